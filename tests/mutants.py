@@ -47,7 +47,7 @@ FAULTS = (
     # Formats.
     Fault(
         "no text is kept before the place that is read",
-        "server/callboard_formats/tape.py",
+        "server/callboard_formats/text_buffer.py",
         "cut = read - self.base - LOOK_BACK_CHARS",
         "cut = read - self.base",
         ("tests/formats/test_corpus.py", "tests/formats"),
@@ -76,15 +76,15 @@ FAULTS = (
     Fault(
         "a result that the model imagines after its final answer is shown",
         "server/callboard_formats/stream.py",
-        "is_over = self._outlet.called or (self._answering and tape.at_line_start())",
-        "is_over = self._outlet.called",
+        "is_over = self._output.has_call or (self._answering and buffer.at_line_start())",
+        "is_over = self._output.has_call",
         ("tests/formats/test_react.py", "tests/formats"),
     ),
     Fault(
         "the closing back-ticks of a fence open a quotation",
-        "server/callboard_formats/quoted_text.py",
-        "is_mark = tape.at > max(tape.boundary, self._fence_end) and bool(before) and before in QUOTES",
-        "is_mark = tape.at > tape.boundary and bool(before) and before in QUOTES",
+        "server/callboard_formats/quotation.py",
+        "is_mark = buffer.position > max(buffer.boundary, self._fence_end) and bool(before) and before in QUOTES",
+        "is_mark = buffer.position > buffer.boundary and bool(before) and before in QUOTES",
         ("tests/formats/test_corpus.py", "tests/formats"),
     ),
     Fault(
@@ -96,9 +96,9 @@ FAULTS = (
     ),
     Fault(
         "an empty line in a list's fenced code ends the reading of fences",
-        "server/callboard/_formats/rescuing/standing.py",
-        "if self._inner is not None and words and not self._inner.goes_on_with(line):",
-        "if self._inner is not None and not self._inner.goes_on_with(line):",
+        "server/callboard_formats/markdown.py",
+        "if fence.before and not _is_blank(line) and not fence.contains(line):",
+        "if fence.before and not fence.contains(line):",
         ("tests/formats/test_rescuing.py", "tests/formats", "tests/loop"),
     ),
     # Recorder and log.

@@ -209,7 +209,7 @@ def test_only_the_boundaries_catch_everything() -> None:
         "server/callboard/_text.py",
         "server/callboard/calls/executor.py",
         "server/callboard/_application/application.py",
-        "server/callboard/_formats/described.py",
+        "server/callboard/_formats/descriptions.py",
         "server/callboard/observers.py",
         "server/callboard/frameworks/openai_agents/local_tools.py",
         "pipe/callboard_pipe.py",

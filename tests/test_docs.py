@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text()
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("server/*.md"), *ROOT.glob(".github/**/*.md"), *DOCS.rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("server/**/*.md"), *ROOT.glob(".github/**/*.md"), *DOCS.rglob("*.md")])
 API = {
     "callboard": "callboard.md",
     "callboard.skills": "skills.md",

@@ -1,32 +1,35 @@
-"""Names that models invent for tools, and the tool and arguments that each of them means.
+"""The names that models invent for tools, with the tool and the arguments that each name means.
 
-Data only. Collected from the built-in tools of the assistants that models were trained on
-(ChatGPT's `bio` and `browser`, Claude's `conversation_search`, Open WebUI's
-`search_memories`, Home Assistant's intents, MCP's reference servers) and from Callboard's
-own former single-purpose tools, whose names stay valid.
-https://developers.home-assistant.io/docs/intent_builtin lists the intents.
+The names are from the built-in tools of assistants that models were trained on (ChatGPT's `bio` and `browser`, Claude's
+`conversation_search`, Open WebUI's `search_memories`, Home Assistant's intents, MCP's reference servers), and from
+Callboard's former tools, whose names stay valid. https://developers.home-assistant.io/docs/intent_builtin lists the
+intents.
 
-Left out on purpose: names that could mean two things (`lookup`, `open`), and destructive
-ones without an object (`forget`, `clear_memory`).
+Ambiguous names (`lookup`, `open`) and destructive names without an object (`forget`, `clear_memory`) are left out on
+purpose.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 Renames = Mapping[str, str]
-"""Names of arguments that models invent, folded to small letters and digits, and the tool's own."""
+"""Invented names of arguments, in lower case without punctuation, with the tool's names for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The meaning of several invented names: a tool, and arguments that stand in the name itself.
+    """The meaning of several invented names.
 
-    `otherwise` are the same arguments in other words, for a tool of that name that has no place
-    for `arguments`. `binding`: a tool that has no place for any of them is not the one meant, for
-    without them it would do something else (`delete_memory` on a memory that only stores).
-    Otherwise they are what such a tool does anyway, and may be left out. `renames` are the
-    arguments that go with the names. `intent` is Home Assistant's own tool that does the same,
-    for a server that has it and not `tool`.
+    Attributes:
+        tool: The tool that the names mean.
+        names: The invented names, separated by blanks.
+        arguments: The arguments that the names imply.
+        binding: A tool that accepts none of the implied arguments is not the tool that is meant, because without them
+            it would do something else (`delete_memory` on a memory that only stores). If false, such a tool does the
+            right thing anyway.
+        otherwise: Other forms of `arguments`, for a tool of the same name with other parameters.
+        renames: The invented names of arguments that models use with these names.
+        intent: Home Assistant's tool that does the same, for a server that has it instead of `tool`.
     """
 
     tool: str
@@ -39,7 +42,7 @@ class Meaning:
 
 
 def _renames(**written: str) -> Renames:
-    """Return the table of `_renames(text="content fact")`, by the names that are written."""
+    """Return the renames by invented name: `_renames(text="content fact")` maps both words to `text`."""
     return {name: own for own, names in written.items() for name in names.split()}
 
 
@@ -235,7 +238,7 @@ MEANINGS = (
         "home",
         "HassLightSet set_light light_set set_light_color set_brightness control_light",
         {"action": "set"},
-        # Home Assistant's tool has percent and kelvin; its service, which has a brightness of 255, goes by turn_on.
+        # Home Assistant's tool takes percent and kelvin. Its service with a brightness up to 255 is named turn_on.
         renames={
             **LIGHT,
             **_renames(level_percent="brightness", color_temperature_kelvin="temperature", command="state"),
@@ -305,7 +308,7 @@ MEANINGS = (
 NAMESPACES = (
     "functions", "function", "default_api", "tools", "tool", "api", "assistant", "commentary", "multi_tool_use",
 )  # fmt: skip
-"""The words that models put before a tool's name: OpenAI's `functions.`, Gemini's `default_api.`, and their like."""
+"""The namespaces that models write before a tool's name, such as OpenAI's `functions.`, Gemini's `default_api.`."""
 
 SUFFIXES = ("tool", "function", "api")
-"""The words that models put after one: `search_tool`."""
+"""The words that models write after a tool's name: `search_tool`."""

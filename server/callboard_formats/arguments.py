@@ -1,4 +1,4 @@
-"""The way from the text of a call's arguments to a JSON object, or to an error that the model can act on."""
+"""Reads the text of a call's arguments as a JSON object, or raises an error that tells the model what to change."""
 
 import ast
 import json
@@ -16,37 +16,41 @@ from callboard_formats.syntax import InvalidArguments
 EXCERPT_CHARS = 120
 
 MAX_REPAIR_CHARS = 32_000
-"""The longest text that is repaired; longer text is read as JSON or not at all.
+"""The length limit of text that is repaired. Longer text must be valid JSON.
 
-The loose readers take too long for it and guess too much.
+The tolerant readers take too long for longer text and guess too much.
 """
 
 MAX_LITERAL_CHARS = 20_000
-"""The longest text that Python's own parser is given: it is not made for hostile text."""
+"""The length limit of text for Python's parser, which is not made for hostile text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadArguments:
-    """Arguments, and what had to be done to read them.
-
-    `repairs` names each step in a few words, in order.
-    """
+    """Arguments, and a few words about each repair that was necessary to read them."""
 
     arguments: dict[str, Any]
     repairs: tuple[str, ...] = ()
 
 
 def read_arguments(text: str, schema: Mapping[str, Any]) -> ReadArguments:
-    """Read the object that `text` is or holds; no text at all means no arguments.
+    """Return the object that `text` is or contains; {} for empty text.
 
-    A ladder, and no step is taken where the one before sufficed: JSON; JSON with control
-    characters in its strings; unwrapped once from a JSON string; the first balanced object in
-    it; that with its stray backslashes doubled; as Python literals; the same without comments.
-    `schema`, the tool's parameters, is not checked here: it says whether `null` may mean "no arguments", and
-    completes the error message.
+    The first of these readings that succeeds is used:
 
-    Raises `InvalidArguments` where there is no object, where the text ends inside it, and for NaN and Infinity,
-    which JSON does not have.
+    1. JSON.
+    2. JSON with control characters in its strings.
+    3. A JSON string that contains JSON.
+    4. The first balanced object in the text.
+    5. The same with stray backslashes doubled.
+    6. The same as Python literals.
+    7. The same without comments.
+
+    `schema`, the parameters of the tool, is not checked here. It decides whether `null` means no arguments, and is
+    used in error messages.
+
+    Raises `InvalidArguments` if there is no object, if the text ends inside the object, and for NaN and Infinity, which
+    are not JSON.
     """
     if not text.strip():
         return ReadArguments({})
@@ -66,9 +70,9 @@ def read_arguments(text: str, schema: Mapping[str, Any]) -> ReadArguments:
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Read the arguments as an object, strictly; no text at all means no arguments.
+    """Return the JSON object that `text` is, without repairs; {} for empty text.
 
-    Raises `InvalidArguments`, quoting the place, for anything but a JSON object.
+    Raises `InvalidArguments`, with the position of the error, for any other text.
     """
     if not text.strip():
         return {}
@@ -84,7 +88,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 KINDS = {
     type(None): "null", bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "a list",
 }  # fmt: skip
-"""The names that error messages have for the Python types that JSON is read into."""
+"""The names of JSON's types in error messages, by the Python types that they are read as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +98,11 @@ class _Read:
 
 
 class _NoGuess(ValueError):
-    """NaN, Infinity, a key that is there twice, two objects: to put one value in their place would be a guess."""
+    """The text contains NaN, Infinity, a repeated key or two objects. Any repair would be a guess."""
 
 
 def _climb(text: str, *, unwrap: bool) -> _Read:
-    """Climb the ladder; a `ValueError` says what was wrong with `text` as JSON."""
+    """Try the readings in order. Raises `ValueError` with the error of `text` as JSON."""
     try:
         read = _whole(text)
     except _NoGuess:
@@ -106,7 +110,7 @@ def _climb(text: str, *, unwrap: bool) -> _Read:
     except ValueError as error:
         found = _inside(text)
         if found is None and len(text) <= MAX_REPAIR_CHARS:
-            # A comment may hold a brace or a quotation mark that makes an object look unfinished.
+            # A brace or a quotation mark in a comment can make an object look unfinished.
             uncommented = _inside(_without_comments(text))
             found = uncommented and replace(uncommented, repairs=("comments left out", *uncommented.repairs))
         if found is not None:
@@ -134,7 +138,7 @@ def _whole(text: str) -> _Read:
 
 
 def _inside(text: str) -> _Read | None:
-    """Read the first object in `text`; return None where there is none that can be made out."""
+    """Read the first object in `text`; return None if no object can be read."""
     start = text.find("{")
     if start < 0 or len(text) > MAX_REPAIR_CHARS:
         return None
@@ -145,11 +149,11 @@ def _inside(text: str) -> _Read | None:
     aside = ("text around the object left out",) if around.strip() else ()
     candidate = text[start:end]
     if not candidate.strip("{} \t\r\n") and _letters(_FENCE.sub("", around)):
-        # "Use {} here": an empty object in prose is prose. What says nothing is not run with nothing.
+        # "Use {} here" is prose. A call must not run without arguments because of it.
         return None
     second = ANOTHER_OBJECT.match(text, end)
     if second and text[second.end() : _object_end(text, second.end())] != candidate:
-        raise _NoGuess("two objects stand there: which of them is meant, nobody knows")
+        raise _NoGuess("there are two objects, and it is not clear which one is meant")
     for reader in (_whole, _backslashes_doubled, _literal):
         try:
             read = reader(candidate)
@@ -165,12 +169,12 @@ _NO_ESCAPE = re.compile(r'(\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\', re.DOTALL)
 
 
 def _backslashes_doubled(candidate: str) -> _Read:
-    """Read JSON whose strings have backslashes that begin no escape: those of paths, and of LaTeX."""
+    """Read JSON whose strings contain single backslashes that begin no escape, such as paths and LaTeX."""
     doubled = _NO_ESCAPE.sub(lambda found: found[1] or "\\\\", candidate)
     return _Read(_whole(doubled).value, ("backslashes doubled",))
 
 
-# As JSON5 has them. After a colon two slashes are an address without quotation marks rather.
+# The comments of JSON5. Two slashes after a colon are probably part of an unquoted URL.
 _COMMENT_TOKENS = re.compile(r"[\"']|(?<!:)//|/\*")
 
 
@@ -204,9 +208,9 @@ _IN_SINGLE = re.compile(r"\\.|'", re.DOTALL)
 
 
 def _object_end(text: str, start: int) -> int | None:
-    """Return where the object that begins at `start` is closed; None where the text ends inside it.
+    """Return the end of the object that begins at `start`; None if the text ends inside it.
 
-    Knows strings in double quotes and, where a value or key may begin, in single ones.
+    Brackets in strings do not count. Single quotation marks begin a string only at the beginning of a key or a value.
     """
     depth = 0
     at = start
@@ -242,12 +246,12 @@ def _literal(candidate: str) -> _Read:
 
 
 def python_value(text: str) -> Any:
-    """Return what `text`, a Python literal, is in JSON. Raises `ValueError` where it is none."""
+    """Return the JSON value of `text`, a Python literal. Raises `ValueError` for any other text."""
     if len(text) > MAX_LITERAL_CHARS:
         raise ValueError("too long for Python literals")
     try:
         with warnings.catch_warnings():
-            # An unknown escape (`'\d'`) is a warning to programmers, not to whoever runs a server.
+            # An unknown escape (`'\d'`) causes a warning of Python, which must not reach the server's log.
             warnings.simplefilter("ignore")
             tree = ast.parse(text.strip(), mode="eval")
         _refuse_doubles(tree)
@@ -266,10 +270,7 @@ def _refuse_doubles(tree: ast.AST) -> None:
 
 
 def _as_json(value: Any) -> Any:
-    """Return `value` as JSON has it, tuples as lists.
-
-    Raises `ValueError` for what it has not: sets, bytes, keys that are no text.
-    """
+    """Return `value` with tuples as lists. Raises `ValueError` for sets, bytes and keys that are no strings."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -280,7 +281,7 @@ def _as_json(value: Any) -> Any:
         case dict() if all(isinstance(key, str) for key in value):
             return {key: _as_json(item) for key, item in value.items()}
         case _:
-            raise ValueError(f"{type(value).__name__} is no JSON")
+            raise ValueError(f"JSON has no {type(value).__name__}")
 
 
 _FENCE = re.compile(r"```\w*")
@@ -289,15 +290,15 @@ _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
 def _letters(text: str) -> int:
-    """Count the characters of `text` that say something: not white space, not JSON's own."""
+    """Return the number of characters in `text` except white space and JSON's punctuation."""
     return len(_STRUCTURE.sub("", _ESCAPE.sub("", text)))
 
 
 def json_value(text: str, *, strict: bool = True) -> Any:
-    """Return the value that `text` is as JSON; unless it is `strict`, with control characters in its strings.
+    """Return the JSON value of `text`. Without `strict`, its strings may contain control characters.
 
-    Raises `ValueError` where it is none, for NaN, Infinity and half of a character, and for a key that is there twice;
-    `RecursionError` where it is nested too deeply.
+    Raises `ValueError` for text that is not JSON, for NaN and Infinity, for half of a surrogate pair, and for a
+    repeated key. Raises `RecursionError` if the text is nested too deeply.
     """
     value = json.loads(
         text,
@@ -321,8 +322,8 @@ def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    # Python reads NaN and Infinity, JSON has neither: no other reader of the event would take them.
-    raise _NoGuess(f"{name} is no JSON")
+    # Python's parser accepts NaN and Infinity, but other parsers would refuse an event with them.
+    raise _NoGuess(f"{name} is not JSON")
 
 
 def _finite(digits: str) -> float:
@@ -335,7 +336,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 def _joined(text: str) -> str:
-    """Return `text` with halves of a character joined that stand beside each other; a half alone stays one."""
+    """Return `text` with adjacent halves of surrogate pairs joined."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") if _SURROGATE.search(text) else text
 
 
@@ -343,7 +344,7 @@ def _refuse_halves(value: object) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise _NoGuess("half of a character in UTF-16 is no text") from None
+        raise _NoGuess("it contains half of a UTF-16 surrogate pair") from None
 
 
 def _cut_off(text: str, error: ValueError) -> str:
@@ -369,5 +370,5 @@ def _advice(schema: Mapping[str, Any]) -> str:
 
 
 def excerpt(text: str) -> str:
-    """Return the beginning of `text`, for an error message."""
+    """Return the beginning of `text` for an error message."""
     return text if len(text) <= EXCERPT_CHARS else text[:EXCERPT_CHARS] + "…"

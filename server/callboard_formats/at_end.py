@@ -1,9 +1,9 @@
-"""Calls that count only at the answer's end: in a syntax that the model was not asked for, or as bare lines.
+"""Reads calls that count only at the end of the answer: in a syntax that was not asked for, or as bare lines.
 
-A model that is asked for ReAct may write `<tool_call>` as it was trained to, and one that is asked for XML `Action:`.
-Its answer would end in a call that nobody runs. So such a call is read if it is whole, begins a line and ends the
-answer. Whoever runs it is given its text as it stood in the answer (`FoundCall.source`), and decides whether it is
-meant.
+A model that is asked for ReAct may write `<tool_call>` as it was trained to, and a model that is asked for XML may
+write `Action:`. Without this reader the answer would end with a call that does not run. Such a call is read if it is
+complete, begins a line and ends the answer. The caller gets its text as well (`FoundCall.source`) and decides whether
+the call is meant.
 """
 
 from collections.abc import Sequence
@@ -12,59 +12,68 @@ from functools import lru_cache
 import regex
 
 from callboard_formats.names import resolve_name
-from callboard_formats.python import Brackets, calls_in_source, read_brackets
-from callboard_formats.syntax import END_OF_TURN, LAST_OBSERVATION, NOBODY, Spot, Syntax, Watcher, WrittenCall
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.python import Brackets, parse_calls, read_brackets
+from callboard_formats.syntax import (
+    END_OF_TURN,
+    LAST_OBSERVATION,
+    NO_WATCHER,
+    BlockContext,
+    BlockItems,
+    Syntax,
+    Watcher,
+    WrittenCall,
+)
+from callboard_formats.text_buffer import Reading, TextBuffer
 from callboard_formats.unmarked import DEPTH, LastCalls
 
 MAX_LOOKS = 24
-"""So many calls are read that turn out to be text: for each, the rest of the answer may be read to its end."""
+"""The number of blocks that may turn out to be text. Each may have been read to the end of the answer."""
 
 
 class AtEnd(LastCalls):
-    """The calls of another syntax at the answer's end."""
+    """The calls of another syntax at the end of the answer."""
 
     is_leak = True
 
     def __init__(self, syntax: Syntax) -> None:
         self._syntax = syntax
         self.name = syntax.name
-        # A fence, a list item and a block quotation show a call.
+        # In a fence, a list item or a block quotation the call is only shown.
         self.openers = tuple(one for one in syntax.openers if not one.startswith(("`", "~", "- ", "> ")))
 
-    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
-        """Read the calls here, up to the answer's end."""
-        if spot.answering or tape.looks_back(AtEnd.__name__) >= MAX_LOOKS:
+    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
+        """Read the calls here if they end the answer."""
+        if context.answering or buffer.looks_back(AtEnd.__name__) >= MAX_LOOKS:
             return None
-        items = yield from super().read(tape, spot, watcher)
-        if items is not None and (isinstance(items[0], str) or not (yield from self._is_end(tape))):
-            tape.may_look_back(AtEnd.__name__)
+        items = yield from super().read(buffer, context, watcher)
+        if items is not None and (isinstance(items[0], str) or not (yield from self._is_end(buffer))):
+            buffer.may_look_back(AtEnd.__name__)
             return None
         return items
 
-    def _is_end(self, tape: Tape) -> Reading[bool]:
-        """Return whether nothing follows but tokens and an empty `Observation:`: a result is imagined, or explained."""
-        while (yield from tape.take(END_OF_TURN)):
-            yield from tape.space()
-        yield from tape.space()
-        yield from tape.take(LAST_OBSERVATION)
-        return (yield from tape.ends_here())
+    def _is_end(self, buffer: TextBuffer) -> Reading[bool]:
+        """Return whether only tokens and an empty `Observation:` follow. An imagined result may be an explanation."""
+        while (yield from buffer.take(END_OF_TURN)):
+            yield from buffer.space()
+        yield from buffer.space()
+        yield from buffer.take(LAST_OBSERVATION)
+        return (yield from buffer.ends_here())
 
-    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+    def read_calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read one block of the syntax."""
-        start = tape.keep()
-        items = (yield from self._syntax.read(tape, spot, NOBODY)) or ()
+        start = buffer.keep()
+        items = (yield from self._syntax.read(buffer, context, NO_WATCHER)) or ()
         calls = [item for item in items if isinstance(item, WrittenCall)]
         if not calls or len(calls) < len(items):
-            tape.rewind(start)
+            buffer.rewind(start)
             return None
         is_whole = not any(call.truncated or call.broken for call in calls)
-        is_known = all(resolve_name(call.name, spot.schemas) for call in calls)
+        is_known = all(resolve_name(call.name, context.schemas) for call in calls)
         return calls if is_whole and is_known else []
 
 
 class BareCalls(LastCalls):
-    """Calls of these tools as lines of Python that nothing marks, at the answer's end, as Granite 3.3 writes them.
+    """Unmarked lines of Python that call one of these tools, at the end of the answer. Granite 3.3 writes these.
 
     https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/granite_pythonic_tool_parser.py
     """
@@ -74,15 +83,15 @@ class BareCalls(LastCalls):
     def __init__(self, tools: Sequence[str]) -> None:
         self.openers = tuple(f"{tool}(" for tool in tools)
 
-    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+    def read_calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read the call of one line."""
-        start = tape.keep()
-        head = yield from tape.take(_NAME)
-        if head is None or head[0] not in spot.schemas:
-            tape.rewind(start)
+        start = buffer.keep()
+        head = yield from buffer.take(_NAME)
+        if head is None or head[0] not in context.schemas:
+            buffer.rewind(start)
             return None
-        became = yield from read_brackets(tape, DEPTH)
-        return (calls_in_source(tape.cut(start, tape.at)) or []) if became is Brackets.CLOSED else []
+        became = yield from read_brackets(buffer, DEPTH)
+        return (parse_calls(buffer.cut(start, buffer.position)) or []) if became is Brackets.CLOSED else []
 
 
 _NAME = regex.compile(r"[A-Za-z_]\w{0,127}+(?=\()")
@@ -90,5 +99,5 @@ _NAME = regex.compile(r"[A-Za-z_]\w{0,127}+(?=\()")
 
 @lru_cache(maxsize=64)
 def bare_calls(tools: tuple[str, ...]) -> BareCalls:
-    """Return the syntax for these tools: the same one each time, so that what is made of it is made once."""
+    """Return the syntax for these tools. It is cached, so that grammars that contain it are cached as well."""
     return BareCalls(tools)

@@ -1,13 +1,13 @@
-"""Malformed calls: which tool they name, or that they are prose.
+"""Finds the tool's name in a malformed call, or decides that the text is prose.
 
-Text that no syntax reads counts as a call that the model got wrong if a tool's name stands behind an opener as in a
-call; it is then refused, so that the model is told.
+If a tool's name follows an opener as in a call, but no syntax can read the block, it is a malformed call. It is refused
+with an error for the model.
 """
 
 from collections.abc import Callable, Collection
 
 from callboard_formats.names import MAX_NAME_CHARS, is_tool_name
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 _MARKS = frozenset(" \t\r\n<>{}[]()\"'`=:,;/\\｜|▁")
 _BEFORE_TAGS = frozenset("</|｜▁:")
@@ -21,45 +21,45 @@ _WORDS_BEFORE_NAME = 12
 _GAP_CHARS = 99
 
 
-def name_of_broken(tape: Tape, known: Collection[str], *, in_section: bool) -> Reading[str | None]:
-    """Return the tool's name that stands behind an opener, and move behind it; None where prose stands there.
+def read_broken_name(buffer: TextBuffer, known: Collection[str], *, in_section: bool) -> Reading[str | None]:
+    """Return the tool's name behind an opener, and move behind it; return None if prose follows the opener.
 
-    No words may stand before it but those that stand around names, and tags. It is followed by the end of its
-    line or by more marks: `<function=search> opens a call` is prose. In a section one mark is enough, and any
-    name will do. With a full stop behind it a word names no tool, nor with a comma unless it is a tool's name.
+    Only tags and words such as `name` may precede the name. The end of its line or more marks must follow it:
+    `<function=search> opens a call` is prose. In a section one mark is enough, and the name may be unknown. A word with
+    a full stop behind it is no name, and a word with a comma only if a tool has that name.
     """
     for _ in range(_WORDS_BEFORE_NAME):
-        yield from _pass(tape, lambda character: character in _MARKS, _GAP_CHARS)
-        start = tape.at
-        word = yield from _pass(tape, lambda character: character.isalnum() or character in "_-.", MAX_NAME_CHARS)
+        yield from _pass(buffer, lambda character: character in _MARKS, _GAP_CHARS)
+        start = buffer.position
+        word = yield from _pass(buffer, lambda character: character.isalnum() or character in "_-.", MAX_NAME_CHARS)
         if not word or word.endswith("."):
             return None
         is_tool = is_tool_name(word, known)
-        if not is_tool and (tape.before(start, 1) in _BEFORE_TAGS or word.lower() in _STRUCTURE):
+        if not is_tool and (buffer.before(start, 1) in _BEFORE_TAGS or word.lower() in _STRUCTURE):
             continue
-        if not is_tool and (not in_section or (yield from tape.peek()) in _BEHIND_WORDS):
+        if not is_tool and (not in_section or (yield from buffer.peek()) in _BEHIND_WORDS):
             return None
-        is_call = yield from _no_prose_follows(tape, in_section=in_section)
+        is_call = yield from _no_prose_follows(buffer, in_section=in_section)
         return word if is_call else None
     return None
 
 
-def _no_prose_follows(tape: Tape, *, in_section: bool) -> Reading[bool]:
-    place = tape.at
-    marks = yield from _pass(tape, lambda character: character in _BEHIND_NAMES, _GAP_CHARS)
-    following = yield from tape.peek()
-    tape.rewind(place)
+def _no_prose_follows(buffer: TextBuffer, *, in_section: bool) -> Reading[bool]:
+    place = buffer.position
+    marks = yield from _pass(buffer, lambda character: character in _BEHIND_NAMES, _GAP_CHARS)
+    following = yield from buffer.peek()
+    buffer.rewind(place)
     if in_section and marks.strip():
         return True
-    # `<tool_call>search>storms`: what follows a mark without a blank is no word of a sentence.
+    # `<tool_call>search>storms`: a word directly behind a mark is not part of a sentence.
     if marks.endswith(">") and following.isalnum():
         return True
     return following in ("", "\r", "\n", "(", "{", "<", "[") or marks.endswith(('"', "'"))
 
 
-def _pass(tape: Tape, belongs: Callable[[str], bool], limit: int) -> Reading[str]:
-    """Move behind the characters that belong together, so many at most, and return them."""
-    start = tape.keep()
-    while tape.at < start + limit and (following := (yield from tape.peek())) and belongs(following):
-        tape.at += 1
-    return tape.cut(start, tape.at)
+def _pass(buffer: TextBuffer, belongs: Callable[[str], bool], limit: int) -> Reading[str]:
+    """Move behind up to `limit` characters for which `belongs` is true, and return them."""
+    start = buffer.keep()
+    while buffer.position < start + limit and (following := (yield from buffer.peek())) and belongs(following):
+        buffer.position += 1
+    return buffer.cut(start, buffer.position)

@@ -26,15 +26,15 @@ class MeantCall:
 
 
 def tool_meant(name: str, known: Collection[str]) -> str:
-    """Return the tool that `name` means, or `name` where it means none."""
+    """Return the name of the tool that `name` means, or `name` if it means none."""
     resolved = resolve_name(name, known)
     return resolved.name if resolved else name
 
 
 def understand(call: WrittenCall, schemas: Schemas) -> MeantCall:
-    """Return what `call` means among tools whose parameters are `schemas`, by their names.
+    """Return the tool and the arguments that `call` means. `schemas` maps each tool's name to its parameters.
 
-    Raises `UnknownTool`, naming the closest, and `InvalidArguments`, for a call that was cut off too.
+    Raises `UnknownTool`, with the closest name, and `InvalidArguments`, also for a call that was cut off.
     """
     resolved = resolve_name(call.name, schemas)
     if resolved is None:
@@ -52,7 +52,7 @@ def understand(call: WrittenCall, schemas: Schemas) -> MeantCall:
 
 def _not_as_calls_are(call: WrittenCall) -> str:
     return (
-        f"The call cannot be read, for a part of it is missing or in the wrong place: {excerpt(call.arguments)} "
+        f"The call cannot be read because a part of it is missing or misplaced: {excerpt(call.arguments)} "
         "Write the whole call again, exactly in the format that calls have."
     )
 
@@ -67,10 +67,10 @@ def _refuse_truncated() -> NoReturn:
 def _read(call: WrittenCall, schema: Schema) -> ReadArguments:
     words = call.arguments.strip()
     only = _only_text_argument(schema)
-    # "Action Input: Lisbon" can mean one thing only where the tool takes one text.
+    # "Action Input: Lisbon" is clear only if the tool has a single string argument.
     if not call.words or only is None or not words or words[0] in "{[<" or call.truncated:
         return read_arguments(call.arguments, schema)
-    # An object amid words is a part of them: `echo {"a": 1}`.
+    # An object in the middle of words belongs to the words: `echo {"a": 1}`.
     if "{" not in words or words[0] in _QUOTES:
         try:
             return read_arguments(call.arguments, schema)
@@ -84,7 +84,7 @@ _AROUND_WORDS = ('"""', "'''", '"', "'", "`")
 
 
 def _bare(words: str) -> str:
-    """Return bare text without the quotation marks that stand around all of it."""
+    """Return bare text without quotation marks around all of it."""
     try:
         value = json.loads(words)
     except (ValueError, RecursionError):

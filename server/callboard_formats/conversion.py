@@ -1,4 +1,4 @@
-"""Conversions between the types of JSON by which nothing is lost."""
+"""Lossless conversions between the types of JSON."""
 
 import json
 import re
@@ -8,39 +8,39 @@ from typing import Any, Final
 from callboard_formats.arguments import json_value
 
 NOT_CONVERTED: Final[Any] = object()
-"""The result of a conversion that would lose something: None is a value."""
+"""The result of a conversion that would lose information. None is a valid value."""
 
 _KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
 _WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 _ZEROS = re.compile(r"\.0+\Z")
 
 
-def kind_of(value: Any) -> str:
-    """Return the JSON type of a value as `json.loads` gives it."""
+def json_type_of(value: Any) -> str:
+    """Return the JSON type of a value from `json.loads`."""
     return _KINDS.get(type(value), "object")
 
 
-def is_a(value: Any, types: Iterable[str]) -> bool:
-    """Return whether `value` has one of the types as it is; a whole float is not yet an integer."""
-    kind = kind_of(value)
+def has_type(value: Any, types: Iterable[str]) -> bool:
+    """Return whether `value` has one of the types without conversion. The float 5.0 is no integer."""
+    kind = json_type_of(value)
     return any(name == kind or (name == "number" and kind == "integer") for name in types)
 
 
-def same(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are one: unlike in Python, 1 is not true."""
+def are_equal(one: Any, other: Any) -> bool:
+    """Return whether two JSON values are equal. Unlike in Python, 1 does not equal true."""
     if isinstance(one, bool) is not isinstance(other, bool):
         return False
     return bool(one == other)
 
 
 def convert(value: Any, types: Iterable[str]) -> Any:
-    """Return `value` as the first of the types that can say all that it says, or `NOT_CONVERTED`.
+    """Return `value` converted to the first of the types that loses nothing, or `NOT_CONVERTED`.
 
-    `"5"` and `5.0` are the integer 5, 5.5 is none; `"true"` is true, `"yes"` is a word; 5 is
-    the string `"5"`, 5.5 no string: it may have been written as 5.50; a string that is the JSON
-    of an object or an array is that.
+    `"5"` and `5.0` become the integer 5, but 5.5 does not. `"true"` becomes true, but `"yes"` does not. 5 becomes the
+    string `"5"`, but 5.5 does not, because it may have been written as 5.50. A string that is the JSON of an object or
+    an array becomes that.
     """
-    converted = (_convert(value, kind_of(value), name) for name in types)
+    converted = (_convert(value, json_type_of(value), name) for name in types)
     return next((one for one in converted if one is not NOT_CONVERTED), NOT_CONVERTED)
 
 
@@ -60,9 +60,9 @@ def _convert(value: Any, kind: str, name: str) -> Any:
 
 
 def read_as(reader: Callable[[str], Any], text: str, name: str) -> Any:
-    """Return what `reader` makes of the text if that is of the type `name`."""
+    """Return the result of `reader` for the text if it has the type `name`, otherwise `NOT_CONVERTED`."""
     try:
         value = reader(text)
     except (ValueError, RecursionError):
         return NOT_CONVERTED
-    return value if is_a(value, (name,)) else NOT_CONVERTED
+    return value if has_type(value, (name,)) else NOT_CONVERTED

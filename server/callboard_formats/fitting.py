@@ -1,8 +1,8 @@
 """Fits the arguments that a model wrote to the JSON schema of the tool.
 
-Names of arguments are matched to the names in the schema. A value is converted if nothing is lost by it. Everything
-else is an error that says which argument, what was expected and what came. The rest of JSON Schema (formats, ranges,
-patterns, conditions) is left to the tool's own check: the fitting passes on what it does not understand.
+Names of arguments are matched to the names in the schema. A value is converted if the conversion loses nothing. Every
+other difference is an error that names the argument, the expected type and the value. Formats, ranges, patterns and
+conditions of JSON Schema are not checked here: the tool checks them.
 """
 
 import json
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callboard_formats.arguments import json_value, python_value
-from callboard_formats.conversion import NOT_CONVERTED, convert, is_a, kind_of, read_as, same
-from callboard_formats.names import Resolved, fold, nearest, spellings
+from callboard_formats.conversion import NOT_CONVERTED, are_equal, convert, has_type, json_type_of, read_as
+from callboard_formats.names import Resolved, closest_spelling, fold, group_by_spelling
 from callboard_formats.schemas import FlatSchemas, is_open, options_of, properties_of, required_of, types_of
 from callboard_formats.syntax import InvalidArguments
 
@@ -24,12 +24,12 @@ MAX_DEPTH = 50
 
 EMPTY: tuple[Any, ...] = (None, "", [], {})
 WRAPPERS = frozenset({"arguments", "parameters", "params", "args", "kwargs", "input", "toolinput"})
-"""Keys, folded, that models put around the whole of the arguments."""
+"""Keys, folded, of objects that models wrap around all arguments."""
 
 _TYPES_OF_TEXTS = ("null", "integer", "number", "boolean", "object", "array")
-"""The order in which a text between tags is read as one of the types of a union; otherwise it stays text.
+"""The order in which a string between tags is tried as the types of a union. Otherwise it stays a string.
 
-As `coerce_to_schema_type` in https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/utils.py does.
+The order is from `coerce_to_schema_type` in https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/utils.py.
 """
 
 
@@ -46,20 +46,19 @@ def fit_arguments(
     *,
     untyped: bool = False,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the arguments as the tool's `schema` wants them, and a short text for each change.
+    """Return the arguments fitted to the tool's `schema`, and a short text for each change.
 
-    Unknown keys are an error unless `additionalProperties` allows them; one without a value
-    is left out. An optional argument that is null or "" is left out if the schema forbids that value.
+    An unknown key is an error unless `additionalProperties` allows it; an unknown key without a value is dropped. An
+    optional argument that is null or "" is dropped if the schema forbids that value.
 
-    Arguments that the written name `implied` are set if the model did not set them, in the first
-    wording that the tool takes. A tool that takes none is refused if the meaning depends on them.
-    Arguments that usually go with that name are renamed to the tool's own.
+    `implied` is the tool with the arguments that its written name implies. They are set if the model did not set them,
+    in the first form that the tool accepts. If it accepts none and they are `binding`, that is an error. Arguments with
+    names that models use with the written name are renamed.
 
-    `untyped`: the values are texts that stood between tags, and mean what the schema says. An unknown
-    key is an error then even without a value: it may be text of the value before it.
+    `untyped` says that the values are strings from between tags, and the schema decides their types. Then an unknown
+    key is an error even without a value, because it may be part of the value before it.
 
-    Raises `InvalidArguments` and nothing else. The input is not changed; the result may share
-    parts with it.
+    Raises only `InvalidArguments`. The input is not changed; the result may share parts with it.
     """
     try:
         fitted = _Fitting(schema, untyped=untyped).fit_all(arguments, implied)
@@ -73,10 +72,10 @@ def fit_arguments(
     return fitted.value, tuple(_shortened(fitted.repairs, MAX_REPAIRS))
 
 
-def typed_json(texts: str, schema: Mapping[str, Any]) -> str:
-    """Return `texts`, a JSON object of texts that stood between tags, with the types that the schema gives them.
+def convert_strings(texts: str, schema: Mapping[str, Any]) -> str:
+    """Return `texts`, a JSON object of strings from between tags, with the types of the schema.
 
-    Anything else is returned as it is.
+    Any other text is returned unchanged.
     """
     try:
         given = json_value(texts)
@@ -89,28 +88,28 @@ def typed_json(texts: str, schema: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True)
 class _Fitted:
-    """A value as a schema wants it, the changes that this took, and what is wrong with it all the same."""
+    """A value fitted to a schema, the changes that were made, and the problems that remain."""
 
     value: Any
     repairs: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def add(self, part: "_Fitted") -> Any:
-        """Add the changes and problems of a part of this value; return the part's value."""
+        """Add the changes and problems of a part of this value, and return the value of the part."""
         self.repairs += part.repairs
         self.problems += part.problems
         return part.value
 
 
 class _Fitting:
-    """The fitting of one call's arguments to the schema of its tool."""
+    """Fits the arguments of one call to the schema of its tool."""
 
     def __init__(self, root: Mapping[str, Any], *, untyped: bool = False) -> None:
         self._schemas = FlatSchemas(root)
         self._root = self._schemas.flat(root)
         self._keys = self._schemas.keys(self._root)
         self._untyped = untyped
-        # Branches of a schema may share parts: without it, each level of the value doubles the work.
+        # Branches of a schema may share parts. Without this cache each level of the value would double the work.
         self._best_fits: dict[tuple[int, int], tuple[Any, _Fitted]] = {}
 
     def fit_all(self, arguments: Mapping[str, Any], implied: Resolved | None) -> _Fitted:
@@ -125,7 +124,7 @@ class _Fitting:
         return result
 
     def typed(self, texts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the texts with the types that the schema gives them."""
+        """Return the strings converted to the types of the schema."""
         properties = properties_of(self._root)
         keys = {written: _match(written, properties) or written for written in texts}
         return {written: self._typed(text, properties.get(keys[written])) for written, text in texts.items()}
@@ -138,12 +137,12 @@ class _Fitting:
             return text
         is_text = "string" in types
         if not text and not is_text:
-            # An element without any is an empty list or object.
+            # An element without content is an empty list or object.
             return [] if "array" in types else {} if "object" in types else text
         for name in (name for name in _TYPES_OF_TEXTS if name in types):
             converted = convert(text, (name,))
             if converted is NOT_CONVERTED and name in ("array", "object") and not is_text:
-                # Templates show values as Python writes them, and models follow.
+                # Some templates show values as Python literals, and models imitate them.
                 converted = read_as(python_value, text, name)
             if converted is not NOT_CONVERTED:
                 return converted
@@ -161,7 +160,7 @@ class _Fitting:
         return content
 
     def _renamed(self, given: dict[str, Any], implied: Resolved, repairs: list[str]) -> dict[str, Any]:
-        """Return `given` with the tool's names for arguments that usually go with the written name."""
+        """Return `given` with arguments renamed that models use with the written name of the tool."""
         if is_open(self._root):
             return given
         taken = {key for written in given if (key := _match(written, self._keys))}
@@ -173,13 +172,13 @@ class _Fitting:
                 continue
             taken.add(own)
             repairs.append(f"{_named(written)} taken as '{own}'")
-            # Home Assistant's own tools take lists where others take one.
+            # Models write lists of one value, because Home Assistant's tools take lists.
             is_alone = isinstance(value, list) and len(value) == 1 and not self._takes(own, value)
             result[own] = value[0] if is_alone else value
         return result
 
     def _completed(self, given: dict[str, Any], implied: Resolved, trace: _Fitted) -> dict[str, Any]:
-        """Return `given` with the arguments that the tool's name implied."""
+        """Return `given` with the arguments that the written name implies."""
         wordings = (implied.defaults, *implied.otherwise)
         taken = (one for one in wordings if all(self._takes(name, value) for name, value in one.items()))
         result = dict(given)
@@ -201,7 +200,7 @@ class _Fitting:
         return key is not None and not self._fit(value, properties_of(self._root).get(key), key).problems
 
     def _fit(self, value: Any, schema: Any, place: str, depth: int = 0) -> _Fitted:
-        """Return `value` as `schema` wants it. `place` is its path in messages."""
+        """Return `value` fitted to `schema`. `place` is its path for messages."""
         if depth > MAX_DEPTH:
             return _Fitted(value)
         flat = self._schemas.flat(schema)
@@ -210,7 +209,7 @@ class _Fitting:
         if (options := options_of(flat)) is not None:
             return _chosen(value, options, place)
         types = types_of(flat)
-        if types is not None and not is_a(value, types):
+        if types is not None and not has_type(value, types):
             return self._converted(value, types, flat, place, depth)
         if isinstance(value, dict):
             return self._object(value, flat, place, depth)
@@ -265,13 +264,13 @@ class _Fitting:
         if self._is_nothing(content):
             trace.repairs.append(f"{_named(place)} is unknown, had no value and is left out")
             return
-        closest = nearest(written, known) if len(trace.problems) < MAX_PROBLEMS else None
+        closest = closest_spelling(written, known) if len(trace.problems) < MAX_PROBLEMS else None
         guess = f", perhaps '{closest}'" if closest else ""
         trace.problems.append(f"there is no argument '{place}'{guess}; {_what_is_taken(known)}")
 
     def _leave_out_twin(self, content: Any, place: str, key: str, other: Any, trace: _Fitted) -> None:
-        """Leave out an argument that is given in another spelling too; an error unless both say the same."""
-        if same(content, other) or (other is not NOT_CONVERTED and self._is_nothing(content)):
+        """Drop an argument that is also given in another spelling. It is an error if the values differ."""
+        if are_equal(content, other) or (other is not NOT_CONVERTED and self._is_nothing(content)):
             trace.repairs.append(f"{_named(place)} repeats '{key}' and is left out")
         else:
             trace.problems.append(f"{_named(place)} is given twice, as '{key}' too")
@@ -280,7 +279,7 @@ class _Fitting:
         return content in EMPTY and not self._untyped
 
     def _best(self, value: Any, branches: list[dict[str, Any]], place: str, depth: int) -> _Fitted:
-        """Return `value` as the branch wants it that changes least."""
+        """Return `value` fitted to the branch with the fewest problems and changes."""
         key = (id(value), id(branches))
         if key in self._best_fits:
             return self._best_fits[key][1]
@@ -289,7 +288,7 @@ class _Fitting:
         trials = [self._fit(value, branch, place, depth) for branch in meant]
         best = min(trials, key=lambda trial: (len(trial.problems), len(trial.repairs)))
         if is_compound:
-            # The value is kept with its result: while it lives, no other has its identity.
+            # Keeping the value alive with its result keeps its `id` unique.
             self._best_fits[key] = (value, best)
         elif best.problems:
             expected = dict.fromkeys(_described(self._schemas.flat(branch)) for branch in branches)
@@ -297,17 +296,17 @@ class _Fitting:
         return best
 
     def _is_meant(self, value: Any, branch: Any) -> bool:
-        """Return whether `value` has the one value of every property that has only one in `branch`."""
+        """Return whether `value` agrees with every property that has a single allowed value in `branch`."""
         if not isinstance(value, dict):
             return True
         properties = properties_of(self._schemas.flat(branch))
         options = ((name, options_of(self._schemas.flat(properties[name]))) for name in value if name in properties)
-        return all(one is None or len(one) != 1 or same(value[name], one[0]) for name, one in options)
+        return all(one is None or len(one) != 1 or are_equal(value[name], one[0]) for name, one in options)
 
 
 def _chosen(value: Any, options: Sequence[Any], place: str) -> _Fitted:
-    """Return the one of the options that `value` is, spells or converts to."""
-    if any(same(value, one) for one in options):
+    """Return the option that equals `value`, has the same spelling, or is its conversion."""
+    if any(are_equal(value, one) for one in options):
         return _Fitted(value)
     spelled = [one for one in options if _spells(value, one)]
     if len(spelled) != 1:
@@ -318,13 +317,13 @@ def _chosen(value: Any, options: Sequence[Any], place: str) -> _Fitted:
 def _spells(value: Any, one: Any) -> bool:
     if isinstance(value, str) and isinstance(one, str):
         return bool(fold(one)) and fold(value) == fold(one)
-    return same(convert(value, (kind_of(one),)), one)
+    return are_equal(convert(value, (json_type_of(one),)), one)
 
 
 def _match(written: str, known: Iterable[str]) -> str | None:
-    """Return the one known key that is spelled as `written` but for case, `-`, `_` and blanks."""
+    """Return the only known key that equals `written` except for case, `-`, `_` and blanks."""
     folded = fold(written)
-    found = spellings(known).get(folded, []) if folded else []
+    found = group_by_spelling(known).get(folded, []) if folded else []
     return found[0] if len(found) == 1 else None
 
 
@@ -333,18 +332,18 @@ def _misfit(value: Any, place: str, expected: str) -> _Fitted:
 
 
 def _described(flat: Mapping[str, Any]) -> str:
-    """Return the values that a schema allows, for an error message."""
+    """Return a description of the values that a schema allows, for an error message."""
     if (options := options_of(flat)) is not None:
         return f"one of {shown(options, VALUE_CHARS * 3)}"
     return " or ".join(_ARTICLES.get(name, name) for name in types_of(flat) or ()) or "something else"
 
 
 def shown(value: Any, limit: int = VALUE_CHARS) -> str:
-    """Return a value as JSON, cut to what fits a message."""
+    """Return a value as JSON, cut to `limit` characters."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (ValueError, TypeError, RecursionError):
-        text = _ARTICLES[kind_of(value)]
+        text = _ARTICLES[json_type_of(value)]
     return text if len(text) <= limit else text[:limit] + "…"
 
 

@@ -1,7 +1,6 @@
-"""Which syntaxes there are, by name, and which of them a model writes."""
+"""The list of all syntaxes, and the syntaxes that are read for each name."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import regex
@@ -13,10 +12,9 @@ from callboard_formats.minimax import MiniMaxM3
 from callboard_formats.quotation import introduces_example
 from callboard_formats.react import React
 from callboard_formats.row import THINK
-from callboard_formats.syntax import END_OF_TURN, NOBODY, Spot, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, NO_WATCHER, BlockContext, BlockItems, Syntax, Watcher, WrittenCall
 from callboard_formats.table import ROWS
-from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
-from callboard_formats.templates import find_opened_thought, spell_out
+from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
 from callboard_formats.unmarked import PythonTag, Unmarked, UnmarkedNotation
 from callboard_formats.wrapped import WrappedJson
 
@@ -32,18 +30,18 @@ SYNTAXES: tuple[Syntax, ...] = (
     *ROWS, MiniMaxM3(), PythonTag(), Harmony(), LEAKED_FUNCTIONARY, UNMARKED, UnmarkedNotation(),
     WrappedJson("hermes"), WrappedJson("xml"), WrappedJson("gigachat3"), LEAKED_REACT,
 )  # fmt: skip
-"""Every syntax, in the order in which they are asked about a place that several claim."""
+"""Every syntax. If several can begin at a position, the first one is asked first."""
 
 _LAST: Mapping[Syntax, Syntax] = {UNMARKED: LAST_UNMARKED, LEAKED_REACT: LAST_REACT}
 _IN_ANSWERS = tuple(_LAST.get(one, one) for one in SYNTAXES)
-"""Every syntax for `StreamParser`; whoever looks himself at what follows a call takes `SYNTAXES`."""
+"""Every syntax for `StreamParser`. Callers that check themselves which text follows a call use `SYNTAXES`."""
 
 _ASKED_FOR: Mapping[Syntax, Syntax] = {LAST_REACT: REACT, LEAKED_FUNCTIONARY: FUNCTIONARY}
-"""Syntaxes that accept more where they were asked for than where they leak."""
+"""The replacements for syntaxes that accept more if the model was asked to write them."""
 
 
 class Thoughts(Syntax):
-    """A syntax without calls: the tags that models think between whatever they were asked to write."""
+    """A syntax without calls: the `<think>` tags, which models write whatever syntax they were asked for."""
 
     name = "thoughts"
     openers = ()
@@ -51,74 +49,78 @@ class Thoughts(Syntax):
 
     def read(
         self,
-        tape: Tape,  # noqa: ARG002 - the contract's
-        spot: Spot,  # noqa: ARG002 - the contract's
-        watcher: Watcher,  # noqa: ARG002 - the contract's
-    ) -> Reading[Sequence[WrittenCall | str] | None]:
-        """Read nothing: no block begins so."""
+        buffer: TextBuffer,  # noqa: ARG002 - required by the base class
+        context: BlockContext,  # noqa: ARG002 - required by the base class
+        watcher: Watcher,  # noqa: ARG002 - required by the base class
+    ) -> Reading[BlockItems | None]:
+        """Return None, because the syntax has no openers."""
         yield from ()
         return None
 
 
 class FencedJson(Syntax):
-    """A fence of JSON that calls tools, at the answer's end: what is unmarked may stand in one."""
+    """A fence of JSON calls at the end of the answer, for families whose calls may be unmarked."""
 
     name = UNMARKED.name
     openers = ("```",)
 
-    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
-        """Read the fence as ReAct does."""
-        if not (yield from tape.match(_JSON_FENCE)):
+    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
+        """Read the fence with the reader of ReAct."""
+        if not (yield from buffer.match(_JSON_FENCE)):
             return None
-        return (yield from LAST_REACT.read(tape, spot, watcher))
+        return (yield from LAST_REACT.read(buffer, context, watcher))
 
 
 class XmlFence(Syntax):
-    """A fence around calls that were asked for, at the answer's end: what goes on behind it speaks of an example."""
+    """A fence around XML calls at the end of the answer. If text follows it, the fence is an example."""
 
     name = "xml"
     openers = ("```",)
 
     def read(
         self,
-        tape: Tape,
-        spot: Spot,
-        watcher: Watcher,  # noqa: ARG002 - until the answer's end nobody knows whether they are calls
-    ) -> Reading[Sequence[WrittenCall | str] | None]:
-        """Read the fence, if it holds nothing but calls and nothing follows but such fences or an imagined result."""
-        if not spot.line_start or introduces_example(tape.before(tape.at, LOOK_BACK_CHARS)):
+        buffer: TextBuffer,
+        context: BlockContext,
+        watcher: Watcher,  # noqa: ARG002 - only the end of the answer shows whether they are calls
+    ) -> Reading[BlockItems | None]:
+        """Read fences that contain only calls, if only an imagined result or the end of the answer follows them."""
+        if not context.line_start or introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS)):
             return None
-        if not (yield from tape.match(_FENCE)) or not tape.may_look_back("xml", MAX_XML_FENCES):
+        if not (yield from buffer.match(_FENCE)) or not buffer.may_look_back("xml", MAX_XML_FENCES):
             return None
         calls: list[WrittenCall | str] = []
-        while (yield from tape.take(_FENCE)):
-            while found := (yield from self._calls(tape, spot)):
+        while (yield from buffer.take(_FENCE)):
+            while found := (yield from self._calls(buffer, context)):
                 calls += found
-                yield from tape.space()
-            if not (yield from tape.take(_FENCE_END)) and not (tape.final and (yield from tape.take(_LAST_FENCE_END))):
+                yield from buffer.space()
+            if not (yield from buffer.take(_FENCE_END)) and not (
+                buffer.final and (yield from buffer.take(_LAST_FENCE_END))
+            ):
                 return None
-            yield from tape.space()
-        while (yield from tape.take(END_OF_TURN)):
-            yield from tape.space()
-        is_last = (yield from tape.ends_here()) or (yield from tape.match(_RESULT))
+            yield from buffer.space()
+        while (yield from buffer.take(END_OF_TURN)):
+            yield from buffer.space()
+        is_last = (yield from buffer.ends_here()) or (yield from buffer.match(_RESULT))
         return calls if is_last else None
 
-    def _calls(self, tape: Tape, spot: Spot) -> Reading[list[WrittenCall | str]]:
-        """Read the calls here; none where there are none."""
-        start = tape.keep()
+    def _calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[list[WrittenCall | str]]:
+        """Return the calls here; an empty list if there are none."""
+        start = buffer.keep()
         for row in _XML_ROWS:
-            if (yield from tape.match(row.patterns.opener)) and (calls := (yield from row.read(tape, spot, NOBODY))):
+            if (yield from buffer.match(row.patterns.opener)) and (
+                calls := (yield from row.read(buffer, context, NO_WATCHER))
+            ):
                 return list(calls)
-            tape.rewind(start)
+            buffer.rewind(start)
         for row in _XML_ROWS:
-            if (yield from tape.match(row.patterns.opener)) and (refused := (yield from row.refuse(tape, spot))):
+            if (yield from buffer.match(row.patterns.opener)) and (refused := (yield from row.refuse(buffer, context))):
                 return list(refused)
-            tape.rewind(start)
+            buffer.rewind(start)
         return []
 
 
 MAX_XML_FENCES = 8
-"""So many are read to the answer's end, from which the reader may have to go back."""
+"""The number of fences that may be read to the end of the answer and then again as text."""
 _XML_ROWS = tuple(row for row in ROWS if row.name == XmlFence.name)
 _RESULT = regex.compile("|".join(regex.escape(stop) for row in _XML_ROWS for stop in row.stops), regex.IGNORECASE)
 _FENCE = regex.compile(
@@ -148,39 +150,28 @@ FELLOWS = {
     "phi4_mini": ("granite",),
     "qwen3_coder": ("hermes", "xml"),
 }
-"""The other syntaxes that models of a family write, by the family's own: those of its older or smaller members.
+"""The other syntaxes that models of a family write, for example those of older or smaller models.
 
-A family is read in its own syntax first, then in these, and in no other: what one of its models says of
-another's syntax is prose.
+A family is read in its own syntax first and then in these. Every other syntax in its answers is text.
 """
 
 UNMARKED_TOO = frozenset({
     "command", "gemma", "granite", "hermes", "internlm2", "lfm2", "llama3", "llama4", "mistral", "phi4_mini",
 })  # fmt: skip
-"""The families whose calls may stand there unmarked: their models leave the marks out, or a server does.
+"""The families whose calls may be unmarked: their models leave the markers out, or a server removes special tokens.
 
-Marks that are special tokens go where a server is told to leave those out. Such a call is of no other syntax: it is
-data alone on its lines, which names a tool that there is.
+Such a call is JSON or Python that fills its lines and names a known tool.
 """
-
-BESIDES = {
-    "hunyuan_3": ("glm", "hunyuan_a13b"),
-    "llama4": ("llama3",),
-    "phi4_mini": ("granite",),
-    "seed_oss": ("qwen3_coder",),
-    "step3": ("deepseek",),
-}
-"""The syntaxes whose words a family's chat template has beside its own."""
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """Return the names of the syntaxes."""
+    """Return the names of all syntaxes."""
     return tuple(dict.fromkeys(("react", "xml", *(one.name for one in SYNTAXES))))
 
 
 def syntaxes_of(formats: Sequence[str] | None) -> tuple[Syntax, ...]:
-    """Return the syntaxes of these names, every one for None. Raises `ValueError` for a name that there is not."""
+    """Return the syntaxes to read for these names; all for None. Raises `ValueError` for an unknown name."""
     if formats is None:
         return _IN_ANSWERS
     return _of(tuple(formats))
@@ -188,52 +179,33 @@ def syntaxes_of(formats: Sequence[str] | None) -> tuple[Syntax, ...]:
 
 @cache
 def other_syntaxes(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
-    """Return the syntaxes of all other names, for calls at an answer's end."""
+    """Return the syntaxes of all other names, for calls at the end of an answer."""
     return tuple(AtEnd(one) for one in SYNTAXES if one.name not in formats)
 
 
-def read_besides(formats: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the syntaxes that are read with those of these names, for their models write them too."""
+def related_formats(formats: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the other syntaxes that models of these families write."""
     return tuple(dict.fromkeys(fellow for one in formats for fellow in FELLOWS.get(one, ())))
+
+
+def is_written_by(syntax: str, family: str) -> bool:
+    """Return whether models of `family` write `syntax`."""
+    unmarked = UNMARKED.name if family in UNMARKED_TOO else family
+    return syntax in (family, unmarked, *FELLOWS.get(family, ()))
 
 
 @cache
 def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
     if strange := set(formats) - set(names()):
-        raise ValueError(f"There is no format {sorted(strange)}; there are: {', '.join(names())}")
+        raise ValueError(f"There is no format {sorted(strange)}. The formats are: {', '.join(names())}")
     every = [_ASKED_FOR.get(one, one) for one in _IN_ANSWERS]
     fence = (XmlFence(),) if "xml" in formats else ()
     own = [one for one in every if one.name in formats]
-    fellows = read_besides(formats)
+    fellows = related_formats(formats)
     others = [one for one in every if one.name in fellows and one not in own and one is not LAST_UNMARKED]
     if not UNMARKED_TOO.isdisjoint(formats):
         others += [one for one in (LAST_UNMARKED, _FENCED_JSON) if one not in own]
     return (*fence, *own, *others, _THOUGHTS)
-
-
-def thought_opened_for(
-    model: str, formats: Sequence[str] | None, *, thinking: bool | None, prompt_opens: bool | None = None
-) -> tuple[Tags, ...]:
-    """Return the tags of the thought that the prompt has opened, if it has.
-
-    Told by `thinking`, else by `prompt_opens`, else by the model's name.
-    """
-    opens = prompt_opens if thinking is None else thinking
-    if opens is False:
-        return ()
-    # A model has its own tags, whatever it was asked to write its calls in.
-    syntaxes = [one for one in SYNTAXES if _is_called(model, one.prompt_opens)]
-    if opens:
-        syntaxes += [one for one in SYNTAXES if _is_called(model, one.models)]
-        syntaxes += syntaxes_of(formats)
-    return tuple(dict.fromkeys(tag for one in syntaxes for tag in one.reasoning if tag.marks_a_thought))
-
-
-def prompt_ends_in_separator(model: str, formats: Sequence[str] | None) -> bool:
-    """Return whether an answer goes on behind the separator of messages that its prompt ended with."""
-    if formats is None:
-        return _is_called(model, FUNCTIONARY.models)
-    return FUNCTIONARY.name in formats
 
 
 @cache
@@ -241,57 +213,3 @@ def stops_of(name: str) -> tuple[str, ...]:
     """Return the stop sequences of a syntax."""
     every = (_ASKED_FOR.get(one, one) for one in _IN_ANSWERS)
     return tuple(dict.fromkeys(stop for one in every if one.name == name for stop in one.stops))
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFormat:
-    """The syntax that a model writes its calls in, and what says so; `is_told`: its template does, and no name."""
-
-    name: str
-    because: str
-    is_told: bool = False
-
-
-def find_format(model: str, template: str = "", other_names: Sequence[str] = ()) -> FoundFormat | None:
-    """Return the syntax of a model: by its chat template, else by its name, else by others that it has.
-
-    A template is a fact and a name a guess; but a template with the words of several syntaxes tells nothing.
-    """
-    if (told := _told_by(template)) is not None:
-        return FoundFormat(told, "its chat template", is_told=True)
-    for name, because in [(model, "its name"), *((one, f"its other name {one}") for one in other_names)]:
-        if (named := _named(name)) is not None:
-            return FoundFormat(named, because)
-    return None
-
-
-def is_written_by(syntax: str, family: str) -> bool:
-    """Return whether models of this family write this syntax."""
-    unmarked = UNMARKED.name if family in UNMARKED_TOO else family
-    return syntax in (family, unmarked, *FELLOWS.get(family, ()))
-
-
-def prompt_opens_thought(name: str, template: str, prompt: str = "") -> bool | None:
-    """Return whether a model of this syntax begins within a thought, by its template and a prompt that it made.
-
-    None where these do not tell.
-    """
-    tags = [tag for one in SYNTAXES if one.name == name for tag in one.reasoning]
-    return find_opened_thought(template, prompt, tags)
-
-
-def _told_by(template: str) -> str | None:
-    spelled = spell_out(template)
-    told = {one.name for one in SYNTAXES if any(word in spelled for word in one.template)}
-    told -= {other for name in told for other in BESIDES.get(name, ())}
-    return told.pop() if len(told) == 1 else None
-
-
-def _named(model: str) -> str | None:
-    return next((one.name for one in SYNTAXES if _is_called(model, one.models)), None)
-
-
-def _is_called(model: str, patterns: Sequence[str]) -> bool:
-    """Return whether the model's name is one of these; some write `_` or a blank for each `-` in it."""
-    name = regex.sub(r"[_ ]", "-", model.lower())
-    return any(regex.search(pattern, name) for pattern in patterns)

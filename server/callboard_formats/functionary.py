@@ -1,16 +1,16 @@
-"""Functionary v3.2 and v3.0: messages to recipients, a call being one to a tool.
+"""Reads Functionary v3.2 and v3.0: messages to recipients. A message to a tool is a call.
 
     >>>all
     Let me look.>>>search
     {"query": "storms"}>>>now
     {}
 
-Specified in the chat template of meetkai/functionary-medium-v3.2; MeetKai's own server and llama.cpp read it. What
-is for `all` is the answer. The prompt ends with `>>>`, so an answer begins with its first recipient. Arguments are
-JSON, but code for `python` may stand there as it is. (v3.1 writes `<function=search>{…}</function>`: see Llama 3.)
+The specification is the chat template of meetkai/functionary-medium-v3.2; MeetKai's server and llama.cpp read it too.
+A message to `all` is the answer. The prompt ends with `>>>`, so an answer begins with its first recipient. Arguments
+are JSON, but a message to `python` may contain code. (v3.1 writes `<function=search>{…}</function>`: see Llama 3.)
 
-`>>>` is no token of its own: anybody may write it. Where nobody asked for this syntax, only a message to a tool that
-there is counts, whose JSON fills its lines; one to a tool that there is not, where no words follow.
+`>>>` is no special token and also occurs in ordinary text. If the model was not asked for this syntax, a message counts
+only if its JSON fills its lines and its recipient is a known tool, or an unknown tool and no words follow.
 """
 
 import json
@@ -20,8 +20,8 @@ import regex
 
 from callboard_formats.json_text import read_value
 from callboard_formats.names import resolve_name
-from callboard_formats.syntax import Spot, Syntax, Watcher, WrittenCall
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.syntax import BlockContext, BlockItems, Syntax, Watcher, WrittenCall
+from callboard_formats.text_buffer import Reading, TextBuffer
 from callboard_formats.unmarked import DEPTH, END_OF_MESSAGE
 
 SEPARATOR = ">>>"
@@ -36,7 +36,7 @@ _FIRST_MESSAGE = regex.compile(rf"{_NAME}\r?\n\s{{0,99}}+(?P<begins>\S)")
 
 
 class Functionary(Syntax):
-    """The syntax of `>>>`; `leaked`: nobody asked for it."""
+    """The syntax of `>>>`. With `leaked`, the model was not asked for it."""
 
     name = "functionary"
     title = "Functionary v3.2"
@@ -52,92 +52,92 @@ class Functionary(Syntax):
     def __init__(self, *, leaked: bool = False) -> None:
         self._leaked = leaked
 
-    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
-        """Read a message to a tool; of one to `all`, the header."""
-        header = yield from tape.take(_HEADER)
+    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
+        """Read a message to a tool; of a message to `all`, read only the header."""
+        header = yield from buffer.take(_HEADER)
         if header is None:
-            return self._cut_off_header(tape, spot)
+            return self._cut_off_header(buffer, context)
         name = header["name"]
         if name == ALL:
-            return [] if spot.first or not self._leaked else None
-        resolved = resolve_name(name, spot.schemas)
-        if self._leaked and resolved is None and not spot.line_start:
+            return [] if context.first or not self._leaked else None
+        resolved = resolve_name(name, context.schemas)
+        if self._leaked and resolved is None and not context.line_start:
             return None
-        yield from tape.space()
-        following = yield from tape.peek()
+        yield from buffer.space()
+        following = yield from buffer.peek()
         if resolved is None and following != "{" and name != INTERPRETER:
             return None
         if following == "{" and not self._leaked:
-            return (yield from self._asked_for(tape, name, watcher if resolved else None))
+            return (yield from self._asked_for(buffer, name, watcher if resolved else None))
         if self._leaked:
             if following == "":
                 return [WrittenCall(name, "", truncated=True)]
-            return (yield from self._found(tape, name, is_known=resolved is not None))
-        words, closed = yield from _rest(tape)
+            return (yield from self._found(buffer, name, is_known=resolved is not None))
+        words, closed = yield from _rest(buffer)
         if name == INTERPRETER:
             words = json.dumps({"code": words.strip()}, ensure_ascii=False)
         return [WrittenCall(name, words.strip(), truncated=not closed)]
 
-    def _asked_for(self, tape: Tape, name: str, watcher: Watcher | None) -> Reading[Sequence[WrittenCall]]:
-        start = tape.keep()
-        value = yield from read_value(tape, _MESSAGE_END, watcher, name)
-        if value.whole and (yield from _line_ends(tape)):
+    def _asked_for(self, buffer: TextBuffer, name: str, watcher: Watcher | None) -> Reading[Sequence[WrittenCall]]:
+        start = buffer.keep()
+        value = yield from read_value(buffer, _MESSAGE_END, watcher, name)
+        if value.whole and (yield from _line_ends(buffer)):
             return [WrittenCall(name, value.text)]
-        _, closed = yield from _rest(tape)
-        return [WrittenCall(name, tape.cut(start, tape.at).rstrip(), truncated=not closed)]
+        _, closed = yield from _rest(buffer)
+        return [WrittenCall(name, buffer.cut(start, buffer.position).rstrip(), truncated=not closed)]
 
-    def _found(self, tape: Tape, name: str, *, is_known: bool) -> Reading[Sequence[WrittenCall] | None]:
-        if not (yield from tape.match(_OBJECT)):
+    def _found(self, buffer: TextBuffer, name: str, *, is_known: bool) -> Reading[Sequence[WrittenCall] | None]:
+        if not (yield from buffer.match(_OBJECT)):
             return None
-        value = yield from read_value(tape, _MESSAGE_END, depth_limit=DEPTH)
-        if value.too_deep or (value.whole and not (yield from _line_ends(tape))):
+        value = yield from read_value(buffer, _MESSAGE_END, depth_limit=DEPTH)
+        if value.too_deep or (value.whole and not (yield from _line_ends(buffer))):
             return None
-        if value.whole and not is_known and not (yield from _is_over(tape)):
+        if value.whole and not is_known and not (yield from _is_over(buffer)):
             return None
         return [WrittenCall(name, value.text, truncated=not value.whole)]
 
-    def _cut_off_header(self, tape: Tape, spot: Spot) -> Sequence[WrittenCall] | None:
-        """Return the call whose name the text ends in."""
-        cut = tape.cut_off(_HEADER) if tape.final else None
-        if cut is None or (self._leaked and not spot.first):
+    def _cut_off_header(self, buffer: TextBuffer, context: BlockContext) -> Sequence[WrittenCall] | None:
+        """Return the call if the text ends inside of its header."""
+        cut = buffer.cut_off(_HEADER) if buffer.final else None
+        if cut is None or (self._leaked and not context.first):
             return None
         name = cut[0].removeprefix(SEPARATOR).rstrip("\r")
-        begun = [one for one in (ALL, *spot.schemas) if one.startswith(name)]
+        begun = [one for one in (ALL, *context.schemas) if one.startswith(name)]
         if self._leaked and not (name and begun):
             return None
-        tape.at = tape.end
+        buffer.position = buffer.end
         return [] if ALL.startswith(name) else [WrittenCall(name, "", truncated=True)]
 
 
-def _line_ends(tape: Tape) -> Reading[bool]:
-    """Return whether nothing more of the message stands in this line."""
-    while (following := (yield from tape.peek())) in (" ", "\t"):
-        tape.at += 1
-    if following in ("", "\r", "\n") or (yield from tape.match(_MESSAGE_END)):
+def _line_ends(buffer: TextBuffer) -> Reading[bool]:
+    """Return whether the rest of the line contains no more of the message."""
+    while (following := (yield from buffer.peek())) in (" ", "\t"):
+        buffer.position += 1
+    if following in ("", "\r", "\n") or (yield from buffer.match(_MESSAGE_END)):
         return True
-    return tape.final and tape.cut_off(_MESSAGE_END) is not None
+    return buffer.final and buffer.cut_off(_MESSAGE_END) is not None
 
 
-def _is_over(tape: Tape) -> Reading[bool]:
-    """Return whether the answer ends here, or the message."""
-    place = tape.at
-    yield from tape.space()
-    is_over = (yield from tape.peek()) == "" or (yield from tape.match(_MESSAGE_END)) is not None
-    tape.rewind(place)
+def _is_over(buffer: TextBuffer) -> Reading[bool]:
+    """Return whether the answer or the message ends here."""
+    place = buffer.position
+    yield from buffer.space()
+    is_over = (yield from buffer.peek()) == "" or (yield from buffer.match(_MESSAGE_END)) is not None
+    buffer.rewind(place)
     return is_over
 
 
-def _rest(tape: Tape) -> Reading[tuple[str, bool]]:
-    """Return what is left of a message, and whether its end was seen."""
-    start = tape.keep()
-    end = yield from tape.find(_MESSAGE_END)
-    return tape.cut(start, tape.at), end is not None
+def _rest(buffer: TextBuffer) -> Reading[tuple[str, bool]]:
+    """Return the rest of a message, and whether it has an end."""
+    start = buffer.keep()
+    end = yield from buffer.find(_MESSAGE_END)
+    return buffer.cut(start, buffer.position), end is not None
 
 
 class FirstMessage:
-    """Gives an answer back the `>>>` that its prompt ended with: `feed` what comes, then `finish` once.
+    """Prepends the `>>>` that the prompt ended with to an answer. Call `feed` for each piece, then `finish` once.
 
-    Text that begins with no recipient stays as it is; a server may have left the header out.
+    Text that does not begin with a recipient is unchanged, because some servers remove the header.
     """
 
     def __init__(self, known: Collection[str]) -> None:
@@ -146,7 +146,7 @@ class FirstMessage:
         self._is_over = False
 
     def feed(self, text: str) -> str:
-        """Return what can be read now."""
+        """Return the text that can be read now."""
         if self._is_over:
             return text
         self._held += text
@@ -157,7 +157,7 @@ class FirstMessage:
         return self._end(is_message=bool(is_message))
 
     def finish(self) -> str:
-        """Return what was held back."""
+        """Return the text that was held back."""
         if self._is_over or not self._held:
             return ""
         name = self._held.rstrip()

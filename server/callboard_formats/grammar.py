@@ -1,4 +1,4 @@
-"""What a set of syntaxes looks for in text, and what it may mean where it is found."""
+"""The literals that a set of syntaxes searches for in text, and the meanings of each literal."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from functools import lru_cache
 import regex
 
 from callboard_formats.literals import Literals
-from callboard_formats.syntax import END_OF_TURN, END_TOKENS, Syntax, Tags, Within
+from callboard_formats.syntax import END_OF_TURN, END_TOKENS, Syntax, Tags, TextKind
 
 _FENCES = ("```", "~~~")
 _END_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|<[A-Z_]+\d+>|\[e~\[")
@@ -16,12 +16,18 @@ _END_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|<[A-Z_]+\d+>|\[e~\[")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grammar:
-    """The literals of a set of syntaxes, and what begins with them; all by the literal in lower case.
+    """The literals of a set of syntaxes. All literals are in lower case.
 
-    `outside` are the literals to look for in text, `after_call` in text that follows a call. `owners` are the
-    syntaxes of an opener by their place, `tags` those of an opener of a thought, `closers` end a thought that
-    the prompt may have opened, `results` are what an imagined result begins with, `turns` an imagined turn of the user.
-    `at_line_start` are the places of the syntaxes whose blocks begin nowhere else.
+    Attributes:
+        syntaxes: The syntaxes. Other attributes name a syntax by its index.
+        outside: The literals to search for in text.
+        after_call: The literals to search for in text that follows a call.
+        owners: The syntaxes that an opener may begin a block of.
+        tags: The tags that an opener of a thought belongs to.
+        closers: The closers of thoughts that the prompt may have opened.
+        results: The beginnings of imagined results.
+        turns: The beginnings of imagined turns of the user.
+        at_line_start: The syntaxes whose blocks begin only at the beginning of a line.
     """
 
     syntaxes: tuple[Syntax, ...]
@@ -37,10 +43,15 @@ class Grammar:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a literal may mean: a block of one of these syntaxes, a thought, the end of one, what is imagined.
+    """The meanings that one literal may have.
 
-    `is_turn`: the model goes on as the user, so that nothing counts from there on, whatever came before.
-    `at_line_start`: it means nothing anywhere else.
+    Attributes:
+        owners: The indexes of the syntaxes whose block it may begin.
+        tags: The tags of the thought that it may open.
+        closes: The closer of a thought that it begins with; "" if none.
+        imagined: It may begin an imagined result.
+        is_turn: It begins an imagined turn of the user, so all text from there on is dropped.
+        at_line_start: It has a meaning only at the beginning of a line.
     """
 
     owners: tuple[int, ...]
@@ -53,7 +64,7 @@ class Meaning:
 
 @lru_cache(maxsize=64)
 def grammar(syntaxes: tuple[Syntax, ...]) -> Grammar:
-    """Return the grammar of these syntaxes, the most important first."""
+    """Return the grammar of these syntaxes. The first syntax that can read a block reads it."""
     owners: dict[str, tuple[int, ...]] = {}
     tags: dict[str, tuple[Tags, ...]] = {}
     for place, syntax in enumerate(syntaxes):
@@ -63,7 +74,7 @@ def grammar(syntaxes: tuple[Syntax, ...]) -> Grammar:
             before = tags.get(tag.opener.lower(), ())
             tags[tag.opener.lower()] = before if tag in before else (*before, tag)
     closers = frozenset(tag.closer.lower() for group in tags.values() for tag in group if tag.marks_a_thought)
-    # As stops they may begin with a line end, which the call before them may have taken.
+    # Stop sequences may begin with a line end, which the call before them may have consumed.
     results = frozenset(stop.strip().lower() for one in syntaxes for stop in one.stops if stop.strip())
     turns = frozenset(one for one in results if _is_turn(one))
     at_line_start = frozenset(place for place, one in enumerate(syntaxes) if one.at_line_start_only)
@@ -74,19 +85,19 @@ def grammar(syntaxes: tuple[Syntax, ...]) -> Grammar:
 
 
 def _is_turn(stop: str) -> bool:
-    """Return whether this stop is the end of one turn with the beginning of the next."""
+    """Return whether this stop sequence is a token that ends a turn, followed by the beginning of the next turn."""
     end = END_OF_TURN.match(stop)
     return end is not None and end.end() < len(stop)
 
 
 @lru_cache(maxsize=1024)
 def meaning(known: Grammar, found: str) -> Meaning:
-    """Return what the literal `found` may mean: it is in lower case, and the longest that was found at its place."""
+    """Return the meanings of the literal `found`, given in lower case: the longest literal at its position."""
     beginnings = [found[:length] for length in range(len(found), 0, -1)]
     owners = dict.fromkeys(place for one in beginnings for place in known.owners.get(one, ()))
     tags = next((known.tags[one] for one in beginnings if one in known.tags), ())
     closes = next((one for one in beginnings if one in known.closers), "")
-    imagined = any(one in known.results for one in beginnings) or any(tag.within is Within.OBSERVATION for tag in tags)
+    imagined = any(one in known.results for one in beginnings) or any(tag.kind is TextKind.OBSERVATION for tag in tags)
     is_turn = any(one in known.turns for one in beginnings)
     is_end = END_OF_TURN.fullmatch(found) is not None
     means_more = tags or closes or imagined or is_turn or is_end or found[0] in "`~"
@@ -95,31 +106,31 @@ def meaning(known: Grammar, found: str) -> Meaning:
 
 
 @lru_cache(maxsize=64)
-def end_of_turn(known: Grammar) -> "regex.Pattern[str]":
-    """Return the pattern of a token that may end a turn."""
+def turn_end_pattern(known: Grammar) -> "regex.Pattern[str]":
+    """Return the pattern of the tokens that may end a turn."""
     own = {text for one in known.syntaxes for text in (*one.stops, *one.markers) if _END_TOKEN.fullmatch(text)}
     return regex.compile("|".join([END_OF_TURN.pattern, *map(regex.escape, sorted(own))]), regex.IGNORECASE)
 
 
 @lru_cache(maxsize=64)
-def imagined(known: Grammar) -> Literals:
-    """Return what an imagined result begins with, without tokens that only end the turn."""
-    ends = end_of_turn(known)
+def result_literals(known: Grammar) -> Literals:
+    """Return the beginnings of imagined results, without tokens that only end the turn."""
+    ends = turn_end_pattern(known)
     return Literals(one for one in known.results if not ends.fullmatch(one))
 
 
 @lru_cache(maxsize=64)
-def tokens(known: Grammar) -> Literals:
-    """Return the markers, and the ends of messages and turns, that are tokens or tags: no info string begins so."""
+def token_literals(known: Grammar) -> Literals:
+    """Return all tokens and tags of the syntaxes. The text behind a closing fence may begin with one."""
     every = (*known.owners, *(marker for one in known.syntaxes for marker in one.markers))
     marks = {one for one in every if one[0] in "<>" or (one[0] == "[" and len(one) > 1)}
-    ends = {tag.closer for group in known.tags.values() for tag in group if tag.within is Within.MESSAGE}
+    ends = {tag.closer for group in known.tags.values() for tag in group if tag.kind is TextKind.MESSAGE}
     return Literals({*marks, *ends, *known.turns, *END_TOKENS})
 
 
 @lru_cache(maxsize=256)
-def closing(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
-    """Return what to look for in a thought that was opened by these tags."""
+def closer_literals(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
+    """Return the literals to search for in a thought of these tags that any block ends."""
     literals = {tag.closer for tag in tags if tag.closer}
     if any(tag.until_call for tag in tags):
         literals |= {*_FENCES, *known.owners, *known.tags}
@@ -127,17 +138,17 @@ def closing(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
 
 
 @lru_cache(maxsize=256)
-def in_thought(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
-    """Return what to look for in a thought: its closers, and calls and tokens that the answer may end in.
+def thought_literals(known: Grammar, tags: tuple[Tags, ...]) -> Literals:
+    """Return the literals to search for in a thought: its closers, openers of calls, and tokens that end a turn.
 
-    A message of a channel is text, so it is code that is looked for in it instead of calls.
+    A message of a channel is text without calls. There, fences are searched for instead of openers.
     """
     openers = known.owners if all(tag.calls for tag in tags) else ()
-    fences = _FENCES if all(tag.within is Within.MESSAGE for tag in tags) else ()
+    fences = _FENCES if all(tag.kind is TextKind.MESSAGE for tag in tags) else ()
     return Literals({*(tag.closer for tag in tags), *openers, *fences, *END_TOKENS})
 
 
 @lru_cache(maxsize=64)
-def opening(tags: tuple[Tags, ...]) -> Literals:
-    """Return what opens a thought of these tags."""
+def opener_literals(tags: tuple[Tags, ...]) -> Literals:
+    """Return the openers of these tags."""
     return Literals({tag.opener for tag in tags})

@@ -1,28 +1,28 @@
-"""gpt-oss: messages in channels, a call being one with a recipient.
+"""Reads gpt-oss: messages in channels. A message with a recipient is a call.
 
     <|channel|>analysis<|message|>I need to look it up.<|end|>
     <|start|>assistant<|channel|>commentary to=functions.search <|constrain|>json<|message|>{"query": "storms"}<|call|>
     <|start|>assistant<|channel|>final<|message|>It will rain.<|return|>
 
-Specified in OpenAI's "Harmony response format" (`docs/format.md` of openai/harmony, also in the
-OpenAI cookbook). The recipient stands in the header's role or channel; calls are on the
-commentary channel, built-in tools on the analysis channel. Without a recipient, analysis is
-a thought, final is the answer, in which nothing is a call, and commentary is a preamble that is meant for
-the user. A message to someone else (`to=assistant`, another role) was imagined: it is dropped.
+The specification is OpenAI's "Harmony response format" (`docs/format.md` of openai/harmony, also in the OpenAI
+cookbook). The header's role or channel contains the recipient. Calls are on the commentary channel, and calls of
+built-in tools on the analysis channel. Without a recipient, analysis is a thought, final is the answer (which contains
+no calls), and commentary is a preamble for the user. A message to another recipient (`to=assistant`, another role) is
+imagined and dropped.
 
-Tolerated: any order of the header's parts, `json` without its token, a missing end of a
-message, a header whose `<|start|>assistant` stood in the prompt, and a call whose tokens the server
-has swallowed (`commentary to=functions.search json{…}`).
+These variations are accepted: any order of the header's parts, `json` without its token, a missing end of a message, a
+header whose `<|start|>assistant` is in the prompt, and a call whose tokens the server has removed
+(`commentary to=functions.search json{…}`).
 """
 
 from collections.abc import Sequence
 
 import regex
 
-from callboard_formats.json_text import read_arguments_of, read_value
+from callboard_formats.json_text import read_arguments_object, read_value
 from callboard_formats.names import resolve_name
-from callboard_formats.syntax import Schemas, Spot, Syntax, Tags, Watcher, Within, WrittenCall
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.syntax import BlockContext, BlockItems, Schemas, Syntax, Tags, TextKind, Watcher, WrittenCall
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 _ANALYSIS = "<|channel|>analysis<|message|>"
 _FINAL = "<|channel|>final<|message|>"
@@ -60,11 +60,11 @@ class Harmony(Syntax):
     template = ("<|channel|>",)
     openers = ("<|start|>", "<|channel|>", *_STRIPPED, _PREFILLED)
     reasoning = tuple(
-        # The next message may begin without an end of this one.
+        # The next message may begin although this one has no end.
         Tags(
             before + opener,
             closer,
-            Within.THOUGHT if opener == _ANALYSIS else Within.MESSAGE,
+            TextKind.THOUGHT if opener == _ANALYSIS else TextKind.MESSAGE,
             calls=False,
             ends_before=closer in (_TO_TOOL, _PREAMBLE),
             followed_by=_BEHIND_TO if closer == _TO_TOOL else None,
@@ -78,65 +78,67 @@ class Harmony(Syntax):
     )
     stops = ("<|call|>", "<|return|>", "<|start|>user", "<|start|>functions.")
 
-    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
-        """Read a call or a message to someone else; of other messages, the header."""
-        start = tape.keep()
-        if stripped := (yield from tape.take(_STRIPPED_CALL)):
-            name = _name(stripped[1], spot.schemas)
-            value = yield from read_arguments_of(tape, watcher=watcher, name=name)
+    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
+        """Read a call, or drop a message to another recipient; of any other message, read only the header."""
+        start = buffer.keep()
+        if stripped := (yield from buffer.take(_STRIPPED_CALL)):
+            name = _name(stripped[1], context.schemas)
+            value = yield from read_arguments_object(buffer, watcher=watcher, name=name)
             return [WrittenCall(name, value.text, truncated=not value.whole)]
-        if (yield from tape.peek()) != "<":
-            header = (yield from tape.take(_PREFILLED_HEADER)) if spot.first else None
-            return (yield from self._call(tape, spot, header[0], watcher)) if header else None
-        header = yield from tape.match(_HEADER)
+        if (yield from buffer.peek()) != "<":
+            header = (yield from buffer.take(_PREFILLED_HEADER)) if context.first else None
+            return (yield from self._call(buffer, context, header[0], watcher)) if header else None
+        header = yield from buffer.match(_HEADER)
         if header is None:
-            if tape.final and tape.cut_off(_HEADER):
-                tape.at = tape.end
+            if buffer.final and buffer.cut_off(_HEADER):
+                buffer.position = buffer.end
                 return []
             return None
         recipient = _RECIPIENT.search(header[0])
         role = _ROLE.match(header[0])
         if role and not _ROLES.fullmatch(role[1]):
             return None
-        tape.at += len(header[0])
+        buffer.position += len(header[0])
         if recipient and recipient[1].lower() not in ("assistant", *_PEOPLE):
-            return (yield from self._call(tape, spot, header[0], watcher))
+            return (yield from self._call(buffer, context, header[0], watcher))
         if (recipient and recipient[1].lower() == "assistant") or (role and role[1].lower() != "assistant"):
-            yield from self._message(tape)
+            yield from self._message(buffer)
             return []
         if _ANALYSIS in header[0].lower() or _FINAL in header[0].lower():
-            tape.rewind(start)
-            if not (yield from tape.take(_ASSISTANT)):
-                tape.at += len(header[0])
+            buffer.rewind(start)
+            if not (yield from buffer.take(_ASSISTANT)):
+                buffer.position += len(header[0])
         return []
 
-    def _call(self, tape: Tape, spot: Spot, header: str, watcher: Watcher) -> Reading[Sequence[WrittenCall]]:
-        name = _recipient(header, spot.schemas)
-        yield from tape.space()
-        if (yield from tape.peek()) != "{":
-            words, closed = yield from self._message(tape)
+    def _call(
+        self, buffer: TextBuffer, context: BlockContext, header: str, watcher: Watcher
+    ) -> Reading[Sequence[WrittenCall]]:
+        name = _recipient(header, context.schemas)
+        yield from buffer.space()
+        if (yield from buffer.peek()) != "{":
+            words, closed = yield from self._message(buffer)
             return [WrittenCall(name, words.strip(), truncated=not closed)]
-        start = tape.keep()
-        value = yield from read_value(tape, _MESSAGE_END, watcher, name)
-        yield from tape.space()
-        if tape.final and tape.cut_off(_MESSAGE_END):
-            tape.at = tape.end
-        words, closed = yield from self._message(tape)
-        written = tape.cut(start, start + len(value.text)) + words.rstrip()
+        start = buffer.keep()
+        value = yield from read_value(buffer, _MESSAGE_END, watcher, name)
+        yield from buffer.space()
+        if buffer.final and buffer.cut_off(_MESSAGE_END):
+            buffer.position = buffer.end
+        words, closed = yield from self._message(buffer)
+        written = buffer.cut(start, start + len(value.text)) + words.rstrip()
         return [WrittenCall(name, written, truncated=not value.whole and not closed)]
 
-    def _message(self, tape: Tape) -> Reading[tuple[str, bool]]:
-        """Return what is left of a message, and move behind its end, or before the next one."""
-        start = tape.keep()
-        end = yield from tape.find(_MESSAGE_END)
-        words = tape.cut(start, tape.at)
+    def _message(self, buffer: TextBuffer) -> Reading[tuple[str, bool]]:
+        """Return the rest of a message and whether it has an end; move behind the end, or before the next message."""
+        start = buffer.keep()
+        end = yield from buffer.find(_MESSAGE_END)
+        words = buffer.cut(start, buffer.position)
         if end and end["kind"].lower() not in ("start", "channel"):
-            tape.at += len(end[0])
+            buffer.position += len(end[0])
         return words, end is not None
 
 
 def _recipient(header: str, schemas: Schemas) -> str:
-    """Return the tool's name in a header; it may hold blanks where only with them it is a tool's."""
+    """Return the tool's name in a header. It contains blanks only if there is no tool without them."""
     recipient = _RECIPIENT.search(header)
     if recipient is None:
         return ""
@@ -148,7 +150,7 @@ def _recipient(header: str, schemas: Schemas) -> str:
 
 
 def _name(written: str, schemas: Schemas) -> str:
-    """Return the name without the word for the arguments' kind behind it, where it is a tool's only so."""
+    """Return the name without a `json` at its end, if only the shorter name is a tool's."""
     shorter = written[: -len(_KIND)] if written.lower().endswith(_KIND) else ""
     is_glued = shorter and resolve_name(written, schemas) is None and resolve_name(shorter, schemas)
     return shorter if is_glued else written

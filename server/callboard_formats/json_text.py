@@ -1,8 +1,9 @@
-"""JSON in running text: where a value ends, and the calls that stand in it. Read forward, each character once.
+"""Finds JSON values and calls in running text. Each character is read once.
 
-Nothing here decodes arguments: they are cut out of the text to the letter, so that what is
-stored is what the model wrote, and repair is left to one place. A value that is not closed is
-reported as such and never completed.
+Arguments are cut out of the text and not decoded, so that the store has the text that the model wrote, and only
+`arguments` repairs it. A value that is not closed is reported as incomplete and never completed. `pydantic_core`'s
+partial parser cannot replace this reader: its callers need the raw text and the end of each value, and models also
+write single quotation marks and bare words.
 """
 
 import json
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import regex
 
 from callboard_formats.syntax import Watcher, WrittenCall
-from callboard_formats.tape import Reading, Tape, read_now
+from callboard_formats.text_buffer import Reading, TextBuffer, read_now
 
 NAME_KEYS = ("name", "tool", "tool_name", "function_name", "function")
 ARGUMENTS_KEYS = ("arguments", "parameters", "args", "params")
@@ -25,10 +26,14 @@ _NEVER = regex.compile(r"(?!)")
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An object or array as it stands in a text; `whole`: its last bracket was seen.
+    """An object or array that was read from a text.
 
-    `members`: of an object, the raw text of each value by its key; the last may be incomplete.
-    `doubled`: a key stood there twice.
+    Attributes:
+        text: The raw text.
+        whole: The value is complete.
+        members: The raw text of each value of an object by its key. The last one may be incomplete.
+        too_deep: The value is nested more deeply than the limit.
+        doubled: A key occurs twice.
     """
 
     text: str
@@ -39,10 +44,10 @@ class Value:
 
 
 class _Shown:
-    """The part of an object's arguments that was shown."""
+    """Shows the arguments of a call to a watcher while they are read."""
 
-    def __init__(self, tape: Tape, watcher: Watcher | None, name: str) -> None:
-        self._tape = tape
+    def __init__(self, buffer: TextBuffer, watcher: Watcher | None, name: str) -> None:
+        self._buffer = buffer
         self._watcher = watcher
         self._name = name
         self._at: int | None = None
@@ -53,7 +58,7 @@ class _Shown:
 
     def up_to(self, end: int) -> None:
         if self._at is not None and self._watcher and end > self._at:
-            self._watcher.arguments(self._name, self._tape.cut(self._at, end))
+            self._watcher.arguments(self._name, self._buffer.cut(self._at, end))
             self._at = end
 
     def end(self, end: int) -> None:
@@ -62,58 +67,58 @@ class _Shown:
 
 
 def read_value(
-    tape: Tape,
+    buffer: TextBuffer,
     end: "regex.Pattern[str]" = _NEVER,
     watcher: Watcher | None = None,
     name: str = "",
     depth_limit: int | None = None,
 ) -> Reading[Value]:
-    """Read the object or array whose bracket stands at `tape.at`.
+    """Read the object or array whose bracket is at `buffer.position`.
 
-    `end` is what closes the call. Found outside a string it shows that brackets are missing; found inside a
-    string that no JSON follows, that its quotation mark is missing. With a `watcher` arguments are shown as
-    they come: those of an object that names its tool first, or with `name` the object itself.
+    `end` matches the end of the call. A match outside of a string shows that brackets are missing. A match inside of a
+    string that no JSON follows shows that the closing quotation mark is missing. A `watcher` gets the arguments while
+    they are read: with `name` the object itself, otherwise the arguments in an object that names its tool first.
     """
-    return _ValueReader(tape, end, watcher, name, depth_limit).read()
+    return _ValueReader(buffer, end, watcher, name, depth_limit).read()
 
 
 class _ValueReader:
-    """The reading of one value."""
+    """Reads one value."""
 
     def __init__(
         self,
-        tape: Tape,
+        buffer: TextBuffer,
         end: "regex.Pattern[str]",
         watcher: Watcher | None,
         name: str,
         depth_limit: int | None,
     ) -> None:
-        self._tape = tape
+        self._buffer = buffer
         self._end = end
         self._name = name
         self._depth_limit = depth_limit
-        self._start = tape.keep()
-        self._shown = _Shown(tape, watcher, name)
+        self._start = buffer.keep()
+        self._shown = _Shown(buffer, watcher, name)
         self._depth = 0
         self._members: dict[str, str] = {}
         self._doubled = False
         self._key: str | None = None
-        """The key of the member that is being read, and where its value begins."""
+        """The key of the member that is being read. `_value_from` is the start of its value."""
         self._value_from: int | None = None
         self._named = ""
-        """The tool that the object has named so far."""
+        """The name of the tool, if the object has named one."""
         if name:
             self._shown.begin(self._start)
 
     def read(self) -> Reading[Value]:  # noqa: C901 - one mark is read beside the other
-        tape = self._tape
+        buffer = self._buffer
         while True:
-            mark = yield from _find(tape, _OUTSIDE, self._shown)
+            mark = yield from _find(buffer, _OUTSIDE, self._shown)
             match mark:
                 case None:
                     return self._unfinished()
                 case "{" | "[":
-                    if mark == "[" and (yield from tape.match(self._end)):
+                    if mark == "[" and (yield from buffer.match(self._end)):
                         return self._unfinished()
                     self._open(mark)
                     if self._depth_limit is not None and self._depth > self._depth_limit:
@@ -122,149 +127,149 @@ class _ValueReader:
                     self._depth -= 1
                     if self._depth == 0:
                         return self._finished()
-                    tape.at += 1
+                    buffer.position += 1
                 case ":":
-                    tape.at += 1
+                    buffer.position += 1
                     if self._depth == 1 and self._key is not None and self._value_from is None:
-                        self._value_from = tape.at
+                        self._value_from = buffer.position
                 case ",":
                     if self._depth == 1:
-                        self._end_member(tape.at)
-                    tape.at += 1
+                        self._end_member(buffer.position)
+                    buffer.position += 1
                 case '"' | "'":
                     if (value := (yield from self._string(mark))) is not None:
                         return value
                 case _:
-                    if (yield from tape.match(self._end)):
+                    if (yield from buffer.match(self._end)):
                         return self._unfinished()
-                    tape.at += 1
+                    buffer.position += 1
 
     def _open(self, bracket: str) -> None:
-        """Move into an object or an array; the first that are the arguments of a named tool are shown."""
+        """Move into an object or an array. The first one that contains the arguments of a named tool is shown."""
         is_arguments = self._depth == 1 and bracket == "{" and self._key in ARGUMENTS_KEYS and self._value_from
         if is_arguments and self._named and not self._name:
-            self._shown.begin(self._tape.at, self._named)
+            self._shown.begin(self._buffer.position, self._named)
         self._depth += 1
-        self._tape.at += 1
+        self._buffer.position += 1
 
     def _string(self, mark: str) -> Reading[Value | None]:
-        """Move behind a string; return the whole value where its end, or that of the text, is missing."""
-        tape = self._tape
-        begin = tape.at
-        tape.at += 1
-        if not (yield from _string(tape, _IN_DOUBLE if mark == '"' else _IN_SINGLE, self._shown)):
+        """Move behind a string. Return the unfinished value if the string is not closed."""
+        buffer = self._buffer
+        begin = buffer.position
+        buffer.position += 1
+        if not (yield from _string(buffer, _IN_DOUBLE if mark == '"' else _IN_SINGLE, self._shown)):
             return self._unfinished()
-        string_end = tape.at
-        if tape.is_at_end():
+        string_end = buffer.position
+        if buffer.is_at_end():
             self._shown.up_to(string_end)
         if self._depth == 1 and self._value_from is None:
-            self._key = tape.cut(begin + 1, string_end - 1)
-        torn = yield from _torn(tape, begin, string_end, self._end)
+            self._key = buffer.cut(begin + 1, string_end - 1)
+        torn = yield from _torn(buffer, begin, string_end, self._end)
         if torn is None:
             return None
-        # The call keeps what was previewed of it, but the answer is read on behind the marker.
-        tape.at = string_end
+        # The call keeps the text that was already shown, but reading continues at the marker in the string.
+        buffer.position = string_end
         value = self._unfinished()
-        tape.rewind(torn)
+        buffer.rewind(torn)
         return value
 
     def _end_member(self, place: int) -> None:
         key = self._key
         if key is not None and self._value_from is not None:
             self._doubled = self._doubled or key in self._members
-            self._members[key] = self._tape.cut(self._value_from, place).strip()
+            self._members[key] = self._buffer.cut(self._value_from, place).strip()
             if key in NAME_KEYS and not self._named and not self._members[key].startswith("{"):
-                self._named = plain(self._members[key])
+                self._named = decode_string(self._members[key])
             if not self._name:
                 self._shown.end(place)
         self._key = self._value_from = None
 
     def _finished(self) -> Value:
-        tape = self._tape
-        self._end_member(tape.at)
-        tape.at += 1
-        self._shown.end(tape.at)
-        return Value(tape.cut(self._start, tape.at), True, self._members, doubled=self._doubled)
+        buffer = self._buffer
+        self._end_member(buffer.position)
+        buffer.position += 1
+        self._shown.end(buffer.position)
+        return Value(buffer.cut(self._start, buffer.position), True, self._members, doubled=self._doubled)
 
     def _unfinished(self, *, too_deep: bool = False) -> Value:
-        tape = self._tape
-        self._end_member(tape.at)
-        self._shown.end(tape.at)
-        return Value(tape.cut(self._start, tape.at), False, self._members, too_deep, self._doubled)
+        buffer = self._buffer
+        self._end_member(buffer.position)
+        self._shown.end(buffer.position)
+        return Value(buffer.cut(self._start, buffer.position), False, self._members, too_deep, self._doubled)
 
 
-def _find(tape: Tape, pattern: "regex.Pattern[str]", shown: _Shown) -> Reading[str | None]:
-    """Move to the next character that `pattern` matches and return it, showing what was passed."""
-    searching = tape.find(pattern)
+def _find(buffer: TextBuffer, pattern: "regex.Pattern[str]", shown: _Shown) -> Reading[str | None]:
+    """Move to the next match of `pattern` and return its text; show the text before it."""
+    searching = buffer.find(pattern)
     while True:
         try:
             next(searching)
         except StopIteration as done:
             found: regex.Match[str] | None = done.value
             return found[0] if found else None
-        shown.up_to(tape.at)
+        shown.up_to(buffer.position)
         yield
 
 
-def _string(tape: Tape, marks: "regex.Pattern[str]", shown: _Shown) -> Reading[bool]:
-    """Move behind the quotation mark that ends a string; return False where the text ends before it."""
+def _string(buffer: TextBuffer, marks: "regex.Pattern[str]", shown: _Shown) -> Reading[bool]:
+    """Move behind the quotation mark that ends a string; return False if the text ends before it."""
     while True:
-        mark = yield from _find(tape, marks, shown)
+        mark = yield from _find(buffer, marks, shown)
         if mark is None:
             return False
         if mark != "\\":
-            tape.at += 1
+            buffer.position += 1
             return True
-        # What a backslash stands before is no mark; it may not have come yet.
-        while tape.at + 1 >= tape.end:
-            if tape.final:
-                tape.at = tape.end
+        # The character behind a backslash is no mark. It may not have arrived yet.
+        while buffer.position + 1 >= buffer.end:
+            if buffer.final:
+                buffer.position = buffer.end
                 return False
             yield
-        tape.at += 2
+        buffer.position += 2
 
 
 _GOES_ON = frozenset(',}]:"')
 
 
-def _torn(tape: Tape, start: int, string_end: int, end: "regex.Pattern[str]") -> Reading[int | None]:
-    """Return where `end` stands within a string that no JSON follows: its quotation mark was forgotten."""
+def _torn(buffer: TextBuffer, start: int, string_end: int, end: "regex.Pattern[str]") -> Reading[int | None]:
+    """Return the position of `end` in a string that no JSON follows, because its closing mark is missing."""
     if end is _NEVER:
         return None
-    yield from tape.space()
-    following = yield from tape.peek()
+    yield from buffer.space()
+    following = yield from buffer.peek()
     if following in _GOES_ON:
         return None
-    found = end.search(tape.cut(start, string_end))
+    found = end.search(buffer.cut(start, string_end))
     return start + found.start() if found else None
 
 
-def read_arguments_of(
-    tape: Tape, end: "regex.Pattern[str]" = _NEVER, watcher: Watcher | None = None, name: str = ""
+def read_arguments_object(
+    buffer: TextBuffer, end: "regex.Pattern[str]" = _NEVER, watcher: Watcher | None = None, name: str = ""
 ) -> Reading[Value]:
-    """Read the arguments of a call whose syntax gives it no end, at `tape.at`: an object.
+    """Read the object of arguments at `buffer.position`, for a syntax without an end marker.
 
-    With other objects right behind it, all are one text: which of them is meant, nobody knows.
+    If other objects follow directly, all of them are returned as one text, because it is unclear which one is meant.
     """
-    start = tape.keep()
-    value = yield from read_value(tape, end, watcher, name)
-    over = tape.at
-    while value.whole and (yield from tape.take(ANOTHER_OBJECT)):
-        value = yield from read_value(tape, end)
-    return value if tape.at == over else Value(tape.cut(start, tape.at), value.whole, {})
+    start = buffer.keep()
+    value = yield from read_value(buffer, end, watcher, name)
+    over = buffer.position
+    while value.whole and (yield from buffer.take(ANOTHER_OBJECT)):
+        value = yield from read_value(buffer, end)
+    return value if buffer.position == over else Value(buffer.cut(start, buffer.position), value.whole, {})
 
 
 ANOTHER_OBJECT = regex.compile(r"[\s,;]{0,99}+(?=\{)")
-"""What stands between one object and the next."""
+"""The separators between two objects."""
 
 
-def value_of(text: str) -> Value:
-    """Return the object or array that `text` begins with."""
-    return read_now(read_value(Tape(text, final=True)))
+def read_first_value(text: str) -> Value:
+    """Return the object or array at the beginning of `text`."""
+    return read_now(read_value(TextBuffer(text, final=True)))
 
 
-def plain(raw: str) -> str:
-    """Return the text of a JSON or Python string, or `raw` where it is none."""
+def decode_string(raw: str) -> str:
+    """Return the content of a JSON or Python string, or `raw` if it is no string."""
     text = raw.strip()
     if len(text) < 2 or text[0] not in "\"'" or text[-1] != text[0]:
         return text
@@ -275,31 +280,33 @@ def plain(raw: str) -> str:
     return decoded if isinstance(decoded, str) else text
 
 
-def call_in(value: Value, *, keyed: bool = False, cut_off: bool = False) -> WrittenCall:
-    """Return the call that an object in an explicit call block stands for.
+def build_call(value: Value, *, keyed: bool = False, cut_off: bool = False) -> WrittenCall:
+    """Return the call that an object in a call block describes.
 
-    Shapes: `{"name", "arguments"}`, its other spellings, `{"function": {"name", "arguments"}}`, and where
-    they are `keyed`, `{name: arguments}`. A missing name is "". Where no member holds arguments but there are
-    others, the whole object is the arguments: the call is then refused with what was written, instead of run
-    with nothing. A call whose end was seen may lack its last bracket; where the text ended instead, it is `cut_off`.
+    The shapes are `{"name", "arguments"}` and its other spellings, `{"function": {"name", "arguments"}}`, and, if the
+    syntax is `keyed`, `{name: arguments}`. The name of a call without a name is "".
+
+    If no member contains arguments but there are other members, the whole object becomes the arguments. So the call is
+    refused with the text that was written and does not run without arguments. The last bracket may be missing, unless
+    the text was `cut_off` there.
     """
     members = value.members
     if value.doubled:
-        name = next((plain(members[key]) for key in NAME_KEYS if key in members), "")
+        name = next((decode_string(members[key]) for key in NAME_KEYS if key in members), "")
         return WrittenCall(name, value.text, not value.whole)
     if keyed and len(members) == 1:
         ((name, arguments),) = members.items()
         return WrittenCall(name, arguments, _is_truncated(value, arguments, cut_off=cut_off))
     if members.get("function", "").startswith("{"):
-        # OpenAI's shape. One level only: what is nested deeper is nobody's shape.
-        inner = value_of(members["function"])
+        # OpenAI's shape, which has one level only.
+        inner = read_first_value(members["function"])
         value = Value(inner.text, value.whole and inner.whole, inner.members)
         members = value.members
     name_key = next((key for key in NAME_KEYS if key in members), "")
-    name = plain(members[name_key]) if name_key else ""
+    name = decode_string(members[name_key]) if name_key else ""
     given = [key for key in ARGUMENTS_KEYS if key in members]
     if len(given) > 1:
-        # Which of them is meant, nobody knows.
+        # It is unclear which of them is meant.
         return WrittenCall(name, value.text, not value.whole)
     if given:
         arguments = members[given[0]]
@@ -309,12 +316,12 @@ def call_in(value: Value, *, keyed: bool = False, cut_off: bool = False) -> Writ
 
 
 def describes_a_tool(members: dict[str, str]) -> bool:
-    """Return whether the arguments of an object are a JSON schema: the model tells of a tool, and calls none."""
+    """Return whether the arguments of an object are a JSON schema. Then the model describes a tool and calls none."""
     if members.get("function", "").startswith("{"):
-        members = value_of(members["function"]).members
+        members = read_first_value(members["function"]).members
     given = next((members[key] for key in ARGUMENTS_KEYS if members.get(key, "").startswith("{")), "")
-    schema = value_of(given).members if given else {}
-    return plain(schema.get("type", "")) == "object" and schema.get("properties", "").startswith("{")
+    schema = read_first_value(given).members if given else {}
+    return decode_string(schema.get("type", "")) == "object" and schema.get("properties", "").startswith("{")
 
 
 def _is_truncated(value: Value, arguments: str, *, cut_off: bool) -> bool:
@@ -322,10 +329,10 @@ def _is_truncated(value: Value, arguments: str, *, cut_off: bool) -> bool:
 
 
 def is_whole(written: str) -> bool:
-    """Return whether nothing is missing in an object, though what holds it is not closed."""
+    """Return whether the text is one complete object."""
     if not written.startswith("{"):
         return False
-    value = value_of(written)
+    value = read_first_value(written)
     return value.whole and len(value.text) == len(written)
 
 
@@ -334,22 +341,22 @@ _BETWEEN = regex.compile(r"[\s,;]")
 
 
 def read_calls(
-    tape: Tape, end: "regex.Pattern[str]", watcher: Watcher | None = None, *, keyed: bool = False
+    buffer: TextBuffer, end: "regex.Pattern[str]", watcher: Watcher | None = None, *, keyed: bool = False
 ) -> Reading[Sequence[WrittenCall]]:
     """Read the calls of an array of objects, or of objects one after another, and move behind the last bracket."""
     calls: list[WrittenCall] = []
-    in_array = (yield from tape.peek()) == "["
+    in_array = (yield from buffer.peek()) == "["
     while True:
-        while (yield from tape.take(_BETWEEN if calls else _BEFORE_FIRST)):
+        while (yield from buffer.take(_BETWEEN if calls else _BEFORE_FIRST)):
             pass
-        following = yield from tape.peek()
+        following = yield from buffer.peek()
         if following == "]" and in_array:
-            tape.at += 1
+            buffer.position += 1
             in_array = False
             return calls
         if following != "{":
             return calls
-        value = yield from read_value(tape, end, watcher if not calls else None)
-        calls.append(call_in(value, keyed=keyed, cut_off=tape.is_at_end()))
+        value = yield from read_value(buffer, end, watcher if not calls else None)
+        calls.append(build_call(value, keyed=keyed, cut_off=buffer.is_at_end()))
         if not value.whole:
             return calls

@@ -1,10 +1,10 @@
-"""A set of literals to look for in text that is still coming.
+"""Searches for a set of literals in text that is still streamed.
 
-A short expression finds the places where the first characters of a literal stand; only there are the literals compared.
-One expression of all literals finds them as fast, but `re` compiles four hundred literals in 100 ms, and each kind of
-thought has a set of its own: the event loop would stand still when a server reads its first answer.
+A short regular expression finds the first characters of the literals, and only there the literals are compared. One
+expression of all literals is as fast, but `re` compiles four hundred literals in 100 ms, and each kind of thought has a
+set. The event loop would stop that long when a server reads its first answer.
 
-Matched without regard to case, of ASCII letters alone: `K` (the Kelvin sign) is no `k` in any marker.
+ASCII letters match without regard to case. Other letters do not: `K` (the Kelvin sign) is no `k`.
 """
 
 import re
@@ -14,13 +14,13 @@ from itertools import groupby
 from string import ascii_lowercase, ascii_uppercase
 
 _BEGINNING_CHARS = 3
-"""Three characters pass nearly all of prose by; four pass no more, and compile in twice the time."""
+"""Three characters exclude nearly all prose. Four exclude no more, and take twice as long to compile."""
 
 _TO_LOWER_CASE = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 class Literals:
-    """The literals to find, `texts`; none of them empty, perhaps none at all."""
+    """A set of literals. `texts` must not contain an empty string."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._sorted = sorted({text.translate(_TO_LOWER_CASE) for text in texts})
@@ -31,10 +31,10 @@ class Literals:
         self._search_beginning = _compile(self._by_beginning).search
 
     def find(self, text: str, start: int, *, final: bool) -> tuple[int, str]:
-        """Return the place of the first literal from `start` on, and the literal in lower case, the longest one there.
+        """Return the index of the first literal from `start` on, and the longest literal there in lower case.
 
-        If there is none, return the text's length and "". Unless the text is `final`, return "" also where the text
-        ends, from the returned place on, in what may still become a literal or a longer one.
+        Return the text's length and "" if there is none. Unless the text is `final`, also return "" for the index from
+        which on the rest of the text may become a literal, or a longer one.
         """
         while beginning := self._search_beginning(text, start):
             place = beginning.start()
@@ -46,16 +46,16 @@ class Literals:
         return len(text), ""
 
     def search(self, text: str, start: int) -> tuple[int, str] | None:
-        """Return what `find` returns for a final text, None if there is no literal."""
+        """Return the result of `find` for a final text; None if there is no literal."""
         place, found = self.find(text, start, final=True)
         return (place, found) if found else None
 
     def match(self, text: str, start: int) -> str:
-        """Return the longest literal that stands at `start`, as it is written there; "" if there is none."""
+        """Return the longest literal at `start` in the case of the text; "" if there is none."""
         return text[start : start + len(self._find_longest(text, start))]
 
     def may_grow(self, text: str, start: int) -> bool:
-        """Return whether all of `text` from `start` on is the beginning of one, but not all of it."""
+        """Return whether the rest of `text` from `start` on is a proper prefix of a literal."""
         if not 0 < len(text) - start < self._longest:
             return False
         rest = text[start:].translate(_TO_LOWER_CASE)
@@ -73,9 +73,9 @@ class Literals:
 
 
 def _compile(beginnings: Mapping[str, object]) -> re.Pattern[str]:
-    """Return the expression of one of these beginnings, or of as much of one as the text ends in.
+    """Return an expression that matches one of these beginnings, or a part of one at the end of the text.
 
-    Of branches that each begin with one character, in its own case, `re` makes a set that it passes most places by.
+    Each branch begins with one case-sensitive character, because `re` combines these into a set that it can skip by.
     """
     branches = [
         f"{re.escape(spelling)}(?i:{_following(rests)})"

@@ -1,7 +1,7 @@
-"""The markers that the cleaner leaves out of answers, and how much of the text behind each goes with it.
+"""The markers that the cleaner removes, and the text behind each marker that it removes with it.
 
-`markers(…)` chooses those of some syntaxes and a model. A model's own (`QUIRKS`) count before the syntaxes'
-(`SCAFFOLDING`), and these before tokens of any protocol (`TOKENS`).
+`markers` selects those of the given syntaxes and model. A model's markers (`QUIRKS`) take precedence over those of the
+syntaxes (`SCAFFOLDING`), and these over the tokens of all protocols (`TOKENS`).
 """
 
 import re
@@ -16,10 +16,10 @@ from callboard_formats.formats import SYNTAXES
 from callboard_formats.literals import Literals
 from callboard_formats.syntax import END_TOKENS, Syntax
 from callboard_formats.table import ROWS
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.text_buffer import Reading, TextBuffer
 
-Skip = Callable[[Tape], Reading[object]]
-"""A reader that moves the tape behind text that is left out; perhaps behind none."""
+Skip = Callable[[TextBuffer], Reading[object]]
+"""A reader that moves the buffer behind text that is to be removed, if there is any."""
 
 _MAX_SPACE = 16
 _BLANK_LINE = rf"\n[ \t\r]{{0,{_MAX_SPACE}}}+(?=\n)"
@@ -32,51 +32,51 @@ _IN_STRING = regex.compile(rf"\"|\\[^\n]|{_BLANK_LINE}")
 
 
 def _words(*texts: str) -> Skip:
-    """Leave out the longest of these texts, if one is there; in any case."""
+    """Return a reader that skips the longest of these texts, if one is there. Case does not matter."""
     literals = Literals(texts)
 
-    def skip(tape: Tape) -> Reading[None]:
-        while not tape.final and (tape.is_at_end() or literals.may_grow(tape.text, tape.at - tape.base)):
+    def skip(buffer: TextBuffer) -> Reading[None]:
+        while not buffer.final and (buffer.is_at_end() or literals.may_grow(buffer.text, buffer.index)):
             yield
-        tape.at += len(literals.match(tape.text, tape.at - tape.base))
+        buffer.position += len(literals.match(buffer.text, buffer.index))
 
     return skip
 
 
 def _until(closer: str) -> Skip:
-    """Leave out the text up to and including this literal, or up to a blank line."""
+    """Return a reader that skips the text up to and including this literal, or up to a blank line."""
     end = regex.compile(f"{regex.escape(closer)}|{_BLANK_LINE}", regex.IGNORECASE | regex.ASCII)
-    return lambda tape: _move_behind(tape, end)
+    return lambda buffer: _move_behind(buffer, end)
 
 
-def _move_behind(tape: Tape, end: "regex.Pattern[str]") -> "Reading[regex.Match[str] | None]":
-    found = yield from tape.find(end)
-    tape.at += len(found[0]) if found else 0
+def _move_behind(buffer: TextBuffer, end: "regex.Pattern[str]") -> "Reading[regex.Match[str] | None]":
+    found = yield from buffer.find(end)
+    buffer.position += len(found[0]) if found else 0
     return found
 
 
-def _name(tape: Tape) -> Reading[object]:
-    """Leave out a name, all of which was seen by the marker's `followed_by`; perhaps an empty one."""
-    return tape.take(_NAME)
+def _name(buffer: TextBuffer) -> Reading[object]:
+    """Skip a name, which may be empty. The marker's `followed_by` has already seen all of it."""
+    return buffer.take(_NAME)
 
 
-def _line(tape: Tape) -> Reading[object]:
-    """Leave out the rest of the line."""
-    return _move_behind(tape, _LINE_END)
+def _line(buffer: TextBuffer) -> Reading[object]:
+    """Skip the rest of the line."""
+    return _move_behind(buffer, _LINE_END)
 
 
-def _json(tape: Tape) -> Reading[None]:
-    """Leave out an object or an array, if one begins here after white space."""
-    if (yield from tape.take(_HEAD)) or (yield from tape.take(_HEAD_AT_END)):
-        yield from _rest_of_json(tape)
+def _json(buffer: TextBuffer) -> Reading[None]:
+    """Skip an object or an array, if one begins here after white space."""
+    if (yield from buffer.take(_HEAD)) or (yield from buffer.take(_HEAD_AT_END)):
+        yield from _rest_of_json(buffer)
 
 
-def _rest_of_json(tape: Tape) -> Reading[None]:
-    """Leave out the rest of an object or array. A blank line ends it: JSON on one line or indented has none."""
+def _rest_of_json(buffer: TextBuffer) -> Reading[None]:
+    """Skip the rest of an object or array. A blank line ends it, because JSON in answers contains none."""
     depth = 1
     in_string = False
     while depth:
-        found = yield from _move_behind(tape, _IN_STRING if in_string else _OUTSIDE_STRINGS)
+        found = yield from _move_behind(buffer, _IN_STRING if in_string else _OUTSIDE_STRINGS)
         if found is None or found[0][0] == "\n":
             return
         in_string ^= found[0] == '"'
@@ -84,20 +84,25 @@ def _rest_of_json(tape: Tape) -> Reading[None]:
             depth += (found[0] in "{[") - (found[0] in "}]")
 
 
-Where = Literal["anywhere", "after space", "line start", "after answer", "beginning", "end"]
+Place = Literal["anywhere", "after space", "line start", "after answer", "beginning", "end"]
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A literal, matched without regard to case.
+    """A literal that is removed.
 
-    `where`: what must stand before it (or that nothing follows) to be no prose. `then`: what
-    is left out with it. `instead`: what the user sees in its place. `answers`: what follows
-    is the final answer. `exact`: only in this case. `followed_by`: what has to stand behind it.
+    Attributes:
+        text: The literal, matched without regard to case unless it is `exact`.
+        where: The positions at which it is no prose.
+        then: The readers that skip the text that is removed with it.
+        instead: The text that the user sees in its place.
+        answers: The final answer follows it.
+        exact: Only this case matches.
+        followed_by: The pattern that must follow it.
     """
 
     text: str
-    where: Where = "anywhere"
+    where: Place = "anywhere"
     then: tuple[Skip, ...] = ()
     instead: str = ""
     answers: bool = False
@@ -147,7 +152,7 @@ TOKENS = (
     *_all("<|constrain|>", _words("json")),
     *_deepseek("begin_of_sentence end_of_sentence User Assistant"),
 )
-"""Tokens of any protocol around whole messages."""
+"""The tokens that protocols write around whole messages."""
 
 _RESULTS = (
     *_all("<tool_response>", _until("</tool_response>")),
@@ -161,11 +166,11 @@ _RESULTS = (
 _TOKEN_BEGIN = ("<|", "<｜")
 _TOKEN_END = (">", "]", "[")
 _WORDS_TOO = ("<|tool_call|>", "[INST]")
-"""Markers that stand in prose as often: left out for the models that are known for them."""
+"""Markers that are as common in prose. They are removed only for models that are known to leak them."""
 
 
 def _marks_of(syntax: Syntax) -> Iterator[Marker]:
-    """Yield what its models leave in the text besides openers: its markers, and the tokens that they stop before."""
+    """Yield the fragments that its models leave in the text, except openers: its markers and its stop tokens."""
     tokens = (text for text in syntax.stops if text.startswith(_TOKEN_BEGIN) or text.endswith(_TOKEN_END))
     for text in (*syntax.markers, *tokens):
         yield Marker(text, exact=True)
@@ -177,7 +182,7 @@ def _is_token(opener: str) -> bool:
 
 @cache
 def fragments(syntaxes: tuple[str, ...] | None) -> tuple[Marker, ...]:
-    """Return the fragments of calls and results that are left out where these syntaxes are read; every one for None."""
+    """Return the fragments of calls and results to remove when these syntaxes are read; None means all syntaxes."""
     if syntaxes is not None:
         return tuple(marker for one in SYNTAXES if one.name in syntaxes for marker in _marks_of(one))
     openers = (
@@ -195,7 +200,7 @@ def _spellings(word: str) -> tuple[str, ...]:
 
 
 _ANSWER_TAGS = (
-    # A call may be all that stands in them.
+    # The tags may contain only a call.
     Marker("<answer>", "line start", (_words("\n"),), followed_by=regex.compile(r"\n|\Z")),
     Marker("\n</answer>"),
 )
@@ -210,7 +215,7 @@ SCAFFOLDING: Mapping[str, tuple[Marker, ...]] = {
     "mistral": (Marker("<s>", "beginning"),),
     "xml": _all("</function> </parameter> </parameters> </arguments> </invoke> </tool>"),
 }
-"""Scaffolding that a syntax leaves behind, by its name."""
+"""The labels and tags that a syntax leaves in the answer, by its name."""
 
 _THINKING = _all("<think> </think>")
 _MISTRALS = (*_all("[INST] [/INST]"), Marker("<s>", "beginning"))
@@ -218,7 +223,7 @@ MESSAGE_ENDS = (
     "<|eos|>", "<|message_sep|>", "<|END_RESPONSE|>", "<|END_TEXT|>", "<|close|>response<|sep|>",
     "<|close|>message<|sep|>",
 )  # fmt: skip
-"""Markers that end a message, beside the tokens that end a turn."""
+"""Markers that end a message, in addition to the tokens that end a turn."""
 
 _TURN_ENDS = tuple(Marker(text, where="end") for text in END_TOKENS)
 
@@ -257,13 +262,13 @@ QUIRKS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
         "command",
         _all("<|START_RESPONSE|> <|END_RESPONSE|> <|START_TEXT|> <|END_TEXT|> <|START_ACTION|> <|END_ACTION|>"),
     ),
-    # A server that strips the special tokens leaves the words between them, run together.
+    # A server that strips the special tokens leaves the words between them without separators.
     (
         "gpt-oss",
         tuple(Marker(text, instead="\n\n") for text in ("assistantfinal", "assistantcommentary", "assistantanalysis")),
     ),
 )
-"""Patterns of model names in lower case, and what these models leak. All that match count."""
+"""Patterns of model names in lower case, and the markers that these models leak. All matching rows apply."""
 
 
 STOPS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -273,26 +278,26 @@ STOPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mythomax", ("### Instruction:",)),
     ("pygmalion", ("[HUMAN]", "### Human:")),
 )
-"""Patterns of model names in lower case, and the literals that end the turn of these models by their cards' templates.
+"""Patterns of model names in lower case, and the literals that end a turn by the templates on the models' cards.
 
-Endpoints that do not know the template let such a model go on as the user.
+Without these stop sequences, an endpoint that does not know the template lets the model continue as the user.
 """
 
 
 def model_stops(model: str) -> tuple[str, ...]:
-    """Return the stop sequences of a model; all patterns that match count."""
+    """Return the stop sequences of a model, from all matching rows of `STOPS`."""
     return tuple(stop for pattern, stops in STOPS if re.search(pattern, model.lower()) for stop in stops)
 
 
 @lru_cache(maxsize=64)
 def markers(syntaxes: tuple[str, ...] | None, model: str) -> tuple[Mapping[str, Mapping[str, Marker]], Literals]:
-    """Return the markers to look for of these syntaxes and this model, by literal in lower case, then by spelling.
+    """Return the markers of these syntaxes and this model, by literal in lower case and then by spelling.
 
-    Those that count in any case have the spelling "". What a model leaks counts first.
+    The spelling of a marker that matches in any case is "". A model's marker replaces others of the same literal.
     """
     quirks = [marker for pattern, own in QUIRKS if re.search(pattern, model.lower()) for marker in own]
     found: dict[str, dict[str, Marker]] = {}
-    # Where a syntax was asked for, the others are text, and no text is left out.
+    # Labels are removed only for syntaxes that were asked for. In other answers they are text.
     scaffolding = [marker for one in syntaxes or () for marker in SCAFFOLDING.get(one, ())]
     for marker in (*_TURN_ENDS, *fragments(syntaxes), *TOKENS, *scaffolding, *quirks):
         literal = marker.text.lower()

@@ -1,13 +1,13 @@
-"""MiniMax M3: a mark before each tag, and an element named after each argument, with elements in it.
+"""Reads MiniMax M3: a mark precedes each tag, and each argument is an element, which may contain elements.
 
     ]<]minimax[>[<tool_call>
     ]<]minimax[>[<invoke name="search">]<]minimax[>[<query>storms]<]minimax[>[</query>]<]minimax[>[</invoke>
     ]<]minimax[>[</tool_call>
 
-Specified in the chat template of MiniMax-M3; vLLM's `minimax_m3` parser and SGLang's read it. The items of a list
-are elements named `item`. A tag without the mark is text, and so is one that closes nothing that is open. What stands
-in an argument that is text by the tool's schema is its text, elements too: it may be about such calls. The mark is a
-token, which a server may leave out: then it is missing in all of the section.
+The specification is the chat template of MiniMax-M3; the `minimax_m3` parsers of vLLM and SGLang read it too. The
+items of a list are elements named `item`. A tag without the mark is text, and so is a closing tag that closes no open
+element. The content of an argument that is a string by the tool's schema is its text including elements, because it may
+be about such calls. The mark is a token, which a server may remove from a whole section.
 """
 
 import json
@@ -15,11 +15,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from callboard_formats.broken import name_of_broken
+from callboard_formats.broken import read_broken_name
 from callboard_formats.names import resolve_name
 from callboard_formats.row import NAME, pattern
-from callboard_formats.syntax import NOBODY, Schemas, Spot, Syntax, Tags, Watcher, WrittenCall
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.syntax import NO_WATCHER, BlockContext, BlockItems, Schemas, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 MAX_DEPTH = 50
 
@@ -31,7 +31,7 @@ _CALL_END = pattern(rf"{_MARK} </invoke>|{_MARK} </tool_call>|{_MARK} <invoke")
 
 
 class _Tags:
-    """The patterns of tags behind a mark, or behind nothing; `attributes`: the pattern of what an element may have."""
+    """The patterns of tags with or without a mark. `attributes` is the pattern of an element's attributes."""
 
     def __init__(self, mark: str, attributes: str) -> None:
         self.section = pattern(rf"(?:{_MARK} )?<tool_call>(?= {mark} <invoke\s)")
@@ -42,13 +42,13 @@ class _Tags:
 
 
 _MARKED = _Tags(_MARK, r"[^<>]{0,160}+")
-# With an attribute it is no element of an argument's name.
+# Without the mark, a tag with an attribute is text.
 _UNMARKED = _Tags("", "")
 
 
 @dataclass(slots=True)
 class _Element:
-    """An element that is being read; `start` is where its content begins."""
+    """An element that is being read. `start` is the position of its content."""
 
     name: str
     start: int = 0
@@ -57,16 +57,16 @@ class _Element:
 
     @property
     def has_words(self) -> bool:
-        """Whether more than white space stands in it, beside its elements."""
+        """Whether it contains text other than white space beside its elements."""
         return bool("".join(self.text).strip())
 
     def be_text(self, content: str) -> None:
-        """Be its content as it stands there, for there are no elements in a text."""
+        """Replace its elements by `content`, because it is a string."""
         self.text = [content]
         self.elements.clear()
 
     def as_json(self) -> str:
-        """Return what it holds: a list of its items, an object of its elements, or its text."""
+        """Return its content as JSON: a list of its items, an object of its elements, or its text."""
         if not self.elements:
             return json.dumps("".join(self.text), ensure_ascii=False)
         if all(element.name == "item" for element in self.elements):
@@ -74,7 +74,7 @@ class _Element:
         return self.as_object()
 
     def as_object(self, lists: Collection[str] = ()) -> str:
-        """Return the object of its elements; a name that is there twice stays so, unless it is one of `lists`."""
+        """Return the object of its elements as JSON. Elements of one name become a list if the name is in `lists`."""
         values: list[tuple[str, str]] = []
         for name, same in groupby(self.elements, key=lambda element: element.name):
             texts = [element.as_json() for element in same]
@@ -86,7 +86,7 @@ class _Element:
 
 @dataclass(frozen=True, slots=True)
 class _Arguments:
-    """The names of a tool's arguments; `texts` and `lists` among them. Items may be elements of their list's name."""
+    """The names of a tool's arguments, and which of them are lists and strings by the schema."""
 
     names: frozenset[str]
     lists: frozenset[str]
@@ -120,105 +120,105 @@ class MiniMaxM3(Syntax):
 
     def read(
         self,
-        tape: Tape,
-        spot: Spot,
-        watcher: Watcher,  # noqa: ARG002 - arguments come as elements, not as JSON
-    ) -> Reading[Sequence[WrittenCall | str] | None]:
-        """Read a section of calls, or calls without one."""
+        buffer: TextBuffer,
+        context: BlockContext,
+        watcher: Watcher,  # noqa: ARG002 - the arguments are elements, not JSON
+    ) -> Reading[BlockItems | None]:
+        """Read a section of calls, or calls without a section."""
         tags = _MARKED
-        in_section = (yield from tape.take(_MARKED.section)) is not None
-        if not in_section and (yield from tape.take(_UNMARKED.section)):
+        in_section = (yield from buffer.take(_MARKED.section)) is not None
+        if not in_section and (yield from buffer.take(_UNMARKED.section)):
             tags = _UNMARKED
             in_section = True
         calls: list[WrittenCall] = []
         while True:
             if in_section or calls:
-                yield from tape.space()
-            head = yield from tape.take(tags.call)
+                yield from buffer.space()
+            head = yield from buffer.take(tags.call)
             if head is None:
                 break
-            arguments = _arguments_of(head["name"], spot.schemas)
-            calls.append((yield from self._call(tape, tags, head["name"], arguments)))
+            arguments = _arguments_of(head["name"], context.schemas)
+            calls.append((yield from self._call(buffer, tags, head["name"], arguments)))
         if not calls:
-            return [] if in_section and tape.final and tape.is_at_end() else None
-        yield from tape.take(tags.section_end)
+            return [] if in_section and buffer.final and buffer.is_at_end() else None
+        yield from buffer.take(tags.section_end)
         return calls
 
-    def refuse(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
-        """Read a call that names a tool and then is not written as it should be, up to its end."""
-        start = tape.at
-        in_section = (yield from tape.take(_ANY_SECTION)) is not None
-        yield from tape.space()
-        marked = yield from tape.take(_BROKEN)
-        name = (yield from name_of_broken(tape, spot.schemas, in_section=in_section)) if marked else None
+    def refuse(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
+        """Read a malformed call that names a tool, up to its end, and the calls behind it."""
+        start = buffer.position
+        in_section = (yield from buffer.take(_ANY_SECTION)) is not None
+        yield from buffer.space()
+        marked = yield from buffer.take(_BROKEN)
+        name = (yield from read_broken_name(buffer, context.schemas, in_section=in_section)) if marked else None
         if name is None:
-            tape.rewind(start)
+            buffer.rewind(start)
             return None
-        begin = tape.keep()
-        end = yield from tape.find(_CALL_END)
-        refused = WrittenCall(name, tape.cut(begin, tape.at).strip(), broken=True)
+        begin = buffer.keep()
+        end = yield from buffer.find(_CALL_END)
+        refused = WrittenCall(name, buffer.cut(begin, buffer.position).strip(), broken=True)
         if end and end[0].lower().endswith("</invoke>"):
-            tape.at += len(end[0])
-        yield from tape.space()
-        rest = yield from self.read(tape, spot, NOBODY)
+            buffer.position += len(end[0])
+        yield from buffer.space()
+        rest = yield from self.read(buffer, context, NO_WATCHER)
         calls = [one for one in rest or () if isinstance(one, WrittenCall)]
         if not calls:
-            yield from tape.take(_MARKED.section_end)
+            yield from buffer.take(_MARKED.section_end)
         return [refused, *calls]
 
-    def _call(self, tape: Tape, tags: _Tags, name: str, arguments: _Arguments) -> Reading[WrittenCall]:
+    def _call(self, buffer: TextBuffer, tags: _Tags, name: str, arguments: _Arguments) -> Reading[WrittenCall]:
         root = _Element("")
         open_elements = [root]
-        begin = tape.keep()
+        begin = buffer.keep()
         readable = True
         while True:
-            start = tape.at
-            tag = yield from tape.find(tags.any)
+            start = buffer.position
+            tag = yield from buffer.find(tags.any)
             inner = open_elements[-1]
-            inner.text.append(tape.cut(start, tape.at))
+            inner.text.append(buffer.cut(start, buffer.position))
             if tag is None:
                 if not readable:
-                    return WrittenCall(name, "{" + tape.cut(begin, tape.at), truncated=True)
+                    return WrittenCall(name, "{" + buffer.cut(begin, buffer.position), truncated=True)
                 return WrittenCall(name, root.as_object(arguments.lists), truncated=True, untyped=True)
-            tape.at += len(tag[0])
+            buffer.position += len(tag[0])
             if not tag["closes"]:
-                element = _Element(tag["name"], tape.at)
+                element = _Element(tag["name"], buffer.position)
                 inner.elements.append(element)
                 open_elements.append(element)
                 readable = readable and len(open_elements) <= MAX_DEPTH
                 continue
-            inner = yield from self._closing(tape, tags, tag["name"], open_elements, arguments)
+            inner = yield from self._closing(buffer, tags, tag["name"], open_elements, arguments)
             if inner is not root and tag["name"] == inner.name:
                 open_elements.pop()
-                # Nobody knows whether a mark before the one of the tag is the value's.
+                # It is unclear whether a second mark before the tag belongs to the value.
                 readable = readable and not inner.text[-1].rstrip().endswith(_MARK_TEXT)
                 if open_elements == [root] and inner.name in arguments.texts:
-                    # Another argument right in it says that its own end was forgotten.
+                    # Another argument directly inside shows that the closing tag of this one is missing.
                     readable = readable and arguments.names.isdisjoint(one.name for one in inner.elements)
-                    inner.be_text(tape.cut(inner.start, tape.at - len(tag[0])))
+                    inner.be_text(buffer.cut(inner.start, buffer.position - len(tag[0])))
                 elif open_elements == [root] or open_elements[1].name not in arguments.texts:
                     readable = readable and not (inner.elements and inner.has_words)
             elif inner is root and tag["name"].lower() == "invoke":
                 if not readable or root.has_words:
-                    # What stands between elements would be left out: it was a value's.
-                    return WrittenCall(name, "{" + tape.cut(begin, tape.at))
+                    # Text between elements belongs to a value, and would be lost.
+                    return WrittenCall(name, "{" + buffer.cut(begin, buffer.position))
                 return WrittenCall(name, root.as_object(arguments.lists), untyped=True)
             else:
                 inner.text.append(tag[0])
 
     def _closing(
-        self, tape: Tape, tags: _Tags, name: str, open_elements: list[_Element], arguments: _Arguments
+        self, buffer: TextBuffer, tags: _Tags, name: str, open_elements: list[_Element], arguments: _Arguments
     ) -> Reading[_Element]:
-        """Return the element that the closing tag of this name, which was read, is compared with: the innermost.
+        """Return the innermost open element, which the closing tag that was read may close.
 
-        In an argument that is text there may be tags that nothing closes. They end with it, where the call goes on
-        behind its own closing tag.
+        A string argument may contain tags that are never closed. They end with the argument, if more of the call
+        follows the argument's closing tag.
         """
         if not 2 < len(open_elements) <= MAX_DEPTH:
             return open_elements[-1]
         _, argument, *inner = open_elements
         if name == argument.name and name in arguments.texts and all(one.name != name for one in inner):
-            following = yield from tape.match(tags.goes_on)
+            following = yield from buffer.match(tags.goes_on)
             if following and (following["name"] is None or following["name"] in arguments.names):
                 del open_elements[2:]
         return open_elements[-1]

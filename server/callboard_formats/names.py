@@ -1,7 +1,7 @@
-"""The way from the name that a model wrote to a tool that there is.
+"""Resolves the name that a model wrote to a known tool.
 
-A name is only ever resolved to a known tool: by how it is spelled, or by the table of names
-that models invent. A typo is not enough to run something; it is enough for an error message.
+A name is resolved by its spelling or by the table of names that models invent. A name with a typo is not resolved; it
+only helps to suggest a name in the error message.
 """
 
 import difflib
@@ -15,7 +15,7 @@ from typing import Any
 from callboard_formats.aliases import MEANINGS, NAMESPACES, SUFFIXES, Meaning
 
 MAX_NAME_CHARS = 128
-"""The longest name: longer ones are none. OpenAI allows 64; a namespace and decoration come on top."""
+"""The length limit of written names. OpenAI allows 64 characters; models add namespaces and decoration."""
 
 CLOSEST_RATIO = 0.6
 
@@ -24,12 +24,15 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A known tool, and what the written name said besides.
+    """A known tool, and the arguments that the written name implies.
 
-    `defaults`: arguments that the name implies, unless the model wrote them; `otherwise`: the same in other
-    words, for tools that do not take those. `binding`: a tool that takes none of them must not run. `renames`:
-    names of arguments (folded) that usually go with the written name, and the tool's names for them. `repair`:
-    how the name was changed, in a few words; None where it was not.
+    Attributes:
+        name: The tool's name.
+        defaults: Arguments that the name implies, unless the model wrote them.
+        repair: A few words about the change of the name; None if the name was exact.
+        binding: A tool that takes none of the implied arguments must not run.
+        otherwise: Other forms of `defaults`, for tools with other arguments.
+        renames: Names of arguments (folded) that models use with the written name, and the tool's names for them.
     """
 
     name: str
@@ -41,13 +44,16 @@ class Resolved:
 
 
 def resolve_name(written: str, known: Collection[str]) -> Resolved | None:
-    """Return the tool of `known` that `written` means; None where it means none, or more than one.
+    """Return the tool of `known` that `written` means; None if it means no tool, or more than one.
 
-    In this order: the exact name; the same letters in another spelling (case, `-`, `_`,
-    spaces, camelCase); the same without what models put around it (`functions.search`,
-    `search_tool`, `search()`); a tool of Home Assistant's without the server's name before it
-    (`HassTurnOn` for `home_HassTurnOn`); an invented name, where the tool that it means is known;
-    one that stands in an id (`functionssearch0`).
+    The first of these that finds a tool decides:
+
+    1. The exact name.
+    2. The same letters in another spelling (case, `-`, `_`, spaces, camelCase).
+    3. The same without decoration (`functions.search`, `search_tool`, `search()`).
+    4. A Home Assistant tool without the name of its server (`HassTurnOn` for `home_HassTurnOn`).
+    5. An invented name whose meaning is a known tool.
+    6. A name inside an id (`functionssearch0`).
     """
     if written in known:
         return Resolved(written)
@@ -55,7 +61,7 @@ def resolve_name(written: str, known: Collection[str]) -> Resolved | None:
         return None
     keys = list(_keys(written))
     intents = _intents(tuple(known))
-    for names in (spellings(known), intents):
+    for names in (group_by_spelling(known), intents):
         for key in keys:
             if len(found := names.get(key, [])) == 1:
                 return Resolved(found[0], repair=_repair(written, found[0]))
@@ -64,7 +70,7 @@ def resolve_name(written: str, known: Collection[str]) -> Resolved | None:
             return _meant(written, meaning)
         if len(found := intents.get(fold(meaning.intent), [])) == 1:
             return Resolved(found[0], repair=_repair(written, found[0]), renames=_TO_INTENT)
-    numbered = {name for one in _unnumbered(written) for name in spellings(known).get(fold(one), [])}
+    numbered = {name for one in _unnumbered(written) for name in group_by_spelling(known).get(fold(one), [])}
     if len(numbered) == 1:
         [name] = numbered
         return Resolved(name, repair=_repair(written, name))
@@ -72,19 +78,19 @@ def resolve_name(written: str, known: Collection[str]) -> Resolved | None:
 
 
 def closest_name(written: str, known: Collection[str]) -> str | None:
-    """Return the tool to ask about in an error message: "did you mean …?"; None where none comes near."""
+    """Return the tool to suggest in an error message ("Did you mean …?"); None if no name is similar."""
     resolved = resolve_name(written, known)
     if resolved is not None:
         return resolved.name
     for key in _keys(written[:MAX_NAME_CHARS]):
-        if (found := nearest(key, known)) is not None:
+        if (found := closest_spelling(key, known)) is not None:
             return found
     return None
 
 
-def nearest(written: str, names: Collection[str]) -> str | None:
-    """Return the one of `names` that is spelled most like `written`; None where none comes near."""
-    spelled = {key: found[0] for key, found in spellings(names).items()}
+def closest_spelling(written: str, names: Collection[str]) -> str | None:
+    """Return the name whose spelling is most similar to `written`; None if no name is similar."""
+    spelled = {key: found[0] for key, found in group_by_spelling(names).items()}
     close = difflib.get_close_matches(fold(written[:MAX_NAME_CHARS]), spelled, n=1, cutoff=CLOSEST_RATIO)
     return spelled[close[0]] if close else None
 
@@ -106,7 +112,7 @@ _TO_INTENT = MappingProxyType(
 
 @lru_cache(maxsize=4096)
 def _keys(written: str) -> tuple[str, ...]:
-    """Return what `written` may be looked up by, most literal first."""
+    """Return the folded names to look `written` up by, the most literal first."""
     # gpt-oss leaks its header into the name: `to=functions.search<|channel|>commentary`.
     bare = written.split("<|", 1)[0].strip(_DECORATION).removeprefix("to=")
     # Kimi numbers its calls: `functions.search:0`.
@@ -125,7 +131,7 @@ def _keys(written: str) -> tuple[str, ...]:
 
 
 def _unnumbered(written: str) -> list[str]:
-    """Return the names that an id of Kimi's (`functions.search:0`) may hold that lost its marks: `functionssearch0`."""
+    """Return the possible names in one of Kimi's ids (`functions.search:0`) without its marks: `functionssearch0`."""
     found = _ID.fullmatch(written.strip(_DECORATION))
     if found is None:
         return []
@@ -134,13 +140,13 @@ def _unnumbered(written: str) -> list[str]:
 
 
 def fold(name: str) -> str:
-    """Return the letters and digits of a name alone, by which spellings are compared: `Web-Fetch` is `webfetch`."""
+    """Return the letters and digits of a name in lower case, to compare spellings: `webfetch` for `Web-Fetch`."""
     return _SEPARATORS.sub("", name).casefold()
 
 
-def spellings(names: Iterable[str]) -> Mapping[str, list[str]]:
-    """Return the names by what `fold` makes of them."""
-    # The same tools are asked about at every marker of an answer.
+def group_by_spelling(names: Iterable[str]) -> Mapping[str, list[str]]:
+    """Return the names grouped by their folded form."""
+    # Cached, because the same tools are looked up at every marker of an answer.
     return _folded(tuple(names))
 
 
@@ -154,7 +160,7 @@ def _folded(names: tuple[str, ...]) -> Mapping[str, list[str]]:
 
 @lru_cache(maxsize=64)
 def _intents(names: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Return the tools of Home Assistant's MCP server by their names there, whatever the server is called here."""
+    """Return the tools of a Home Assistant MCP server by their names without the prefix for the server."""
     found: dict[str, list[str]] = {}
     for name in names:
         if (intent := _INTENT.fullmatch(name)) is not None:

@@ -1,4 +1,4 @@
-"""The two things to know: `parse`, which reads a whole answer, and `StreamParser`, which reads one as it comes."""
+"""The interface of the package: `parse` reads a whole answer, `StreamParser` reads a stream."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,15 +7,10 @@ from typing import Any
 from callboard_formats.at_end import BareCalls, bare_calls
 from callboard_formats.calls import MeantCall, tool_meant, understand
 from callboard_formats.cleaning import Cleaner
-from callboard_formats.formats import (
-    other_syntaxes,
-    prompt_ends_in_separator,
-    read_besides,
-    syntaxes_of,
-    thought_opened_for,
-)
+from callboard_formats.detection import opened_thought_tags, prompt_ends_with_separator
+from callboard_formats.formats import other_syntaxes, related_formats, syntaxes_of
 from callboard_formats.functionary import FirstMessage
-from callboard_formats.outlet import (
+from callboard_formats.output import (
     AllWasThought,
     AnswerBegan,
     CallPiece,
@@ -28,14 +23,19 @@ from callboard_formats.stream import Scanner
 from callboard_formats.syntax import CallError, Schemas, Syntax, WrittenCall
 
 BYTE_ORDER_MARK = "\ufeff"
-"""What some servers send before an answer, and is no text of it."""
+"""Some servers send this character before an answer. It is not part of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedCall:
-    """A call: with `arguments` that fit the tool and what was repaired in them, or with an `error`.
+    """A call that can run, with `arguments` that fit the tool's schema, or a call with an `error`.
 
-    `name` is the tool's where it is known, else what the model wrote.
+    Attributes:
+        name: The tool's name, or the written name if no tool is known by it.
+        arguments: None if there is an error.
+        repairs: A few words about each difference from the text that the model wrote.
+        error: The reason why the call cannot run, as a message for the model.
+        error_code: `unknown_tool` or `invalid_args`.
     """
 
     name: str
@@ -47,7 +47,7 @@ class ParsedCall:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """An answer: `content` for the user, `reasoning`, and the calls in their order."""
+    """An answer: its text for the user, its reasoning, and its calls in order."""
 
     content: str
     reasoning: str
@@ -58,21 +58,27 @@ Piece = TextPiece | ReasoningPiece | CallPiece
 
 
 class StreamParser:
-    """A reader of one answer as it comes: `feed` each piece, then `finish` once; then there are `calls`.
+    """Reads one answer while it is streamed. Call `feed` for each piece, then `finish` once, then read `calls`.
 
-    `tools` are OpenAI function schemas. `formats` are the names of the syntaxes to read, every one where it is
-    None. `model`: the model's name, by which the model's quirks are cleaned up.
+    If the prompt has opened a thought, the answer is reasoning up to the thought's closer. If the closer is missing:
 
-    What the prompt has opened is a thought from its first word up to its closer. `thinking` says for certain whether it
-    has opened one, else `prompt_opens` does, else the model's name. Where no closer comes:
+    - With `thinking=True`, the whole answer is reasoning.
+    - Otherwise the prompt may have opened no thought after all: thinking can be switched off, some templates open no
+      thought after a tool's result, and an endpoint may remove thoughts. A complete answer without a call is then
+      returned as text at the end as well, so that it is never lost.
+    - An answer that was cut off stays reasoning.
 
-    - By `thinking` all of it is the thought.
-    - Else it may have been none: thinking can be switched off, some templates open none behind a tool's result, and an
-      endpoint may leave thoughts out. So a text that is whole, and has no call either, is the content too, at its end:
-      an answer is never lost.
-    - One that was `cut` off stays the thought.
+    Args:
+        tools: OpenAI function schemas.
+        formats: The names of the syntaxes to read; None for all.
+        model: The model's name. Tokens that this model is known to leak are removed.
+        thinking: Whether the prompt has opened a thought, if that is certain.
+        prompt_opens: Whether the prompt has probably opened a thought. None leaves that to the model's name.
+        previews: Return arguments as `CallPiece` while they are written.
+        falls_back: Also find complete calls at the end of the answer in all other syntaxes. The text of such a call is
+            its `source`.
 
-    With `falls_back` a whole call at the answer's end is found in every other syntax too; its text is its `source`.
+    Raises `ValueError` for an unknown format.
     """
 
     def __init__(
@@ -94,16 +100,16 @@ class StreamParser:
             (*syntaxes_of(formats), *others),
             self.schemas,
             previews=previews,
-            opened=thought_opened_for(model, formats, thinking=thinking, prompt_opens=prompt_opens),
+            opened=opened_thought_tags(model, formats, thinking=thinking, prompt_opens=prompt_opens),
             surely=bool(thinking),
         )
-        self._cleaner = Cleaner(None if formats is None else (*formats, *read_besides(formats)), model)
-        self._first_message = FirstMessage(self.schemas) if prompt_ends_in_separator(model, formats) else None
+        self._cleaner = Cleaner(None if formats is None else (*formats, *related_formats(formats)), model)
+        self._first_message = FirstMessage(self.schemas) if prompt_ends_with_separator(model, formats) else None
         self._found: list[FoundCall] = []
         self._has_begun = False
 
     def feed(self, text: str) -> list[Piece]:
-        """Return what can be shown now."""
+        """Return the pieces that can be shown now."""
         if text and not self._has_begun:
             self._has_begun = True
             text = text.removeprefix(BYTE_ORDER_MARK)
@@ -112,7 +118,7 @@ class StreamParser:
         return self._pieces(self._scanner.feed(text))
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
-        """Return what was held back; `cut`: the model had no room for more."""
+        """Return the pieces that were held back. `cut` says that the endpoint cut the answer off."""
         pieces = self._pieces(self._scanner.feed(self._first_message.finish())) if self._first_message else []
         pieces += self._pieces(self._scanner.finish(cut=cut))
         if text := self._cleaner.finish():
@@ -121,18 +127,18 @@ class StreamParser:
 
     @property
     def found(self) -> Sequence[FoundCall]:
-        """The calls as they were written, after `finish`; the `number` of each is that of its pieces."""
+        """The calls as they were written; complete after `finish`."""
         return self._found
 
     @property
     def calls(self) -> tuple[ParsedCall, ...]:
-        """The calls and what they mean, after `finish`."""
+        """The calls with their tools and arguments, or errors; complete after `finish`."""
         return tuple(_parsed(found.call, self.schemas) for found in self._found)
 
     def _pieces(self, shown: Sequence[Shown]) -> list[Piece]:
         pieces: list[Piece] = []
         for one in shown:
-            # The first of them is asked for with each token of a model, for which `match` takes twice as long.
+            # Most pieces are text, and `match` takes twice as long as `isinstance` for them.
             if isinstance(one, TextPiece):
                 text = self._cleaner.pass_on(one.text) if one.quoted else self._cleaner.feed(one.text)
                 if text == one.text and not one.quoted:
@@ -158,11 +164,11 @@ def parse(
     model: str = "",
     thinking: bool | None = None,
 ) -> Parsed:
-    """Return what `text`, a model's whole answer, says; see `StreamParser`.
+    """Return the text, the reasoning and the calls of `text`, a model's whole answer. No tool runs.
 
-    Nothing runs, and nothing that is no call of these tools gets `arguments`: an unknown tool,
-    arguments that cannot be read and a call that was cut off have an `error` instead, which
-    says what the model should do. Raises `ValueError` for a format that there is not.
+    A call that cannot run (an unknown tool, unreadable arguments, a call that was cut off) has no `arguments` but an
+    `error` that tells the model what to do. For the parameters see `StreamParser`. Raises `ValueError` for an unknown
+    format.
     """
     parser = StreamParser(tools, formats, model=model, thinking=thinking, previews=False)
     pieces = [*parser.feed(text), *parser.finish()]
@@ -182,7 +188,7 @@ def _parsed(call: WrittenCall, schemas: Schemas) -> ParsedCall:
 
 
 def schemas_of(tools: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return parameters by name, of `{"type": "function", "function": {…}}` or of the inner object alone."""
+    """Return the tools' parameters by name. A tool is `{"type": "function", "function": {…}}` or the inner object."""
     found: dict[str, Mapping[str, Any]] = {}
     for tool in tools:
         function = tool.get("function", tool)

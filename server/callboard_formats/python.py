@@ -1,9 +1,10 @@
-"""Calls written as Python, for Llama and Gemma, and the notation of FunctionGemma and Gemma 4.
+"""Reads calls written as Python (Llama, Gemma) and in the notation of FunctionGemma and Gemma 4.
 
-Python is read with `ast`, never run. Arguments may be literals only; a call with anything else (a
-variable, an expression, a positional argument) keeps its source as its arguments, in braces:
-that is no JSON and is refused further on with what was written. A string alone stays one, for
-a tool that takes one text. The notation is JSON with bare keys, and strings between `<escape>` or `<|"|>`.
+Python is parsed with `ast` and never run. Arguments must be literals. A call with any other argument (a variable, an
+expression, a positional argument) gets its source in braces as arguments. That is not JSON, so the call is refused with
+an error that shows the source. A single string stays a string, for tools with one string argument.
+
+The notation is JSON with bare keys, and strings between `<escape>` or `<|"|>`.
 """
 
 import ast
@@ -17,7 +18,7 @@ from enum import Enum
 import regex
 
 from callboard_formats.syntax import WrittenCall
-from callboard_formats.tape import Reading, Tape, read_now
+from callboard_formats.text_buffer import Reading, TextBuffer, read_now
 
 NOTATION_DEPTH = 50
 
@@ -41,73 +42,73 @@ _STRING_GOES_ON = regex.compile(r"\s*+[,}\]:]")
 _STRING_GOES_ON_IN_BRACKETS = regex.compile(r"\s*+[,}\]:)]")
 
 
-def read_escaped(tape: Tape, end: "regex.Pattern[str]") -> Reading[tuple[str, bool]]:
-    """Return the object that begins at `tape.at`, in `{` or in `(`, and whether its last bracket was seen.
+def read_notation(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[tuple[str, bool]]:
+    """Return the object at `buffer.position`, which begins with `{` or `(`, and whether it is complete.
 
-    A string ends at the first quotation mark behind which the object goes on, or the call ends. What `end` matches
+    A string ends at the first quotation mark that more of the object or the end of the call follows. A match of `end`
     outside of strings shows that brackets are missing.
     """
-    start = tape.keep()
-    opener = yield from tape.peek()
+    start = buffer.keep()
+    opener = yield from buffer.peek()
     goes_on = _STRING_GOES_ON_IN_BRACKETS if opener == "(" else _STRING_GOES_ON
     goes_on = regex.compile(rf"{goes_on.pattern}|\s*+(?:{end.pattern})", regex.IGNORECASE)
     depth = 0
     either = regex.compile(f"(?P<end>{end.pattern})|{_NOTATION_MARK.pattern}", regex.IGNORECASE)
-    while mark := (yield from tape.find(either)):
+    while mark := (yield from buffer.find(either)):
         if mark["end"] is not None:
-            return tape.cut(start, tape.at), False
-        tape.at += len(mark[0])
+            return buffer.cut(start, buffer.position), False
+        buffer.position += len(mark[0])
         match mark[0]:
             case "(" | ")" if opener != "(" or depth > 1 or (depth == 1 and mark[0] == "("):
-                # In a word they are the word's.
+                # Round brackets inside of a word belong to the word.
                 continue
             case "{" | "[" | "(":
                 depth += 1
             case "}" | "]" | ")":
                 depth -= 1
                 if depth <= 0:
-                    return tape.cut(start, tape.at), True
+                    return buffer.cut(start, buffer.position), True
             case "'":
-                yield from _pass_single(tape, end)
+                yield from _pass_single(buffer, end)
             case quote:
-                yield from _pass_escaped(tape, quote, goes_on)
-    return tape.cut(start, tape.at), False
+                yield from _pass_escaped(buffer, quote, goes_on)
+    return buffer.cut(start, buffer.position), False
 
 
-def _pass_escaped(tape: Tape, quote: str, goes_on: "regex.Pattern[str]") -> Reading[None]:
+def _pass_escaped(buffer: TextBuffer, quote: str, goes_on: "regex.Pattern[str]") -> Reading[None]:
     if quote == '"':
-        while mark := (yield from tape.find(_IN_QUOTES)):
-            tape.at += 1
+        while mark := (yield from buffer.find(_IN_QUOTES)):
+            buffer.position += 1
             if mark[0] == '"':
                 return
-            if (yield from tape.peek()):
-                tape.at += 1
+            if (yield from buffer.peek()):
+                buffer.position += 1
         return
     closer = regex.compile(regex.escape(quote), regex.IGNORECASE)
-    while (yield from tape.find(closer)):
-        tape.at += len(quote)
-        if (yield from tape.match(goes_on)):
+    while (yield from buffer.find(closer)):
+        buffer.position += len(quote)
+        if (yield from buffer.match(goes_on)):
             return
 
 
-def _pass_single(tape: Tape, end: "regex.Pattern[str]") -> Reading[None]:
-    """Move behind the end of a string in single quotation marks; it may be an apostrophe, so it stays in its line."""
+def _pass_single(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[None]:
+    """Move behind a string in single quotation marks, at most to the line's end: the mark may be an apostrophe."""
     marks = regex.compile(rf"['\\\n]|{end.pattern}", regex.IGNORECASE)
-    while mark := (yield from tape.find(marks)):
+    while mark := (yield from buffer.find(marks)):
         if mark[0] not in "'\\":
             return
-        tape.at += 1
+        buffer.position += 1
         if mark[0] == "'":
             return
-        if (yield from tape.peek()):
-            tape.at += 1
+        if (yield from buffer.peek()):
+            buffer.position += 1
 
 
 _IN_QUOTES = regex.compile(r"[\"\\]")
 
 
-def escaped_json(text: str) -> str | None:
-    """Return the object that `text` is, as JSON; None where it is no such object, or not a whole one."""
+def notation_to_json(text: str) -> str | None:
+    """Return the object in Gemma's notation that `text` is, as JSON; None if it is none or incomplete."""
     try:
         notation = _Notation(text)
         value, end = notation.value(0, 0)
@@ -118,7 +119,7 @@ def escaped_json(text: str) -> str | None:
 
 
 class _Notation:
-    """The reading of one object."""
+    """Reads one object in Gemma's notation."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -126,10 +127,10 @@ class _Notation:
         goes_on = r"(?=\s*[,}\]:)])" if self._in_brackets else r"(?=\s*[,}\]:])"
         self._closers = {mark: re.compile(re.escape(mark) + goes_on, re.IGNORECASE) for mark in ("<escape>", '<|"|>')}
         self._has_bare_words = False
-        """Whether the marks of a string were forgotten: then a comma may be the string's."""
+        """A string without quotation marks was read, so a comma may belong to it."""
 
     def value(self, start: int, depth: int) -> tuple[object, int]:
-        """Return the value at `start` and where it ends. Raises `ValueError` where none stands there."""
+        """Return the value at `start` and its end. Raises `ValueError` if there is none."""
         text = self._text
         at = self._skip(start)
         if depth > NOTATION_DEPTH:
@@ -191,7 +192,7 @@ class _Notation:
         return at
 
     def _word(self, at: int) -> tuple[object, int]:
-        """Return a number, a word of JSON's, or a string whose marks were forgotten."""
+        """Return a number, a constant of JSON, or a string without quotation marks."""
         match = (_NOTATION_WORD_IN_BRACKETS if self._in_brackets else _NOTATION_WORD).match(self._text, at)
         if match is None or not (word := match[0].strip()):
             raise ValueError("no value")
@@ -213,22 +214,22 @@ _BLANK = re.compile(r"\s")
 
 
 def _in_double(found: re.Match[str]) -> str:
-    """Return what stands in a string in double quotation marks for a mark, or an escape, of one in single ones."""
+    """Return the double-quoted form of a mark or an escape in a single-quoted string."""
     return '\\"' if found["mark"] else "'" if found["escaped"] == "'" else found[0]
 
 
 SOURCE_CHARS = 50_000
-"""The longest source that is parsed: `ast` is not bounded in memory."""
+"""The length limit of source that is parsed, because `ast` has no limit on memory."""
 
 DEPTH = 50
 
-# What models put before a name: Gemini's and Gemma's namespaces for tools.
+# Gemini's and Gemma's namespaces for tools, which models write before a name.
 _NAMESPACES = ("default_api", "functions", "tools", "tool_code")
 _WORDS = {"true": True, "false": False, "null": None}
 
 
 class NotLiteral(ValueError):
-    """The error for a source in which something is no literal."""
+    """The source contains an argument that is no literal."""
 
 
 _MARK = regex.compile(r"[\"'()\[\]{}]")
@@ -242,19 +243,19 @@ _STRING_ENDS = {
 
 
 class Brackets(Enum):
-    """What became of a bracket."""
+    """The result of reading up to a closing bracket."""
 
     CLOSED = 0
     OPEN = 1
     TOO_DEEP = 2
 
 
-def read_brackets(tape: Tape, limit: int) -> Reading[Brackets]:
-    """Move behind the bracket that closes the one at `tape.at`, strings aside."""
+def read_brackets(buffer: TextBuffer, limit: int) -> Reading[Brackets]:
+    """Move behind the bracket that closes the bracket at `buffer.position`. Brackets in strings do not count."""
     depth = 0
-    while mark := (yield from tape.find(_MARK)):
+    while mark := (yield from buffer.find(_MARK)):
         if mark[0] not in "\"'":
-            tape.at += 1
+            buffer.position += 1
         match mark[0]:
             case "(" | "[" | "{":
                 depth += 1
@@ -265,49 +266,48 @@ def read_brackets(tape: Tape, limit: int) -> Reading[Brackets]:
                 if depth == 0:
                     return Brackets.CLOSED
             case _:
-                yield from _pass_string(tape)
+                yield from _pass_string(buffer)
     return Brackets.OPEN
 
 
-def read_source(tape: Tape, end: "regex.Pattern[str]") -> Reading[tuple[str, bool]]:
-    """Return the source up to what `end` matches outside of strings, and whether that was seen.
+def read_source(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[tuple[str, bool]]:
+    """Return the source up to the first match of `end` outside of strings, and whether there is a match.
 
-    Where a string swallows the rest of the answer, up to the first that `end` matches: the source
-    cannot be read then.
+    If a string is not closed, return the source up to the first match of `end` anywhere. Such source cannot be parsed.
     """
-    start = tape.keep()
+    start = buffer.keep()
     either = regex.compile(f"(?P<end>{end.pattern})|{_MARK.pattern}", regex.IGNORECASE)
-    while mark := (yield from tape.find(either)):
+    while mark := (yield from buffer.find(either)):
         if mark["end"] is not None:
-            return tape.cut(start, tape.at), True
+            return buffer.cut(start, buffer.position), True
         if mark[0] not in "\"'":
-            tape.at += 1
-        elif not (yield from _pass_string(tape)) and tape.may_look_back("string"):
-            tape.rewind(start)
-            found = yield from tape.find(end)
-            return tape.cut(start, tape.at), found is not None
-    return tape.cut(start, tape.at), False
+            buffer.position += 1
+        elif not (yield from _pass_string(buffer)) and buffer.may_look_back("string"):
+            buffer.rewind(start)
+            found = yield from buffer.find(end)
+            return buffer.cut(start, buffer.position), found is not None
+    return buffer.cut(start, buffer.position), False
 
 
-def _pass_string(tape: Tape) -> Reading[bool]:
-    """Move behind the end of the string that begins here, or of its line; False where the text ends before both."""
-    triple = yield from tape.take(_TRIPLE)
-    quote = triple[0] if triple else (yield from tape.peek())
-    tape.at += 0 if triple else 1
-    while mark := (yield from tape.find(_STRING_ENDS[quote])):
-        tape.at += len(mark[0])
+def _pass_string(buffer: TextBuffer) -> Reading[bool]:
+    """Move behind the string that begins here, at most to the line's end; return False if the text ends before."""
+    triple = yield from buffer.take(_TRIPLE)
+    quote = triple[0] if triple else (yield from buffer.peek())
+    buffer.position += 0 if triple else 1
+    while mark := (yield from buffer.find(_STRING_ENDS[quote])):
+        buffer.position += len(mark[0])
         if mark[0] != "\\":
             return True
-        if (yield from tape.peek()):
-            tape.at += 1
+        if (yield from buffer.peek()):
+            buffer.position += 1
     return False
 
 
-def calls_in_source(source: str) -> Sequence[WrittenCall] | None:
-    """Return the calls that `source` consists of, one a line or in a list; None where it is something else.
+def parse_calls(source: str) -> Sequence[WrittenCall] | None:
+    """Return the calls that `source` consists of, one on each line or in a list; None for any other source.
 
-    `print(call)` and `name = call` are the call: Gemma's documentation has its models write them. `print(name)` behind
-    that is none.
+    `print(call)` and `name = call` count as the call, because Gemma's documentation shows them. `print(name)` after
+    `name = call` is ignored.
     """
     tree = _parsed(source)
     if tree is None and "\n" in source and (mended := _line_ends_escaped(source)):
@@ -338,10 +338,9 @@ _STRING_BEGINS = regex.compile(r"(?<=[=(\[{,:]\s{0,9})(?P<mark>[\"'])(?!(?P=mark
 
 
 def _line_ends_escaped(source: str) -> str | None:
-    """Return `source` with its strings on one line each; None where it is not sure where one ends.
+    """Return `source` with line ends in strings escaped; None if the end of a string is unclear.
 
-    LFM2's template escapes nothing, so a text of several lines stands there as it is. A string ends where
-    more of the call follows.
+    LFM2's template escapes nothing, so strings contain line ends. A string ends where more of the call follows.
     """
     parts: list[str] = []
     at = 0
@@ -359,12 +358,12 @@ def _line_ends_escaped(source: str) -> str | None:
 _CALL_GOES_ON = regex.compile(r"[\"']\s*+[,)\]}:]")
 
 
-def calls_before_cut(source: str) -> Sequence[WrittenCall] | None:
-    """Return the calls of a list that breaks off: the whole ones, and the one that it breaks off in."""
-    if whole := calls_in_source(source + "]"):
+def parse_incomplete_calls(source: str) -> Sequence[WrittenCall] | None:
+    """Return the calls of an incomplete list: the complete calls and the incomplete last one."""
+    if whole := parse_calls(source + "]"):
         return whole
     for place, closer in _separators(source)[-1:]:
-        calls = calls_in_source(source[:place] + closer)
+        calls = parse_calls(source[:place] + closer)
         if not calls:
             return None
         if named := _NAMED.match(source, place):
@@ -375,16 +374,16 @@ def calls_before_cut(source: str) -> Sequence[WrittenCall] | None:
 
 
 def _separators(source: str) -> list[tuple[int, str]]:
-    """Return the places between calls, and what closes the list before each."""
-    tape = Tape(source, final=True)
-    return read_now(_read_separators(tape))
+    """Return the indexes between calls, each with the text that closes the list there."""
+    buffer = TextBuffer(source, final=True)
+    return read_now(_read_separators(buffer))
 
 
-def _read_separators(tape: Tape) -> Reading[list[tuple[int, str]]]:
+def _read_separators(buffer: TextBuffer) -> Reading[list[tuple[int, str]]]:
     places: list[tuple[int, str]] = []
     depth = 0
     in_list = False
-    while mark := (yield from tape.find(_MARK_OR_COMMA)):
+    while mark := (yield from buffer.find(_MARK_OR_COMMA)):
         match mark[0]:
             case "(" | "[" | "{":
                 in_list = mark[0] == "[" if depth == 0 else in_list
@@ -393,14 +392,14 @@ def _read_separators(tape: Tape) -> Reading[list[tuple[int, str]]]:
                 depth -= 1
             case ",":
                 if depth == 1 and in_list:
-                    places.append((tape.at, "]"))
+                    places.append((buffer.position, "]"))
             case "\n":
                 if depth == 0:
-                    places.append((tape.at, ""))
+                    places.append((buffer.position, ""))
             case _:
-                yield from _pass_string(tape)
+                yield from _pass_string(buffer)
                 continue
-        tape.at += 1
+        buffer.position += 1
     return places
 
 
@@ -410,16 +409,16 @@ _HALF_NAME = regex.compile(r"[,\s]*+([A-Za-z_][\w.]{0,127}+)\Z")
 
 
 _COMMANDS = ("#", "@", "%", "!")
-"""What lines begin with that are no Python by themselves: comments, decorators, commands of IPython."""
+"""The beginnings of comments, decorators and IPython commands, which do not parse on their own."""
 
 _SENTENCE = regex.compile(
     r"(?!(?:async|class|def|for|from|if|import|return|while|with|try)\b)[A-Za-z][\w'-]*[ \t]+[A-Za-z]", regex.IGNORECASE
 )
-"""Two words that nothing stands between."""
+"""Two words with only blanks between them, of which the first is no keyword."""
 
 
 def begins_program(line: str) -> bool:
-    """Return whether a program may begin with this line, and not a sentence go on with it."""
+    """Return whether this line may be the beginning of a program, and not the rest of a sentence."""
     line = line.strip()
     if line.startswith(_COMMANDS):
         return True
@@ -435,7 +434,7 @@ _SUITES = (" pass", " pass\nfinally: pass")
 
 
 def _does_something(node: ast.AST) -> bool:
-    """Return whether this is no word of a sentence: a statement, a call, a number, or a place in something."""
+    """Return whether this node is code and no word of a sentence: a statement, a call, a number or a subscript."""
     match node:
         case ast.Expr() | ast.Pass() | ast.AnnAssign(value=None):
             return False
@@ -449,7 +448,7 @@ def _parsed(source: str) -> ast.Module | None:
     if len(source) > SOURCE_CHARS:
         return None
     with warnings.catch_warnings():
-        # An unknown escape in a string ("\d") is a warning of Python's to authors, who are not here.
+        # Python warns about unknown escapes ("\d"), which must not appear in the server's log.
         warnings.simplefilter("ignore")
         try:
             return ast.parse(source.strip())
@@ -466,7 +465,7 @@ def _unprinted(node: ast.expr | None) -> ast.Call | None:
 
 
 def _name(node: ast.expr) -> str | None:
-    """Return a dotted name without the namespaces that models invent, and without Llama's `.call`."""
+    """Return a dotted name without invented namespaces and without Llama's `.call`."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -534,10 +533,9 @@ def _key(node: ast.expr | None) -> str:
 
 
 def _source_of_arguments(source: str, call: ast.Call) -> str:
-    """Return what stands between the brackets of `call`: a string alone as it is, else in braces.
+    """Return the source between the brackets of `call` in braces; a single string is returned as JSON.
 
-    In braces it is an object that cannot be read; without them it might be taken for words
-    that are meant as they stand.
+    With braces the source is an unreadable object. Without them it could be mistaken for a string argument.
     """
     match call:
         case ast.Call(args=[ast.Constant(value=str() as text)], keywords=[]):

@@ -1,8 +1,9 @@
-"""What stands in quotation in running text: code spans, HTML's code, and text between paired quotation marks.
+"""Decides whether a marker in an answer is quoted: then it is not used, and all of the quotation is shown unchanged.
 
-A marker is quoted by what was opened in its own line and is closed in its paragraph: a run of back-ticks by as many, as
-in CommonMark, a quotation mark by its other one, `<code>` by `</code>`. `<pre>` and a comment go over lines. What is
-never closed opens nothing.
+A marker is quoted by a mark that was opened in its own line and is closed in its paragraph: a run of back-ticks by an
+equal run, as in CommonMark, a quotation mark by its counterpart, `<code>` by `</code>`. `<pre>` and a comment continue
+over lines. A mark that is never closed opens nothing. `markdown` tracks which marks are open; this module reads ahead
+to find out whether they are closed.
 """
 
 import re
@@ -12,165 +13,251 @@ from functools import cache
 
 import regex
 
-PAIRS = {
-    "“": "”", "‘": "’", "«": "»", "»": "«", "„": "“", "‚": "‘", "‹": "›", "›": "‹", "「": "」", "『": "』", "《": "》",
-}  # fmt: skip
-"""The quotation marks that have another one to close them; French writes `«…»`, German `»…«` and `„…“`."""
-QUOTES = "`\"'" + "".join(PAIRS)
-"""The characters right behind which a marker is spoken of, not used; so is what follows it, up to the closing one."""
-BEFORE_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*[ \t]*")
-"""What may stand before a fence in its line: that of a list, or of a quotation."""
-BEFORE_CLOSING_FENCE = re.compile(r"[ \t>]*")
-MAX_UNREAD = 500
-"""The pieces of text that are kept before they are looked at together."""
+from callboard_formats.markdown import CLOSERS_OVER_LINES, PAIRS, QUOTES, MarkdownTracker
+from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
 
-_CODE = "code|pre|kbd|samp|tt|xmp"
-"""HTML's elements for code."""
-_COMMENT_END = "-->"
-_OVER_LINES = ("</pre>", "</xmp>", _COMMENT_END)
-"""What closes a quotation that goes over lines and paragraphs."""
-_MARK = re.compile(
-    r"`+|[\n\"'" + "".join(dict.fromkeys([*PAIRS, *PAIRS.values()])) + r"]|\\[\\']|<!--|-->"
-    rf"|<(?P<closes>/?)(?P<tag>{_CODE})(?:[ \t][^<>\n]{{0,80}})?>",
-    re.IGNORECASE,
-)
-_BEGUN_MARK = re.compile(rf"(?:<(?:!-?|/?[a-z]{{0,4}}|(?:{_CODE})[ \t][^<>\n]{{0,80}})|--?|\\)\Z", re.IGNORECASE)
-_BEFORE_STRING = re.compile(r"(?:[=(\[{,:+]|\breturn)[ \t]{0,9}[fbru]{0,2}\Z", re.IGNORECASE)
-_QUOTED_LINE = re.compile(r" {0,3}[>|]")
-_TAIL_CHARS = 20
-_HEAD_CHARS = 4
-_BEFORE_OPENING = frozenset(" \t\n([{:,=>")
 # GigaChat's marker has a blank line behind it.
 _PARAGRAPH_END = r"(?<!\|>)\n[ \t\r]{0,99}+\n"
+_INDENTED_CODE = re.compile(r"\S[^\n]*\n(?:[ \t\r]*\n)+(?:(?: {4}| {0,3}\t)[^\n]*\n)*(?: {4}| {0,3}\t)[ \t]*\Z")
+_LATER_IN_INDENTED_CODE = re.compile(
+    r"[^\n]*\n(?:[ \t\r]*\n)*(?:(?: {4}| {0,3}\t)[ \t]*[^\s][^\n]*\n(?:[ \t\r]*\n)*){3,}(?: {4}| {0,3}\t)[ \t]*"
+)
 
 
 @dataclass(slots=True)
-class Quotations:
-    """The quotations that were opened in a line of text and not closed yet, read in pieces."""
+class StraightMarks:
+    """The straight quotation marks in the rest of a line, from a marker on; `single` or double marks.
 
-    _open: list[str] = field(default_factory=list)
-    """What would close each of them, the outermost first."""
-    _is_in_string: bool = False
-    _run: str = ""
-    """The back-ticks that the text so far ends in: there may be more of them."""
-    _head: str = ""
-    """The first characters of the line."""
-    _tail: str = "\n"
-    """The last characters of the text so far."""
-    _unread: list[str] = field(default_factory=list)
-    """The text that was not looked at yet: few ask what is open in it."""
+    An odd number of marks closes the quotation, because the marks in a call's JSON are pairs.
+    """
+
+    single: bool = False
+    end: int = 0
+    _places: list[int] = field(default_factory=list)
+
+    def read(self, text: str, start: int) -> None:
+        """Read the rest of a line, which begins at the position `start`."""
+        marks = (_SINGLE if self.single else _DOUBLE).finditer(text)
+        self._places = [start + mark.start() for mark in marks if mark[0][0] != "\\"]
+        self.end = start + len(text)
+
+    def closer(self, place: int) -> int | None:
+        """Return the end of the quotation around `place`; None if it is not quoted."""
+        number = bisect_left(self._places, place)
+        return self._places[number] if (len(self._places) - number) % 2 else None
+
+
+_DOUBLE = re.compile(r"\"|\\.")
+# Within a word it is an apostrophe.
+_SINGLE = re.compile(r"(?<!\w)'|'(?!\w)|\\.")
+
+
+class QuotedText:
+    """Decides whether the marker at the position of `buffer` is quoted.
+
+    The reader calls `passed` with all text before the marker, and `clear` when a block or a thought has ended.
+    """
+
+    def __init__(self, buffer: TextBuffer) -> None:
+        self._buffer = buffer
+        self._markdown = MarkdownTracker()
+        self._double_marks = StraightMarks()
+        self._single_marks = StraightMarks(single=True)
+        self._sought: dict[str, int] = {}
+        """For each closing mark, the position up to which it was searched for and not found."""
+        self._end = 0
+        """The end of the last quotation around a marker whose end is known."""
+        self._closing_mark = ""
+        """The mark that ends the quotation around the last marker; a line end if the quotation ends with its line."""
+        self._fence_end = 0
+        """The position behind the last closing fence."""
+        self.verbatim_to = 0
+        """Text is passed on unchanged up to this position, and then to the match of `verbatim_until`."""
+        self.verbatim_until: re.Pattern[str] | None = None
+        self.passed = self._markdown.feed
+        """Continue behind this text. An attribute, not a method, because it is called for each token of a model."""
 
     def clear(self) -> None:
-        """Begin anew, behind something that is no text."""
-        self._unread.clear()
-        self._open.clear()
-        self._is_in_string = False
-        self._run = ""
-        self._head = ""
-        self._tail = "\n"
+        """Start again behind a block or a thought."""
+        self._markdown.restart()
+        self.verbatim_until = None
 
-    def passed(self, text: str) -> None:
-        """Go on behind this text."""
-        self._unread.append(text)
-        if len(self._unread) > MAX_UNREAD:
-            self._look()
+    def leave_fence(self) -> None:
+        """Start again behind a fence that ends here. Its closing marks open no quotation."""
+        self._markdown.restart()
+        self._fence_end = self._buffer.position
 
-    def closers(self) -> tuple[str, ...]:
-        """Return what would close each of the quotations, the outermost first; the text has no more back-ticks here."""
-        self._look()
-        if self._run:
-            self._end_run()
-        return tuple(self._open)
+    def is_quoted(self, *, in_code: bool) -> Reading[bool]:
+        """Return whether the marker is inside a quotation that is closed later, or inside a program's string.
 
-    def is_in_string(self) -> bool:
-        """Return whether a string in single quotation marks, as programs have them, was opened and not closed."""
-        self._look()
-        return self._is_in_string
+        `in_code` says that the marker is common in programs, so that a string around it does not matter.
+        """
+        if (yield from self._is_in_closed_quotation()):
+            return True
+        return not in_code and (yield from self._is_in_string())
 
-    def is_quoted_line(self) -> bool:
-        """Return whether the line is one of a block quotation or a table."""
-        self._look()
-        return _QUOTED_LINE.match(self._head) is not None
+    def is_begun(self) -> bool:
+        """Return whether the marker is right behind an opening mark, or inside a quotation that one has begun."""
+        buffer = self._buffer
+        before = buffer.before(buffer.position, 1)
+        if buffer.position > buffer.boundary and (before == "\\" or self._is_in_quoted_line()):
+            self._closing_mark = "\n"
+            return True
+        if self.is_right_behind_opening_mark():
+            self._closing_mark = PAIRS.get(before, before)
+            return True
+        return self.verbatim_until is not None
 
-    def forget(self, closer: str) -> None:
-        """Take the quotation for none: its paragraph ends without `closer`."""
-        self._open.remove(closer)
+    def is_right_behind_opening_mark(self) -> bool:
+        """Return whether a quotation mark precedes this position that closes no quotation of its line."""
+        buffer = self._buffer
+        before = buffer.before(buffer.position, 1)
+        is_mark = buffer.position > max(buffer.boundary, self._fence_end) and bool(before) and before in QUOTES
+        return is_mark and not ends_quotation(buffer.line_before())
 
-    def _look(self) -> None:
-        text = "".join(self._unread)
-        self._unread.clear()
-        if begun := _BEGUN_MARK.search(text):
-            self._unread.append(begun[0])
-            text = text[: begun.start()]
-        if not text:
-            return
-        if self._run and not text.startswith("`"):
-            self._end_run()
-        for mark in _MARK.finditer(text):
-            if mark[0][0] == "`":
-                self._run += mark[0]
-                if mark.end() < len(text):
-                    self._end_run()
+    def is_in_indented_code(self) -> bool:
+        """Return whether the marker begins an indented line of code, and text precedes the code."""
+        buffer = self._buffer
+        if buffer.before(buffer.position, 1) not in (" ", "\t") or buffer.line_before().strip():
+            return False
+        start = max(buffer.base, buffer.position - LOOK_BACK_CHARS, buffer.boundary)
+        before = buffer.text[start - buffer.base : buffer.index]
+        # The beginning of a long block is too far back. Then all lines in sight are code.
+        is_later = len(before) == LOOK_BACK_CHARS and _LATER_IN_INDENTED_CODE.fullmatch(before)
+        if not is_later and _INDENTED_CODE.search(before) is None:
+            return False
+        self._closing_mark = "\n"
+        return True
+
+    def is_in_sentence(self) -> bool:
+        """Return whether an unfinished sentence precedes the marker in its line.
+
+        Text behind a call in the same line does not count as the beginning of a sentence.
+        """
+        buffer = self._buffer
+        if buffer.before(buffer.position, 1) not in (" ", "\t"):
+            return False
+        line = buffer.line_before()
+        begins_line = not buffer.boundary or buffer.boundary < buffer.position - len(line)
+        return begins_line and line.rstrip(" \t").removesuffix(",")[-1:].isalpha()
+
+    def quote_up_to(self, end: int) -> None:
+        """Treat the text from here to `end` as quoted."""
+        self._end = max(self._end, end)
+        self.verbatim_to = max(self.verbatim_to, end)
+
+    def is_known_to_be_quoted(self) -> bool:
+        """Return whether this position is inside a quotation whose end is known."""
+        return self._buffer.position < self._end
+
+    def quotes_closer(self, chars: int) -> Reading[bool]:
+        """Return whether the thought's closer here, which has `chars` characters, is in quotation marks."""
+        buffer = self._buffer
+        before = buffer.before(buffer.position, 1)
+        if not before or before not in QUOTES or buffer.position <= buffer.boundary:
+            return False
+        while not buffer.final and buffer.position + chars >= buffer.end:
+            yield
+        behind = buffer.index + chars
+        return is_closer_quoted(buffer.line_before(), buffer.text[behind : behind + 1])
+
+    def take_verbatim_to_end(self) -> None:
+        """Pass text on unchanged up to the end of the quotation around this position."""
+        self.verbatim_to = max(self._buffer.position, self._end)
+        self.verbatim_until = None
+
+    def take_verbatim_until_closed(self) -> None:
+        """Pass text on unchanged up to the closing mark of the quotation, or up to the end of the line."""
+        self.verbatim_to = self._buffer.position
+        self.verbatim_until = re.compile(f"[{re.escape(self._closing_mark)}\n]")
+
+    def verbatim_end(self, start: int) -> int:
+        """Return the end of the unchanged part of the text from `start` to this position; `start` if there is none."""
+        buffer = self._buffer
+        if start < self.verbatim_to:
+            return min(self.verbatim_to, buffer.position)
+        if self.verbatim_until is None:
+            return start
+        closing_mark = self.verbatim_until.search(buffer.cut(start, buffer.position))
+        if closing_mark is None:
+            return buffer.position
+        self.verbatim_until = None
+        return start + closing_mark.start()
+
+    def _is_in_quoted_line(self) -> bool:
+        """Return whether the marker is in a line of a block quotation or a table, but not at its beginning."""
+        # The first check is cheap, and enough for most fences, which begin a line.
+        return not self._buffer.at_line_start() and self._markdown.is_in_quoted_line()
+
+    def _is_in_closed_quotation(self) -> Reading[bool]:
+        """Return whether the marker is inside a quotation that ends in its paragraph."""
+        buffer = self._buffer
+        if self.is_known_to_be_quoted():
+            return True
+        for closer in self._markdown.open_quotations():
+            if closer == '"' and buffer.before(buffer.position, 1) != '"':
+                yield from self._read_marks(self._double_marks)
+                end = self._closed_in_line(self._double_marks)
             else:
-                self._meet(mark, text[max(0, mark.start() - _TAIL_CHARS) : mark.start()])
-        line_begin = text.rfind("\n") + 1
-        self._head = ((self._head if not line_begin else "") + text[line_begin:][:_HEAD_CHARS])[:_HEAD_CHARS]
-        self._tail = (self._tail + text)[-_TAIL_CHARS:]
+                end = yield from self._closed_at(closer)
+            if end is not None:
+                self._end = end
+                return True
+            self._markdown.forget_quotation(closer)
+        return False
 
-    def _meet(self, mark: re.Match[str], before: str) -> None:
-        """Open or close what the mark does, which is no back-tick; `before` are the characters before it."""
-        text = mark[0]
-        if len(before) < _TAIL_CHARS:
-            before = self._tail + before
-        if text == "\n":
-            self._open = [closer for closer in self._open if closer in _OVER_LINES]
-            self._is_in_string = False
-        elif text == '"':
-            self._straight_mark(before[-1])
-        elif text == "'":
-            # Elsewhere it is an apostrophe.
-            self._is_in_string = not self._is_in_string and _BEFORE_STRING.search(before) is not None
-        elif mark["tag"]:
-            self._tag(f"</{mark['tag'].lower()}>", closes=bool(mark["closes"]))
-        elif text in ("<!--", _COMMENT_END):
-            self._tag(_COMMENT_END, closes=text == _COMMENT_END)
-        elif text in self._open:
-            self._close(text)
-        elif text in PAIRS and PAIRS[text] not in self._open:
-            self._open.append(PAIRS[text])
+    def _closed_at(self, closer: str) -> Reading[int | None]:
+        """Return the position of the closing mark; None if the paragraph ends before it."""
+        buffer = self._buffer
+        pattern = closing_pattern(closer)
+        while True:
+            start = max(buffer.position, self._sought.get(closer, 0))
+            found = pattern.search(buffer.text, start - buffer.base, partial=not buffer.final)
+            self._sought[closer] = buffer.base + found.start() if found else buffer.end
+            # Another back-tick may follow the last one.
+            if buffer.final or (found and not found.partial and found.end() < len(buffer.text)):
+                if found is None and buffer.is_cut:
+                    return buffer.end
+                return buffer.base + found.start() if found and found["closer"] else None
+            yield
 
-    def _straight_mark(self, before: str) -> None:
-        if '"' not in self._open:
-            # What stands behind a word is the sign of inches, or ends what began in another line.
-            if before in _BEFORE_OPENING:
-                self._open.append('"')
-        elif before != "\\":
-            self._close('"')
+    def _closed_in_line(self, marks: StraightMarks) -> int | None:
+        """Return the position of the closing straight mark; None if the line has none."""
+        buffer = self._buffer
+        end = marks.closer(buffer.position)
+        # The closing mark may be in the part of the line that was cut off.
+        return buffer.end if end is None and buffer.is_cut and marks.end == buffer.end else end
 
-    def _tag(self, closer: str, *, closes: bool) -> None:
-        if closer not in self._open:
-            if not closes:
-                self._open.append(closer)
-        elif closes:
-            self._close(closer)
+    def _is_in_string(self) -> Reading[bool]:
+        """Return whether the marker is inside a program's string that ends in its line."""
+        if not self._markdown.is_in_string():
+            return False
+        yield from self._read_marks(self._single_marks)
+        end = self._closed_in_line(self._single_marks)
+        self._end = end if end is not None else self._end
+        return end is not None
 
-    def _end_run(self) -> None:
-        run = self._run
-        self._run = ""
-        if run in self._open:
-            self._close(run)
-        else:
-            self._open.append(run)
-
-    def _close(self, closer: str) -> None:
-        del self._open[self._open.index(closer) :]
+    def _read_marks(self, marks: StraightMarks) -> Reading[None]:
+        """Read the straight quotation marks in the rest of the line."""
+        buffer = self._buffer
+        if buffer.position < marks.end:
+            return
+        while True:
+            sought = max(buffer.position, self._sought.get("\n", 0))
+            line_end = buffer.text.find("\n", sought - buffer.base)
+            if line_end >= 0 or buffer.final:
+                break
+            self._sought["\n"] = buffer.end
+            yield
+        index = buffer.index
+        marks.read(buffer.text[index : line_end if line_end >= 0 else len(buffer.text)], buffer.position)
 
 
 def ends_quotation(line: str) -> bool:
-    """Return whether the mark that `line` ends in closes a quotation, or is an apostrophe or the sign of inches.
+    """Return whether the mark at the end of `line` closes a quotation, or is an apostrophe or the sign of inches.
 
-    No quotation begins right behind a word. Elsewhere a mark closes where those of the line are pairs, of back-ticks
-    those of as many.
+    No quotation begins right behind a word. Elsewhere a mark closes a quotation if the marks of the line are pairs. For
+    back-ticks, only runs of the same length are counted.
     """
     mark = line[-1:]
     if mark not in _SAME_MARKS:
@@ -186,11 +273,11 @@ def ends_quotation(line: str) -> bool:
 
 _SAME_MARKS = {
     '"': re.compile('"'),
-    # Within a word it is an apostrophe.
+    # Inside a word it is an apostrophe.
     "'": re.compile(r"(?<!\w)'|'(?!\w)"),
     "`": re.compile("`+"),
 }
-"""The marks that close as they open."""
+"""The marks whose opening and closing forms are equal."""
 _OPENING = frozenset("([{:=")
 _STRING_PREFIX = re.compile(r"(?<!\w)[fbru]{1,2}\Z", re.IGNORECASE)
 
@@ -198,12 +285,12 @@ _BEHIND_MARKER = r"(?<=[>\]])\"(?!\w)"
 
 
 @cache
-def end_of(closer: str) -> "regex.Pattern[str]":
-    """Return the pattern of `closer`, as the group `closer`, or of the end of the paragraph before it.
+def closing_pattern(closer: str) -> "regex.Pattern[str]":
+    """Return the pattern of `closer`, with the group `closer`, or of the end of the paragraph.
 
-    A straight quotation mark closes what begins with a marker where it stands right behind one.
+    A straight quotation mark closes a quotation that begins with a marker only if it is right behind a marker.
     """
-    if closer in _OVER_LINES:
+    if closer in CLOSERS_OVER_LINES:
         return regex.compile(f"(?P<closer>{closer})", regex.IGNORECASE)
     alone = f"(?<!`)`{{{len(closer)}}}(?!`)" if closer[0] == "`" else _BEHIND_MARKER if closer == '"' else closer
     return regex.compile(rf"(?P<closer>{alone})|{_PARAGRAPH_END}", regex.IGNORECASE)
@@ -217,34 +304,14 @@ _EXAMPLE = re.compile(
 
 
 def introduces_example(before: str) -> bool:
-    """Return whether the last line of this text says that what follows is an example, or is not to be done."""
+    """Return whether the last line of this text announces an example, or something that should not be done."""
     line = before.rstrip().rpartition("\n")[2].rstrip("*_ \t")
     return line.endswith((":", "：")) and _EXAMPLE.search(line) is not None
 
 
-@dataclass(slots=True)
-class StraightMarks:
-    """The straight quotation marks in the rest of a line, from one marker in it on; `single` or double ones.
-
-    A quotation is closed where their number is odd: those of a call's JSON are pairs.
-    """
-
-    single: bool = False
-    end: int = 0
-    _places: list[int] = field(default_factory=list)
-
-    def read(self, text: str, start: int) -> None:
-        """Read the rest of a line, which begins at the place `start` of the answer."""
-        marks = (_SINGLE if self.single else _DOUBLE).finditer(text)
-        self._places = [start + mark.start() for mark in marks if mark[0][0] != "\\"]
-        self.end = start + len(text)
-
-    def closer(self, place: int) -> int | None:
-        """Return where the quotation ends that `place` stands in; None where it is none."""
-        number = bisect_left(self._places, place)
-        return self._places[number] if (len(self._places) - number) % 2 else None
-
-
-_DOUBLE = re.compile(r"\"|\\.")
-# Within a word it is an apostrophe.
-_SINGLE = re.compile(r"(?<!\w)'|'(?!\w)|\\.")
+def is_closer_quoted(before: str, following: str) -> bool:
+    """Return whether a closer between these texts is in quotation marks."""
+    mark = before[-1:]
+    if not mark or mark not in QUOTES or following != PAIRS.get(mark, mark):
+        return False
+    return not ends_quotation(before[before.rfind("\n") + 1 :])

@@ -1,4 +1,4 @@
-"""ReAct: a thought, an action, its input; the model stops where the observation would come.
+"""Reads ReAct: a thought, an action and its input. The model stops before the observation.
 
     Thought: I should look it up.
     Action: search
@@ -7,19 +7,19 @@
     Thought: I now know the answer.
     Final Answer: It will rain.
 
-After Yao et al., "ReAct" (arXiv 2210.03629), in the form that LangChain's `ReActSingleInputOutputParser`
-and JSON agents, Qwen's `qwen-agent` and LlamaIndex gave it. Tolerated: labels in bold, back-ticks
-or as headings, numbered, with their values on the next line, `Tool:` and `Function:`, everything on one
-line, `Action: search({"query": …})`, `Action: search[storms]`, `Action: search {…}`, JSON in a code fence
-with or without a label, `Action: Final Answer` and the paper's `Action: Finish[…]`.
+The form is from Yao et al., "ReAct" (arXiv 2210.03629), LangChain's `ReActSingleInputOutputParser` and JSON agents,
+Qwen's `qwen-agent` and LlamaIndex. These variations are accepted: labels in bold, in back-ticks, as headings or with
+numbers; values on the next line; `Tool:` and `Function:`; everything on one line; `Action: search({"query": …})`,
+`Action: search[storms]`, `Action: search {…}`; JSON in a code fence with or without a label; `Action: Final Answer`;
+and the paper's `Action: Finish[…]`.
 
-Anybody may write "Action:". A call has a known tool's name and arguments, or, at the beginning
-of a line, both labels. Words behind it say that it is spoken of: always where nobody asked for calls, otherwise where
-they or the text before it are in the middle of a sentence. So does text behind a fence.
+"Action:" also occurs in ordinary text. A call needs a known tool's name and arguments, or both labels at the beginning
+of a line. It is only mentioned if words follow it: any words if the model was not asked for ReAct; otherwise if these
+words, or the text before the call, are in the middle of a sentence. Text behind a fence counts as such words as well.
 
-Bare text is an input up to where the structure goes on: a label on a line of its own, tokens that end the turn,
-the end of the answer; in a fence, the end of a fence behind which such a thing stands. Where that may be meant
-otherwise, the call is refused.
+An input may be bare text. It ends where more of the structure follows: a label on a separate line, tokens that end the
+turn, or the end of the answer. In a fence it ends with a closing fence that one of these follows. If the end is
+ambiguous, the call is refused.
 """
 
 from collections.abc import Sequence
@@ -28,15 +28,25 @@ from itertools import product
 
 import regex
 
-from callboard_formats.json_text import NAME_KEYS, Value, call_in, describes_a_tool, plain, read_value
+from callboard_formats.json_text import NAME_KEYS, Value, build_call, decode_string, describes_a_tool, read_value
 from callboard_formats.names import is_tool_name, resolve_name
-from callboard_formats.python import Brackets, calls_in_source, read_brackets
+from callboard_formats.python import Brackets, parse_calls, read_brackets
 from callboard_formats.quotation import introduces_example
-from callboard_formats.syntax import END_OF_TURN, NOBODY, Spot, Syntax, Tags, Watcher, Within, WrittenCall
-from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape
-from callboard_formats.unmarked import MAX_TOGETHER, Following, if_cut_off, what_follows
+from callboard_formats.syntax import (
+    END_OF_TURN,
+    NO_WATCHER,
+    BlockContext,
+    BlockItems,
+    Syntax,
+    Tags,
+    TextKind,
+    Watcher,
+    WrittenCall,
+)
+from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
+from callboard_formats.unmarked import MAX_TOGETHER, Following, read_following, truncated_calls
 
-Items = Sequence[WrittenCall | str] | None
+Items = BlockItems | None
 
 MAX_NAME_WORDS = 7
 MAX_DEPTH = 50
@@ -49,14 +59,14 @@ _NUMBERS = range(1, 10)
 
 
 def _spellings(word: str) -> tuple[str, ...]:
-    """Return `word` as a whole label, colon included, in the ways that models write it."""
+    """Return the forms of `word` as a label with a colon."""
     plain_ones = (*(f"{word}{colon}" for colon in _COLONS), *(f"{before}{word}:" for before in _BEFORE))
     closed = ((f"{before}{word}:{after}", f"{before}{word}{after}:") for before, after in _AFTER.items())
     return (*plain_ones, *(one for pair in closed for one in pair))
 
 
 def _numbered(word: str) -> tuple[str, ...]:
-    """Return the label as the paper numbers it: `Thought 1:`."""
+    """Return the forms of `word` as a label with a number, as in the paper: `Thought 1:`."""
     return tuple(
         f"{before}{word} {number}:{after}" for number in _NUMBERS for before, after in (("", ""), ("**", "**"))
     )
@@ -69,10 +79,10 @@ _OBSERVATIONS = (*_spellings("observation"), *_numbered("observation"))
 
 
 def _label(words: str) -> str:
-    """Return the pattern of a label: one of `words`, perhaps numbered, with its colon and all that decorates it.
+    """Return the pattern of a label: one of `words` with an optional number, its colon and its decoration.
 
-    It takes as much as it can: what stands at the end of the text may grow, see `_Action._take`. Back-ticks
-    and stars behind the colon are the label's only where such stand before it.
+    The pattern is greedy, so a match at the end of the text may grow (see `_Action._take`). Back-ticks and stars behind
+    the colon belong to the label only if the label begins with some.
     """
     word = rf"(?:{words})(?:[ \t]?[0-9]{{1,3}})?"
     line = r"(?:[#-][# -]{0,6})?"
@@ -88,7 +98,7 @@ _INPUT_WORDS = "(?:(?:action|tool|function)[ _])?(?:input|arguments?|args|parame
 _HEAD = regex.compile(_label(_ACTION_WORDS), regex.IGNORECASE)
 _INPUT = regex.compile(_label(_INPUT_WORDS), regex.IGNORECASE)
 _ANSWER = regex.compile(
-    # LangChain's models take the answer for a tool as often as not.
+    # Models that were trained for LangChain often write the final answer as a tool.
     rf"(?:{_label(_ACTION_WORDS)}[ \t]{{0,9}}(?:\r?\n)?[*_`\"']{{0,3}}final answer[*_`\"'.]{{0,3}}\s{{1,9}}"
     rf"{_label(_INPUT_WORDS)}|(?:{_label(_ACTION_WORDS)}[ \t]{{0,9}})?{_label('final answer')})",
     regex.IGNORECASE,
@@ -99,10 +109,10 @@ _INPUT_OR_LABEL = regex.compile(
 _SCAFFOLD = regex.compile(_label("thought|action|tool|function"), regex.IGNORECASE)
 _ANY_LABEL = regex.compile(_label("observation|thought|final answer|action|tool|function"), regex.IGNORECASE)
 _MARKER = regex.compile(rf"\n[ \t]{{0,9}}{_ANY_LABEL.pattern}", regex.IGNORECASE)
-"""A label on a line of its own: where the structure goes on."""
+"""A label at the beginning of a line, where more of the structure follows."""
 
 _NAME_END = regex.compile(r"\r?[\n({\[]|[ \t,.;][ \t]{0,9}(?=" + _INPUT.pattern + ")", regex.IGNORECASE)
-# Back-ticks, quotation marks and angle brackets around it are taken off.
+# Back-ticks, quotation marks and angle brackets around the name are removed later.
 _WORDS = r"(?P<words>[\w.\- \"'*`:/\]<>]{0,64}?)"
 _NAMED_UP_TO = regex.compile(f"{_WORDS}(?P<end>{_NAME_END.pattern})", regex.IGNORECASE)
 _NAMED_AT_END = regex.compile(f"{_WORDS}(?P<end>)\\s*\\Z", regex.IGNORECASE)
@@ -130,7 +140,7 @@ _LAST_FENCE_CLOSES = regex.compile(
     rf"\n[ \t]{{0,9}}```(?=[ \t]{{0,9}}(?:\s{{0,9}}{END_OF_TURN.pattern}){{0,3}}\s{{0,99}}?{_MARKER.pattern})",
     regex.IGNORECASE,
 )
-"""The end of a fence behind which the structure goes on."""
+"""The end of a fence that more of the structure follows."""
 
 _FENCE_LINE = regex.compile(r"\n[ \t]{0,9}```[ \t]*([^\s`]*)")
 _LANGUAGE = regex.compile(r"(?:bash|sh|shell|python3?|py|sql|json|html|xml|javascript|js|text)\s")
@@ -146,17 +156,18 @@ _LABEL_IN_LINE = regex.compile(r"(?<=\s)(?:Observation|Thought|Final Answer|Acti
 _CLOSING = regex.compile(r"[)\]]")
 _BETWEEN = regex.compile(r"[\s\[\],]")
 _BRACKET_OR_LINE = regex.compile(r"[\[\]\n]|(?:action|tool|function)(?:[ \t]?[0-9])?[ \t]?[:：]", regex.IGNORECASE)
-"""A bracket; the line's end, or another action, which words in brackets do not go beyond."""
+"""A bracket, or the end of text in brackets: the end of the line or another action."""
 
 _LINE_ENDS = regex.compile(r"[ \t*_`.]{0,9}\r?\n")
 _FINISHES = ("final answer", "final", "finish")
 
 
 class React(Syntax):
-    """The syntax; `leaked` is what a model writes that was not asked for it, so it is taken less easily.
+    """The syntax of ReAct.
 
-    Then only a whole call is one, with nothing behind it but the structure, and a thought is one only where the answer
-    begins with it. Without `last`, whoever asks looks himself at what follows a call.
+    With `leaked`, the model was not asked for ReAct, and the rules are stricter: a call must be complete, only more of
+    the structure may follow it, and a thought must begin the answer. Without `last`, the caller checks which text
+    follows a call.
     """
 
     name = "react"
@@ -173,13 +184,13 @@ class React(Syntax):
         """Return whether the block is the marker of the final answer."""
         return _ANSWER.fullmatch(block) is not None
 
-    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Items]:
+    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[Items]:
         """Read an action with its input, a fence of calls, or the marker of the final answer."""
-        return (yield from _Action(tape, spot, watcher, leaked=self._leaked, last=self._last).read())
+        return (yield from _Action(buffer, context, watcher, leaked=self._leaked, last=self._last).read())
 
 
 def _openers(*, leaked: bool) -> list[str]:
-    """Return the labels of an action, plain ones with their colon, and the fence of JSON."""
+    """Return the labels of an action and the fence of JSON. Plain labels include their colon."""
     plain_ones = [f"{word}{colon}" for word in _CALL_WORDS for colon in _COLONS]
     decorated = [f"{before}{word}" for before, word in product(_BEFORE, _CALL_WORDS)]
     numbered = [f"action {number}" for number in _NUMBERS]
@@ -187,37 +198,39 @@ def _openers(*, leaked: bool) -> list[str]:
 
 
 def _reasoning(*, leaked: bool) -> list[Tags]:
-    """Return the tags of thoughts, and of observations that no tool made, up to the next action or the answer."""
+    """Return the tags of thoughts and of imagined observations, up to the next action or the answer."""
     closers = ("Final Answer:", "Final Answer：", "**Final Answer:**", "**Final Answer**:")
     thoughts = [
-        Tags(opener, closer, Within.STEP, first=leaked)
+        Tags(opener, closer, TextKind.STEP, first=leaked)
         for opener, closer in product(_THOUGHTS if leaked else (*_THOUGHTS, *_numbered("thought")), closers)
     ]
-    results = [Tags(*pair, Within.OBSERVATION) for pair in product(_OBSERVATIONS, closers)]
+    results = [Tags(*pair, TextKind.OBSERVATION) for pair in product(_OBSERVATIONS, closers)]
     return thoughts if leaked else [*thoughts, *results]
 
 
 class _Action:
-    """The reading of one action."""
+    """Reads one action."""
 
-    def __init__(self, tape: Tape, spot: Spot, watcher: Watcher, *, leaked: bool, last: bool) -> None:
-        self._tape = tape
-        self._spot = spot
-        self._known = spot.schemas
-        # Words behind the call may yet say that it is none.
-        self._watcher = NOBODY if leaked or spot.is_introduced else watcher
+    def __init__(
+        self, buffer: TextBuffer, context: BlockContext, watcher: Watcher, *, leaked: bool, last: bool
+    ) -> None:
+        self._buffer = buffer
+        self._context = context
+        self._known = context.schemas
+        # Words behind the call may show that it is only mentioned, so its arguments are not shown yet.
+        self._watcher = NO_WATCHER if leaked or context.is_introduced else watcher
         self._leaked = leaked
         self._last = last
 
     def read(self) -> Reading[Items]:
-        tape = self._tape
-        if not self._leaked and self._spot.line_start and (yield from self._take(_ANSWER)):
+        buffer = self._buffer
+        if not self._leaked and self._context.line_start and (yield from self._take(_ANSWER)):
             return []
-        if self._spot.answering:
+        if self._context.answering:
             return None
-        if (yield from tape.match(_FENCE)):
-            is_example = self._leaked and introduces_example(tape.before(tape.at, LOOK_BACK_CHARS))
-            if is_example or not self._spot.line_start:
+        if (yield from buffer.match(_FENCE)):
+            is_example = self._leaked and introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS))
+            if is_example or not self._context.line_start:
                 return None
             return (yield from self._fenced())
         items = yield from self._action()
@@ -225,79 +238,79 @@ class _Action:
         return (yield from self._judged(calls)) if calls else items
 
     def _judged(self, calls: Sequence[WrittenCall]) -> Reading[Items]:
-        """Return the calls; None if what follows says that they are only spoken of."""
-        tape = self._tape
-        counts_anywhere = self._spot.line_start and not (self._leaked and self._last)
-        end = tape.keep()
+        """Return the calls; None if the text that follows shows that they are only mentioned."""
+        buffer = self._buffer
+        counts_anywhere = self._context.line_start and not (self._leaked and self._last)
+        end = buffer.keep()
         yield from self._take(_BEHIND_OBJECT)
         follows = yield from self._what_follows()
-        place = tape.at
-        tape.rewind(end)
+        place = buffer.position
+        buffer.rewind(end)
         if follows is Following.CUT:
-            return calls if counts_anywhere else (if_cut_off(calls) or None)
+            return calls if counts_anywhere else (truncated_calls(calls) or None)
         if follows is not Following.TEXT or (counts_anywhere and self._leaked):
             return calls
-        if not counts_anywhere or self._spot.is_introduced:
+        if not counts_anywhere or self._context.is_introduced:
             return None
-        goes_on = tape.cut(place, place + 1).islower()
+        goes_on = buffer.cut(place, place + 1).islower()
         return [replace(call, broken=call.broken or goes_on) for call in calls]
 
     def _what_follows(self) -> Reading[Following]:
-        """Move up to what follows a call: a label is one more."""
-        tape = self._tape
-        yield from tape.space()
-        if (yield from tape.match(_ANY_LABEL)) or (not self._leaked and (yield from tape.match(_CLOSING_FENCE))):
+        """Move behind the white space after a call, and return the kind of text that follows."""
+        buffer = self._buffer
+        yield from buffer.space()
+        if (yield from buffer.match(_ANY_LABEL)) or (not self._leaked and (yield from buffer.match(_CLOSING_FENCE))):
             return Following.CALL
-        if tape.final and (label := tape.cut_off(_ANY_LABEL)) and label[0]:
-            return Following.CUT if tape.is_cut else Following.NOTHING
-        return (yield from what_follows(tape))
+        if buffer.final and (label := buffer.cut_off(_ANY_LABEL)) and label[0]:
+            return Following.CUT if buffer.is_cut else Following.NOTHING
+        return (yield from read_following(buffer))
 
     def _take(self, pattern: "regex.Pattern[str]") -> Reading[str]:
-        """Move behind all that `pattern` matches here and return it: at the end of the text it may yet grow."""
-        tape = self._tape
+        """Move behind the match of `pattern` here and return its text. Waits if the match may grow."""
+        buffer = self._buffer
         while True:
-            found = yield from tape.match(pattern)
+            found = yield from buffer.match(pattern)
             text = str(found[0]) if found else ""
-            if found is None or tape.final or tape.at + len(text) < tape.end:
-                tape.at += len(text)
+            if found is None or buffer.final or buffer.position + len(text) < buffer.end:
+                buffer.position += len(text)
                 return text
             yield
 
     def _action(self) -> Reading[Items]:
-        """Read an action whose label stands here."""
-        tape = self._tape
+        """Read an action whose label is here."""
+        buffer = self._buffer
         head = yield from self._take(_HEAD)
-        if not head or (head[0] == "`" and not self._spot.line_start):
+        if not head or (head[0] == "`" and not self._context.line_start):
             return None
-        behind = tape.keep()
-        yield from tape.space()
-        following = yield from tape.peek()
+        behind = buffer.keep()
+        yield from buffer.space()
+        following = yield from buffer.peek()
         if following == "{":
             return (yield from self._objects(fenced=False))
-        if following == "`" and (yield from tape.take(_FENCE)):
-            yield from tape.space()
+        if following == "`" and (yield from buffer.take(_FENCE)):
+            yield from buffer.space()
             return (yield from self._objects(fenced=True))
-        on_next_line = "\n" in tape.cut(behind, tape.at)
-        if not following or (on_next_line and not self._spot.line_start):
+        on_next_line = "\n" in buffer.cut(behind, buffer.position)
+        if not following or (on_next_line and not self._context.line_start):
             return None
         return (yield from self._named(on_next_line=on_next_line))
 
     def _named(self, *, on_next_line: bool) -> Reading[Items]:
-        """Read what stands behind the label, beginning with a tool's name."""
-        tape = self._tape
+        """Read the text behind the label, which begins with a tool's name."""
+        buffer = self._buffer
         yield from self._take(_BEFORE_NAME)
-        named = yield from tape.match(_NAMED_UP_TO)
-        if named is None and tape.final:
-            named = yield from tape.match(_NAMED_AT_END)
+        named = yield from buffer.match(_NAMED_UP_TO)
+        if named is None and buffer.final:
+            named = yield from buffer.match(_NAMED_AT_END)
         if named is None:
             return None
         words = named["words"]
         end = named["end"]
-        tape.at += len(words)
+        buffer.position += len(words)
         name = words.strip(" \t\r*_`\"'].:,;<>")
         if len(words.split()) > MAX_NAME_WORDS:
             return None
-        at_line_start = self._spot.line_start
+        at_line_start = self._context.line_start
         if _NO_TOOL.fullmatch(name) and at_line_start and not self._leaked:
             return (yield from self._no_tool())
         if not name or not (at_line_start or resolve_name(name, self._known)):
@@ -305,40 +318,43 @@ class _Action:
         return (yield from self._input(name, end, alone=not on_next_line))
 
     def _input(self, name: str, delimiter: str, *, alone: bool) -> Reading[Items]:
-        """Read the input of a tool's name; `alone`: the name may stand without one."""
-        tape = self._tape
+        """Read the input behind a tool's name. `alone` says that the name may be a call without an input."""
+        buffer = self._buffer
         is_tool = is_tool_name(name, self._known)
-        name_end = tape.keep()
+        name_end = buffer.keep()
         if delimiter in ("(", "["):
-            if not (yield from tape.take(_REMARK)):
+            if not (yield from buffer.take(_REMARK)):
                 return (yield from self._in_brackets(name, delimiter, is_tool=is_tool))
             alone = False
         elif delimiter not in ("{", "\n", "\r\n", ""):
-            tape.at += len(delimiter)
-        yield from tape.space()
+            buffer.position += len(delimiter)
+        yield from buffer.space()
         if label := (yield from self._take(_INPUT)):
-            told = is_tool or (self._spot.line_start and not self._leaked)
-            return (yield from self._written(name, sure=told, mark=_left_open(label)))
-        following = yield from tape.peek()
-        if is_tool and (following == "{" or (following == "`" and (yield from tape.match(_FENCE)))):
+            is_sure = is_tool or (self._context.line_start and not self._leaked)
+            return (yield from self._written(name, sure=is_sure, mark=_left_open(label)))
+        following = yield from buffer.peek()
+        if is_tool and (following == "{" or (following == "`" and (yield from buffer.match(_FENCE)))):
             return (yield from self._written(name, sure=True))
-        alone = alone and self._spot.line_start and not self._leaked and resolve_name(name, self._known) is not None
-        ends_in_name = name_end == tape.end
-        tape.rewind(name_end)
+        alone = alone and self._context.line_start and not self._leaked and resolve_name(name, self._known) is not None
+        ends_in_name = name_end == buffer.end
+        buffer.rewind(name_end)
         return [WrittenCall(name, "", truncated=ends_in_name)] if alone else None
 
     def _written(self, name: str, *, sure: bool, mark: str = "") -> Reading[Items]:
-        """Read the input that begins here: an object or bare text, perhaps in a fence, and the end of `mark`."""
-        tape = self._tape
-        start = tape.keep()
-        yield from tape.space()
-        fenced = (yield from tape.peek()) == "`" and (yield from tape.take(_FENCE)) is not None
+        """Read the input here: an object or bare text, which may be in a fence, and the closing `mark` of its label.
+
+        Bare text is read only if it is `sure` that this is a call.
+        """
+        buffer = self._buffer
+        start = buffer.keep()
+        yield from buffer.space()
+        fenced = (yield from buffer.peek()) == "`" and (yield from buffer.take(_FENCE)) is not None
         if fenced:
-            yield from tape.space()
-        elif (yield from tape.take(_BEFORE_OBJECT)):
+            yield from buffer.space()
+        elif (yield from buffer.take(_BEFORE_OBJECT)):
             mark = "`"
-            yield from tape.space()
-        following = yield from tape.peek()
+            yield from buffer.space()
+        following = yield from buffer.peek()
         if following == "{":
             value = yield from self._object(name)
             if fenced and value.whole:
@@ -348,26 +364,26 @@ class _Action:
             return [WrittenCall(name, value.text.strip(), truncated=not value.whole)]
         if not sure:
             return None
-        tape.rewind(start)
-        yield from tape.space()
-        if (yield from tape.take(_ANY_FENCE)):
+        buffer.rewind(start)
+        yield from buffer.space()
+        if (yield from buffer.take(_ANY_FENCE)):
             return [(yield from self._words_in_fence(name))]
-        tape.rewind(start)
+        buffer.rewind(start)
         return [(yield from self._words(name, mark))]
 
     def _object(self, name: str) -> Reading[Value]:
-        """Read the object that stands here; it is shown as it comes where the call is sure to."""
-        resolved = resolve_name(name, self._known) if self._spot.line_start else None
-        return (yield from read_value(self._tape, _MARKER, self._watcher, resolved.name if resolved else ""))
+        """Read the object here. It is shown while it is read if this is certainly a call."""
+        resolved = resolve_name(name, self._known) if self._context.line_start else None
+        return (yield from read_value(self._buffer, _MARKER, self._watcher, resolved.name if resolved else ""))
 
     def _words(self, name: str, mark: str) -> Reading[WrittenCall]:
-        """Read bare text up to the next label, or the end."""
-        tape = self._tape
-        start = tape.keep()
-        following = yield from tape.find(_MARKER)
-        region = tape.cut(start, tape.at)
+        """Read bare text up to the next label or the end."""
+        buffer = self._buffer
+        start = buffer.keep()
+        following = yield from buffer.find(_MARKER)
+        region = buffer.cut(start, buffer.position)
         words = _without_tokens(region).strip()
-        if following is None and (_ends_in_half_a_label(region) or (tape.is_cut and _is_open(region))):
+        if following is None and (_ends_in_half_a_label(region) or (buffer.is_cut and _is_open(region))):
             return WrittenCall(name, words, truncated=True)
         if mark and words.endswith(mark[0]) and not words.endswith(mark):
             return WrittenCall(name, words, truncated=True)
@@ -381,23 +397,23 @@ class _Action:
             words = inner.strip() if is_clear else words
         else:
             is_clear = not _is_open_quotation(words)
-        # Behind a blank line the model may have gone on to speak: then nobody knows where the input ends.
+        # Text behind a blank line may be the answer, so the end of the input is unclear.
         is_result = following is not None and "observation" in following[0].lower()
         is_clear = is_clear and (is_result or not _BLANK_LINE.search(words))
         is_clear = is_clear and not END_OF_TURN.search(words) and not _LABEL_IN_LINE.search(words)
-        is_clear = is_clear and self._spot.line_start and (yield from self._is_structure(following))
+        is_clear = is_clear and self._context.line_start and (yield from self._is_structure(following))
         return WrittenCall(name, words, words=True, broken=not is_clear)
 
     def _is_structure(self, label: "regex.Match[str] | None") -> Reading[bool]:
-        """Return whether the label here is one of the structure, and no line such as `action: deploy` of the input."""
-        tape = self._tape
+        """Return whether the label here belongs to the structure, and is no line of the input (`action: deploy`)."""
+        buffer = self._buffer
         if label is None or not regex.search("action|tool|function", label[0], regex.IGNORECASE):
             return True
-        place = tape.at
-        tape.at += len(label[0])
+        place = buffer.position
+        buffer.position += len(label[0])
         yield from self._take(_REST_OF_LINE)
-        rest = tape.cut(place + len(label[0]), tape.at)
-        tape.rewind(place)
+        rest = buffer.cut(place + len(label[0]), buffer.position)
+        buffer.rewind(place)
         word = _WORD.search(rest)
         name = rest.strip(" \t\r*_`\"'[].:,;<>")
         return any(
@@ -406,92 +422,92 @@ class _Action:
         )
 
     def _words_in_fence(self, name: str) -> Reading[WrittenCall]:
-        """Read bare text up to the end of the fence that it stands in: the one behind which the structure goes on."""
-        tape = self._tape
-        start = tape.at
-        tape.at -= 1
-        closes = yield from tape.find(_LAST_FENCE_CLOSES)
-        body = tape.cut(start - 1, tape.at)
+        """Read bare text in a fence, up to the closing fence that more of the structure follows."""
+        buffer = self._buffer
+        start = buffer.position
+        buffer.position -= 1
+        closes = yield from buffer.find(_LAST_FENCE_CLOSES)
+        body = buffer.cut(start - 1, buffer.position)
         if closes is not None:
-            tape.at += len(closes[0])
+            buffer.position += len(closes[0])
         else:
-            is_cut = tape.is_cut and _is_open(body)
+            is_cut = buffer.is_cut and _is_open(body)
             body, _, last = _without_tokens(body).rstrip().rpartition("\n")
             if is_cut or last.strip(" \t") != "```":
                 return WrittenCall(name, body + last, truncated=True)
-        # A bare one within may have been the end already, with text behind it; but then the last one opens a fence,
-        # and no label follows that.
+        # A bare fence inside may already have been the end. But then the last one opens a fence, and no label follows
+        # an opening fence.
         fences = _FENCE_LINE.findall(body)
         is_clear = not fences or bool(fences[0]) or (closes is not None and len(fences) % 2 == 1)
-        is_clear = is_clear and self._spot.line_start
+        is_clear = is_clear and self._context.line_start
         return WrittenCall(name, body[1:].removesuffix("\r"), words=True, broken=not is_clear)
 
     def _in_brackets(self, name: str, bracket: str, *, is_tool: bool) -> Reading[Items]:
         """Read `search({"query": …})`, `search(query="…")`, `search[storms]`, or the paper's `Finish[…]`."""
-        tape = self._tape
+        buffer = self._buffer
         if not is_tool:
             return (yield from self._finish()) if name.lower() == "finish" and bracket == "[" else None
-        opening = tape.keep()
-        tape.at += 1
-        yield from tape.space()
-        if (yield from tape.peek()) == "{":
+        opening = buffer.keep()
+        buffer.position += 1
+        yield from buffer.space()
+        if (yield from buffer.peek()) == "{":
             value = yield from self._object(name)
             if not value.whole:
                 return [WrittenCall(name, value.text, truncated=True)]
-            yield from tape.space()
-            yield from tape.take(_CLOSING)
+            yield from buffer.space()
+            yield from buffer.take(_CLOSING)
             return [WrittenCall(name, value.text)]
-        tape.rewind(opening)
+        buffer.rewind(opening)
         if bracket == "[":
             return (yield from self._in_square_brackets(name))
-        became = yield from read_brackets(tape, MAX_DEPTH)
-        source = tape.cut(opening, tape.at)
+        became = yield from read_brackets(buffer, MAX_DEPTH)
+        source = buffer.cut(opening, buffer.position)
         if became is not Brackets.CLOSED or _MARKER.search(source):
             return None
         written = source[1:-1].strip()
         if not written:
             return [WrittenCall(name, "")]
-        calls = calls_in_source(f"call({written})")
+        calls = parse_calls(f"call({written})")
         return [WrittenCall(name, calls[0].arguments, words=calls[0].words)] if calls else None
 
     def _in_square_brackets(self, name: str) -> Reading[Items]:
-        """Read words up to their bracket, which ends the line or behind which the structure goes on."""
-        tape = self._tape
-        tape.at += 1
-        start = tape.at
+        """Read words up to their closing bracket, which must end the line or precede more of the structure."""
+        buffer = self._buffer
+        buffer.position += 1
+        start = buffer.position
         depth = 1
         while depth > 0:
-            mark = yield from tape.find(_BRACKET_OR_LINE)
+            mark = yield from buffer.find(_BRACKET_OR_LINE)
             if mark is None or mark[0] not in "[]":
                 return None
-            tape.at += 1
+            buffer.position += 1
             depth += 1 if mark[0] == "[" else -1
-        end = tape.at - 1
-        call = WrittenCall(name, tape.cut(start, end).strip(), words=True)
-        ends_line = yield from tape.match(_LINE_ENDS)
+        end = buffer.position - 1
+        call = WrittenCall(name, buffer.cut(start, end).strip(), words=True)
+        ends_line = yield from buffer.match(_LINE_ENDS)
         return [call] if ends_line else (yield from self._judged([call]))
 
     def _finish(self) -> Reading[Items]:
-        """Read the answer in square brackets."""
-        tape = self._tape
-        if self._leaked or not self._spot.line_start:
+        """Read the final answer in the square brackets of `Finish[…]`."""
+        buffer = self._buffer
+        if self._leaked or not self._context.line_start:
             return None
-        start = tape.at
-        yield from tape.find(_MARKER)
-        answer = _without_tokens(tape.cut(start, tape.at)).strip()
+        start = buffer.position
+        yield from buffer.find(_MARKER)
+        answer = _without_tokens(buffer.cut(start, buffer.position)).strip()
         return [answer[1:-1]] if answer.endswith("]") else None
 
     def _fenced(self) -> Reading[Items]:
-        """Read a fence that holds calls and nothing else."""
-        tape = self._tape
-        start = tape.keep()
-        yield from tape.take(_FENCE)
-        yield from tape.space()
-        if not self._leaked and (yield from tape.match(_SCAFFOLD)):
+        """Read fences that contain only calls."""
+        buffer = self._buffer
+        start = buffer.keep()
+        yield from buffer.take(_FENCE)
+        yield from buffer.space()
+        if not self._leaked and (yield from buffer.match(_SCAFFOLD)):
             return None if (yield from self._is_example()) else []
-        if not (yield from tape.match(_OBJECT)):
+        if not (yield from buffer.match(_OBJECT)):
             return None
-        named = yield from tape.match(_NAMED)
+        named = yield from buffer.match(_NAMED)
         if named and not is_tool_name(named[1], self._known) and named[1] != FINAL_ANSWER:
             return None
         items = list((yield from self._objects(fenced=True)) or ())
@@ -504,93 +520,93 @@ class _Action:
             return None
         if not self._leaked and (yield from self._answers_behind()):
             return None
-        end = tape.keep()
+        end = buffer.keep()
         follows = yield from self._what_follows()
-        tape.rewind(end)
+        buffer.rewind(end)
         if follows is Following.CUT:
             calls = [item for item in items if isinstance(item, WrittenCall)]
-            return if_cut_off(calls) or [tape.cut(start, end)]
-        return [tape.cut(start, end)] if follows is Following.TEXT else items
+            return truncated_calls(calls) or [buffer.cut(start, end)]
+        return [buffer.cut(start, end)] if follows is Following.TEXT else items
 
     def _next_fence(self) -> Reading[Items]:
-        """Read the next fence of calls."""
-        tape = self._tape
-        end = tape.keep()
-        yield from tape.space()
+        """Read the next fence of calls, if one follows."""
+        buffer = self._buffer
+        end = buffer.keep()
+        yield from buffer.space()
         items: Items = None
-        if (yield from tape.take(_FENCE)):
-            yield from tape.space()
+        if (yield from buffer.take(_FENCE)):
+            yield from buffer.space()
             items = yield from self._objects(fenced=True)
         if not items:
-            tape.rewind(end)
+            buffer.rewind(end)
         return items
 
     def _objects(self, *, fenced: bool) -> Reading[Items]:
-        """Read objects that name their tool themselves."""
-        tape = self._tape
-        start = tape.keep()
-        if not (yield from tape.match(_OBJECT)):
+        """Read objects that contain the name of their tool."""
+        buffer = self._buffer
+        start = buffer.keep()
+        if not (yield from buffer.match(_OBJECT)):
             return None
         items: list[WrittenCall | str] = []
         end = start
         while True:
-            while (yield from tape.take(_BETWEEN)):
+            while (yield from buffer.take(_BETWEEN)):
                 pass
-            if (yield from tape.peek()) != "{":
+            if (yield from buffer.peek()) != "{":
                 break
-            value = yield from read_value(tape, _MARKER)
-            items.append(_call(value, cut_off=tape.is_at_end()))
-            end = tape.at
+            value = yield from read_value(buffer, _MARKER)
+            items.append(_call(value, cut_off=buffer.is_at_end()))
+            end = buffer.position
             if not value.whole or not fenced:
                 break
         if fenced and not (yield from self._fence_end()):
-            yield from tape.space()
-            if (yield from tape.peek()) and value.whole:
+            yield from buffer.space()
+            if (yield from buffer.peek()) and value.whole:
                 return None
         elif not fenced:
-            tape.rewind(end)
+            buffer.rewind(end)
         if items and all(isinstance(one, str) or is_tool_name(one.name, self._known) for one in items):
             return items
         return None
 
     def _is_example(self) -> Reading[bool]:
-        """Return whether behind the end of the fence in which this stands the final answer follows, or text."""
-        tape = self._tape
-        start = tape.keep()
-        closes = yield from tape.find(_FENCE_CLOSES)
+        """Return whether text or the final answer follows the fence around this position."""
+        buffer = self._buffer
+        start = buffer.keep()
+        closes = yield from buffer.find(_FENCE_CLOSES)
         if closes is None:
-            # It may have been cut off; of several that never close the others are code.
-            is_example = tape.is_cut or not tape.may_look_back("react")
+            # The fence may have been cut off. Of several unclosed fences, only the first may contain calls.
+            is_example = buffer.is_cut or not buffer.may_look_back("react")
         else:
-            tape.at += len(closes[0])
+            buffer.position += len(closes[0])
             is_example = yield from self._answers_behind()
             is_example = is_example or (yield from self._what_follows()) in (Following.TEXT, Following.CUT)
-        tape.rewind(start)
+        buffer.rewind(start)
         return is_example
 
     def _answers_behind(self) -> Reading[bool]:
-        tape = self._tape
-        end = tape.keep()
-        yield from tape.space()
-        answer = yield from tape.match(_ANSWER)
-        tape.rewind(end)
+        buffer = self._buffer
+        end = buffer.keep()
+        yield from buffer.space()
+        answer = yield from buffer.match(_ANSWER)
+        buffer.rewind(end)
         return answer is not None
 
     def _fence_end(self) -> Reading[bool]:
-        tape = self._tape
-        if (yield from tape.take(_FENCE_END)):
+        buffer = self._buffer
+        if (yield from buffer.take(_FENCE_END)):
             return True
-        return tape.final and (yield from tape.take(_FENCE_END_OF_ALL)) is not None
+        return buffer.final and (yield from buffer.take(_FENCE_END_OF_ALL)) is not None
 
     def _no_tool(self) -> Reading[Items]:
-        """Read `Action: None`, and its input: no call, and nothing for the user."""
-        tape = self._tape
-        end = tape.at
-        yield from tape.space()
-        if (yield from tape.take(_INPUT)):
-            yield from tape.find(_LINE)
+        """Move behind `Action: None` and its input. It is no call, and is not shown."""
+        buffer = self._buffer
+        end = buffer.position
+        yield from buffer.space()
+        if (yield from buffer.take(_INPUT)):
+            yield from buffer.find(_LINE)
         else:
-            tape.rewind(end)
+            buffer.rewind(end)
         return []
 
 
@@ -598,13 +614,13 @@ _QUOTES_AROUND = {'"""': '"""', "'''": "'''", "`": "`", '"': '"', "'": "'", "“
 
 
 def _left_open(label: str) -> str:
-    """Return the stars or the back-tick that a label begins with and that are not closed in it."""
+    """Return the stars or the back-tick at the beginning of a label that the label does not close."""
     marks = _MARKS.findall(label)
     return marks[0] if len(marks) == 1 else ""
 
 
 def _without_tokens(text: str) -> str:
-    """Return `text` without the tokens that end a turn at its end."""
+    """Return `text` without tokens that end a turn at its end."""
     end = len(text)
     for token in reversed(list(END_OF_TURN.finditer(text))):
         if text[token.end() : end].strip():
@@ -614,13 +630,13 @@ def _without_tokens(text: str) -> str:
 
 
 def _is_open(text: str) -> bool:
-    """Return whether no token at the end of the text ends the turn."""
+    """Return whether the text does not end with a token that ends the turn."""
     text = text.rstrip()
     return _without_tokens(text) == text
 
 
 def _ends_in_half_a_label(text: str) -> bool:
-    """Return whether the last line of `text` is the beginning of a label, or of a token that ends the turn."""
+    """Return whether `text` ends inside of a label or of a token that ends the turn."""
     text = _without_tokens(text).rstrip()
     token = END_OF_TURN.search(text, partial=True)
     if token and token.partial and len(token[0]) > 1:
@@ -630,20 +646,20 @@ def _ends_in_half_a_label(text: str) -> bool:
 
 
 def _is_open_quotation(words: str) -> bool:
-    """Return whether the quotation mark that `words` begin with is never closed."""
+    """Return whether `words` begin with a quotation mark that is not closed."""
     mark = next((one for one in _QUOTES_AROUND if words.startswith(one)), "")
     return bool(mark) and (_QUOTES_AROUND[mark] not in words[len(mark) :] or not words.strip("`"))
 
 
 def _call(value: Value, *, cut_off: bool) -> WrittenCall | str:
-    """Return the call of an object that names its tool as `name`, or as LangChain's `action`; no name if neither."""
+    """Return the call in an object that names its tool as `name`, or as LangChain does, as `action`."""
     members = value.members
     if describes_a_tool(members):
         return WrittenCall("", "")
     if "action" not in members or any(key in members for key in NAME_KEYS):
-        return call_in(value, cut_off=cut_off)
-    name = plain(members["action"])
+        return build_call(value, cut_off=cut_off)
+    name = decode_string(members["action"])
     given = next((members[key] for key in ("action_input", "input", "arguments", "args") if key in members), "")
     if name == FINAL_ANSWER:
-        return plain(given)
+        return decode_string(given)
     return WrittenCall(name, given, truncated=not value.whole, words=True)

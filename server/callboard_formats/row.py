@@ -1,8 +1,8 @@
-"""A row of the table: one syntax as data, and the one reader that reads them all.
+"""A row of the table of syntaxes, and the reader for all rows.
 
-A block is a `section` (or none) around calls; a call is a head, a body and an end. The body is
-JSON, values between tags, Python, or Gemma's notation. Everything is read forward along this
-structure: a marker within a value is the value's, for the value ends only where more of the structure follows.
+A block consists of an optional section around calls. A call consists of a head, a body and an end. The body is JSON,
+values between tags, Python, or Gemma's notation. Blocks are read forward along this structure. A marker inside of a
+value belongs to the value, because a value ends only where more of the structure follows.
 """
 
 import html
@@ -15,13 +15,13 @@ from typing import Literal
 
 import regex
 
-from callboard_formats.broken import name_of_broken
-from callboard_formats.json_text import read_arguments_of, read_calls, read_value
+from callboard_formats.broken import read_broken_name
+from callboard_formats.json_text import read_arguments_object, read_calls, read_value
 from callboard_formats.names import is_tool_name, resolve_name
-from callboard_formats.python import calls_before_cut, calls_in_source, escaped_json, read_escaped, read_source
-from callboard_formats.syntax import END_OF_TURN, Spot, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.python import notation_to_json, parse_calls, parse_incomplete_calls, read_notation, read_source
+from callboard_formats.syntax import END_OF_TURN, BlockContext, BlockItems, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.tag_value import TagPatterns, TagReader
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 Body = Literal["json", "tags", "python", "escaped"]
 
@@ -30,66 +30,68 @@ THINK = Tags("<think>", "</think>")
 
 _LONGEST_END_CHARS = 200
 _LINE_CHARS = 1000
-"""How far on in a line a call's end is looked for: to its end, many calls in one line would take quadratic time."""
+"""The number of characters of a line in which a call's end is searched for.
+
+Without a limit, many calls in one line would take quadratic time.
+"""
 
 MAX_SECTIONS = 3
-"""Some models write the opener of a section twice. Each of many more would be read from again."""
+"""The number of section openers in a row that are read, because some models write the opener twice."""
 
 _NEVER = "(?!)"
 _GROUP = regex.compile(r"\(\?P<\w+>")
 _FENCE_END = regex.compile(r"\s{0,99}+```")
 _TAG_NAME = regex.compile(r"(?:\[[^\]]*\](?:\{[^}]*\})?|\\[^\w]|[^\s\\()\[\]{}>])*")
-"""What a tag's name is made of in a pattern: letters, marks, and sets of marks."""
+"""The parts of a pattern that match a tag's name: letters, marks, and sets of marks."""
 
 
 def pattern(text: str) -> "regex.Pattern[str]":
-    r"""Compile a pattern of the table: a blank stands for any white space, or none, and `\x20` for one blank."""
+    r"""Compile a pattern of the table. A blank matches any white space, also none; `\x20` matches one blank."""
     return regex.compile(text.replace(" ", r"\s{0,99}+") or "(?!)", regex.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
 class Row(Syntax):
-    """One syntax; the fields that any has are told at `Syntax`.
+    """One syntax as data. `Syntax` documents the fields that all syntaxes have.
 
-    `head`, `end`, `section`, `section_end`, `key`, `value_end` and `tail` are patterns, in which a blank is any white
-    space, or none.
+    `head`, `end`, `section`, `section_end`, `key`, `value_end` and `tail` are patterns (see `pattern`).
     """
 
     name: str
     title: str
-    """Whose syntax it is."""
+    """The models that write it, for documentation."""
     source: tuple[str, ...]
-    """Where it is specified."""
+    """The URLs of its specification."""
     body: Body
-    """What a call's arguments are written as."""
+    """The notation of a call's arguments."""
     openers: tuple[str, ...]
     head: str
-    """What stands before each call, with its name as the group `name`, unless the JSON names it."""
+    """The text before each call, with the tool's name as the group `name` unless the JSON contains it."""
     end: str
-    """What stands behind a call."""
+    """The text behind each call."""
     models: tuple[str, ...] = ()
     template: tuple[str, ...] = ()
     section: str = ""
-    """What stands before all calls, where anything does."""
+    """The text before all calls; "" if there is none."""
     section_end: str = ""
     key: str = ""
-    """What opens a value between tags, with the groups `key` and perhaps `type`: what is no `string` is JSON."""
+    """The tag that opens a value, with the group `key`. A group `type` other than `string` marks the value as JSON."""
     value_end: str = ""
-    """What closes it."""
+    """The tag that closes a value."""
     tail: str = ""
-    """What may stand behind the end of a call."""
+    """Optional text behind the end of a call."""
     exact: bool = False
-    """The template writes no line end around a value between tags, so what stands there is the value's."""
+    """The template writes no line ends around a value between tags, so line ends there belong to the value."""
     keyed: bool = False
-    """A call is an object of one member, `{name: arguments}`."""
+    """A call is an object with one member, `{name: arguments}`."""
     cdata: bool = False
-    """A value between tags may stand in `<![CDATA[`."""
+    """A value between tags may be inside `<![CDATA[`."""
     entities: bool = False
-    """Names are written with HTML's entities, `&amp;` for `&`."""
+    """Names contain HTML entities, `&amp;` for `&`."""
     words: bool = False
-    """What is no JSON is the one text that the tool takes."""
+    """Arguments that are not JSON are the only string argument of the tool."""
     name_alone: bool = False
-    """A name without arguments, alone on its line, is a call."""
+    """A name alone on its line is a call without arguments."""
     reasoning: tuple[Tags, ...] = (THINK,)
     prompt_opens: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
@@ -97,21 +99,21 @@ class Row(Syntax):
 
     refuses = True
 
-    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> "Reading[Sequence[WrittenCall | str] | None]":
-        """Read the block at `tape.at`: see `Syntax`."""
-        return _Block(self, tape, spot, watcher).read()
+    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> "Reading[BlockItems | None]":
+        """Read the block at `buffer.position`: see `Syntax`."""
+        return _Block(self, buffer, context, watcher).read()
 
-    def refuse(self, tape: Tape, spot: Spot) -> "Reading[Sequence[WrittenCall] | None]":
-        """Read the block at `tape.at` as calls that are refused: see `Syntax`."""
-        return _Block(self, tape, spot, None).refuse()
+    def refuse(self, buffer: TextBuffer, context: BlockContext) -> "Reading[Sequence[WrittenCall] | None]":
+        """Read the block at `buffer.position` as calls that are refused: see `Syntax`."""
+        return _Block(self, buffer, context, None).refuse()
 
     def is_closed(self, block: str) -> bool:
-        """Return whether a block of calls has the end that this syntax gives it."""
+        """Return whether a block of calls ends with the end marker of this syntax."""
         return self.has_end and self.patterns.closed.search(block[-_LONGEST_END_CHARS:]) is not None
 
     @property
     def has_end(self) -> bool:
-        """Whether this syntax gives its calls an end."""
+        """Whether calls in this syntax have an end marker."""
         return bool(self._closer)
 
     @property
@@ -120,13 +122,13 @@ class Row(Syntax):
 
     @property
     def _tag_of_key(self) -> str:
-        """The pattern of the tag that opens a value, up to the end of its name."""
+        """The pattern of the tag that opens a value, up to the end of the tag's name."""
         tag = self.key.partition("(?P<key>")[0].rpartition("<")[2]
         return "<" + _TAG_NAME.match(tag)[0] if tag else ""
 
     @cached_property
     def patterns(self) -> "Patterns":
-        """The patterns of blocks and calls, compiled when the row is first needed."""
+        """The patterns of blocks and calls, compiled on first use."""
         opener = _any_of(self.openers)
         return Patterns(
             section=pattern(self.section),
@@ -144,18 +146,18 @@ class Row(Syntax):
 
     @cached_property
     def tags(self) -> TagPatterns:
-        """The patterns of values between tags, in a call that stands in no section."""
+        """The patterns of values between tags, for calls outside of a section."""
         over = f"{self.value_end} (?:{self.end})"
-        # The call's end alone may be the value's, and the rest cut off: something more has to say that it is over.
+        # The call's end alone may belong to a value that was cut off, so more evidence of the end is needed.
         unclosed = rf"(?:{self.end}) (?:(?:{self.tail or _NEVER}) (?:{self._end_of_turn}|\Z)|{self._end_of_turn})"
         return self._tag_patterns(over, over, unclosed, f"{_groupless(self.head)}|{self._any_stop}")
 
     @cached_property
     def tags_in_section(self) -> TagPatterns:
-        """The patterns of values between tags in a section."""
+        """The patterns of values between tags, for calls in a section."""
         tail = self._optional_tail
         next_call = f"{_groupless(self.head)}|{self.section_end}|{self._any_stop}"
-        # Some models forget the call's own end, and some write it twice.
+        # Some models omit the end of the call, and some write it twice.
         forgotten = f"{self.section_end} (?:{self.section}|{self._end_of_turn})"
         inside = f"(?:(?:{self.end}) ){{1,2}}{tail}(?:{next_call})|{forgotten}"
         over_at_end = rf"{self.value_end} (?:{inside}|(?:{self.end}) {tail}\Z|{self.section_end} \Z)"
@@ -198,7 +200,7 @@ class Row(Syntax):
 
 
 def _groupless(text: str) -> str:
-    """Return a pattern without names for its groups, so that it may stand beside itself."""
+    """Return a pattern without group names, so that it can be combined with itself."""
     return str(_GROUP.sub("(?:", text))
 
 
@@ -212,11 +214,15 @@ def _either(*patterns: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """The patterns of a row's blocks and calls: its texts, and what is made of them.
+    """The compiled patterns of a row's blocks and calls.
 
-    `opener`: any of the openers; `doubled`: one before a head, which has its own. `ends`: whatever may stand behind a
-    call's body; `ends_or_head`: that, or the next call's head. `ends_line`: the rest of a line up to a call's end in
-    it. `closed`: a block's end at the end of a text.
+    Attributes:
+        opener: Any of the openers.
+        doubled: An opener directly before a head, which contains an opener itself.
+        ends: Any text that may follow a call's body.
+        ends_or_head: The same, or the head of the next call.
+        ends_line: The rest of a line up to a call's end in it.
+        closed: The end of a block at the end of a text.
     """
 
     section: "regex.Pattern[str]"
@@ -236,31 +242,31 @@ _FENCE_BEGIN = regex.compile(r"```\w{0,12}[ \t]{0,9}+\r?\n")
 
 
 class _Block:
-    """The reading of one block."""
+    """Reads one block."""
 
-    def __init__(self, row: Row, tape: Tape, spot: Spot, watcher: Watcher | None) -> None:
+    def __init__(self, row: Row, buffer: TextBuffer, context: BlockContext, watcher: Watcher | None) -> None:
         self._row = row
         self._patterns = row.patterns
-        self._tape = tape
-        self._spot = spot
+        self._buffer = buffer
+        self._context = context
         self._watcher = watcher
         self._in_section = False
         self._in_tokens = False
-        """True in a section whose opener is a token, and no tag that anybody may write."""
+        """The section was opened by a special token, not by an XML-like tag, which also occurs in text."""
         self._calls_nothing = False
-        """True behind a list without calls."""
+        """An empty list of calls was read."""
 
-    def read(self) -> Reading[Sequence[WrittenCall | str] | None]:
-        tape = self._tape
+    def read(self) -> Reading[BlockItems | None]:
+        buffer = self._buffer
         patterns = self._patterns
         yield from self._open_section()
         calls: list[WrittenCall] = []
         begun = self._in_section
         while not self._calls_nothing:
             if begun:
-                yield from tape.space()
-            # Some models write the opener of a call twice, too.
-            yield from tape.take(patterns.doubled)
+                yield from buffer.space()
+            # Some models write the opener of a call twice.
+            yield from buffer.take(patterns.doubled)
             found = yield from self._call(first=not calls)
             if found is None and self._in_section and calls and not (yield from self._ends_here()):
                 found = yield from self._refused()
@@ -269,46 +275,46 @@ class _Block:
             begun = True
             calls += found
             if self._row.tail:
-                yield from tape.space()
-                yield from tape.take(patterns.tail)
-            if found and found[-1].truncated and tape.final and tape.is_at_end():
+                yield from buffer.space()
+                yield from buffer.take(patterns.tail)
+            if found and found[-1].truncated and buffer.final and buffer.is_at_end():
                 return calls
         if not begun:
             return None
-        yield from tape.space()
-        closed = (yield from tape.take(patterns.section_end)) is not None
-        if calls or closed or self._calls_nothing or (tape.final and tape.is_at_end()):
+        yield from buffer.space()
+        closed = (yield from buffer.take(patterns.section_end)) is not None
+        if calls or closed or self._calls_nothing or (buffer.final and buffer.is_at_end()):
             return calls
         return None
 
     def _open_section(self) -> Reading[None]:
         """Move behind the opener of the section, if there is one."""
         for _ in range(MAX_SECTIONS if self._row.section else 0):
-            section = yield from self._tape.take(self._patterns.section)
+            section = yield from self._buffer.take(self._patterns.section)
             if section is None:
                 return
             self._in_section = True
-            self._in_tokens = not _ANYBODYS.fullmatch(section[0])
-            yield from self._tape.space()
+            self._in_tokens = not _XML_LIKE_TAG.fullmatch(section[0])
+            yield from self._buffer.space()
 
     def _ends_here(self) -> Reading[bool]:
-        """Return whether the end of a call, a section or a turn stands here, or the text ends in a part of one."""
-        tape = self._tape
+        """Return whether the end of a call, a section or a turn is here, or the text ends in a part of one."""
+        buffer = self._buffer
         ends = self._patterns.ends
-        return (yield from tape.match(ends)) is not None or (tape.final and tape.cut_off(ends) is not None)
+        return (yield from buffer.match(ends)) is not None or (buffer.final and buffer.cut_off(ends) is not None)
 
     def refuse(self) -> Reading[Sequence[WrittenCall] | None]:
-        """Read calls, of which the first cannot be read."""
-        tape = self._tape
-        start = tape.at
-        section = (yield from tape.take(self._patterns.section)) if self._row.section else None
-        # Anybody may write `<tool_call>`: there it takes as much to be a call as without a section.
-        self._in_section = section is not None and not _ANYBODYS.fullmatch(section[0])
-        yield from tape.space()
-        again = section is not None and (yield from tape.match(self._patterns.section))
+        """Read a block whose first call is malformed."""
+        buffer = self._buffer
+        start = buffer.position
+        section = (yield from buffer.take(self._patterns.section)) if self._row.section else None
+        # `<tool_call>` also occurs in text, so inside of it the rules are as strict as outside of a section.
+        self._in_section = section is not None and not _XML_LIKE_TAG.fullmatch(section[0])
+        yield from buffer.space()
+        again = section is not None and (yield from buffer.match(self._patterns.section))
         refused = None if again else (yield from self._refused())
         if refused is None:
-            tape.rewind(start)
+            buffer.rewind(start)
             return None
         if section is None:
             return refused
@@ -318,48 +324,50 @@ class _Block:
         return [*refused, *(one for one in rest or () if isinstance(one, WrittenCall))]
 
     def _refused(self) -> Reading[list[WrittenCall] | None]:
-        """Read a call that names a tool and then is not written as it should be, up to its end; None where it is none.
+        """Read a malformed call that names a tool, up to its end; return None if it is no call.
 
-        Its end is the first end marker that is followed by the line's end or by more of the structure.
+        Its end is the first end marker that the end of its line or more of the structure follows.
         """
-        tape = self._tape
+        buffer = self._buffer
         patterns = self._patterns
-        start = tape.at
-        yield from tape.take(patterns.opener)
-        yield from tape.take(_OPENER_ENDS)
-        yield from tape.space()
-        # An opener too many: at the next one a call may be read.
-        again = yield from tape.match(patterns.opener)
-        name = None if again else (yield from name_of_broken(tape, self._spot.schemas, in_section=self._in_section))
+        start = buffer.position
+        yield from buffer.take(patterns.opener)
+        yield from buffer.take(_OPENER_ENDS)
+        yield from buffer.space()
+        # If another opener follows, a call may begin there.
+        again = yield from buffer.match(patterns.opener)
+        name = (
+            None if again else (yield from read_broken_name(buffer, self._context.schemas, in_section=self._in_section))
+        )
         if name is None:
-            tape.rewind(start)
+            buffer.rewind(start)
             return None
-        begin = tape.keep()
-        while found := (yield from tape.find(patterns.ends_or_head)):
-            end = yield from tape.match(patterns.end)
+        begin = buffer.keep()
+        while found := (yield from buffer.find(patterns.ends_or_head)):
+            end = yield from buffer.match(patterns.end)
             if not end or not self._row.end:
                 break
-            over = tape.at
-            tape.at += len(found[0])
+            over = buffer.position
+            buffer.position += len(found[0])
             if (yield from self._goes_on()):
-                return [WrittenCall(name, tape.cut(begin, over).strip(), broken=True)]
-        return [WrittenCall(name, tape.cut(begin, tape.at).strip(), broken=True)]
+                return [WrittenCall(name, buffer.cut(begin, over).strip(), broken=True)]
+        return [WrittenCall(name, buffer.cut(begin, buffer.position).strip(), broken=True)]
 
     def _goes_on(self) -> Reading[bool]:
-        """Return whether the structure goes on here, or the line ends."""
-        tape = self._tape
+        """Return whether the line ends here or more of the structure follows."""
+        buffer = self._buffer
         patterns = self._patterns
-        while (following := (yield from tape.peek())) in (" ", "\t"):
-            tape.at += 1
+        while (following := (yield from buffer.peek())) in (" ", "\t"):
+            buffer.position += 1
         if following in ("", "\r", "\n"):
             return True
-        return bool((yield from tape.match(patterns.ends_or_head)) or (yield from tape.match(patterns.opener)))
+        return bool((yield from buffer.match(patterns.ends_or_head)) or (yield from buffer.match(patterns.opener)))
 
     def _call(self, *, first: bool) -> Reading[list[WrittenCall] | None]:
-        """Read one call; None where none begins."""
-        tape = self._tape
-        start = tape.at
-        head = yield from tape.take(self._patterns.head)
+        """Read one call; return None if none begins here."""
+        buffer = self._buffer
+        start = buffer.position
+        head = yield from buffer.take(self._patterns.head)
         if head is None:
             return self._cut_off_head()
         name = self._unescaped(head.groupdict().get("name") or "")
@@ -374,188 +382,188 @@ class _Block:
             case "escaped":
                 calls = yield from self._escaped(name)
         if calls is None:
-            tape.rewind(start)
+            buffer.rewind(start)
         return calls
 
     def _cut_off_head(self) -> list[WrittenCall] | None:
-        """Return the call whose name the text ends in."""
-        tape = self._tape
-        if not tape.final or tape.is_at_end():
+        """Return the call if the text ends inside of its head."""
+        buffer = self._buffer
+        if not buffer.final or buffer.is_at_end():
             return None
-        cut = tape.cut_off(self._patterns.head)
+        cut = buffer.cut_off(self._patterns.head)
         if cut is None:
             return None
         opener = next((one for one in self._row.openers if cut[0].lower().startswith(one.lower())), "")
-        # A group that the text ends in has no text yet.
+        # A group in which the text ends does not have its text yet.
         is_tag = any(one.lower().startswith(cut[0].lower()) for one in self._row.openers)
         name = cut.groupdict().get("name") or ("" if is_tag else _LAST_WORD.search(cut[0])[0])
-        is_begun = any(is_tool_name(name, [one]) or one.startswith(name) for one in self._spot.schemas)
+        is_begun = any(is_tool_name(name, [one]) or one.startswith(name) for one in self._context.schemas)
         is_marked = self._in_section or opener.endswith((">", "]"))
-        if not is_marked and not (self._spot.line_start and name and is_begun):
+        if not is_marked and not (self._context.line_start and name and is_begun):
             return None
-        if cut[0].rstrip().endswith(_ENDS_OF_PROSE) or (name and not is_begun and _ANYBODYS.match(cut[0])):
+        if cut[0].rstrip().endswith(_ENDS_OF_PROSE) or (name and not is_begun and _XML_LIKE_TAG.match(cut[0])):
             return None
-        tape.at = tape.end
+        buffer.position = buffer.end
         return [WrittenCall(name, "", truncated=True)] if name else []
 
     def _json(self, name: str, watcher: Watcher | None, head: str) -> Reading[list[WrittenCall] | None]:
-        tape = self._tape
+        buffer = self._buffer
         patterns = self._patterns
-        yield from tape.space()
-        fenced = (yield from tape.take(_FENCE_BEGIN)) is not None
-        yield from tape.space()
-        following = yield from tape.peek()
+        yield from buffer.space()
+        fenced = (yield from buffer.take(_FENCE_BEGIN)) is not None
+        yield from buffer.space()
+        following = yield from buffer.peek()
         if not name:
             if following == "":
                 return []
             if following not in "{[":
                 return None
-            if (yield from tape.take(_EMPTY_LIST)):
+            if (yield from buffer.take(_EMPTY_LIST)):
                 return (yield from self._no_calls(fenced=fenced))
-            start = tape.keep()
-            calls = list((yield from read_calls(tape, patterns.ends, watcher, keyed=self._row.keyed)))
+            start = buffer.keep()
+            calls = list((yield from read_calls(buffer, patterns.ends, watcher, keyed=self._row.keyed)))
             if not calls:
                 _, closed = yield from self._words()
-                written = tape.cut(start, tape.at).strip()
+                written = buffer.cut(start, buffer.position).strip()
                 calls = [WrittenCall("", written, truncated=not closed)]
             yield from self._end(fenced=fenced)
             return calls
         if following == "{":
-            reading = read_value if self._row.end else read_arguments_of
-            value = yield from reading(tape, patterns.ends, watcher, self._resolved(name))
+            reading = read_value if self._row.end else read_arguments_object
+            value = yield from reading(buffer, patterns.ends, watcher, self._resolved(name))
             return (yield from self._named(name, value.text, whole=value.whole, fenced=fenced))
         if self._row.name_alone and not head.lower().rstrip().endswith("]"):
-            # Where the text ends in a name, it may be the beginning of a longer one, and arguments may have followed.
-            is_alone = "\n" in head and not (tape.is_cut and following == "")
+            # At the end of a text that was cut off, the name may be incomplete, and arguments may have followed.
+            is_alone = "\n" in head and not (buffer.is_cut and following == "")
             return [WrittenCall(name, "", truncated=not is_alone)] if following == "" or is_alone else None
         words, closed = yield from self._words()
         return [WrittenCall(name, words.strip(), truncated=not closed, words=self._row.words)]
 
     def _no_calls(self, *, fenced: bool = False) -> Reading[list[WrittenCall] | None]:
-        """Move behind the end of a list without calls, and of the turn: so a model says that it calls nothing.
+        """Move behind an empty list of calls and the end of the turn. The model says that it calls no tool.
 
-        Amid words, with more of them behind it, it is spoken of: then None.
+        Return None if the list is in the middle of a sentence, where it is only mentioned.
         """
-        tape = self._tape
+        buffer = self._buffer
         yield from self._end(fenced=fenced)
         is_over = False
-        while (yield from tape.take(END_OF_TURN)):
+        while (yield from buffer.take(END_OF_TURN)):
             is_over = True
-        self._calls_nothing = self._spot.line_start or is_over or (yield from self._goes_on())
+        self._calls_nothing = self._context.line_start or is_over or (yield from self._goes_on())
         return [] if self._calls_nothing else None
 
     def _named(self, name: str, written: str, *, whole: bool, fenced: bool) -> Reading[list[WrittenCall]]:
-        """Return the call with the object that was read; more text before its end makes it unreadable."""
-        tape = self._tape
-        start = tape.keep()
+        """Return the call with the object that was read. More text before its end makes the arguments unreadable."""
+        buffer = self._buffer
+        start = buffer.keep()
         closed = yield from self._end(fenced=fenced)
         if not closed and not (yield from self._may_follow()):
             _, closed = yield from self._words()
-            return [WrittenCall(name, written.rstrip() + tape.cut(start, tape.at), truncated=not closed)]
+            return [WrittenCall(name, written.rstrip() + buffer.cut(start, buffer.position), truncated=not closed)]
         return [WrittenCall(name, written.rstrip(), truncated=not whole and not closed)]
 
     def _may_follow(self) -> Reading[bool]:
-        """Return whether the call may have ended here without its end."""
-        tape = self._tape
+        """Return whether the call may end here without an end marker."""
+        buffer = self._buffer
         patterns = self._patterns
         if not self._row.end:
             return True
-        yield from tape.space()
-        if not (yield from tape.peek()):
+        yield from buffer.space()
+        if not (yield from buffer.peek()):
             return True
-        if tape.final and any(tape.cut_off(one) for one in (patterns.end, patterns.ends)):
-            tape.at = tape.end
+        if buffer.final and any(buffer.cut_off(one) for one in (patterns.end, patterns.ends)):
+            buffer.position = buffer.end
             return True
-        return bool((yield from tape.match(patterns.head)) or (yield from tape.match(patterns.ends)))
+        return bool((yield from buffer.match(patterns.head)) or (yield from buffer.match(patterns.ends)))
 
     def _end(self, *, fenced: bool = False) -> Reading[bool]:
-        """Move behind the end of a call, if it stands here."""
+        """Move behind the end marker of a call if it is here; return whether it is."""
         if not self._row.end:
             return False
-        tape = self._tape
-        yield from tape.space()
+        buffer = self._buffer
+        yield from buffer.space()
         if fenced:
-            yield from tape.take(_FENCE_END)
-            yield from tape.space()
-        found = yield from tape.take(self._patterns.end)
+            yield from buffer.take(_FENCE_END)
+            yield from buffer.space()
+        found = yield from buffer.take(self._patterns.end)
         if found and self._in_section:
-            # Some models write it twice.
-            yield from tape.space()
-            yield from tape.take(self._patterns.end)
+            # Some models write the end marker twice.
+            yield from buffer.space()
+            yield from buffer.take(self._patterns.end)
         return found is not None
 
     def _words(self) -> Reading[tuple[str, bool]]:
-        """Return what stands up to the end of the call, and whether that was seen."""
-        tape = self._tape
-        start = tape.keep()
-        found = yield from tape.find(self._patterns.ends)
-        words = tape.cut(start, tape.at)
-        yield from tape.take(self._patterns.end)
+        """Return the text up to the end of the call, and whether there is an end."""
+        buffer = self._buffer
+        start = buffer.keep()
+        found = yield from buffer.find(self._patterns.ends)
+        words = buffer.cut(start, buffer.position)
+        yield from buffer.take(self._patterns.end)
         return words, found is not None
 
     def _python(self) -> Reading[list[WrittenCall] | None]:
-        """Read calls as Python; a program that begins with something else is none."""
-        tape = self._tape
+        """Read calls as Python; return None for a program that does not begin with a call."""
+        buffer = self._buffer
         patterns = self._patterns
-        yield from tape.space()
-        yield from tape.take(_FENCE_BEGIN)
-        yield from tape.space()
-        if not (yield from tape.peek()):
+        yield from buffer.space()
+        yield from buffer.take(_FENCE_BEGIN)
+        yield from buffer.space()
+        if not (yield from buffer.peek()):
             return []
-        if (yield from tape.take(_EMPTY_LIST)):
+        if (yield from buffer.take(_EMPTY_LIST)):
             return (yield from self._no_calls())
-        named = yield from tape.match(_CALLED)
+        named = yield from buffer.match(_CALLED)
         if named is None:
             return None
-        source, closed = yield from read_source(tape, patterns.ends)
-        yield from tape.take(patterns.end)
+        source, closed = yield from read_source(buffer, patterns.ends)
+        yield from buffer.take(patterns.end)
         source = source.strip().removesuffix("```").rstrip()
-        # The name may only have begun when it was first looked at: `print(` may stand around it.
+        # Match again, because the name may have been incomplete before, or inside of `print(`.
         named = _CALLED.match(source) or named
-        calls = calls_in_source(source)
+        calls = parse_calls(source)
         if calls is None and not closed:
-            calls = calls_before_cut(source)
+            calls = parse_incomplete_calls(source)
         return list(calls or [WrittenCall(named["name"], "{" + source[len(named[0]) :], truncated=not closed)])
 
     def _escaped(self, name: str) -> Reading[list[WrittenCall] | None]:
-        tape = self._tape
-        opener = yield from tape.peek()
-        written, whole = yield from read_escaped(tape, self._patterns.ends)
-        arguments = escaped_json(written) if whole else None
+        buffer = self._buffer
+        opener = yield from buffer.peek()
+        written, whole = yield from read_notation(buffer, self._patterns.ends)
+        arguments = notation_to_json(written) if whole else None
         closed = yield from self._end()
         if not whole and closed and _SURELY_A_VALUE.search(written) and (yield from self._is_over()):
-            arguments = escaped_json(written + ("}" if opener == "{" else ")"))
+            arguments = notation_to_json(written + ("}" if opener == "{" else ")"))
         if whole and not closed and not (yield from self._may_follow()):
-            # More of the call stands before its end: the bracket was no last one.
+            # More text precedes the end of the call, so the bracket did not end the arguments.
             words, closed = yield from self._words()
             return [WrittenCall(name, f"{written} {words.rstrip()}", truncated=not closed)]
         return [WrittenCall(name, arguments or written, truncated=not whole and not closed)]
 
     def _is_over(self) -> Reading[bool]:
-        """Return whether the next call follows here, or nothing more of the turn."""
-        tape = self._tape
+        """Return whether the next call or the end of the turn follows here."""
+        buffer = self._buffer
         patterns = self._patterns
-        yield from tape.space()
-        if not (yield from tape.peek()):
+        yield from buffer.space()
+        if not (yield from buffer.peek()):
             return True
-        follows = (yield from tape.match(patterns.head)) or (yield from tape.match(patterns.ends))
-        return bool(follows or (yield from tape.match(END_OF_TURN)))
+        follows = (yield from buffer.match(patterns.head)) or (yield from buffer.match(patterns.ends))
+        return bool(follows or (yield from buffer.match(END_OF_TURN)))
 
     def _resolved(self, name: str) -> str:
-        resolved = resolve_name(name, self._spot.schemas)
+        resolved = resolve_name(name, self._context.schemas)
         return resolved.name if resolved else ""
 
     # Values between tags.
 
     def _tags(self, name: str, watcher: Watcher | None) -> Reading[list[WrittenCall] | None]:
-        tape = self._tape
-        yield from tape.space()
-        if (yield from tape.peek()) == "{":
+        buffer = self._buffer
+        yield from buffer.space()
+        if (yield from buffer.peek()) == "{":
             return (yield from self._object_in_tags(name, watcher))
         row = self._row
         patterns = row.tags_in_section if self._in_section else row.tags
-        reader = TagReader(tape, patterns, self._parameters(name), exact=row.exact, cdata=row.cdata)
-        start = tape.keep()
+        reader = TagReader(buffer, patterns, self._parameters(name), exact=row.exact, cdata=row.cdata)
+        start = buffer.keep()
         arguments: list[tuple[str, str]] = []
         untyped = True
         broken = False
@@ -566,57 +574,57 @@ class _Block:
             broken = broken or value.garbled
             if not value.closed:
                 return [WrittenCall(name, _object(arguments), truncated=True, untyped=untyped)]
-            yield from tape.space()
-        if not arguments and self._is_spoken_of(name):
+            yield from buffer.space()
+        if not arguments and self._is_only_mentioned(name):
             return None
-        over = tape.at
+        over = buffer.position
         if (yield from self._end()):
             return [WrittenCall(name, _object(arguments), untyped=untyped, broken=broken)]
-        tape.rewind(over)
-        if arguments and self._in_section and (yield from tape.match(self._patterns.section_end)):
+        buffer.rewind(over)
+        if arguments and self._in_section and (yield from buffer.match(self._patterns.section_end)):
             return [WrittenCall(name, _object(arguments), untyped=untyped, broken=broken)]
-        if tape.final and (tape.cut_off(patterns.key) or tape.cut_off(self._patterns.end)):
-            tape.at = tape.end
+        if buffer.final and (buffer.cut_off(patterns.key) or buffer.cut_off(self._patterns.end)):
+            buffer.position = buffer.end
             return [WrittenCall(name, _object(arguments), truncated=True, untyped=untyped)]
         if not arguments and not (yield from self._ends_on_this_line()):
             return None
-        # What is no parameter is shown to the model as it was, never left out.
+        # Text that is no parameter is kept in the arguments, so that the error shows it to the model.
         rest, closed = yield from self._words()
         if rest.strip():
-            return [WrittenCall(name, tape.cut(start, over) + rest.rstrip(), truncated=not closed)]
+            return [WrittenCall(name, buffer.cut(start, over) + rest.rstrip(), truncated=not closed)]
         return [WrittenCall(name, _object(arguments), truncated=True, untyped=untyped)]
 
     def _object_in_tags(self, name: str, watcher: Watcher | None) -> Reading[list[WrittenCall] | None]:
-        tape = self._tape
-        if self._is_spoken_of(name) and not (yield from tape.match(_OBJECT_WITH_KEY)):
+        buffer = self._buffer
+        if self._is_only_mentioned(name) and not (yield from buffer.match(_OBJECT_WITH_KEY)):
             return None
-        value = yield from read_value(tape, self._patterns.ends, watcher, self._resolved(name))
+        value = yield from read_value(buffer, self._patterns.ends, watcher, self._resolved(name))
         closed = yield from self._end()
         if value.whole and not closed and not (yield from self._may_follow()):
             words, closed = yield from self._words()
             return [WrittenCall(name, f"{value.text} {words.rstrip()}", truncated=True)]
         return [WrittenCall(name, value.text, truncated=not value.whole or not closed)]
 
-    def _is_spoken_of(self, name: str) -> bool:
-        """Return whether tags with this name, and no arguments, are spoken of: amid words, and the name no tool's."""
-        return not (self._in_tokens or self._spot.line_start or is_tool_name(name, self._spot.schemas))
+    def _is_only_mentioned(self, name: str) -> bool:
+        """Return whether tags without arguments are only mentioned: in a sentence, and with no tool's name."""
+        return not (self._in_tokens or self._context.line_start or is_tool_name(name, self._context.schemas))
 
     def _ends_on_this_line(self) -> Reading[bool]:
-        """Return whether the call's end stands before the end of the line, or the answer has ended; `at` stays."""
-        tape = self._tape
-        return not (yield from tape.peek()) or (yield from tape.match(self._patterns.ends_line)) is not None
+        """Return whether the call ends before the end of the line, or the answer ends here."""
+        buffer = self._buffer
+        return not (yield from buffer.peek()) or (yield from buffer.match(self._patterns.ends_line)) is not None
 
     def _parameters(self, name: str) -> set[str]:
-        """Return the names of the parameters of a tool, as they are written."""
-        resolved = resolve_name(name, self._spot.schemas)
-        names = set(self._spot.schemas[resolved.name].get("properties", ())) if resolved else set()
+        """Return the names of a tool's parameters in the form in which models write them."""
+        resolved = resolve_name(name, self._context.schemas)
+        names = set(self._context.schemas[resolved.name].get("properties", ())) if resolved else set()
         return {html.escape(one) for one in names} if self._row.entities else names
 
     def _unescaped(self, name: str) -> str:
         return html.unescape(name) if self._row.entities else name
 
 
-_ANYBODYS = regex.compile(r"<\w+\s*>")
+_XML_LIKE_TAG = regex.compile(r"<\w+\s*>")
 _OPENER_ENDS = regex.compile(r"\s{0,9}>")
 _ENDS_OF_PROSE = (".", ",", ";", "!", "?", ")")
 _SURELY_A_VALUE = regex.compile(

@@ -1,29 +1,29 @@
-"""Parts of a tool's JSON schema, without references, and what they say about a value."""
+"""Resolves references in a tool's JSON schema, and reads types, options and properties from it."""
 
 from collections.abc import Mapping
 from typing import Any
 
 MAX_FLAT_SCHEMAS = 2000
-"""The number of schemas after which no more branches are made: a schema may refer to itself without end."""
+"""The number of schemas after which no more branches are resolved, because a schema may refer to itself."""
 
 _OPENING = ("patternProperties", "if", "then", "else", "dependentSchemas", "not", "unevaluatedProperties")
 
 
 class FlatSchemas:
-    """Parts of a schema with their `$ref` and `allOf` resolved, each made once."""
+    """Resolves `$ref` and `allOf` in the parts of a schema, and caches the results."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
-        # By identity. Each is kept with its source: while that lives, no other has its identity.
+        # By `id`. Keeping the source alive with its result keeps the `id` unique.
         self._flat: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._branches: dict[int, tuple[Any, list[dict[str, Any]]]] = {}
 
     def flat(self, schema: Any) -> dict[str, Any]:
-        """Return `schema` without `$ref` and `allOf`; one that is no object allows anything."""
+        """Return `schema` with `$ref` and `allOf` resolved. A schema that is no object allows any value."""
         if not isinstance(schema, Mapping):
             return {}
         if id(schema) not in self._flat:
-            # Found again while it is being made, a schema that refers to itself adds nothing.
+            # A reference to itself adds nothing, so it finds this empty entry.
             self._flat[id(schema)] = (schema, {})
             flat = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
             for part in (self._referred(schema.get("$ref")), *_list(schema.get("allOf"))):
@@ -33,7 +33,7 @@ class FlatSchemas:
         return self._flat[id(schema)][1]
 
     def branches(self, flat: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the schemas of which one has to fit, each merged with the rest of `flat`; none without a choice."""
+        """Return the branches of `anyOf` or `oneOf`, each merged with the rest of `flat`; [] without them."""
         if id(flat) not in self._branches:
             key = next((key for key in ("anyOf", "oneOf") if _list(flat.get(key))), None)
             rest = {name: value for name, value in flat.items() if name != key}
@@ -42,12 +42,12 @@ class FlatSchemas:
         return self._branches[id(flat)][1]
 
     def keys(self, flat: dict[str, Any]) -> tuple[str, ...]:
-        """Return every key that `flat` or one of its branches names."""
+        """Return the keys that `flat` and its branches name."""
         shapes = (flat, *map(self.flat, self.branches(flat)))
         return tuple(dict.fromkeys(key for shape in shapes for key in properties_of(shape)))
 
     def _referred(self, reference: Any) -> Any:
-        """Return the target of a JSON pointer into the root (RFC 6901); None if it has none."""
+        """Return the target of a JSON pointer into the root (RFC 6901); None if there is none."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         found = self._root
@@ -63,7 +63,7 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     if "properties" in one and "properties" in other:
         merged["properties"] = {**properties_of(other), **properties_of(one)}
     if "required" in one and "required" in other:
-        # Each name once: parts that are used twice, within parts that are, would double with each.
+        # Without removing duplicates, nested parts that are used twice would double the list at each level.
         merged["required"] = list(dict.fromkeys((*required_of(one), *required_of(other))))
     return merged
 
@@ -87,7 +87,7 @@ def options_of(flat: Mapping[str, Any]) -> list[Any] | None:
 def is_open(flat: Mapping[str, Any]) -> bool:
     """Return whether unknown keys are allowed.
 
-    JSON Schema allows them unless it forbids them. The author of a tool that lists arguments means just these.
+    JSON Schema allows them by default. Here a schema that lists properties must allow them explicitly.
     """
     extra = flat.get("additionalProperties")
     is_declared = extra is True or isinstance(extra, Mapping) or any(key in flat for key in _OPENING)
@@ -95,13 +95,13 @@ def is_open(flat: Mapping[str, Any]) -> bool:
 
 
 def properties_of(flat: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schemas of the known keys, by key."""
+    """Return the schemas of the known keys by key."""
     properties = flat.get("properties")
     return properties if isinstance(properties, Mapping) else {}
 
 
 def required_of(flat: Mapping[str, Any]) -> list[str]:
-    """Return the keys that a value must have, each once."""
+    """Return the required keys, without duplicates."""
     return list(dict.fromkeys(key for key in _list(flat.get("required")) if isinstance(key, str)))
 
 

@@ -1,10 +1,10 @@
-"""The reader of an answer as it comes: finds calls and thoughts, and passes everything else through.
+"""Reads an answer while it is streamed: separates calls, thoughts and text.
 
-Pure: the same text gives the same pieces, whole or cut anywhere. What is no call is shown to
-the letter, and as soon as it cannot be the beginning of a marker; markers, tags and results
-that the model imagined are never shown.
+The same text gives the same pieces, whole or cut anywhere. Text is passed on unchanged as soon as it cannot be the
+beginning of a marker. Markers, tags and results that the model imagined are dropped.
 
-The whole answer is one reading (see `tape`): each method below is a part of it that yields where it needs more text.
+One generator (see `text_buffer`) reads the whole answer. Each method is a part of it and yields when it needs more
+text.
 """
 
 import json
@@ -17,37 +17,38 @@ import regex
 
 from callboard_formats.grammar import (
     Meaning,
-    closing,
-    end_of_turn,
+    closer_literals,
     grammar,
-    imagined,
-    in_thought,
     meaning,
-    opening,
-    tokens,
+    opener_literals,
+    result_literals,
+    thought_literals,
+    token_literals,
+    turn_end_pattern,
 )
 from callboard_formats.literals import Literals
-from callboard_formats.outlet import Outlet, Preview, Shown
-from callboard_formats.quotation import BEFORE_CLOSING_FENCE, BEFORE_FENCE
-from callboard_formats.quoted_text import QuotedText, is_closer_quoted
+from callboard_formats.markdown import BEFORE_CLOSING_FENCE, BEFORE_FENCE
+from callboard_formats.output import Output, Preview, Shown
+from callboard_formats.quotation import QuotedText, is_closer_quoted
 from callboard_formats.syntax import (
     END_OF_TURN,
     ENDS_OF_TURN,
-    NOBODY,
+    NO_WATCHER,
+    BlockContext,
+    BlockItems,
     Schemas,
-    Spot,
     Syntax,
     Tags,
+    TextKind,
     Watcher,
-    Within,
     WrittenCall,
 )
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 PIECE_CHARS = 1024
 MAX_END_CHARS = 80
 MAX_REFUSED_IN_THOUGHT = 8
-"""So many calls in a row are refused in a thought: for each the rest of the answer may be read to its end."""
+"""The number of consecutive calls that are refused in a thought. Each may read the answer to its end."""
 MAX_FENCE_LINE_CHARS = 80
 
 _FENCE = re.compile(r"`{3,}|~{3,}")
@@ -59,16 +60,17 @@ _TOKEN_BEFORE_WORD = re.compile(r"<[^>]*>")
 _LINE_ENDS = re.compile(rf"[ \t\r]{{0,{MAX_FENCE_LINE_CHARS}}}\n")
 _SENTENCE_GOES_ON = regex.compile(r"[ \t]{0,9}+[a-z,;.?!)]")
 
-Items = Sequence[WrittenCall | str]
-"""The calls of a block, and the text in it, in their order."""
-
 
 class Scanner:
-    """A reader of one answer: `feed` what comes, then `finish` once.
+    """Reads one answer. Call `feed` for each piece, then `finish` once.
 
-    `syntaxes` are asked in their order where several claim a place. With `previews` arguments are shown while
-    they are written. `opened` are the tags of a thought that the prompt has opened. Unless that is known `surely`, a
-    thought that is never closed, and is all there is, counts as the answer too: it was shown as a thought already.
+    Args:
+        syntaxes: The syntaxes to read. If several can begin at a position, the first that can read the block does.
+        schemas: The parameters of the tools by name.
+        previews: Show arguments while they are written.
+        opened: The tags of the thought that the prompt has opened.
+        surely: It is certain that the prompt has opened that thought. Otherwise, if the thought is never closed and is
+            all of the answer, it counts as text as well.
     """
 
     def __init__(
@@ -83,358 +85,358 @@ class Scanner:
         self.syntaxes = tuple(syntaxes)
         self.grammar = grammar(self.syntaxes)
         self.schemas = schemas
-        self._outlet = Outlet(schemas)
-        self._watcher: Watcher = Preview(self._outlet, schemas) if previews else NOBODY
-        self._tape = Tape()
-        self._quoted = QuotedText(self._tape)
-        self._sought: Literals | None = None
-        """What the reading looks for in plain text, while it waits for more of that; None where it waits for else."""
-        self._within: tuple[Tags, ...] = ()
-        """The tags of the thought that this is, if it is one that any block ends."""
-        self._is_message = False
-        """True in a message to the user, in which nothing is a call, so that it is shown to the letter."""
+        self._output = Output(schemas)
+        self._watcher: Watcher = Preview(self._output, schemas) if previews else NO_WATCHER
+        self._buffer = TextBuffer()
+        self._quoted = QuotedText(self._buffer)
+        self._awaited: Literals | None = None
+        """The literals that the reading searches for while it waits for more plain text; None in any other state."""
+        self._tags: tuple[Tags, ...] = ()
+        """The tags of the current thought if any block ends it (ReAct)."""
+        self._in_message = False
+        """The current text is a message to the user, which contains no calls and is passed on unchanged."""
         self._thought_ended = False
-        """True once the end of a thought was seen."""
+        """A thought has ended."""
         self._answering = False
-        """True behind the marker of the final answer."""
-        self._spoken_of = False
-        """True behind an opener of a thought that stood amid words: its closer is spoken of too."""
+        """The marker of the final answer was read."""
+        self._ignores_closer = False
+        """An opener of a thought appeared in the middle of a line, so its closer is plain text as well."""
         self._tries_calls_in_thought = True
-        """False once so much was read twice that calls in thoughts are looked for no more."""
+        """False after too much repeated reading: then calls in thoughts are no longer searched for."""
         self._reading = self._read(tuple(opened), surely=surely)
         if opened:
-            self._outlet.begin_reasoning(keep=not surely, is_step=False)
+            self._output.begin_reasoning(keep=not surely, is_step=False)
 
     def feed(self, text: str) -> list[Shown]:
-        """Return what can be shown now, and the calls that have ended."""
+        """Return the pieces that can be shown now, and the calls that have ended."""
         if len(text) > PIECE_CHARS:
-            # In pieces: to look ahead to its end for each of many markers would take the square of its length.
+            # Looking ahead to the end of a long piece for each of its markers would take quadratic time.
             pieces = (text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS))
             return [shown for piece in pieces for shown in self.feed(piece)]
-        if not self._outlet.stopped:
-            self._tape.feed(text)
+        if not self._output.stopped:
+            self._buffer.feed(text)
             if not self._pass_on():
                 next(self._reading, None)
-        return self._outlet.take()
+        return self._output.take()
 
     def _pass_on(self) -> bool:
-        """Hand on what has come, up to what may yet become a marker; return False where there is more to do.
+        """Pass on text up to a possible marker; return False if the reading has to continue.
 
-        The short way for most text, which has no marker: the same as `_find` does, for less.
+        This is the fast path for text without markers. It does the same as `_find`.
         """
-        literals = self._sought
-        tape = self._tape
-        if literals is None or tape.at != tape.said:
+        literals = self._awaited
+        buffer = self._buffer
+        if literals is None or buffer.position != buffer.emitted_to:
             return False
-        if self._quoted.verbatim_until or tape.at < self._quoted.verbatim_to:
+        if self._quoted.verbatim_until or buffer.position < self._quoted.verbatim_to:
             return False
-        text = tape.text
-        start = tape.at - tape.base
+        text = buffer.text
+        start = buffer.position - buffer.base
         end, found = literals.find(text, start, final=False)
         while found:
-            tape.at = tape.base + end
-            if not self._stands_amid_words(found):
+            buffer.position = buffer.base + end
+            if not self._lacks_line_start(found):
                 return False
             end, found = literals.find(text, end + 1, final=False)
         if end > start:
             plain = text[start:end]
-            tape.at = tape.said = tape.base + end
+            buffer.position = buffer.emitted_to = buffer.base + end
             self._quoted.passed(plain)
-            self._outlet.say(plain, quoted=self._is_message)
+            self._output.add_text(plain, quoted=self._in_message)
         return True
 
     def finish(self, *, cut: bool = False) -> list[Shown]:
-        """Return what was held back; `cut`: more would have come."""
-        self._tape.final = True
-        self._tape.is_cut = cut
-        if not self._outlet.stopped:
+        """Return the pieces that were held back. `cut` says that the answer was cut off."""
+        self._buffer.final = True
+        self._buffer.is_cut = cut
+        if not self._output.stopped:
             for _ in self._reading:
                 pass
-        self._outlet.finish(cut=cut)
-        return self._outlet.take()
+        self._output.finish(cut=cut)
+        return self._output.take()
 
     def _read(self, opened: tuple[Tags, ...], *, surely: bool) -> Reading[None]:
         """Read the whole answer."""
         if opened:
             yield from self._pass_second_opener(opened)
-            # No thought begins with calls: then the prompt has not opened one after all.
+            # A thought does not begin with calls, so in that case the prompt has opened none.
             if surely or not (yield from self._begins_with_calls()):
                 yield from self._thought(opened)
-        while not self._outlet.stopped and (found := (yield from self._find(self._literals()))):
-            yield from self._meet(found)
+        while not self._output.stopped and (found := (yield from self._find(self._literals()))):
+            yield from self._handle(found)
 
     def _begins_with_calls(self) -> Reading[bool]:
-        """Read the calls that the answer begins with; return whether it does, by a marker that counts anywhere."""
+        """Read calls at the very beginning of the answer; return whether there are any."""
         opener = yield from self._take_literal(self.grammar.outside)
         what = meaning(self.grammar, opener.lower()) if opener else None
         if what is None or not what.owners or what.at_line_start or opener[0] in "`~":
             return False
         return (yield from self._block(what.owners))
 
-    # Text, and what is found in it.
+    # Text and the literals in it.
 
     def _literals(self) -> Literals:
-        """Return what to look for in text."""
-        if self._within:
-            return closing(self.grammar, self._within)
-        return self.grammar.after_call if self._outlet.called else self.grammar.outside
+        """Return the literals to search for in text."""
+        if self._tags:
+            return closer_literals(self.grammar, self._tags)
+        return self.grammar.after_call if self._output.has_call else self.grammar.outside
 
     def _find(self, literals: Literals, *, holds_back: bool = False) -> Reading[str]:
-        """Move to the next of these literals and return it, in lower case; at the answer's end, "".
+        """Move to the next of these literals and return it in lower case; return "" at the end of the answer.
 
-        What was passed is handed on where more text is needed, unless `holds_back`.
+        When more text is needed, the text so far is passed on unless `holds_back`.
         """
-        tape = self._tape
+        buffer = self._buffer
         while True:
-            index, found = literals.find(tape.text, tape.at - tape.base, final=tape.final)
-            tape.at = tape.base + index
+            index, found = literals.find(buffer.text, buffer.index, final=buffer.final)
+            buffer.position = buffer.base + index
             if found:
                 return found
             if not holds_back:
-                self._say()
-            if tape.final:
+                self._emit()
+            if buffer.final:
                 return ""
-            self._sought = None if holds_back else literals
+            self._awaited = None if holds_back else literals
             yield
-            self._sought = None
+            self._awaited = None
 
-    def _meet(self, found: str) -> Reading[None]:
-        """Look what the literal that stands here is, and move behind it."""
-        tape = self._tape
-        if any(tag.closer.lower() == found for tag in self._within):
-            self._end_thought(self._within, len(found))
+    def _handle(self, found: str) -> Reading[None]:
+        """Decide what the literal here means, and move behind it."""
+        buffer = self._buffer
+        if any(tag.closer.lower() == found for tag in self._tags):
+            self._end_thought(self._tags, len(found))
             return
-        if self._stands_amid_words(found):
-            tape.at += 1
+        if self._lacks_line_start(found):
+            buffer.position += 1
             return
-        self._say()
+        self._emit()
         if found[0] in "`~":
             is_quoted = False
         else:
-            # Brackets stand in programs for themselves.
+            # A bracket in a program's string is no quoted marker.
             is_quoted = yield from self._quoted.is_quoted(in_code=found[0] == "{" or found == "[")
         if is_quoted:
-            tape.at += len(found)
+            buffer.position += len(found)
             self._quoted.take_verbatim_to_end()
-        elif self._is_spoken_of():
-            tape.at += len(found) if found[0] not in "`~" else 1
+        elif self._is_begun_quotation():
+            buffer.position += len(found) if found[0] not in "`~" else 1
             self._quoted.take_verbatim_until_closed()
         else:
             yield from self._use(found, meaning(self.grammar, found))
 
-    def _is_spoken_of(self) -> bool:
-        """Return whether what stands before the marker here says that it is quoted, or code."""
-        return self._quoted.is_begun() or (not self._within and self._quoted.is_in_indented_code())
+    def _is_begun_quotation(self) -> bool:
+        """Return whether the text before the marker shows that it is quoted, or in indented code."""
+        return self._quoted.is_begun() or (not self._tags and self._quoted.is_in_indented_code())
 
-    def _stands_amid_words(self, found: str) -> bool:
-        """Return whether what was found here means nothing but at the beginning of a line, and this is none."""
-        return meaning(self.grammar, found).at_line_start and not self._tape.at_line_start()
+    def _lacks_line_start(self, found: str) -> bool:
+        """Return whether the literal has a meaning only at the beginning of a line, and this is not one."""
+        return meaning(self.grammar, found).at_line_start and not self._buffer.at_line_start()
 
     def _use(self, found: str, what: Meaning) -> Reading[None]:
-        """Take the literal here for what it is: it is not spoken of."""
-        tape = self._tape
-        is_over = self._outlet.called or (self._answering and tape.at_line_start())
+        """Handle a literal that is not quoted."""
+        buffer = self._buffer
+        is_over = self._output.has_call or (self._answering and buffer.at_line_start())
         if what.is_turn or (what.imagined and is_over):
-            self._outlet.stop()
+            self._output.stop()
             return
         if what.closes:
-            if self._spoken_of:
-                self._spoken_of = False
-                tape.at += len(what.closes)
+            if self._ignores_closer:
+                self._ignores_closer = False
+                buffer.position += len(what.closes)
             else:
                 yield from self._pass_lone_closer(what.closes)
             return
-        if what.tags and tape.at_line_start():
-            self._say()
-            if tags := tuple(tag for tag in what.tags if not (tag.first and self._outlet.said)):
+        if what.tags and buffer.at_line_start():
+            self._emit()
+            if tags := tuple(tag for tag in what.tags if not (tag.first and self._output.has_text)):
                 yield from self._begin_thought(tags)
                 return
-        self._spoken_of = self._spoken_of or bool(what.tags)
+        self._ignores_closer = self._ignores_closer or bool(what.tags)
         if what.owners and (yield from self._block(what.owners)):
             return
         if found[0] in "`~":
             yield from self._pass_back_ticks(())
         else:
-            tape.at += 1
+            buffer.position += 1
 
     # Blocks.
 
     def _block(self, owners: Sequence[int]) -> Reading[bool]:
-        """Read the block that begins here by the first of these syntaxes that can; return False where it is none.
+        """Read the block here with the first of these syntaxes that can; return False if none can.
 
-        All are asked to read it before any is asked whether it is a call of its own that is not quite right.
+        Every syntax may try `read` before the first one tries `refuse`.
         """
-        tape = self._tape
-        self._say()
-        start = tape.keep()
-        spot = Spot(
-            line_start=tape.at_line_start(),
-            first=not self._outlet.said and not self._outlet.called,
+        buffer = self._buffer
+        self._emit()
+        start = buffer.keep()
+        context = BlockContext(
+            line_start=buffer.at_line_start(),
+            first=not self._output.has_text and not self._output.has_call,
             schemas=self.schemas,
             answering=self._answering,
-            is_introduced=self._outlet.is_in_sentence,
+            is_introduced=self._output.is_in_sentence,
         )
         is_in_sentence = self._quoted.is_in_sentence()
         asked = [(place, False) for place in owners]
         asked += [(place, True) for place in owners if self.syntaxes[place].refuses]
         for number, (place, refuses) in enumerate(asked):
             syntax = self.syntaxes[place]
-            items: Items | None
+            items: BlockItems | None
             if refuses:
-                items = yield from syntax.refuse(tape, spot)
+                items = yield from syntax.refuse(buffer, context)
             else:
-                items = yield from syntax.read(tape, spot, NOBODY if is_in_sentence else self._watcher)
+                items = yield from syntax.read(buffer, context, NO_WATCHER if is_in_sentence else self._watcher)
             if items and is_in_sentence and (yield from self._may_be_example(items)):
-                # It was an example in the sentence.
-                self._quoted.quote_up_to(tape.at)
+                # The calls are an example inside of the sentence.
+                self._quoted.quote_up_to(buffer.position)
                 items = None
-            if items is not None and tape.at > start:
+            if items is not None and buffer.position > start:
                 is_text = not any(isinstance(item, WrittenCall) for item in items)
-                if not is_text or "".join(map(str, items)) != tape.cut(start, tape.at):
+                if not is_text or "".join(map(str, items)) != buffer.cut(start, buffer.position):
                     self._accept(items, syntax, start)
                     return True
                 if number == len(asked) - 1:
-                    self._leave_block()
+                    self._pass_block_as_text()
                     return True
-            tape.rewind(start)
+            buffer.rewind(start)
             if self._quoted.is_known_to_be_quoted():
                 break
-        self._leave_block()
+        self._pass_block_as_text()
         return False
 
-    def _may_be_example(self, items: Items) -> Reading[bool]:
-        """Return whether the sentence that these calls stand in goes on behind them, or was cut off there."""
-        tape = self._tape
-        if (yield from tape.match(_SENTENCE_GOES_ON)):
+    def _may_be_example(self, items: BlockItems) -> Reading[bool]:
+        """Return whether the sentence around these calls continues behind them, or was cut off there."""
+        buffer = self._buffer
+        if (yield from buffer.match(_SENTENCE_GOES_ON)):
             return True
         is_whole = not any(isinstance(item, WrittenCall) and item.truncated for item in items)
-        return is_whole and tape.is_cut and tape.is_at_end()
+        return is_whole and buffer.is_cut and buffer.is_at_end()
 
-    def _leave_block(self) -> None:
-        # What was read of it is text: said now, while it is kept.
-        self._say()
-        self._tape.forget()
+    def _pass_block_as_text(self) -> None:
+        # Pass the text on before `forget`, which drops it.
+        self._emit()
+        self._buffer.forget()
 
-    def _accept(self, items: Items, syntax: Syntax, start: int) -> None:
+    def _accept(self, items: BlockItems, syntax: Syntax, start: int) -> None:
         if not items and syntax.answers:
-            self._answering = syntax.begins_answer(self._tape.cut(start, self._tape.at))
-        source = self._tape.cut(start, self._tape.at) if syntax.is_leak else ""
-        self._outlet.block(items, syntax.name, source)
-        self._within = ()
-        self._skip(self._tape.at)
-        self._tape.forget()
+            self._answering = syntax.begins_answer(self._buffer.cut(start, self._buffer.position))
+        source = self._buffer.cut(start, self._buffer.position) if syntax.is_leak else ""
+        self._output.add_block(items, syntax.name, source)
+        self._tags = ()
+        self._skip(self._buffer.position)
+        self._buffer.forget()
 
     # Fences.
 
     def _pass_back_ticks(self, message: tuple[Tags, ...]) -> Reading[None]:
-        """Pass back-ticks or tildes, and the code behind them if they begin a fence; `message`: see `_fence`."""
-        tape = self._tape
+        """Move behind back-ticks or tildes, and behind the code if they begin a fence. For `message` see `_fence`."""
+        buffer = self._buffer
         while True:
-            index = tape.at - tape.base
-            run = _FENCE.match(tape.text, index)
+            index = buffer.index
+            run = _FENCE.match(buffer.text, index)
             if run is None:
-                tape.at += 1
+                buffer.position += 1
                 return
-            line = _FENCE_LINE.match(tape.text, run.end())
+            line = _FENCE_LINE.match(buffer.text, run.end())
             end = line.end() if line else run.end()
-            if end < len(tape.text) or tape.final or end - index >= MAX_FENCE_LINE_CHARS:
+            if end < len(buffer.text) or buffer.final or end - index >= MAX_FENCE_LINE_CHARS:
                 break
             yield
-        rest = tape.text[run.end() : end]
-        # Back-ticks further on in the line make it code within the line, says CommonMark. Nobody waits for them longer.
-        follows = tape.text[end : end + 1] if end - index < MAX_FENCE_LINE_CHARS else ""
+        rest = buffer.text[run.end() : end]
+        # By CommonMark, back-ticks later in the line make it a code span. The wait for them is limited.
+        follows = buffer.text[end : end + 1] if end - index < MAX_FENCE_LINE_CHARS else ""
         is_span = run[0][0] == "`" and follows == "`"
-        if BEFORE_FENCE.fullmatch(tape.line_before()):
+        if BEFORE_FENCE.fullmatch(buffer.line_before()):
             begins = not is_span
         else:
             begins = follows == "\n" and _INFO_WORD.fullmatch(rest) is not None and self._ends_prose(run[0])
-        tape.at += len(run[0])
+        buffer.position += len(run[0])
         if begins and len(run[0]) < MAX_FENCE_LINE_CHARS:
             yield from self._fence(run[0], message)
 
     def _ends_prose(self, run: str) -> bool:
-        """Return whether this run of back-ticks stands apart from the words of its line, and closes no code span there.
+        """Return whether this run of back-ticks is separated from the words before it, and closes no code span.
 
-        CommonMark has no fence there, but models begin one so: the line's end and the closing line say the same.
+        CommonMark has no fence in the middle of a line, but some models begin one there.
         """
-        before = self._tape.line_before()
+        before = self._buffer.line_before()
         return run[0] == "`" and before[-1:] in (" ", "\t", ":") and _BACK_TICKS.findall(before).count(run) % 2 == 0
 
     def _fence(self, fence: str, message: tuple[Tags, ...]) -> Reading[None]:
-        """Pass fenced code, up to the line that closes its fence.
+        """Move behind fenced code, up to the line that closes its fence.
 
-        In a `message` of a channel, whose tags these are, a closer is not known to be code before the fence is closed.
-        Where it never is, the first closer in it ends the message.
+        `message` are the tags of the channel's message around the fence. A closer of the message inside of the fence is
+        code only if the fence is closed later. Otherwise the first closer ends the message.
         """
-        tape = self._tape
+        buffer = self._buffer
         marks = _marks_in_fence(fence, message)
         first_closer: int | None = None
         while found := (yield from self._find(marks, holds_back=first_closer is not None)):
             if found[0] != fence[0]:
                 if first_closer is None:
-                    self._say()
-                    first_closer = tape.keep()
-                tape.at += len(found)
+                    self._emit()
+                    first_closer = buffer.keep()
+                buffer.position += len(found)
             elif (yield from self._closes_fence()):
-                self._say()
-                tape.forget()
+                self._emit()
+                buffer.forget()
                 self._quoted.leave_fence()
                 return
         if first_closer is not None:
-            tape.rewind(first_closer)
-            tape.forget()
+            buffer.rewind(first_closer)
+            buffer.forget()
 
     def _closes_fence(self) -> Reading[bool]:
-        """Move behind the run of a fence's characters here; return whether it closes the fence.
+        """Move behind the run of fence characters here; return whether it closes the fence.
 
-        Nothing more is in its line then, or a token right behind it: no template has a line end before one.
+        It does if the rest of its line is empty, or a token follows: templates write no line end before tokens.
         """
-        tape = self._tape
-        behind = tokens(self.grammar)
-        begins_line = BEFORE_CLOSING_FENCE.fullmatch(tape.line_before()) is not None
+        buffer = self._buffer
+        behind = token_literals(self.grammar)
+        begins_line = BEFORE_CLOSING_FENCE.fullmatch(buffer.line_before()) is not None
         while True:
-            text = tape.text
-            run = _FENCE.match(text, tape.at - tape.base)
+            text = buffer.text
+            run = _FENCE.match(text, buffer.index)
             end = run.end() if run else len(text)
             rest = text[end : end + MAX_FENCE_LINE_CHARS + 1]
             ends_line = _LINE_ENDS.match(text, end) is not None or behind.match(text, end) != ""
             may_end_line = len(rest) <= MAX_FENCE_LINE_CHARS and not rest.strip(" \t\r")
-            if ends_line or tape.final or not (may_end_line or behind.may_grow(text, end)):
-                tape.at = tape.base + end
-                return begins_line and (ends_line or (tape.final and may_end_line))
+            if ends_line or buffer.final or not (may_end_line or behind.may_grow(text, end)):
+                buffer.position = buffer.base + end
+                return begins_line and (ends_line or (buffer.final and may_end_line))
             yield
 
     # Thoughts.
 
     def _begin_thought(self, tags: tuple[Tags, ...]) -> Reading[None]:
-        """Go on in the thought, or the message, that these tags open here."""
-        self._skip(self._tape.at + len(tags[0].opener))
-        if all(tag.within is Within.MESSAGE for tag in tags):
-            self._outlet.begin_text()
+        """Read the thought or message that these tags open here."""
+        self._skip(self._buffer.position + len(tags[0].opener))
+        if all(tag.kind is TextKind.MESSAGE for tag in tags):
+            self._output.begin_text()
         else:
             until_call = any(tag.until_call for tag in tags)
-            self._outlet.begin_reasoning(keep=until_call, is_step=any(tag.within is Within.STEP for tag in tags))
+            self._output.begin_reasoning(keep=until_call, is_step=any(tag.kind is TextKind.STEP for tag in tags))
             if until_call:
-                self._within = tags
+                self._tags = tags
                 return
         yield from self._thought(tags)
 
     def _pass_second_opener(self, tags: tuple[Tags, ...]) -> Reading[None]:
-        """Pass the opener of the thought that the prompt has opened, if it is here once more."""
-        tape = self._tape
-        yield from tape.space()
-        openers = opening(tags)
-        while not tape.final and openers.may_grow(tape.text, tape.at - tape.base):
+        """Move behind an opener that repeats the thought's opener at the end of the prompt."""
+        buffer = self._buffer
+        yield from buffer.space()
+        openers = opener_literals(tags)
+        while not buffer.final and openers.may_grow(buffer.text, buffer.index):
             yield
-        if found := openers.match(tape.text, tape.at - tape.base):
-            self._skip(tape.at + len(found))
-            self._outlet.begin_reasoning(keep=False, is_step=False)
+        if found := openers.match(buffer.text, buffer.index):
+            self._skip(buffer.position + len(found))
+            self._output.begin_reasoning(keep=False, is_step=False)
 
     def _thought(self, tags: tuple[Tags, ...]) -> Reading[None]:
-        """Pass a thought, or a message, up to its end, or to calls that are the end of the answer."""
-        tape = self._tape
-        literals = in_thought(self.grammar, tags)
-        self._is_message = all(tag.within is Within.MESSAGE for tag in tags)
+        """Read a thought or a message up to its closer, or up to calls that end the answer."""
+        buffer = self._buffer
+        literals = thought_literals(self.grammar, tags)
+        self._in_message = all(tag.kind is TextKind.MESSAGE for tag in tags)
         while found := (yield from self._find(literals)):
             if found[0] in "`~":
                 yield from self._pass_back_ticks(tags)
@@ -442,193 +444,197 @@ class Scanner:
                 if (yield from self._pass_closer(tags, closer)):
                     return
             elif self._quoted.is_right_behind_opening_mark():
-                tape.at += 1
+                buffer.position += 1
             elif END_OF_TURN.fullmatch(found):
                 yield from self._pass_end_tokens()
-            elif self._stands_amid_words(found):
-                tape.at += 1
+            elif self._lacks_line_start(found):
+                buffer.position += 1
             elif (yield from self._calls_in_thought(tags)):
                 return
 
     def _pass_closer(self, tags: tuple[Tags, ...], closer: str) -> Reading[bool]:
-        """End the thought at its closer here, unless that is spoken of; return whether it has ended."""
+        """End the thought at its closer here unless that is quoted; return whether the thought has ended."""
         tag = next(tag for tag in tags if tag.closer == closer)
         is_spoken_of = yield from self._quoted.quotes_closer(len(closer))
         if is_spoken_of or not (yield from self._is_followed(closer, tag.followed_by)):
-            self._tape.at += len(closer)
+            self._buffer.position += len(closer)
             return False
         self._end_thought(tags, 0 if tag.ends_before else len(closer))
         return True
 
     def _is_followed(self, closer: str, by: "regex.Pattern[str] | None") -> Reading[bool]:
-        """Return whether this stands behind the closer here, or is begun where the answer ends."""
+        """Return whether the pattern `by` matches behind the closer here, or the answer ends inside a match."""
         if by is None:
             return True
-        tape = self._tape
-        start = tape.at
-        tape.at += len(closer)
-        is_followed = bool((yield from tape.match(by)) or (tape.final and tape.cut_off(by)))
-        tape.at = start
+        buffer = self._buffer
+        start = buffer.position
+        buffer.position += len(closer)
+        is_followed = bool((yield from buffer.match(by)) or (buffer.final and buffer.cut_off(by)))
+        buffer.position = start
         return is_followed
 
     def _pass_end_tokens(self) -> Reading[None]:
-        """Leave out the tokens here where the answer ends in them; where it goes on, the first is spoken of."""
-        tape = self._tape
+        """Drop the tokens here if they end the answer. Otherwise the first one is text."""
+        buffer = self._buffer
         if (yield from self._ends_behind(0)):
-            self._say()
-            self._skip(tape.end)
+            self._emit()
+            self._skip(buffer.end)
         else:
-            tape.at += 1
+            buffer.position += 1
 
     def _pass_lone_closer(self, closer: str) -> Reading[None]:
-        """Leave out the closer of a thought that was not opened here: the first says that all before it was thought.
+        """Drop a closer without an opener. The first one turns all text before it into a thought.
 
-        Not behind a thought that has ended already, nor between a call and the answer's end: it is a stray one there.
+        It does not after a thought that has already ended, nor between a call and the end of the answer: there it is a
+        stray token.
         """
-        self._say()
+        self._emit()
         if not self._thought_ended:
-            follows_call = self._outlet.called and self._is_opener(self._outlet.waiting, closer)
-            is_stray = follows_call and (yield from self._ends_behind(len(closer))) and not self._tape.is_cut
+            follows_call = self._output.has_call and self._is_opener(self._output.waiting, closer)
+            is_stray = follows_call and (yield from self._ends_behind(len(closer))) and not self._buffer.is_cut
             if not is_stray:
                 self._thought_ended = True
-                self._outlet.all_was_thought()
-        self._skip(self._tape.at + len(closer))
+                self._output.all_was_thought()
+        self._skip(self._buffer.position + len(closer))
 
     def _is_opener(self, words: str, closer: str) -> bool:
-        """Return whether these words are nothing, or an opener of this closer that lacks its token.
+        """Return whether these words are empty, or an opener of this closer without its token.
 
-        Gemma 4 writes `thought` and `<channel|>` behind a call at times.
+        Gemma 4 sometimes writes `thought` and `<channel|>` behind a call.
         """
         rest = words.strip()
         openers = (tag.opener for group in self.grammar.tags.values() for tag in group if tag.closer.lower() == closer)
         return not rest or any(rest == _TOKEN_BEFORE_WORD.sub("", opener) for opener in openers)
 
     def _ends_behind(self, chars: int) -> Reading[bool]:
-        """Return whether nothing but tokens that end a turn follows so many characters behind this place."""
-        tape = self._tape
+        """Return whether only tokens that end a turn follow, from `chars` characters behind this position on."""
+        buffer = self._buffer
         while True:
-            start = tape.at - tape.base + chars
-            rest = tape.text[start : start + MAX_END_CHARS + 1]
-            if len(rest) > MAX_END_CHARS or ENDS_OF_TURN.match(rest, partial=not tape.final) is None:
+            start = buffer.index + chars
+            rest = buffer.text[start : start + MAX_END_CHARS + 1]
+            if len(rest) > MAX_END_CHARS or ENDS_OF_TURN.match(rest, partial=not buffer.final) is None:
                 return False
-            if tape.final:
+            if buffer.final:
                 return True
             yield
 
     def _end_thought(self, tags: tuple[Tags, ...], closer_chars: int) -> None:
-        """End a thought, or a message, of these tags at its closer here."""
-        tape = self._tape
-        self._say()
-        self._is_message = False
-        self._within = ()
-        if any(tag.within is Within.MESSAGE for tag in tags):
-            # Or it begins the next message.
-            if END_OF_TURN.match(tape.text, tape.at - tape.base) and not self._outlet.called:
-                self._skip(tape.at + closer_chars)
+        """End a thought or a message at its closer here, which has `closer_chars` characters."""
+        buffer = self._buffer
+        self._emit()
+        self._in_message = False
+        self._tags = ()
+        if any(tag.kind is TextKind.MESSAGE for tag in tags):
+            # Any other closer is the beginning of the next message.
+            if END_OF_TURN.match(buffer.text, buffer.index) and not self._output.has_call:
+                self._skip(buffer.position + closer_chars)
             return
         answers = any(tag.until_call for tag in tags)
         self._thought_ended = self._thought_ended or not answers
         self._answering = self._answering or answers
-        self._skip(tape.at + closer_chars)
-        self._outlet.end_reasoning(answers=answers)
+        self._skip(buffer.position + closer_chars)
+        self._output.end_reasoning(answers=answers)
 
     # Calls at the end of a thought that is never closed.
 
     def _calls_in_thought(self, tags: tuple[Tags, ...]) -> Reading[bool]:
-        """Take the calls that begin here in a thought if they end the answer; return whether the thought is over.
+        """Read the calls that begin here in a thought if they end the answer; return whether the thought has ended.
 
-        The thought's closer may stand in an argument of theirs. Where they are not right, it is the thought's end.
+        The thought's closer may be inside an argument. If the calls are malformed, the closer ends the thought.
         """
-        tape = self._tape
+        buffer = self._buffer
         if not self._tries_calls_in_thought:
-            tape.at += 1
+            buffer.position += 1
             return False
-        self._say()
-        start = tape.keep()
+        self._emit()
+        start = buffer.keep()
         calls = yield from self._last_calls()
         if not calls.end_the_answer:
-            # Of several calls in a row none is looked at twice.
-            self._tries_calls_in_thought = tape.may_reread(start)
-            tape.rewind(max(calls.end, start + 1))
-            self._leave_block()
+            # Continue behind all of these calls, so that none of them is read twice.
+            self._tries_calls_in_thought = buffer.may_reread(start)
+            buffer.rewind(max(calls.end, start + 1))
+            self._pass_block_as_text()
             return False
-        closer = self._first_closer(tags, tape.cut(start, tape.at))
+        closer = self._first_closer(tags, buffer.cut(start, buffer.position))
         if closer and not calls.are_right:
             place, found = closer
-            tape.rewind(start + place)
+            buffer.rewind(start + place)
             self._end_thought(tags, len(found))
-            tape.forget()
+            buffer.forget()
             return True
-        tape.forget()
+        buffer.forget()
         for items, name in calls.blocks:
-            self._outlet.block(items, name)
-        self._is_message = False
-        self._skip(tape.at)
+            self._output.add_block(items, name)
+        self._in_message = False
+        self._skip(buffer.position)
         return True
 
     def _last_calls(self) -> "Reading[_LastCalls]":
-        """Read the calls here, one block after another, and an imagined result behind them."""
-        tape = self._tape
-        spot = Spot(line_start=tape.at_line_start(), first=False, schemas=self.schemas)
+        """Read consecutive blocks of calls here, and an imagined result behind them."""
+        buffer = self._buffer
+        context = BlockContext(line_start=buffer.at_line_start(), first=False, schemas=self.schemas)
         openers = self.grammar.outside
-        ends = end_of_turn(self.grammar)
-        results = imagined(self.grammar)
-        calls = _LastCalls(tape.at)
+        ends = turn_end_pattern(self.grammar)
+        results = result_literals(self.grammar)
+        calls = _LastCalls(buffer.position)
         while True:
             opener = yield from self._take_literal(openers)
-            block = (yield from self._block_in_thought(opener, spot, calls)) if opener else None
+            block = (yield from self._block_in_thought(opener, context, calls)) if opener else None
             if block is None:
                 return calls
             calls.blocks.append(block)
-            yield from tape.space()
-            calls.end = tape.at
+            yield from buffer.space()
+            calls.end = buffer.position
             is_over = False
-            while (yield from tape.take(ends)):
+            while (yield from buffer.take(ends)):
                 is_over = True
-                yield from tape.space()
-            if not (yield from tape.peek()):
-                # Where the answer was cut off, the thought would have gone on.
-                calls.end_the_answer = is_over or not self._tape.is_cut
+                yield from buffer.space()
+            if not (yield from buffer.peek()):
+                # If the answer was cut off, the thought might have continued.
+                calls.end_the_answer = is_over or not self._buffer.is_cut
                 return calls
             if (yield from self._take_literal(results)):
                 calls.end_the_answer = True
                 return calls
 
     def _take_literal(self, literals: Literals) -> Reading[str]:
-        """Return the one of these literals that stands here, the longest; else ""."""
-        tape = self._tape
-        while not tape.final and literals.may_grow(tape.text, tape.at - tape.base):
+        """Return the longest of these literals that is here; "" if none is."""
+        buffer = self._buffer
+        while not buffer.final and literals.may_grow(buffer.text, buffer.index):
             yield
-        return literals.match(tape.text, tape.at - tape.base)
+        return literals.match(buffer.text, buffer.index)
 
     def _block_in_thought(
-        self, opener: str, spot: Spot, before: "_LastCalls"
+        self, opener: str, context: BlockContext, before: "_LastCalls"
     ) -> "Reading[tuple[Sequence[WrittenCall], str] | None]":
-        """Read calls that are closed, or whole and on lines of their own, or have no end and stand behind a token."""
-        tape = self._tape
+        """Read one block of calls in a thought.
+
+        The calls must be closed, or complete and begin a line, or be behind a token of a syntax without an end marker.
+        """
+        buffer = self._buffer
         owners = [self.syntaxes[place] for place in meaning(self.grammar, opener.lower()).owners]
         owners = [syntax for syntax in owners if not syntax.is_leak]
         is_token = _OPENING_TOKEN.fullmatch(opener) is not None
-        start = tape.at
+        start = buffer.position
         for syntax in owners:
-            items = yield from syntax.read(tape, spot, NOBODY)
+            items = yield from syntax.read(buffer, context, NO_WATCHER)
             calls = [item for item in items or () if isinstance(item, WrittenCall)]
-            is_closed = syntax.is_closed(tape.cut(start, tape.at))
-            # Nobody writes a token in prose.
+            is_closed = syntax.is_closed(buffer.cut(start, buffer.position))
+            # Tokens do not occur in prose.
             is_endless = is_token and not syntax.has_end
             if calls and (is_closed or not any(call.truncated for call in calls)):
-                return (calls, syntax.name) if is_closed or spot.line_start or is_endless else None
-            tape.rewind(start)
+                return (calls, syntax.name) if is_closed or context.line_start or is_endless else None
+            buffer.rewind(start)
         for syntax in owners:
-            if syntax.refuses and (refused := (yield from syntax.refuse(tape, spot))):
+            if syntax.refuses and (refused := (yield from syntax.refuse(buffer, context))):
                 before.refused += 1
                 return (refused, syntax.name) if before.refused <= MAX_REFUSED_IN_THOUGHT else None
-            tape.rewind(start)
+            buffer.rewind(start)
         return None
 
     def _first_closer(self, tags: tuple[Tags, ...], text: str) -> tuple[int, str] | None:
-        """Return the place of the first closer of a thought in the text of calls that is not quoted there, and it."""
-        closers = closing(self.grammar, tags)
+        """Return the index and the text of the first closer in the text of calls that is not quoted there."""
+        closers = closer_literals(self.grammar, tags)
         found = closers.search(text, 0)
         while found:
             place, closer = found
@@ -638,33 +644,36 @@ class Scanner:
             found = closers.search(text, end)
         return found
 
-    # What is handed on.
+    # Passing text on.
 
-    def _say(self) -> None:
-        """Hand on what was passed over."""
-        tape = self._tape
-        while tape.said < tape.at:
-            end = self._quoted.verbatim_end(tape.said)
-            is_verbatim = end > tape.said
+    def _emit(self) -> None:
+        """Pass on the text up to this position."""
+        buffer = self._buffer
+        while buffer.emitted_to < buffer.position:
+            end = self._quoted.verbatim_end(buffer.emitted_to)
+            is_verbatim = end > buffer.emitted_to
             if not is_verbatim:
-                end = tape.at
-            text = tape.cut(tape.said, end)
+                end = buffer.position
+            text = buffer.cut(buffer.emitted_to, end)
             self._quoted.passed(text)
-            self._outlet.say(text, quoted=is_verbatim or self._is_message)
-            tape.said = end
+            self._output.add_text(text, quoted=is_verbatim or self._in_message)
+            buffer.emitted_to = end
 
     def _skip(self, end: int) -> None:
-        """Go on at `end`, behind something that is not shown."""
+        """Continue at `end`, behind text that is not shown."""
         self._quoted.clear()
-        self._tape.said = self._tape.at = self._tape.boundary = end
+        self._buffer.emitted_to = self._buffer.position = self._buffer.boundary = end
 
 
 @dataclass(slots=True)
 class _LastCalls:
-    """Calls in a thought, block by block, with the name of the syntax of each.
+    """Consecutive calls in a thought.
 
-    `end`: the place behind them; `end_the_answer`: nothing follows them, but for an imagined result. `refused`: how
-    many of the blocks are refused.
+    Attributes:
+        end: The position behind them.
+        blocks: The calls of each block and the name of its syntax.
+        end_the_answer: Nothing follows them, except perhaps an imagined result.
+        refused: The number of refused blocks.
     """
 
     end: int
@@ -674,7 +683,7 @@ class _LastCalls:
 
     @property
     def are_right(self) -> bool:
-        """Whether none of the calls has to be refused for how it is written."""
+        """Whether all of the calls are complete and well-formed."""
         calls = [call for found, _ in self.blocks for call in found]
         return not any(call.truncated or call.broken or not _is_json(call.arguments) for call in calls)
 

@@ -1,7 +1,4 @@
-"""What every syntax is made of: calls as they were written, thoughts between tags, a way to read one block.
-
-And why a call cannot be run, in words that a model can act on.
-"""
+"""The base class of all syntaxes, the calls that they read, and the errors of calls that cannot run."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -11,10 +8,10 @@ from typing import Any, Protocol
 
 import regex
 
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 Schemas = Mapping[str, Mapping[str, Any]]
-"""The JSON schemas of the tools' parameters, by the tools' names."""
+"""The JSON schemas of the tools' parameters by the tools' names."""
 
 END_TOKENS = (
     *(
@@ -28,20 +25,24 @@ END_TOKENS = (
     "<｜hy_eos｜>", "<｜hy_eos:opensource｜>", "<end_of_sentence>",
 )  # fmt: skip
 END_OF_TURN = regex.compile(f"(?:{'|'.join(map(regex.escape, END_TOKENS))})", regex.IGNORECASE)
-"""The tokens that end a model's turn, which a server may have left in the text."""
+"""A token that ends a model's turn. Some servers leave these tokens in the text."""
 ENDS_OF_TURN = regex.compile(rf"(?:\s|{END_OF_TURN.pattern})*\Z", regex.IGNORECASE)
-"""Such tokens and white space, up to the end."""
+"""Tokens that end the turn and white space, up to the end of the text."""
 LAST_OBSERVATION = regex.compile(r"(?:\*\*)?observation:(?:\*\*)?\s*+\Z", regex.IGNORECASE)
-"""ReAct's label of a result, without one: the model waits for it."""
+"""ReAct's label of a result at the end of the text: the model waits for the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenCall:
-    """A call as it stands in the text: `arguments` is JSON text, or whatever the model wrote instead.
+    """A call as the model wrote it.
 
-    `truncated`: its end was not seen. `untyped`: values stood between tags, so that only the schema tells
-    the number 5 from the word. `words`: where the arguments are no JSON they may be the one text that the
-    tool takes. `broken`: it is not written as its syntax is, so it is refused, whatever may be read in it.
+    Attributes:
+        name: The written name, which may not be a tool's name.
+        arguments: JSON, or the text that the model wrote instead of JSON.
+        truncated: The end of the call was not found.
+        untyped: The values stood between tags as strings, and the schema decides their types.
+        words: Arguments that are not JSON may be the only string argument of the tool.
+        broken: The call violates its syntax and is refused.
     """
 
     name: str
@@ -52,52 +53,60 @@ class WrittenCall:
     broken: bool = False
 
 
-class Within(Enum):
-    """What stands between a pair of tags."""
+BlockItems = Sequence[WrittenCall | str]
+"""The calls of a block and the texts in it, in order."""
 
-    THOUGHT = "a thought"
-    STEP = "ReAct's thought, which the model is shown again before the call that follows it"
-    OBSERVATION = "what a tool would have said: after a call, or in the final answer, nothing counts from there on"
-    MESSAGE = "the answer, in which nothing is a call"
+
+class TextKind(Enum):
+    """The kind of text between a pair of tags."""
+
+    THOUGHT = "reasoning"
+    STEP = "ReAct's thought, which the model is shown again with the call that follows it"
+    OBSERVATION = "an imagined result: after a call, or in the final answer, all text from there on is dropped"
+    MESSAGE = "the answer to the user, in which no text is a call"
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """Literals that a thought, or a message, stands between; matched without regard to case.
+    """A pair of literals around a thought or a message, matched without regard to case.
 
-    They count at the beginning of a line, outside fenced code; elsewhere they are quoted.
+    The opener counts only at the beginning of a line outside of fenced code. Elsewhere it is quoted.
     """
 
     opener: str
     closer: str
-    within: Within = Within.THOUGHT
+    kind: TextKind = TextKind.THOUGHT
     first: bool = False
-    """They count only where no text has come before."""
+    """The tags count only if no text precedes them."""
     calls: bool = True
-    """Calls at the end of the answer count, even if this was never closed."""
+    """Calls at the end of the answer count even if the thought is never closed."""
     ends_before: bool = False
-    """The closer begins the next block."""
+    """The closer is the beginning of the next block."""
     followed_by: "regex.Pattern[str] | None" = None
-    """What stands behind the closer, which else is text."""
+    """The pattern that must follow the closer; otherwise the closer is text."""
 
     @property
     def until_call(self) -> bool:
-        """Whether any block ends it as well as the closer does (`Thought:` … `Action:`)."""
-        return self.within in (Within.STEP, Within.OBSERVATION)
+        """Whether any block ends the thought as well as its closer (`Thought:` … `Action:`)."""
+        return self.kind in (TextKind.STEP, TextKind.OBSERVATION)
 
     @property
     def marks_a_thought(self) -> bool:
-        """Whether the closer says, wherever it stands, that what came before was thought."""
-        # What ends a channel's thought ends its messages too.
-        return self.within is Within.THOUGHT and self.calls
+        """Whether the closer alone shows that all text before it was a thought."""
+        # The closer of a channel's thought also ends messages, so it does not show that.
+        return self.kind is TextKind.THOUGHT and self.calls
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
-    """The place where a block may begin.
+class BlockContext:
+    """The facts about the position where a block may begin.
 
-    `line_start`: at the beginning of a line; `first`: no text and no call came before; `schemas`: those of the tools;
-    `answering`: within the final answer; `is_introduced`: the text before it ends no sentence ("A model writes").
+    Attributes:
+        line_start: It is at the beginning of a line.
+        first: No text and no call precede it.
+        schemas: The parameters of the tools.
+        answering: It is inside the final answer.
+        is_introduced: The text before it is an unfinished sentence ("A model writes").
     """
 
     line_start: bool
@@ -108,96 +117,96 @@ class Spot:
 
 
 class Watcher(Protocol):
-    """Who is shown arguments while they are written."""
+    """Receives arguments while they are written."""
 
     def arguments(self, name: str, text: str) -> None:
-        """Take a piece of the arguments of the block's first call, which is sure to come."""
+        """Receive a piece of the arguments of the block's first call, which is certain to be a call."""
         ...
 
 
-class _Nobody:
+class _NoWatcher:
     def arguments(self, name: str, text: str) -> None:
-        """Look away."""
+        """Ignore the piece."""
 
 
-NOBODY = _Nobody()
-"""The watcher where nobody is to be shown arguments: it may yet turn out that they are none."""
+NO_WATCHER = _NoWatcher()
+"""The watcher for blocks that may turn out to be text, so that their arguments must not be shown yet."""
 
 
 class Syntax(ABC):
     """One way to write calls in text."""
 
     name: str
-    """The word for it, such as `react` or `hermes`."""
+    """The syntax's name in settings, such as `react` or `hermes`. Several syntaxes may share a name."""
     openers: Sequence[str]
-    """The literals that a block may begin with, matched without regard to case."""
+    """The literals that can begin a block, matched without regard to case."""
     reasoning: Sequence[Tags] = ()
-    """The tags around its models' thoughts."""
+    """The tags around the thoughts of its models."""
     stops: Sequence[str] = ()
-    """What an imagined result, or turn, begins with: what follows one of them after a call is dropped, calls too.
+    """The beginnings of imagined results and turns. After a call, all text and calls behind one are dropped.
 
-    An endpoint is told to stop before those of a syntax that is asked for.
+    They are also the stop sequences of requests that ask for this syntax.
     """
     markers: Sequence[str] = ()
-    """What the user is never shown of it: no tags that anybody may write. An opener that begins no block is shown."""
+    """The literals that the user never sees. Tags that are common in text, and openers, are not among them."""
     models: Sequence[str] = ()
-    """Patterns of the names of models that write so."""
+    """Patterns of the names of models that write this syntax."""
     template: Sequence[str] = ()
-    """Words that only their chat templates have."""
+    """Words that only the chat templates of these models contain."""
     prompt_opens: Sequence[str] = ()
     """Patterns of the names of models whose prompt ends with the opener of a thought."""
     at_line_start_only = False
-    """Its blocks begin at the beginning of a line, so it need not be asked amid words."""
+    """Blocks begin only at the beginning of a line."""
     refuses = False
-    """It knows a call of its own though it is not quite right, and has `refuse`."""
+    """The syntax recognises malformed calls and implements `refuse`."""
     is_leak = False
-    """The model was not asked for it, and was asked for another one."""
+    """The model was asked for another syntax than this one."""
     answers = False
-    """It has a marker of the final answer, and `begins_answer`."""
+    """The syntax has a marker of the final answer and implements `begins_answer`."""
 
     @abstractmethod
-    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> "Reading[Sequence[WrittenCall | str] | None]":
-        """Read the block whose opener stands at `tape.at`, and move behind it.
+    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> "Reading[BlockItems | None]":
+        """Read the block whose opener is at `buffer.position`, and move behind it.
 
-        Returns its calls, and text in it that is for the user, in order; nothing at all where it is mere
-        scaffolding, and None where it is no block: what stands there is prose.
+        Return the calls and the texts for the user in the block, in order. Return an empty list if the block contains
+        neither and is dropped, and None if the text there is no block.
         """
 
-    def refuse(self, tape: Tape, spot: Spot) -> "Reading[Sequence[WrittenCall] | None]":  # noqa: ARG002 - the contract's
-        """Read the block at `tape.at`, in which no syntax could read a call, as calls that are refused.
+    def refuse(self, buffer: TextBuffer, context: BlockContext) -> "Reading[Sequence[WrittenCall] | None]":  # noqa: ARG002 - required by the base class
+        """Read the block at `buffer.position`, which no syntax could read, as `broken` calls.
 
-        None where it names no tool, or only speaks of one: what stands there is prose.
+        Return None if the block names no tool, or only mentions one: then it is text.
         """
         yield from ()
         return None
 
     @property
     def has_end(self) -> bool:
-        """Whether this syntax gives its calls an end."""
+        """Whether calls in this syntax have an end marker."""
         return True
 
-    def is_closed(self, block: str) -> bool:  # noqa: ARG002 - the contract's
-        """Return whether a block of calls is seen to have the end that this syntax gives it."""
+    def is_closed(self, block: str) -> bool:  # noqa: ARG002 - required by the base class
+        """Return whether a block of calls ends with the syntax's end marker."""
         return False
 
-    def begins_answer(self, block: str) -> bool:  # noqa: ARG002 - the contract's
-        """Return whether a block that it read is the marker of the final answer."""
+    def begins_answer(self, block: str) -> bool:  # noqa: ARG002 - required by the base class
+        """Return whether a block that was read is the marker of the final answer."""
         return False
 
 
 class CallError(Exception):
-    """A call that cannot be run; `code` is the word for the reason."""
+    """A call cannot run. The message tells the model why, and `code` names the reason."""
 
     code = "invalid_call"
 
 
 class UnknownTool(CallError):
-    """There is no such tool."""
+    """The call names no known tool."""
 
     code = "unknown_tool"
 
 
 class InvalidArguments(CallError):
-    """The arguments cannot be read, or are not what the tool's schema asks for."""
+    """The arguments cannot be read or do not fit the tool's schema."""
 
     code = "invalid_args"

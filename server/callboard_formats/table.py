@@ -1,10 +1,10 @@
-r"""The table: every syntax that is data, a row each.
+r"""The table of syntaxes: one row for each syntax that can be described as data.
 
-In patterns a blank stands for any white space, or none, and `\x20` for one blank.
+In patterns a blank matches any amount of white space, also none, and `\x20` matches one blank.
 """
 
 from callboard_formats.row import NAME, THINK, Row
-from callboard_formats.syntax import Tags, Within
+from callboard_formats.syntax import Tags, TextKind
 
 _NAME_IN_QUOTES = r"[\"']?" + NAME + r"[\"']?"
 _KEY_IN_QUOTES = r"[\"']?(?P<key>[^<>\"'=\s]{1,128})[\"']?"
@@ -17,7 +17,7 @@ _DEEPSEEK_SEPARATOR = r"<[｜|]tool[▁_\x20]sep[｜|]>"
 
 
 def _deepseek(*words: str) -> tuple[str, ...]:
-    """Return the tokens in all their spellings; those with plain bars and underscores are Kimi's."""
+    """Return the tokens in all spellings, except with ASCII bars and underscores, which are Kimi's tokens."""
     spellings = (("｜", "▁"), ("｜", "_"), ("｜", "\x20"), ("|", "▁"))
     return tuple(f"<{bar}{word.replace('_', gap)}{bar}>" for word in words for bar, gap in spellings)
 
@@ -72,7 +72,7 @@ QWEN3_CODER = Row(
     section_end="</tool_call>",
     head=(
         rf"<function(?:= (?:{_NAME_IN_QUOTES} >|>(?= <parameter))"
-        # MiniCPM's head is `<function name=…>` too: what stands behind it tells them apart.
+        # MiniCPM's head is `<function name=…>` as well. The text behind it distinguishes them.
         rf"|\s{{1,8}}name = {_NAME_IN_QUOTES} >(?= <parameter|</function>))"
     ),
     end="</function>",
@@ -195,7 +195,7 @@ DEEPSEEK = Row(
     ),
     models=(r"deepseek-?(v3(?![.-]?2)|v3[.-]?2.*exp|r1|chat|reasoner|tng-r1)",),
     # https://github.com/ggml-org/llama.cpp/blob/master/models/templates/deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja;
-    # R1-0528 writes the tag, and V3.1 thinks where it is asked to.
+    # R1-0528 writes the tag, and V3.1 thinks only on request.
     prompt_opens=(r"deepseek-?r1(?!.*0528)",),
     template=("<｜tool▁calls▁begin｜>",),
 )  # fmt: skip
@@ -208,7 +208,7 @@ KIMI = Row(
     section=r"<\|tool_calls?_section_begin\|>",
     section_end=r"<\|tool_calls?_section_end\|>",
     head=(
-        # Without the colon nobody knows whether the number is the name's: it is looked up with all that stands there.
+        # Without the colon the number may belong to the name, so the name is looked up with it.
         r"<\|tool_call_begin\|> (?:functions\.(?P<name>[^\s<{]{1,128}?):\d+|(?P<name>[^\s<{]{1,128}?)(?::\d+)?) "
         r"(?:<\|tool_call_argument_begin\|>|(?=\{|<\|tool_calls?_(?:end|begin|section)))"
     ),
@@ -321,9 +321,9 @@ def _dsml(
     models: tuple[str, ...],
     opens: tuple[str, ...] = (),
 ) -> Row:
-    """Return the row of DeepSeek's markup language, and of GigaChat's after it.
+    """Return a row of DeepSeek's markup language, which GigaChat uses as well.
 
-    Some models write other bars than their template has, or two. `opens` are the row's `prompt_opens`.
+    Some models write other bars than their template contains, or two bars. `opens` are the row's `prompt_opens`.
     """
     bar = "[｜|‖]{1,2}"
     mark = f"{bar}{word}{bar}{gap}"
@@ -398,7 +398,7 @@ GIGACHAT_3 = Row(
     openers=("<|message_sep|>", "function call<|role_sep|>", "assistant<|role_sep|>", "<|function_call|>"),
     head=(
         r"(?:<\|message_sep\|> )?(?:assistant<\|role_sep\|> )?function\x20call<\|role_sep\|>"
-        # The one token of 3.1.
+        # The only token of version 3.1.
         r"|<\|function_call\|>"
     ),
     end=r"<\|message_sep\|>|</s>",
@@ -427,9 +427,9 @@ KIMI_K3 = Row(
     entities=True,
     reasoning=(
         Tags("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
-        Tags("<|open|>response<|sep|>", "<|close|>response<|sep|>", Within.MESSAGE),
-        # Its end is forgotten at times.
-        Tags("<|open|>response<|sep|>", "<|open|>tools<|sep|>", Within.MESSAGE, ends_before=True),
+        Tags("<|open|>response<|sep|>", "<|close|>response<|sep|>", TextKind.MESSAGE),
+        # Some answers lack the closing tag.
+        Tags("<|open|>response<|sep|>", "<|open|>tools<|sep|>", TextKind.MESSAGE, ends_before=True),
     ),
     prompt_opens=(r"kimi-?k3",),
     stops=("<|end_of_msg|>", '<|open|>message role="tool"'),
@@ -559,7 +559,7 @@ GRANITE = Row(
     body="json",
     openers=("<|tool_call|>",),
     head=r"<\|tool_call\|>",
-    # Granite's templates have none; Phi-4-mini's, which is read so too, has `<|/tool_call|>`.
+    # Granite's templates have no end marker. Phi-4-mini's, which this row reads as well, has `<|/tool_call|>`.
     end="",
     stops=("<|end_of_text|>", "<|start_of_role|>user"),
     markers=("<|/tool_call|>",),
@@ -651,7 +651,7 @@ NEMOTRON_NANO = Row(
     openers=("<TOOLCALL>",),
     head="<TOOLCALL>",
     end="</TOOLCALL>",
-    # Of Llama Nemotron the prompt opens none: nvidia-Llama-3_3-Nemotron-Super-49B-v1_5.jinja in the same place.
+    # Llama Nemotron's prompt opens no thought: nvidia-Llama-3_3-Nemotron-Super-49B-v1_5.jinja in the same folder.
     prompt_opens=(r"nemotron-?nano.*v2",),
     stops=("<TOOL_RESPONSE>", "<SPECIAL_12>", "<SPECIAL_11>"),
     markers=("</TOOLCALL>",),
@@ -873,8 +873,8 @@ MUSE_GLIMMER = Row(
     reasoning=(
         Tags("to=self<|message|>", "<|eom|>"),
         Tags("<|start|>assistant to=self<|message|>", "<|eom|>"),
-        Tags("to=user<|message|>", "<|eot|>", Within.MESSAGE),
-        Tags("<|start|>assistant to=user<|message|>", "<|eot|>", Within.MESSAGE),
+        Tags("to=user<|message|>", "<|eot|>", TextKind.MESSAGE),
+        Tags("<|start|>assistant to=user<|message|>", "<|eot|>", TextKind.MESSAGE),
     ),
     stops=("<|start|>user",),
     markers=("</atem:function_calls>", "<|eom|>", "<|eot|>"),
@@ -891,9 +891,9 @@ INKLING = Row(
     end=r"<\|end_message\|>",
     reasoning=(
         Tags("<|message_model|><|content_thinking|>", "<|end_message|>"),
-        Tags("<|message_model|><|content_text|>", "<|end_message|>", Within.MESSAGE),
+        Tags("<|message_model|><|content_text|>", "<|end_message|>", TextKind.MESSAGE),
         Tags("<|content_thinking|>", "<|end_message|>"),
-        Tags("<|content_text|>", "<|end_message|>", Within.MESSAGE),
+        Tags("<|content_text|>", "<|end_message|>", TextKind.MESSAGE),
     ),
     markers=("<|end_message|>", "<|content_model_end_sampling|>"),
     models=(r"(?<![a-z])inkling",),

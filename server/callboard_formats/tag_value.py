@@ -1,7 +1,7 @@
-"""Values between tags: `<parameter=query>storms</parameter>`. Where one ends, and which text is the value's own.
+"""Reads values between tags: `<parameter=query>storms</parameter>`.
 
-Such a value has no escapes: a closing tag in it looks like the one that ends it. So it ends only where more of the
-call's structure follows, and where that may be meant otherwise the value is garbled, and its call refused.
+These values have no escapes, so a closing tag inside of a value looks like the tag that ends it. A value ends only
+where more of the call's structure follows. If the end is ambiguous, the value is garbled and its call is refused.
 """
 
 from collections.abc import Collection
@@ -10,8 +10,8 @@ from enum import Enum
 
 import regex
 
-from callboard_formats.names import nearest
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.names import closest_spelling
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 _LONGEST_TAG = 160
 _LOOK_BACK_CHARS = 80
@@ -19,14 +19,21 @@ _LOOK_BACK_CHARS = 80
 
 @dataclass(frozen=True, slots=True)
 class TagPatterns:
-    """What stands around values, as patterns.
+    """The patterns of the text around values.
 
-    `key` opens a value. `mark`: a tag that closes or opens one, or the beginning of CDATA. `more`: a closing tag with
-    the next opening one behind it; `over`: with the call's end behind it, and in a section with what may follow that;
-    `over_at_end` is the same where the text ends, `over_alone` without what may follow. `closer`: a closing tag.
-    `goes_on`: what may follow a call, behind white space. `unclosed`: the call's end, the section's, and nothing more
-    of the turn. `ends`: whatever may stand behind the last value; `call`: the beginning of a call; `behind_stray`: what
-    makes a closing tag one too many.
+    Attributes:
+        key: A tag that opens a value.
+        mark: A tag that opens or closes a value, or the beginning of CDATA.
+        more: A closing tag and the next opening tag.
+        over: A closing tag and the call's end; in a section also the text that may follow the call.
+        over_at_end: The same at the end of the text.
+        over_alone: A closing tag and the call's end, without text that follows.
+        closer: A closing tag.
+        goes_on: White space and the text that may follow a call.
+        unclosed: The end of the call, of its section, and of the turn, without a closing tag.
+        ends: Any text that may follow the last value.
+        call: The beginning of a call.
+        behind_stray: Text that shows that the closing tag before it is redundant.
     """
 
     key: "regex.Pattern[str]"
@@ -45,7 +52,7 @@ class TagPatterns:
 
 @dataclass(frozen=True, slots=True)
 class OpeningTag:
-    """A tag that opens a value, and the blanks that are all that stands before it in its line."""
+    """A tag that opens a value. `indent` are the blanks before it, if nothing else precedes it in its line."""
 
     found: "regex.Match[str]"
     indent: str
@@ -57,7 +64,7 @@ class OpeningTag:
 
     @property
     def kind(self) -> str | None:
-        """What the tag says that the value is, where it says so."""
+        """The type that the tag declares; None if it declares none."""
         kinds: dict[str, str | None] = self.found.groupdict()
         return kinds.get("type")
 
@@ -66,7 +73,7 @@ class OpeningTag:
 class TagValue:
     """A value between tags.
 
-    `closed`: its end was seen. `garbled`: something at its edge may be its own tag, so nobody knows what it is.
+    `closed` says that its end was found. `garbled` says that it is unclear whether a tag at its edge belongs to it.
     """
 
     text: str
@@ -75,51 +82,51 @@ class TagValue:
 
 
 class TagReader:
-    """A reader of the values of one call of a tool with these `parameters`.
+    """Reads the values of one call of a tool with these `parameters`.
 
-    `exact`: a value is all that stands between its tags. `cdata`: it may stand in `<![CDATA[`.
+    `exact` keeps line ends beside the tags as part of the value. `cdata` says that values may be inside `<![CDATA[`.
     """
 
     def __init__(
-        self, tape: Tape, patterns: TagPatterns, parameters: Collection[str], *, exact: bool, cdata: bool
+        self, buffer: TextBuffer, patterns: TagPatterns, parameters: Collection[str], *, exact: bool, cdata: bool
     ) -> None:
-        self._tape = tape
+        self._buffer = buffer
         self._patterns = patterns
         self._awaited = set(parameters)
         self._exact = exact
         self._cdata = cdata
 
     def take_opening(self) -> Reading[OpeningTag | None]:
-        """Move behind the tag that opens a value, if one stands here."""
-        before = self._tape.line_before()
-        found = yield from self._tape.take(self._patterns.key)
+        """Move behind the tag that opens a value and return it; return None if none is here."""
+        before = self._buffer.line_before()
+        found = yield from self._buffer.take(self._patterns.key)
         return OpeningTag(found, before if before.isspace() else "") if found else None
 
     def read(self, opening: OpeningTag) -> Reading[TagValue]:
         """Return the value that begins here, and move behind its closing tag.
 
-        Tags that are opened and closed within it are its own. A closing tag ends the value if another value follows,
-        or if the call's end follows and no closing tag comes after that. If one does, both were inside the value.
-        Where the value of another parameter begins amid it, nobody knows whether its own closing tag was forgotten.
+        Tags that are opened and closed inside of the value belong to it. A closing tag ends the value if another value
+        follows, or if the call's end follows and no closing tag comes after that. If one does, both tags are inside the
+        value. If the value of another parameter begins inside of it, its own closing tag may be missing.
         """
-        tape = self._tape
+        buffer = self._buffer
         self._awaited.discard(opening.key)
-        start = tape.keep()
+        start = buffer.keep()
         depth = 0
         first_end: int | None = None
         last_closer: int | None = None
         holds_another = False
-        while mark := (yield from tape.find(self._patterns.mark)):
-            place = tape.at
-            tape.at += len(mark[0])
+        while mark := (yield from buffer.find(self._patterns.mark)):
+            place = buffer.position
+            buffer.position += len(mark[0])
             if mark["cdata"]:
                 yield from self._pass_cdata()
                 continue
             if mark["open"]:
                 if self._is_awaited(mark[0]):
-                    if place > start and not holds_another and _at_line_start(tape.before(place, _LOOK_BACK_CHARS)):
-                        tape.rewind(place)
-                        return self._without_its_end(tape.cut(start, place))
+                    if place > start and not holds_another and _at_line_start(buffer.before(place, _LOOK_BACK_CHARS)):
+                        buffer.rewind(place)
+                        return self._without_its_end(buffer.cut(start, place))
                     holds_another = True
                 depth += 1
                 continue
@@ -130,26 +137,26 @@ class TagReader:
             if end is _End.POSSIBLE and first_end is None:
                 first_end = place
             depth = max(0, depth - 1)
-            tape.rewind(place + len(mark[0]))
+            buffer.rewind(place + len(mark[0]))
         if last_closer is None:
             return self._unclosed(start, depth)
-        if first_end == last_closer and self._is_only_end(start, first_end) and tape.may_reread(start):
+        if first_end == last_closer and self._is_only_end(start, first_end) and buffer.may_reread(start):
             return (yield from self._close(opening, start, first_end))
-        return TagValue(self._trimmed(tape.cut(start, tape.at), closed=False), closed=False)
+        return TagValue(self._trimmed(buffer.cut(start, buffer.position), closed=False), closed=False)
 
     def _pass_cdata(self) -> Reading[None]:
-        yield from self._tape.find(_CDATA_END)
-        self._tape.at = min(self._tape.at + len("]]>"), self._tape.end)
+        yield from self._buffer.find(_CDATA_END)
+        self._buffer.position = min(self._buffer.position + len("]]>"), self._buffer.end)
 
     def _is_awaited(self, opening: str) -> bool:
         found = self._patterns.key.match(opening)
         return found is not None and found["key"].strip() in self._awaited
 
     def _end_at(self, place: int, *, is_own: bool) -> "Reading[_End]":
-        """Return whether the closing tag at `place` ends the value; `is_own`: nothing in the value has opened it."""
-        tape = self._tape
-        tape.rewind(place)
-        if (yield from tape.match(self._patterns.more)):
+        """Return whether the closing tag at `place` ends the value. `is_own`: no tag in the value opened it."""
+        buffer = self._buffer
+        buffer.rewind(place)
+        if (yield from buffer.match(self._patterns.more)):
             return _End.SURE if is_own else _End.NONE
         over = yield from self._over()
         if over is None:
@@ -159,38 +166,35 @@ class TagReader:
         return _End.SURE
 
     def _over(self) -> "Reading[regex.Match[str] | None]":
-        """Return the match of the closing tag here and the call's end together; None where they do not stand."""
-        tape = self._tape
-        found = yield from tape.match(self._patterns.over)
-        if found is None and tape.final:
-            found = (yield from tape.match(self._patterns.over_at_end)) or self._over_where_cut()
+        """Return the match of a closing tag and the call's end here; None if they are not here."""
+        buffer = self._buffer
+        found = yield from buffer.match(self._patterns.over)
+        if found is None and buffer.final:
+            found = (yield from buffer.match(self._patterns.over_at_end)) or self._over_where_cut()
         return found
 
     def _over_where_cut(self) -> "regex.Match[str] | None":
-        """Return the match of the closing tag and the call's end where the text ends in a part of what may follow."""
-        tape = self._tape
-        place = tape.at
-        over = self._patterns.over_alone.match(tape.text, place - tape.base)
+        """Return the match of a closing tag and the call's end, if the text ends inside of text that may follow."""
+        buffer = self._buffer
+        place = buffer.position
+        over = self._patterns.over_alone.match(buffer.text, place - buffer.base)
         if over is None:
             return None
-        tape.at += len(over[0].rstrip())
-        goes_on = tape.cut_off(self._patterns.goes_on)
-        tape.rewind(place)
+        buffer.position += len(over[0].rstrip())
+        goes_on = buffer.cut_off(self._patterns.goes_on)
+        buffer.rewind(place)
         return over if goes_on and goes_on[0].strip() else None
 
     def _closes_again(self, after: int) -> Reading[bool]:
-        """Return whether after the call's end a closing tag comes that nothing there has opened.
-
-        Or the text ends in part of one.
-        """
-        tape = self._tape
-        tape.at = after
-        mark = yield from tape.find(self._patterns.mark)
+        """Return whether a closing tag without an opener comes after the call's end, or the text ends inside one."""
+        buffer = self._buffer
+        buffer.position = after
+        mark = yield from buffer.find(self._patterns.mark)
         return mark["close"] is not None if mark else self._ends_in_half_of_a_closer(after)
 
     def _ends_in_half_of_a_closer(self, start: int) -> bool:
-        """Return whether the text ends in a part of a closing tag, and of no opening one or next call."""
-        text = self._tape.cut(start, self._tape.end)
+        """Return whether the text ends inside of a closing tag, and not of an opening tag or the next call."""
+        text = self._buffer.cut(start, self._buffer.end)
         half = self._patterns.closer.search(text, partial=True)
         if half is None or half.start() == len(text):
             return False
@@ -200,37 +204,36 @@ class TagReader:
         return first is None or first.start() == half.start()
 
     def _unclosed(self, start: int, openings: int) -> TagValue:
-        """Return the value that no closing tag follows up to the end of the text.
+        """Return a value without a closing tag up to the end of the text.
 
-        Its end is sure where the call's end is all that follows, with the section's where there is one, and no other
-        mark stands before that.
+        Its end is certain if only the ends of the call and the section follow, and no other mark precedes them.
         """
-        tape = self._tape
-        text = tape.cut(start, tape.end)
+        buffer = self._buffer
+        text = buffer.cut(start, buffer.end)
         first = None if openings else self._patterns.ends.search(text)
-        if first is None or not self._patterns.unclosed.match(text, first.start()) or not tape.may_reread(start):
+        if first is None or not self._patterns.unclosed.match(text, first.start()) or not buffer.may_reread(start):
             return TagValue(self._trimmed(text, closed=False), closed=False)
-        tape.rewind(start + first.start())
+        buffer.rewind(start + first.start())
         return self._without_its_end(text[: first.start()])
 
     def _without_its_end(self, text: str) -> TagValue:
-        """Return a value whose end is known by what follows; a tag at its end may be its own, with a typo."""
-        # Behind a closing tag there would be no line end of the value's.
+        """Return a value whose closing tag is missing. A tag at its end may be the closing tag with a typo."""
+        # The line end before the next tag does not belong to the value.
         value = _LAST_LINE.sub("", text) if self._exact else self._trimmed(text, closed=False)
         return TagValue(value, garbled=_CLOSING_TAG_AT_END.search(text[-_LONGEST_TAG:]) is not None)
 
     def _is_only_end(self, start: int, place: int) -> bool:
-        """Return whether a value that seems to end at `place`, and no other, cannot go on behind the text's end.
+        """Return whether a value that can only end at `place` certainly ends there, although the text is incomplete.
 
-        A call in the value would have its own end there, and so would the value of a parameter that is still awaited,
-        with a typo in its name too; half a closer at the end of the text may be the value's. Words that speak of an
-        opening tag have something between them and it.
+        It may continue if it contains a call, or the value of a parameter that has not been read yet (also with a typo
+        in its name), because their end would look the same. It may also continue if the text ends inside of a closing
+        tag. An opening tag in the middle of a sentence is only mentioned.
         """
-        text = self._tape.cut(start, place)
+        text = self._buffer.cut(start, place)
         for found in self._patterns.key.finditer(text):
             before = text[max(0, found.start() - _LOOK_BACK_CHARS) : found.start()]
             is_amid_words = before and not before[-1].isalnum() and not _at_line_start(before)
-            if nearest(found["key"].strip(), self._awaited) or not is_amid_words:
+            if closest_spelling(found["key"].strip(), self._awaited) or not is_amid_words:
                 return False
         holds_call = self._patterns.call.search(text) is not None
         return not holds_call and not self._ends_in_half_of_a_closer(place + 1)
@@ -238,13 +241,13 @@ class TagReader:
     def _close(self, opening: OpeningTag, start: int, place: int) -> Reading[TagValue]:
         """Return the value that ends at `place`, and move behind its closing tag.
 
-        Its opening tag once more at its beginning, or a closing tag that nothing in it has opened at its end or before
-        what begins as another value does, is one too many.
+        It is garbled if it begins with its opening tag again, or contains a closing tag without an opener at its end or
+        before the beginning of another value.
         """
-        text = self._tape.cut(start, place)
-        self._tape.rewind(place)
-        closer = yield from self._tape.match(self._patterns.mark)
-        self._tape.at += len(closer["close"]) if closer else 0
+        text = self._buffer.cut(start, place)
+        self._buffer.rewind(place)
+        closer = yield from self._buffer.match(self._patterns.mark)
+        self._buffer.position += len(closer["close"]) if closer else 0
         tag = opening.found[0]
         openings = (tag.strip(), _LAST_TAG.search(tag)[0].strip())
         is_garbled = text.lstrip().startswith(openings) or self._has_stray_closer(text)
@@ -262,10 +265,10 @@ class TagReader:
         return False
 
     def _trimmed(self, text: str, indent: str = "", *, closed: bool) -> str:
-        """Return a value without the line end behind its opening tag and the one before its closing tag.
+        """Return a value without the line ends behind its opening tag and before its closing tag.
 
-        Only where both are there: a line end that has no pair is the value's own. Where both tags stand behind the
-        same blanks, `indent`, these are no part of the value, nor are they in its lines if all begin with them.
+        They are removed only if both exist. A single line end belongs to the value. If both tags have the same
+        indentation `indent`, it is removed before the closing tag, and from all lines if each begins with it.
         """
         if self._exact:
             return text
@@ -282,12 +285,12 @@ class TagReader:
             return text[begins.end() : ends.start()]
         if not closed:
             return text.strip("\r\n") if begins or ends else text
-        # An empty value on two lines shares its only line end.
+        # An empty value on two lines consists of one line end, which belongs to the tags.
         return "" if begins and begins.end() == len(text) else text
 
 
 class _End(Enum):
-    """Whether a closing tag ends a value. `POSSIBLE`: only if no later one does."""
+    """Whether a closing tag ends a value. `POSSIBLE` means that it does unless a later one does."""
 
     NONE = 0
     POSSIBLE = 1

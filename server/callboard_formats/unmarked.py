@@ -1,11 +1,11 @@
-"""Calls that nothing marks: a JSON object, a list of them, or a Python list of calls on lines of its own.
+"""Reads calls without markers: a JSON object, a list of objects, or a Python list of calls, on separate lines.
 
-Llama 3 and Gemma 3 are told to answer so and with nothing else. Such text is a call only where
-it fills its lines from the first character to the last, and all its names are tools': anything
-else is JSON or Python that the user asked for. And it is one only where the answer ends with it, else the
-model speaks about it: `last` asks for that here, and whoever looks himself at what follows leaves it out.
-Models that have seen much of them write an API's answers too, `{"tool_calls": […]}`. Also here is what Llama
-writes behind `<|python_tag|>` that is no JSON: a call, or code for the interpreter.
+Llama 3 and Gemma 3 are instructed to answer with such a call and nothing else. Text is a call only if it fills its
+lines from the first character to the last and all its names are tools'. Other JSON or Python is text that the user
+asked for. The call must also end the answer, because otherwise the model writes about it: `last` checks that here, and
+other callers check it themselves. Some models write the responses of OpenAI's API: `{"tool_calls": […]}`.
+
+This module also reads text behind Llama's `<|python_tag|>` that is no JSON: a call, or code for the interpreter.
 
 Specified in Meta's prompt formats: `llama3_1/prompt_format.md` (JSON, the tag, built-in tools),
 `llama3_2/text_prompt_format.md` and `llama4/prompt_format.md` (Python lists).
@@ -19,33 +19,41 @@ from enum import Enum
 
 import regex
 
-from callboard_formats.json_text import ARGUMENTS_KEYS, Value, call_in, describes_a_tool, plain, read_value, value_of
+from callboard_formats.json_text import (
+    ARGUMENTS_KEYS,
+    Value,
+    build_call,
+    decode_string,
+    describes_a_tool,
+    read_first_value,
+    read_value,
+)
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import (
     SOURCE_CHARS,
     Brackets,
     begins_program,
-    calls_before_cut,
-    calls_in_source,
-    escaped_json,
+    notation_to_json,
+    parse_calls,
+    parse_incomplete_calls,
     read_brackets,
-    read_escaped,
+    read_notation,
     read_source,
 )
 from callboard_formats.quotation import introduces_example
 from callboard_formats.row import THINK
-from callboard_formats.syntax import END_OF_TURN, Spot, Syntax, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, BlockContext, BlockItems, Syntax, Watcher, WrittenCall
 from callboard_formats.table import ROWS
-from callboard_formats.tape import LOOK_BACK_CHARS, Reading, Tape, read_now
+from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer, read_now
 
 HELD_CHARS = 80
-"""The characters of an object that may go by without its tool's name."""
+"""The number of characters of an object that may precede the name of its tool."""
 
 DEPTH = 20
-"""The deepest nesting of a call. Without a bound every bracket of a long nest would be read to its end."""
+"""The depth limit of a call. Without it, a deeply nested value would be read to its end for each bracket."""
 
 MAX_TOGETHER = 8
-"""The most calls that are judged together by what follows them: a thought is asked again behind each of them."""
+"""The number of consecutive calls that are read as one block. Each may be read again in a thought."""
 
 _GAPS = ("", " ", "\n", "\n ", "\n  ", "\n    ", "\n\t", "\r\n", "\r\n  ", "\r\n    ", "\r\n\t")
 _KEYS = (
@@ -79,20 +87,20 @@ def _any_of(literals: Iterable[str]) -> str:
 _STOPS = [stop.strip() for row in ROWS for stop in row.stops]
 _OBSERVATION = r"[*_#`\x20]{0,6}observation[*_`]{0,3}\x20?[:：]"
 _IMAGINED = regex.compile(f"{_any_of([*_TURNS, *_STOPS])}|{_OBSERVATION}", regex.IGNORECASE)
-"""The beginning of a turn, or of a result, that the model imagines."""
+"""The beginning of an imagined turn or result."""
 
 _MARKED = regex.compile(_any_of(opener for row in ROWS for opener in row.openers), regex.IGNORECASE)
 _CLOSERS = {marker for row in ROWS for marker in row.markers}
 _CLOSER = regex.compile(
-    # Where the text ends in the beginning of another one, nobody can tell which of them it is.
+    # A marker that is a prefix of another marker is left out, because the text may end inside of the longer one.
     _any_of(one for one in _CLOSERS if not any(other != one and other.startswith(one) for other in _CLOSERS)),
     regex.IGNORECASE,
 )
-"""What is left of marks: a server that leaves out special tokens leaves those that are none."""
+"""Markers that are no special tokens. They remain if a server removes special tokens."""
 
 
 class Unmarked(Syntax):
-    """The syntax of calls that nothing marks; `last`: only such as the answer ends with."""
+    """The syntax of calls without markers. With `last`, they count only at the end of the answer."""
 
     name = "llama3"
     openers = ("[", *(f"{{{gap}{mark}{key}{mark}" for gap in _GAPS for mark in "\"'" for key in _KEYS))
@@ -103,239 +111,242 @@ class Unmarked(Syntax):
 
     def read(
         self,
-        tape: Tape,
-        spot: Spot,
-        watcher: Watcher,  # noqa: ARG002 - it may be data to its last character
-    ) -> Reading[Sequence[WrittenCall | str] | None]:
-        """Read the value and the rest of its line; as the last, also those that follow it, and their end."""
-        before = tape.before(tape.at, LOOK_BACK_CHARS)
-        if not spot.line_start or _CODE_OPENS.search(before) or introduces_example(before):
+        buffer: TextBuffer,
+        context: BlockContext,
+        watcher: Watcher,  # noqa: ARG002 - only its last character shows whether it is a call
+    ) -> Reading[BlockItems | None]:
+        """Read the value and the rest of its line; with `last` also all calls that follow."""
+        before = buffer.before(buffer.position, LOOK_BACK_CHARS)
+        if not context.line_start or _CODE_OPENS.search(before) or introduces_example(before):
             return None
-        start = tape.keep()
+        start = buffer.keep()
         calls: list[WrittenCall] = []
         for _ in range(MAX_TOGETHER):
-            found = yield from self._value(tape, spot)
+            found = yield from self._value(buffer, context)
             if found is None and not calls:
                 return None
             found = found or ()
-            is_half = bool(found) and _is_half(tape, found[-1], spot)
+            is_half = bool(found) and _is_half(buffer, found[-1], context)
             found = found[:-1] if is_half else found
             if is_half and (calls or found):
                 calls += found
-                return [replace(call, truncated=True) for call in calls] if tape.is_cut else calls
-            if not found or any(resolve_name(call.name, spot.schemas) is None for call in found):
-                return [tape.cut(start, tape.at)]
+                return [replace(call, truncated=True) for call in calls] if buffer.is_cut else calls
+            if not found or any(resolve_name(call.name, context.schemas) is None for call in found):
+                return [buffer.cut(start, buffer.position)]
             calls += found
-            match (yield from what_follows(tape) if self._last else _what_ends_the_line(tape)):
+            match (yield from read_following(buffer) if self._last else _what_ends_the_line(buffer)):
                 case Following.NOTHING:
                     break
                 case Following.CUT:
-                    return if_cut_off(calls) or [tape.cut(start, tape.at)]
+                    return truncated_calls(calls) or [buffer.cut(start, buffer.position)]
                 case Following.TEXT:
-                    return [tape.cut(start, tape.at)]
+                    return [buffer.cut(start, buffer.position)]
         return calls
 
-    def _value(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
-        """Read one object or list; none where it is data, None where it begins as no call does."""
-        if (yield from tape.match(_PYTHON)):
-            return (yield from self._python(tape, spot))
-        return (yield from self._json(tape, spot))
+    def _value(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
+        """Read one object or list. Return [] if it is data, and None if no call begins like this."""
+        if (yield from buffer.match(_PYTHON)):
+            return (yield from self._python(buffer, context))
+        return (yield from self._json(buffer, context))
 
-    def _python(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
-        start = tape.keep()
-        head = yield from tape.match(_PYTHON)
+    def _python(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
+        start = buffer.keep()
+        head = yield from buffer.match(_PYTHON)
         name = head["name"] if head else ""
-        if resolve_name(name, spot.schemas) is None:
+        if resolve_name(name, context.schemas) is None:
             return None
-        became = yield from read_brackets(tape, DEPTH)
+        became = yield from read_brackets(buffer, DEPTH)
         if became is Brackets.TOO_DEEP:
             return None
-        source = tape.cut(start, tape.at)
+        source = buffer.cut(start, buffer.position)
         if became is Brackets.CLOSED:
-            return calls_in_source(source) or []
-        calls = calls_before_cut(source)
+            return parse_calls(source) or []
+        calls = parse_incomplete_calls(source)
         if calls is None and (_is_cut_off(source) or len(source) > SOURCE_CHARS):
             return [WrittenCall(name, "{" + source[source.index("(") + 1 :], truncated=True)]
         return calls or []
 
-    def _json(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
-        in_list = (yield from tape.take(_LIST)) is not None
-        if not (yield from tape.match(_OBJECT)) or not (yield from self._is_named(tape, spot)):
+    def _json(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
+        in_list = (yield from buffer.take(_LIST)) is not None
+        if not (yield from buffer.match(_OBJECT)) or not (yield from self._is_named(buffer, context)):
             return None
-        return (yield from self._list(tape, spot)) if in_list else (yield from self._object(tape, spot))
+        return (yield from self._list(buffer, context)) if in_list else (yield from self._object(buffer, context))
 
-    def _object(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall]]:
-        value = yield from read_value(tape, depth_limit=DEPTH)
+    def _object(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall]]:
+        value = yield from read_value(buffer, depth_limit=DEPTH)
         if listed := _listed(value):
-            tape = Tape(listed, final=True)
-            calls = read_now(self._list(tape, spot)) if read_now(tape.take(_LIST)) else []
+            buffer = TextBuffer(listed, final=True)
+            calls = read_now(self._list(buffer, context)) if read_now(buffer.take(_LIST)) else []
             return calls if value.whole else [replace(call, truncated=True) for call in calls]
         call = _unwrapped(value)
-        return [call_in(call, cut_off=not call.whole)] if call and _is_call(call) else []
+        return [build_call(call, cut_off=not call.whole)] if call and _is_call(call) else []
 
-    def _list(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall]]:
-        """Read the objects of a list; none where one is no call."""
+    def _list(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall]]:
+        """Read the objects of a list; return [] if one of them is no call."""
         calls: list[WrittenCall] = []
-        while (yield from self._is_named(tape, spot)):
-            value = yield from read_value(tape, depth_limit=DEPTH)
+        while (yield from self._is_named(buffer, context)):
+            value = yield from read_value(buffer, depth_limit=DEPTH)
             if not _is_call(value):
                 return []
-            calls.append(call_in(value, cut_off=not value.whole))
-            while (yield from tape.take(_SEPARATOR)):
+            calls.append(build_call(value, cut_off=not value.whole))
+            while (yield from buffer.take(_SEPARATOR)):
                 pass
-            following = yield from tape.peek()
+            following = yield from buffer.peek()
             if following == "{":
                 continue
             if following in ("", "]"):
-                tape.at += len(following)
+                buffer.position += len(following)
                 return calls
             return []
         return []
 
-    def _is_named(self, tape: Tape, spot: Spot) -> Reading[bool]:
-        """Return whether the object at `tape.at` names a tool, as far as its beginning tells."""
-        named = yield from tape.match(_NAMED)
+    def _is_named(self, buffer: TextBuffer, context: BlockContext) -> Reading[bool]:
+        """Return whether the object at `buffer.position` names a tool, or may still do so."""
+        named = yield from buffer.match(_NAMED)
         if named is None:
-            # Its end may come before so many characters.
-            return tape.end - tape.at <= HELD_CHARS
-        return named["name"] is None or resolve_name(named["name"], spot.schemas) is not None
+            # A shorter object may have no name, or not yet.
+            return buffer.end - buffer.position <= HELD_CHARS
+        return named["name"] is None or resolve_name(named["name"], context.schemas) is not None
 
 
-def _is_half(tape: Tape, call: WrittenCall, spot: Spot) -> bool:
-    """Return whether the text ends in this call before its tool is known."""
-    if not (call.truncated and tape.final and tape.is_at_end()) or call.name in spot.schemas:
+def _is_half(buffer: TextBuffer, call: WrittenCall, context: BlockContext) -> bool:
+    """Return whether the text ends inside of this call before its tool is known."""
+    if not (call.truncated and buffer.final and buffer.is_at_end()) or call.name in context.schemas:
         return False
     name = call.name.lstrip("\"'")
-    return not name or (not call.arguments and any(one.startswith(name) for one in spot.schemas))
+    return not name or (not call.arguments and any(one.startswith(name) for one in context.schemas))
 
 
 class Following(Enum):
-    """What follows a call."""
+    """The kind of text that follows a call."""
 
     NOTHING = 0
     CALL = 1
     TEXT = 2
     CUT = 3
-    """Nothing has come, but the answer was cut off."""
+    """Nothing follows, but the answer was cut off."""
 
 
-def if_cut_off(calls: Sequence[WrittenCall]) -> list[WrittenCall]:
-    """Return calls that count only at the answer's end, of an answer that was cut off: none of them can run.
+def truncated_calls(calls: Sequence[WrittenCall]) -> list[WrittenCall]:
+    """Return calls that count only at the end of the answer, for an answer that was cut off. None of them can run.
 
-    If the last one was cut off too, the model is told of all. Otherwise what followed is unknown, and they are text.
+    If the last call is incomplete, all are returned as truncated, so that the model gets errors. Otherwise return [],
+    because unknown text followed, and the calls stay text.
     """
     return [replace(call, truncated=True) for call in calls] if calls and calls[-1].truncated else []
 
 
-def _what_ends_the_line(tape: Tape) -> Reading[Following]:
-    """Move behind the end of the line, or the token that ends the turn; another object on it is a block of its own."""
-    if (yield from tape.take(END_OF_TURN)):
+def _what_ends_the_line(buffer: TextBuffer) -> Reading[Following]:
+    """Move behind the end of the line or the token that ends the turn. Another object in the line is a new block."""
+    if (yield from buffer.take(END_OF_TURN)):
         return Following.NOTHING
-    following = yield from _pass_blanks(tape)
+    following = yield from _pass_blanks(buffer)
     if following in (";", ","):
-        tape.at += 1
-        following = yield from _pass_blanks(tape)
-    if following in ("", "{") or (yield from tape.take(_LINE_END)) or (yield from tape.take(END_OF_TURN)):
+        buffer.position += 1
+        following = yield from _pass_blanks(buffer)
+    if following in ("", "{") or (yield from buffer.take(_LINE_END)) or (yield from buffer.take(END_OF_TURN)):
         return Following.NOTHING
     return Following.TEXT
 
 
-def _pass_blanks(tape: Tape) -> Reading[str]:
-    while (following := (yield from tape.peek())) in ("\t", " "):
-        tape.at += 1
+def _pass_blanks(buffer: TextBuffer) -> Reading[str]:
+    while (following := (yield from buffer.peek())) in ("\t", " "):
+        buffer.position += 1
     return following
 
 
-def what_follows(tape: Tape) -> Reading[Following]:
-    """Return what follows a call, and move up to it, or behind the tokens that end the turn.
+def read_following(buffer: TextBuffer) -> Reading[Following]:
+    """Return the kind of text that follows a call, and move up to it, or behind the tokens that end the turn.
 
-    Nothing counts of what a model imagines.
+    Imagined results and turns count as nothing.
     """
-    behind = tape.keep()
-    yield from tape.space()
-    if (yield from tape.peek()) in (";", ","):
-        tape.at += 1
-        yield from tape.space()
-    # Behind more on the line of the call it is no mark of the call's.
-    if "\n" in tape.cut(behind, tape.at):
-        while (yield from tape.take(_CLOSER)):
-            yield from tape.space()
-    following = yield from tape.peek()
+    behind = buffer.keep()
+    yield from buffer.space()
+    if (yield from buffer.peek()) in (";", ","):
+        buffer.position += 1
+        yield from buffer.space()
+    # A marker in the same line as the call does not belong to the call.
+    if "\n" in buffer.cut(behind, buffer.position):
+        while (yield from buffer.take(_CLOSER)):
+            yield from buffer.space()
+    following = yield from buffer.peek()
     if not following:
-        return Following.CUT if tape.is_cut else Following.NOTHING
-    if (yield from tape.match(_CALL)):
+        return Following.CUT if buffer.is_cut else Following.NOTHING
+    if (yield from buffer.match(_CALL)):
         return Following.CALL
-    if (yield from tape.take(END_OF_TURN)):
-        end = tape.at
-        yield from tape.space()
-        blanks = tape.cut(end, tape.at)
-        # A word behind it in its line says that it is spoken of.
-        is_spoken_of = blanks and "\n" not in blanks and (yield from tape.peek()).isalnum()
-        return Following.TEXT if is_spoken_of else Following.NOTHING
-    if (yield from tape.match(_IMAGINED)) or (yield from tape.match(_MARKED)):
+    if (yield from buffer.take(END_OF_TURN)):
+        end = buffer.position
+        yield from buffer.space()
+        blanks = buffer.cut(end, buffer.position)
+        # If a word follows the token in its line, the token is only mentioned.
+        is_mentioned = blanks and "\n" not in blanks and (yield from buffer.peek()).isalnum()
+        return Following.TEXT if is_mentioned else Following.NOTHING
+    if (yield from buffer.match(_IMAGINED)) or (yield from buffer.match(_MARKED)):
         return Following.NOTHING
-    is_half = following in "<[{" and any(tape.cut_off(one) for one in (_CALL, END_OF_TURN, _IMAGINED, _MARKED, _CLOSER))
-    if not (tape.final and is_half):
+    is_half = following in "<[{" and any(
+        buffer.cut_off(one) for one in (_CALL, END_OF_TURN, _IMAGINED, _MARKED, _CLOSER)
+    )
+    if not (buffer.final and is_half):
         return Following.TEXT
-    return Following.CUT if tape.is_cut else Following.NOTHING
+    return Following.CUT if buffer.is_cut else Following.NOTHING
 
 
 class LastCalls(Syntax):
-    """A syntax whose calls count only where they begin a line and the answer ends with them."""
+    """A syntax whose calls count only if they begin a line and end the answer."""
 
     at_line_start_only = True
 
     @abstractmethod
-    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
+    def read_calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read the calls of one block, and move behind its end.
 
-        None where no block begins; none where it is no call of a tool that there is.
+        Return None if no block begins here, and [] if the block is no call of a known tool.
         """
 
     def read(
         self,
-        tape: Tape,
-        spot: Spot,
-        watcher: Watcher,  # noqa: ARG002 - until the answer's end nobody knows whether it is a call
-    ) -> Reading[Sequence[WrittenCall | str] | None]:
-        """Read the blocks here, up to what ends the answer."""
-        if not spot.line_start or introduces_example(tape.before(tape.at, LOOK_BACK_CHARS)):
+        buffer: TextBuffer,
+        context: BlockContext,
+        watcher: Watcher,  # noqa: ARG002 - only the end of the answer shows whether it is a call
+    ) -> Reading[BlockItems | None]:
+        """Read the blocks here if they end the answer."""
+        if not context.line_start or introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS)):
             return None
-        start = tape.keep()
+        start = buffer.keep()
         calls: list[WrittenCall] = []
-        while (found := (yield from self.read_calls(tape, spot))) is not None:
+        while (found := (yield from self.read_calls(buffer, context))) is not None:
             if not found:
-                return [tape.cut(start, tape.at)] if calls else None
+                return [buffer.cut(start, buffer.position)] if calls else None
             calls += found
-            yield from tape.space()
+            yield from buffer.space()
         if not calls:
             return None
-        match (yield from what_follows(tape)):
+        match (yield from read_following(buffer)):
             case Following.NOTHING:
                 return calls
             case Following.CUT:
-                return if_cut_off(calls) or [tape.cut(start, tape.at)]
-        return [tape.cut(start, tape.at)]
+                return truncated_calls(calls) or [buffer.cut(start, buffer.position)]
+        return [buffer.cut(start, buffer.position)]
 
 
 class UnmarkedNotation(LastCalls):
-    """The syntax of Gemma's calls without the token before them, as the last thing of an answer."""
+    """The syntax of Gemma's calls without the token before them, at the end of an answer."""
 
     name = "gemma"
     openers = ("call:", "<call>")
 
-    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
-        """Read one call, and the token behind it."""
-        head = yield from tape.take(_NOTATION_HEAD)
+    def read_calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
+        """Read one call and the token behind it."""
+        head = yield from buffer.take(_NOTATION_HEAD)
         if head is None:
             return None
         name = head["name"]
-        if resolve_name(name, spot.schemas) is None:
+        if resolve_name(name, context.schemas) is None:
             return []
-        written, whole = yield from read_escaped(tape, _NOTATION_END)
-        yield from tape.space()
-        yield from tape.take(_NOTATION_END)
-        return [WrittenCall(name, (escaped_json(written) if whole else None) or written, truncated=not whole)]
+        written, whole = yield from read_notation(buffer, _NOTATION_END)
+        yield from buffer.space()
+        yield from buffer.take(_NOTATION_END)
+        return [WrittenCall(name, (notation_to_json(written) if whole else None) or written, truncated=not whole)]
 
 
 _NOTATION_HEAD = regex.compile(
@@ -347,25 +358,25 @@ _NOTATION_END = regex.compile(r"<tool_call\|>|<end_function_call>", regex.IGNORE
 
 
 def _is_cut_off(source: str) -> bool:
-    """Return whether the source breaks off inside a call, and not only before the list's bracket."""
-    return read_now(read_brackets(Tape(source + "]", final=True), DEPTH)) is Brackets.OPEN
+    """Return whether the source ends inside of a call, and not only before the list's closing bracket."""
+    return read_now(read_brackets(TextBuffer(source + "]", final=True), DEPTH)) is Brackets.OPEN
 
 
 def _listed(value: Value) -> str:
-    """Return the list that an object holds as OpenAI's API answers with calls, `{"tool_calls": […]}`; else ""."""
+    """Return the list in an object in the form of OpenAI's API, `{"tool_calls": […]}`; "" for any other object."""
     listed = value.members.get("tool_calls", "") if _has_one_member(value) else ""
     return listed if listed.startswith("[") else ""
 
 
 def _unwrapped(value: Value) -> Value | None:
-    """Return the call that an object holds as APIs write one, else the object itself; None where it is data.
+    """Return the call in an object in the form of an API; any other object unchanged; None if it is data.
 
-    `{"function_call": {…}}` is OpenAI's; `{"action": …, "action_input": {…}}` is LangChain's.
+    `{"function_call": {…}}` is OpenAI's form, and `{"action": …, "action_input": {…}}` LangChain's.
     """
     members = value.members
     inner = members.get("function_call", "") if _has_one_member(value) else ""
     if inner.startswith("{"):
-        call = value_of(inner)
+        call = read_first_value(inner)
         return replace(call, whole=value.whole and call.whole)
     if "action" in members:
         action = {"name": members["action"], "arguments": members.get("action_input", "")}
@@ -379,27 +390,27 @@ def _has_one_member(value: Value) -> bool:
 
 
 def _is_call(value: Value) -> bool:
-    """Return whether the object has a call's members and no others."""
+    """Return whether the object has the members of a call and no others."""
     members = value.members
     if value.too_deep or value.doubled or not members.keys() <= _CALL_KEYS or describes_a_tool(members):
         return False
     if members.get("function", "").startswith("{"):
         return True
-    if "type" in members and plain(members["type"]) not in _TYPES:
+    if "type" in members and decode_string(members["type"]) not in _TYPES:
         return False
     return not value.whole or any(key in members for key in ARGUMENTS_KEYS)
 
 
 _TAG = regex.compile(r"<\|python_tag\|>\s{0,99}+", regex.IGNORECASE)
 END_OF_MESSAGE = regex.compile(r"<\|(?:eom_id|eot_id|end_of_text|start_header_id)\|>", regex.IGNORECASE)
-"""What a message ends before in Llama's templates, and in those that were made of them."""
+"""The tokens that end a message in Llama's templates and in templates derived from them."""
 _CODE_ENDS = regex.compile(rf"\n|<\|python_tag\|>|{END_OF_MESSAGE.pattern}", regex.IGNORECASE)
 _CALLED = regex.compile(r"\s*+[\[{]?\s*+([A-Za-z_][\w.]{0,127})\(")
 _INTERPRETERS = ("code_interpreter", "ipython")
 
 
 class PythonTag(Syntax):
-    """The syntax of calls and code behind `<|python_tag|>`; JSON there is a row of the table."""
+    """The syntax of calls and code behind `<|python_tag|>`. A row of the table reads JSON there."""
 
     name = "llama3"
     openers = ("<|python_tag|>",)
@@ -408,35 +419,35 @@ class PythonTag(Syntax):
 
     def read(
         self,
-        tape: Tape,
-        spot: Spot,
-        watcher: Watcher,  # noqa: ARG002 - the contract's
-    ) -> Reading[Sequence[WrittenCall | str] | None]:
+        buffer: TextBuffer,
+        context: BlockContext,
+        watcher: Watcher,  # noqa: ARG002 - required by the base class
+    ) -> Reading[BlockItems | None]:
         """Read up to the token that ends the turn."""
-        if not (yield from tape.take(_TAG)):
+        if not (yield from buffer.take(_TAG)):
             return None
-        if not spot.line_start and not (yield from self._is_code(tape, spot)):
+        if not context.line_start and not (yield from self._is_code(buffer, context)):
             return None
-        body, closed = yield from read_source(tape, END_OF_MESSAGE)
-        end = yield from tape.match(END_OF_MESSAGE)
+        body, closed = yield from read_source(buffer, END_OF_MESSAGE)
+        end = yield from buffer.match(END_OF_MESSAGE)
         if end and not end[0].lower().startswith("<|start"):
-            tape.at += len(end[0])
-        if calls := calls_in_source(body):
+            buffer.position += len(end[0])
+        if calls := parse_calls(body):
             return calls
         if not body.strip():
             return []
         if not closed and (called := _CALLED.match(body)):
             return [WrittenCall(called[1].removesuffix(".call"), body[called.end() - 1 :].strip(), truncated=True)]
-        interpreter = next((name for name in _INTERPRETERS if name in spot.schemas), "python")
+        interpreter = next((name for name in _INTERPRETERS if name in context.schemas), "python")
         code = json.dumps({"code": body.strip()}, ensure_ascii=False)
         return [WrittenCall(interpreter, code, truncated=not closed)]
 
-    def _is_code(self, tape: Tape, spot: Spot) -> Reading[bool]:
-        """Return whether code begins here, or a call, or nothing does; else the tag is spoken of amid words."""
-        start = tape.keep()
-        yield from tape.find(_CODE_ENDS)
-        line = tape.cut(start, tape.at)
-        tape.rewind(start)
+    def _is_code(self, buffer: TextBuffer, context: BlockContext) -> Reading[bool]:
+        """Return whether code, a call or nothing follows the tag. Otherwise the tag is only mentioned in a sentence."""
+        start = buffer.keep()
+        yield from buffer.find(_CODE_ENDS)
+        line = buffer.cut(start, buffer.position)
+        buffer.rewind(start)
         called = _CALLED.match(line)
-        is_call = called is not None and is_tool_name(called[1].removesuffix(".call"), spot.schemas)
+        is_call = called is not None and is_tool_name(called[1].removesuffix(".call"), context.schemas)
         return is_call or not line.strip() or begins_program(line)

@@ -1,11 +1,11 @@
-"""Calls as JSON in elements that no template has: `<tools>{"name": …, "arguments": …}</tools>`.
+"""Reads JSON calls in elements that are in no chat template: `<tools>{"name": …, "arguments": …}</tools>`.
 
-Qwen2.5-Coder writes them in the tags of its prompt's declarations, or in others of its own; LM Studio asks models
-without a template of their own for `[TOOL_REQUEST]`; GigaChat's tokens leave `function call` where a server leaves them
-out. Anybody may write so, so what stands there is a call only where it names a tool that there is, has `arguments`
-(with `parameters` it is a declaration), begins a line, and the answer ends with it.
+Qwen2.5-Coder uses the tags of the declarations in its prompt, or invents tags. LM Studio asks models without a tool
+template for `[TOOL_REQUEST]` (https://lmstudio.ai/docs/advanced/tool-use, default tool use). If a server removes
+GigaChat's tokens, `function call` remains.
 
-LM Studio's is specified at https://lmstudio.ai/docs/advanced/tool-use (default tool use).
+Such elements also occur in ordinary text. So one is a call only if it names a known tool, has `arguments` (an object
+with `parameters` is a declaration), begins a line, and ends the answer.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import regex
 
-from callboard_formats.json_text import call_in, plain, read_value
+from callboard_formats.json_text import build_call, decode_string, read_value
 from callboard_formats.names import resolve_name
-from callboard_formats.syntax import Spot, WrittenCall
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.syntax import BlockContext, WrittenCall
+from callboard_formats.text_buffer import Reading, TextBuffer
 from callboard_formats.unmarked import DEPTH, LastCalls
 
 _ELEMENTS = (
@@ -34,7 +34,7 @@ _KEYS = {"name", "arguments", "id", "type"}
 
 
 class WrappedJson(LastCalls):
-    """The syntax of such elements, for the family `name`."""
+    """The syntax of these elements, for the family `name`."""
 
     openers = (
         *(f"<{one}>" for one in _ELEMENTS), "<functioncall ", "[TOOL_REQUEST]", "function call{", "function call\n",
@@ -44,25 +44,25 @@ class WrappedJson(LastCalls):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def read_calls(self, tape: Tape, spot: Spot) -> Reading[Sequence[WrittenCall] | None]:
-        """Read the objects of one element, perhaps in a list, and its end."""
-        begin = yield from tape.take(_BEGIN)
+    def read_calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
+        """Read the objects of one element, which may be in a list, and its closing tag."""
+        begin = yield from buffer.take(_BEGIN)
         if begin is None:
             return None
         calls: list[WrittenCall] = []
-        while (yield from tape.match(_NAMED)):
-            value = yield from read_value(tape, _END, depth_limit=DEPTH)
+        while (yield from buffer.match(_NAMED)):
+            value = yield from read_value(buffer, _END, depth_limit=DEPTH)
             members = value.members
             is_call = "arguments" in members or not value.whole
             is_call = is_call and members.keys() <= _KEYS and not (value.doubled or value.too_deep)
-            if not is_call or resolve_name(plain(members.get("name", "")), spot.schemas) is None:
+            if not is_call or resolve_name(decode_string(members.get("name", "")), context.schemas) is None:
                 return []
-            calls.append(call_in(value, cut_off=tape.is_at_end()))
-            while (yield from tape.take(_BEHIND_OBJECT)):
+            calls.append(build_call(value, cut_off=buffer.is_at_end()))
+            while (yield from buffer.take(_BEHIND_OBJECT)):
                 pass
-        is_over = (yield from tape.take(_END)) or not (yield from tape.peek())
-        if not is_over and tape.final and tape.cut_off(_END):
-            tape.at = tape.end
+        is_over = (yield from buffer.take(_END)) or not (yield from buffer.peek())
+        if not is_over and buffer.final and buffer.cut_off(_END):
+            buffer.position = buffer.end
             is_over = True
-        # An object within the tag itself, `<functioncall {…}>`, is written as nobody specifies it: the model is told.
+        # No specification has an object inside of the tag, `<functioncall {…}>`, so the call is refused.
         return [replace(call, broken=bool(begin["in_tag"])) for call in calls] if is_over else []

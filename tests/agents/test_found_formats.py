@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from callboard._agents import Agent
-from callboard._formats import Descriptions, FormatChoice, ModelKey, NativeCallers, ToolFormat
+from callboard._formats import CallStyles, FormatChoice, ModelDescriptions, ModelKey, ToolFormat
 from callboard.calls import tool
 from callboard.models import DescribedModel, ModelDescription, OpenAICompatible
 from callboard.skills import Skill
@@ -59,11 +59,11 @@ class Turns:
     async def play(self, agent: Agent = CLOCK) -> list[Event]:
         """Play one turn, and wait for what it asked of the endpoint."""
         events = await play(agent, self._context_for("What is the time?", model=self.model, formats=self.formats))
-        await self.formats.native_callers.settle(self.key)
+        await self.formats.call_styles.wait_for_description(self.key)
         return events
 
     async def format(self) -> str:
-        return (await self.formats.of_model(self.model, self.key.name)).name
+        return (await self.formats.for_model(self.model, self.key.name)).name
 
 
 @asynccontextmanager
@@ -79,7 +79,7 @@ async def turns(
         try:
             yield made
         finally:
-            await made.formats.native_callers.aclose()
+            await made.formats.call_styles.aclose()
             await made.model.aclose()
 
 
@@ -192,7 +192,7 @@ async def test_runs_side_by_side_ask_once_and_later_ones_do_not(context_for: Con
 async def test_an_endpoint_that_told_nothing_is_asked_again_after_a_while(context_for: ContextFor) -> None:
     now_seconds = 0.0
     pages: dict[str, Page] = {"GET /props": Refusal(503, "loading")}
-    formats = FormatChoice(native_callers=NativeCallers(Descriptions(lambda: now_seconds)))
+    formats = FormatChoice(call_styles=CallStyles(ModelDescriptions(lambda: now_seconds)))
     script = says(*[NEMOTRON, "12."] * 3)
     async with turns(context_for, script, pages, formats=formats) as model:
         await model.play()
@@ -206,7 +206,7 @@ async def test_an_endpoint_that_told_nothing_is_asked_again_after_a_while(contex
 
 async def test_what_nothing_tells_after_a_while_either_is_not_logged_again(context_for: ContextFor) -> None:
     now_seconds = 0.0
-    formats = FormatChoice(native_callers=NativeCallers(Descriptions(lambda: now_seconds)))
+    formats = FormatChoice(call_styles=CallStyles(ModelDescriptions(lambda: now_seconds)))
     async with turns(context_for, says(*[NEMOTRON, "12."] * 2), formats=formats) as model:
         with capture_logs() as logs:
             await model.play()
@@ -269,11 +269,11 @@ async def test_a_family_that_was_chosen_is_not_asked_about_before_it_has_called(
 async def test_what_is_found_holds_for_the_next_answer_of_the_same_turn(context_for: ContextFor) -> None:
     describing = Told(ModelDescription(template=NEMOTRON_WORDS))
     formats = FormatChoice()
-    chosen = await formats.of_model(describing, "my-model")
+    chosen = await formats.for_model(describing, "my-model")
     reader = chosen.reader([now], str)
-    callers = formats.native_callers
-    callers.note_text(ModelKey("my-model", "here"), "nemotron_nano", describing)
-    await callers.settle(ModelKey("my-model", "here"))
+    callers = formats.call_styles
+    callers.note_text_call(ModelKey("my-model", "here"), "nemotron_nano", describing)
+    await callers.wait_for_description(ModelKey("my-model", "here"))
     assert reader.calls() == []
     assert chosen.name == "nemotron_nano"
 
@@ -302,15 +302,15 @@ class Told:
 async def test_a_model_that_has_called_natively_by_then_is_neither_asked_about_nor_read_so() -> None:
     key = ModelKey("my-model", "here")
     model = Told(ModelDescription(template=NEMOTRON_WORDS))
-    callers = NativeCallers()
-    callers.note_text(key, "nemotron_nano", model)
-    callers.add(key)
-    await callers.settle(key)
+    callers = CallStyles()
+    callers.note_text_call(key, "nemotron_nano", model)
+    callers.note_native_call(key)
+    await callers.wait_for_description(key)
     assert callers.own_syntax(key) is None
-    later = NativeCallers()
-    later.add(key)
-    later.note_text(key, "nemotron_nano", model)
-    await later.settle(key)
+    later = CallStyles()
+    later.note_native_call(key)
+    later.note_text_call(key, "nemotron_nano", model)
+    await later.wait_for_description(key)
     assert model.times_asked == 1
 
 
@@ -323,12 +323,12 @@ async def test_a_model_that_fails_to_describe_itself_is_judged_by_its_name_and_a
     now_seconds = 0.0
     key = ModelKey("nvidia/NVIDIA-Nemotron-Nano-9B-v2", "here")
     model = Broken(ModelDescription())
-    callers = NativeCallers(Descriptions(lambda: now_seconds))
+    callers = CallStyles(ModelDescriptions(lambda: now_seconds))
     with capture_logs() as logs:
         for seconds, times_asked in ((0.0, 1), (1.0, 1), (601.0, 2)):
             now_seconds = seconds
-            callers.note_text(key, "nemotron_nano", model)
-            await callers.settle(key)
+            callers.note_text_call(key, "nemotron_nano", model)
+            await callers.wait_for_description(key)
             own = callers.own_syntax(key)
             assert own is not None
             assert (own.name, model.times_asked) == ("nemotron_nano", times_asked)
@@ -346,10 +346,10 @@ async def test_who_is_cancelled_while_waiting_leaves_the_question_to_others() ->
             return await super().describe()
 
     key = ModelKey("my-model", "here")
-    callers = NativeCallers()
+    callers = CallStyles()
     model: DescribedModel = Slow(ModelDescription(template=NEMOTRON_WORDS))
-    callers.note_text(key, "nemotron_nano", model)
-    waiting = [asyncio.create_task(callers.settle(key)) for _ in range(2)]
+    callers.note_text_call(key, "nemotron_nano", model)
+    waiting = [asyncio.create_task(callers.wait_for_description(key)) for _ in range(2)]
     done, _ = await asyncio.wait(waiting, timeout=0)
     assert not done
     waiting[0].cancel()

@@ -1,16 +1,16 @@
-"""The corpus of model outputs: what models write, and what it means.
+"""The corpus of model outputs, with the text, reasoning and calls that each output means.
 
 `tests/fixtures/model_output` has a file for each format and family, entries of:
 
-    name        what is special about it
-    output      what the model wrote, to the letter
-    opened      true where the prompt has opened a thought
-    content     what the user is shown; left out where that is the output as it is
-    reasoning   what is shown as reasoning
-    calls       name and arguments (`arguments_json` where TOML cannot say it), or name and the error's code
+    name        the special feature of the output
+    output      the exact text of the model
+    opened      true if the prompt has opened a thought
+    content     the text for the user; omitted if it equals the output
+    reasoning   the text that is shown as reasoning
+    calls       name and arguments (`arguments_json` if TOML has no such value), or name and error code
 
-All were written for this project from the formats' specifications. ReAct and XML are read as
-formats that were asked for, the others among every syntax.
+All outputs were written for this project from the formats' specifications. ReAct and XML are read as formats that were
+asked for. For all others, every syntax is read.
 """
 
 import json
@@ -72,7 +72,7 @@ SCHEMAS = {tool.name: tool.parameters for tool in TOOLS}
 
 @dataclass(frozen=True)
 class Meant:
-    """What an output means; a call is its name and its arguments, or the code of its error."""
+    """The meaning of an output. A call is its name with its arguments or its error code."""
 
     content: str
     reasoning: str = ""
@@ -97,13 +97,13 @@ class Entry:
 
 @cache
 def entries(format_name: str) -> tuple[Entry, ...]:
-    """The entries of one file, in its order."""
+    """Return the entries of one file in order."""
     table = tomllib.loads((FOLDER / f"{format_name}.toml").read_bytes().decode())
     return tuple(_entry(format_name, one) for one in table["entry"])
 
 
 def corpus() -> tuple[Entry, ...]:
-    """All of them."""
+    """Return the entries of all files."""
     return tuple(entry for name in FORMATS for entry in entries(name))
 
 
@@ -123,13 +123,13 @@ def _arguments(call: dict[str, Any]) -> dict[str, Any] | str:
 
 
 def parser(entry: Entry) -> StreamParser:
-    """The parser for answers of a model that is asked for that format, or for every syntax."""
+    """Return a parser for the entry's format if the model is asked for it, otherwise for every syntax."""
     chosen = [entry.format] if entry.format in ASKED_FOR else None
     return StreamParser([tool.schema() for tool in TOOLS], chosen, thinking=entry.opened or None)
 
 
 def meaning(entry: Entry, pieces: Iterable[str]) -> Meant:
-    """What the output of `entry` means that comes in these pieces."""
+    """Return the meaning of an output of `entry` that arrives in these pieces."""
     parsing = parser(entry)
     shown = [one for piece in pieces for one in parsing.feed(piece)] + parsing.finish()
     content = "".join(one.text for one in shown if isinstance(one, TextPiece))
@@ -138,17 +138,17 @@ def meaning(entry: Entry, pieces: Iterable[str]) -> Meant:
 
 
 def meant(call: ParsedCall) -> tuple[str, dict[str, Any] | str]:
-    """The name and arguments of a call, or its error's code."""
+    """Return the name of a call with its arguments or its error code."""
     return call.name, call.error_code or call.arguments or {}
 
 
 def cut(text: str, *places: int) -> list[str]:
-    """`text` in pieces."""
+    """Return `text` cut at these places."""
     return [text[start:end] for start, end in pairwise((0, *places, len(text)))]
 
 
 def table() -> str:
-    """Of each format, what its support is tested with, as a table in Markdown for the documentation."""
+    """Return the number of outputs that test each format as a Markdown table for the documentation."""
     lines = ["| format | outputs | call a tool | call nothing | of these refused |", "| --- | --: | --: | --: | --: |"]
     for name in FORMATS:
         title = _TITLES.get(name) or ", ".join(row.title for row in ROWS if row.name == name)

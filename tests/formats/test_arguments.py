@@ -1,4 +1,4 @@
-"""Reading arguments that are not quite JSON, and refusing those that say nothing clearly."""
+"""Arguments that are nearly JSON are read, and ambiguous ones are refused."""
 
 import json
 from contextlib import suppress
@@ -41,7 +41,7 @@ PYTHON = "read as Python literals"
     ("x {'q': '\\d'}", {"q": "\\d"}, (AROUND, PYTHON)),
     (r'{"q": "\d\n\/"}', {"q": "\\d\n/"}, ("backslashes doubled",)),
 ])  # fmt: skip
-def test_each_rung_is_climbed_only_where_needed_and_named(
+def test_each_repair_is_made_only_if_needed_and_is_named(
     text: str, arguments: dict[str, Any], repairs: tuple[str, ...]
 ) -> None:
     assert read_arguments(text, SCHEMA) == ReadArguments(arguments, repairs)
@@ -51,7 +51,7 @@ def test_each_rung_is_climbed_only_where_needed_and_named(
     '{"q": "a"', '{"q": "a', '{"q": "a", "n": 1', '{"q": "a", "n":', '{"q": "a", ', '{"q": "f() { }', '{"q": {"n": 1}',
     "{'q': 'a}", r'"{\"q\": \"a', r'"{\"q\": \"a\""',
 ])  # fmt: skip
-def test_an_object_that_the_text_ends_inside_is_refused_as_cut_off(text: str) -> None:
+def test_an_object_without_an_end_is_refused_as_cut_off(text: str) -> None:
     with pytest.raises(InvalidArguments, match="cut off before the end"):
         read_arguments(text, SCHEMA)
 
@@ -60,7 +60,7 @@ def test_an_object_that_the_text_ends_inside_is_refused_as_cut_off(text: str) ->
     "{q: 'cats', n: 5}", "{'q': 'a', 'n': true}", '{“q”: “a”}', '{"q": "the "best" film"}', '{\\"q\\": \\"a\\"}',
     '{"q": ["a", "b"}', '{"q": "a" "n": 2}',
 ])  # fmt: skip
-def test_broken_json_is_refused_and_not_guessed_at(text: str) -> None:
+def test_broken_json_is_refused(text: str) -> None:
     with pytest.raises(InvalidArguments, match="not valid JSON"):
         read_arguments(text, SCHEMA)
 
@@ -73,7 +73,7 @@ def test_broken_json_is_refused_and_not_guessed_at(text: str) -> None:
         '// before {\n{"q": "x // y /* z */", "n": 1 // last\n}',
     ],
 )
-def test_comments_are_left_out_and_what_is_in_strings_stays(text: str) -> None:
+def test_comments_are_removed_except_in_strings(text: str) -> None:
     assert read_arguments(text, SCHEMA).arguments == {"q": "x // y /* z */", "n": 1}
 
 
@@ -86,19 +86,19 @@ def test_comments_are_left_out_and_what_is_in_strings_stays(text: str) -> None:
         "[" * 100_000, '{"q":' * 100_000, "{'q': " + "-" * 19_000 + "}", "q=a", "q: a", "{q: cats, n: 5}",
     ],
 )  # fmt: skip
-def test_what_holds_no_clear_object_is_refused_with_advice(text: str) -> None:
+def test_text_without_a_clear_object_is_refused_with_advice(text: str) -> None:
     with pytest.raises(InvalidArguments, match=r'JSON.* Write one JSON object, \{"q": …, "n": …\}, and call again\.$'):
         read_arguments(text, SCHEMA)
 
 
 @pytest.mark.parametrize("between", ["", " ", ",\n", "; "])
-def test_of_two_objects_none_is_taken_unless_they_say_the_same(between: str) -> None:
+def test_two_objects_are_refused_unless_they_are_equal(between: str) -> None:
     assert read_arguments(f'{{"q": "a"}}{between}{{"q": "a"}}', SCHEMA) == ReadArguments({"q": "a"}, (AROUND,))
-    with pytest.raises(InvalidArguments, match="which of them is meant"):
+    with pytest.raises(InvalidArguments, match="which one is meant"):
         read_arguments(f'{{"q": "a"}}{between}{{"n": 1}}', SCHEMA)
 
 
-def test_null_is_no_arguments_for_a_tool_that_needs_none() -> None:
+def test_null_means_no_arguments_if_the_tool_requires_none() -> None:
     assert read_arguments("null", {}) == ReadArguments({}, ("null read as no arguments",))
     with pytest.raises(InvalidArguments, match="not null"):
         read_arguments("null", SCHEMA)
@@ -130,7 +130,7 @@ def test_an_object_is_found_in_text(wanted: dict[str, Any], before: str, after: 
     assert read_arguments(before + json.dumps(wanted) + after, {}).arguments == wanted
 
 
-# With an apostrophe in it Python would write a string in double quotation marks: then its backslashes are JSON's.
+# Python writes a string that contains an apostrophe in double quotation marks, which makes it JSON.
 @given(objects.filter(lambda wanted: bool(wanted) and "'" not in json.dumps(wanted)))
 def test_python_literals_are_read_as_python(wanted: dict[str, Any]) -> None:
     assert read_arguments(repr(wanted), {}).arguments == wanted

@@ -1,4 +1,4 @@
-"""Which format a model is spoken to in."""
+"""The choice of the format for a model."""
 
 from typing import get_args
 
@@ -9,11 +9,12 @@ from callboard._formats import FormatChoice, ToolFormat, choose_format
 from callboard.calls import ToolCall, tool
 from callboard.models import TextDelta, ToolCallDelta
 from callboard_formats import parse
-from callboard_formats.formats import find_format, names
+from callboard_formats.detection import find_format
+from callboard_formats.formats import names
 
 
 @pytest.mark.parametrize("name", [name for name in get_args(ToolFormat) if name != "auto"])
-def test_a_format_that_is_set_holds_for_every_model(name: ToolFormat) -> None:
+def test_a_configured_format_is_used_for_every_model(name: ToolFormat) -> None:
     assert choose_format(name, "anything", ["*"]).name == name
 
 
@@ -21,9 +22,9 @@ def test_a_format_that_is_set_holds_for_every_model(name: ToolFormat) -> None:
     ("model", "name"),
     [("gpt-5", "auto"), ("meta/Llama-2-13B-chat", "react"), ("llama-3.1-8b", "auto"), ("", "auto")],
 )
-def test_auto_is_itself_but_react_for_models_that_are_listed(model: str, name: str) -> None:
-    assert FormatChoice("auto", ("*llama-2*", "phi-2")).of(model).name == name
-    assert FormatChoice().of(model).name == "auto"
+def test_auto_means_react_for_listed_models(model: str, name: str) -> None:
+    assert FormatChoice("auto", ("*llama-2*", "phi-2")).for_name(model).name == name
+    assert FormatChoice().for_name(model).name == "auto"
 
 
 def test_every_syntax_can_be_chosen() -> None:
@@ -40,23 +41,23 @@ def now() -> str:
 
 
 def answers(formats: FormatChoice, model: str, text: str) -> list[ToolCall]:
-    reader = formats.of(model).reader([now], lambda given: given or "new")
+    reader = formats.for_name(model).reader([now], lambda given: given or "new")
     reader.feed(TextDelta(text))
     reader.finish()
     return reader.calls()
 
 
-def test_a_model_that_calls_in_its_text_as_its_name_says_is_read_so_from_then_on() -> None:
+def test_a_model_that_writes_its_familys_calls_is_read_in_that_syntax_afterwards() -> None:
     formats = FormatChoice()
-    assert formats.of("qwen3-8b").name == "auto"
+    assert formats.for_name("qwen3-8b").name == "auto"
     assert len(answers(formats, "qwen3-8b", CALL)) == 1
-    assert formats.of("qwen3-8b").name == "hermes"
+    assert formats.for_name("qwen3-8b").name == "hermes"
     [call] = answers(formats, "qwen3-8b", f"I look.\n{CALL}\nThere.")
     assert call.asks_first
-    assert formats.of("qwen3-32b").name == "auto"
+    assert formats.for_name("qwen3-32b").name == "auto"
 
 
-def test_what_is_found_is_told_once() -> None:
+def test_a_found_syntax_is_logged_once() -> None:
     formats = FormatChoice()
     with capture_logs() as logs:
         for _ in range(3):
@@ -66,22 +67,22 @@ def test_what_is_found_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("model", ["gpt-5", "deepseek-v3.2"])
-def test_a_call_in_another_syntax_than_the_models_own_says_nothing_of_it(model: str) -> None:
+def test_a_call_in_another_familys_syntax_does_not_change_the_format(model: str) -> None:
     formats = FormatChoice()
     answers(formats, model, CALL)
-    assert formats.of(model).name == "auto"
+    assert formats.for_name(model).name == "auto"
 
 
-def test_a_model_that_calls_natively_is_read_natively_again() -> None:
+def test_a_native_call_ends_the_reading_of_the_familys_syntax() -> None:
     formats = FormatChoice()
     answers(formats, "qwen3-8b", CALL)
-    formats.of("qwen3-8b").reader([now], str).feed(ToolCallDelta(0, "call_1", "now", "{}"))
-    assert formats.of("qwen3-8b").name == "auto"
+    formats.for_name("qwen3-8b").reader([now], str).feed(ToolCallDelta(0, "call_1", "now", "{}"))
+    assert formats.for_name("qwen3-8b").name == "auto"
     assert answers(formats, "qwen3-8b", CALL) == []
 
 
 def family_of(model: str) -> str | None:
-    """The family that the model's name tells."""
+    """Return the family that the model's name shows."""
     found = find_format(model)
     return found.name if found else None
 
@@ -162,7 +163,7 @@ def family_of(model: str) -> str | None:
         ("openPangu-2.0", "lfm2"),
     ],
 )
-def test_a_name_says_which_family_a_model_is_of(model: str, name: str | None) -> None:
+def test_a_models_family_is_found_by_its_name(model: str, name: str | None) -> None:
     assert family_of(model) == name
 
 
@@ -181,17 +182,17 @@ def test_a_name_says_which_family_a_model_is_of(model: str, name: str | None) ->
         ("qwen3 coder 30b", "qwen3_coder"),
     ],
 )
-def test_a_name_is_the_same_with_other_marks_between_its_words(model: str, name: str) -> None:
+def test_separators_in_a_models_name_do_not_matter(model: str, name: str) -> None:
     assert family_of(model) == name
 
 
 @pytest.mark.parametrize("model", ["gpt-5", "glm-4-9b-chat", "starling-lm-7b", "Starling-2", "mimosa-7b", "zephy-3"])
-def test_a_name_of_no_family_says_nothing(model: str) -> None:
+def test_an_unknown_name_has_no_family(model: str) -> None:
     assert family_of(model) is None
 
 
 @pytest.mark.parametrize("model", ["dolphin-mistral", "mistral-openorca"])
-def test_a_model_that_was_trained_anew_is_not_of_the_family_that_its_name_begins_with(model: str) -> None:
+def test_a_retrained_model_is_not_of_the_family_that_its_name_begins_with(model: str) -> None:
     assert family_of(model) is None
 
 
@@ -257,7 +258,7 @@ OF_OTHERS = {
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in OF_OTHERS.items() for text in texts])
-def test_what_another_family_would_write_is_text(name: str, text: str) -> None:
+def test_another_familys_call_is_text(name: str, text: str) -> None:
     assert parse(text, [now.schema()], [name]).tool_calls == ()
 
 
@@ -271,15 +272,15 @@ def test_what_another_family_would_write_is_text(name: str, text: str) -> None:
         '{"name": "now", "age": 5}',
     ],
 )
-def test_data_and_examples_are_no_unmarked_calls(name: str, text: str) -> None:
+def test_data_and_examples_are_not_read_as_unmarked_calls(name: str, text: str) -> None:
     parsed = parse(text, [now.schema()], [name])
     assert (parsed.content, parsed.tool_calls) == (text, ())
 
 
-def test_a_model_that_leaves_the_marks_of_its_family_out_is_of_it() -> None:
+def test_unmarked_calls_count_as_the_familys_syntax() -> None:
     formats = FormatChoice()
     assert len(answers(formats, "qwen2.5-7b", '{"name": "now", "arguments": {}}')) == 1
-    assert formats.of("qwen2.5-7b").name == "hermes"
+    assert formats.for_name("qwen2.5-7b").name == "hermes"
     with capture_logs() as logs:
         assert len(answers(formats, "qwen2.5-7b", '{"name": "now", "arguments": {}}')) == 1
     assert not [log for log in logs if log["event"] == "calls_in_another_format"]

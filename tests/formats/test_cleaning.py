@@ -1,4 +1,4 @@
-"""What a model leaks does not reach the user, and all that the user should see does, to the letter."""
+"""Tokens and labels that a model leaks do not reach the user, and all other text does, unchanged."""
 
 import pytest
 from hypothesis import example, given
@@ -17,13 +17,13 @@ MODELS = ("", "qwen3-8b", "mistralai/Mistral-Small", "meta-llama/Llama-3.1-8B", 
 
 
 def clean_all(text: str, syntaxes: Syntaxes, model: str) -> str:
-    """All of an answer, cleaned."""
+    """Return a whole answer, cleaned."""
     cleaner = Cleaner(syntaxes, model)
     return cleaner.feed(text) + cleaner.finish()
 
 
 def fed(parts: list[str], syntaxes: Syntaxes = EVERY_SYNTAX, model: str = "") -> tuple[str, int]:
-    """The result, and the most that was ever held back while nothing was being left out."""
+    """Return the result, and the largest number of characters held back while nothing was being removed."""
     cleaner = Cleaner(syntaxes, model)
     shown = ""
     given_chars = 0
@@ -57,11 +57,11 @@ def fed(parts: list[str], syntaxes: Syntaxes = EVERY_SYNTAX, model: str = "") ->
     ("```\n<|im_end|>\n```\n<|im_end|>Done", "```\n<|im_end|>\n```\nDone"),
     ("an open ` tick\n\n<|im_end|>", "an open ` tick\n\n"),
 ])  # fmt: skip
-def test_stray_fragments_of_any_protocol_are_left_out(text: str, clean: str) -> None:
+def test_stray_fragments_of_any_protocol_are_removed(text: str, clean: str) -> None:
     assert clean_all(text, EVERY_SYNTAX, "some-model") == clean
 
 
-def test_what_is_never_closed_takes_no_more_than_its_paragraph_with_it() -> None:
+def test_an_unclosed_fragment_is_removed_only_to_the_end_of_its_paragraph() -> None:
     assert clean_all('{"tool_uses": [{"a": "b\n\nThe answer is 5.', EVERY_SYNTAX, "") == "\nThe answer is 5."
     assert clean_all("<tool_response>it\n\nThe answer is 5.", EVERY_SYNTAX, "") == "\nThe answer is 5."
 
@@ -90,7 +90,7 @@ KEPT = [
 
 @pytest.mark.parametrize("syntaxes", NAMES)
 @pytest.mark.parametrize("text", KEPT)
-def test_code_tables_indentation_and_the_users_own_words_survive_byte_for_byte(text: str, syntaxes: Syntaxes) -> None:
+def test_code_tables_indentation_and_quotations_are_unchanged(text: str, syntaxes: Syntaxes) -> None:
     assert clean_all(text, syntaxes, "some-model") == text
 
 
@@ -102,19 +102,19 @@ def test_code_tables_indentation_and_the_users_own_words_survive_byte_for_byte(t
     ("Final Answer: 5\n```\nThought: code\n```\n", None),
     ("Thought: before any answer", None),
 ])  # fmt: skip
-def test_scaffolding_is_left_out_only_with_its_handler_and_after_the_answer(text: str, clean: str | None) -> None:
+def test_react_labels_are_removed_only_for_react_and_after_the_final_answer(text: str, clean: str | None) -> None:
     expected = text.removeprefix("Final Answer: ") if clean is None else clean
     assert clean_all(text, ("react",), "") == expected
     assert clean_all(text, EVERY_SYNTAX, "") == text
 
 
-def test_the_token_that_begins_a_prompt_of_mistrals_is_left_out_at_the_beginning() -> None:
+def test_mistrals_prompt_token_is_removed_at_the_beginning() -> None:
     assert clean_all("<s>Hello", ("mistral",), "") == "Hello"
     assert clean_all("Hello <s>x</s> y", ("mistral",), "") == "Hello <s>x</s> y"
     assert clean_all("<s>Hello", ("hermes",), "") == "<s>Hello"
 
 
-def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> None:
+def test_a_reader_can_announce_the_final_answer() -> None:
     cleaner = Cleaner(("react",), "")
     assert cleaner.feed("Thought: shown\n") == "Thought: shown\n"
     cleaner.answer_begins()
@@ -145,7 +145,7 @@ def test_a_reader_that_took_the_marker_out_can_say_that_the_answer_began() -> No
     ("mistralai/Ministral-8B-Instruct-2410", "<s> Hello <s>x</s>y", " Hello <s>x</s>y"),
     ("mistralai/Mistral-7B-Instruct-v0.3", "The tag `<s>`, and <s>struck</s> words", None),
 ])  # fmt: skip
-def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str | None) -> None:
+def test_tokens_that_a_model_leaks_are_removed_by_its_name(model: str, text: str, clean: str | None) -> None:
     assert clean_all(text, EVERY_SYNTAX, model) == (text if clean is None else clean)
     assert clean_all(text, EVERY_SYNTAX, "gpt-4o") == text
 
@@ -169,7 +169,7 @@ def test_a_models_quirks_are_known_by_its_name(model: str, text: str, clean: str
     ('It ends with "</s>"', 'It ends with "</s>"'),
     ("> It ends with </s>\n> or not.", "> It ends with </s>\n> or not."),
 ])  # fmt: skip
-def test_an_end_token_at_the_end_is_left_out_in_every_format(text: str, clean: str) -> None:
+def test_an_end_token_at_the_end_is_removed_in_every_format(text: str, clean: str) -> None:
     for syntaxes in (*NAMES, ("hermes",), ("minimax_m3",), ("gigachat3",)):
         assert clean_all(text, syntaxes, "gpt-4o") == clean
 
@@ -183,9 +183,7 @@ def test_an_end_token_at_the_end_is_left_out_in_every_format(text: str, clean: s
     ("harmony", "```\nls\n```<|end|>\n\nDone.", "```\nls\n```\n\nDone."),
     ("hermes", "> <tool_call>\n> {}\n> </tool_call>", "> <tool_call>\n> {}\n> </tool_call>"),
 ])  # fmt: skip
-def test_what_ends_a_message_is_left_out_behind_quotations_tables_and_fences(
-    syntax: str, text: str, clean: str
-) -> None:
+def test_message_ends_are_removed_behind_quotations_tables_and_fences(syntax: str, text: str, clean: str) -> None:
     for syntaxes in ((syntax,), ("hermes", syntax), EVERY_SYNTAX):
         assert clean_all(text, syntaxes, "") == clean
 
@@ -196,7 +194,7 @@ def test_what_ends_a_message_is_left_out_behind_quotations_tables_and_fences(
     ("minimax_m3", "Done.]<]minimax[>[</invoke>]<]minimax[>[</tool_call>"),
     ("hermes", "Done.[END_TOOL_REQUEST]"),
 ])  # fmt: skip
-def test_the_markers_of_each_syntax_that_is_read_are_left_out_and_no_others(syntax: str, text: str) -> None:
+def test_only_the_markers_of_the_syntaxes_that_are_read_are_removed(syntax: str, text: str) -> None:
     for syntaxes in ((syntax,), ("react", syntax), EVERY_SYNTAX):
         assert clean_all(text, syntaxes, "") == "Done."
     for others in ((), ("react",)):
@@ -209,15 +207,13 @@ def test_the_markers_of_each_syntax_that_is_read_are_left_out_and_no_others(synt
     ("Hello<|Eot|>", "Hello"),
     ("<TOOL_RESPONSE>it</TOOL_RESPONSE>5", "5"),
 ])  # fmt: skip
-def test_tokens_that_differ_in_case_alone_are_left_out_each_by_its_own_rule(text: str, clean: str) -> None:
+def test_tokens_that_differ_only_in_case_follow_separate_rules(text: str, clean: str) -> None:
     assert clean_all(text, EVERY_SYNTAX, "") == clean
 
 
 @pytest.mark.parametrize(("model", "stop"), [(f"x{name}x", stops[0]) for name, stops in STOPS])
 @pytest.mark.parametrize("tool_format", ["react", "xml"])
-def test_a_model_that_goes_on_as_the_user_is_stopped_after_the_formats_first_stop(
-    model: str, stop: str, tool_format: ToolFormat
-) -> None:
+def test_a_models_stop_sequences_follow_the_formats_first_one(model: str, stop: str, tool_format: ToolFormat) -> None:
     asked: list[ChatDict] = [{"role": "user", "content": "hi"}]
     assert choose_format(tool_format, model.upper()).request(asked, ()).stops == model_stops(model)
     called = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
@@ -317,7 +313,7 @@ HOSTILE = {
 }
 
 
-# What takes the square of the length takes minutes.
+# Quadratic time would be minutes.
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
@@ -326,7 +322,7 @@ def test_a_megabyte_of_anything_is_cleaned_in_linear_time(text: str) -> None:
     assert fed([text[at : at + 1000] for at in range(0, len(text), 1000)], ("react",), "mistral")[0] == whole
 
 
-def test_what_is_left_out_may_end_in_text_that_is_shown_as_it_stands_cut_anywhere() -> None:
+def test_a_removed_fragment_may_end_in_quoted_text_cut_anywhere() -> None:
     quoted = "magined\n\nIt writes <tool_result> and </tool_result>."
     for step in range(1, len(quoted) + 1):
         cleaner = Cleaner(EVERY_SYNTAX, "")

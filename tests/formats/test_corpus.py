@@ -1,4 +1,4 @@
-"""Every output of the corpus means what its file says, whole and in pieces."""
+"""Every output of the corpus is read as its file says, whole and in pieces."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import pytest
 
 from callboard_formats import parse
 from callboard_formats.formats import names
-from callboard_formats.tape import LET_GO_CHARS, LOOK_BACK_CHARS
+from callboard_formats.text_buffer import LET_GO_CHARS, LOOK_BACK_CHARS
 from tests.formats.corpus import (
     ASKED_FOR,
     FOLDER,
@@ -42,13 +42,13 @@ def test_each_file_is_in_the_corpus_and_each_format_has_one() -> None:
     assert {path.stem for path in FOLDER.iterdir()} == set(FORMATS) >= set(names())
 
 
-def test_no_output_is_read_in_the_same_way_twice() -> None:
+def test_no_output_is_in_the_corpus_twice() -> None:
     read = [(entry.output, entry.opened, entry.format in ASKED_FOR and entry.format) for entry in corpus()]
     assert len(set(read)) == len(read)
 
 
 @every_file
-def test_outputs_mean_what_their_file_says_whole_and_in_small_pieces(format_name: str) -> None:
+def test_outputs_are_read_as_their_file_says_whole_and_in_small_pieces(format_name: str) -> None:
     check(
         (entry, f"in pieces of {size}", meaning(entry, in_pieces_of(size, entry.output)), entry.meant)
         for entry in entries(format_name)
@@ -58,8 +58,8 @@ def test_outputs_mean_what_their_file_says_whole_and_in_small_pieces(format_name
 
 @pytest.mark.thorough
 @every_file
-def test_outputs_mean_the_same_cut_at_every_place(format_name: str) -> None:
-    # Pieces are text: bytes are decoded before, so no cut is within a character.
+def test_outputs_are_read_the_same_cut_at_every_place(format_name: str) -> None:
+    # No cut is inside of a character, because the bytes are decoded before.
     check(
         (entry, f"cut behind {entry.output[:place]!r}", meaning(entry, cut(entry.output, place)), entry.meant)
         for entry in entries(format_name)
@@ -68,9 +68,9 @@ def test_outputs_mean_the_same_cut_at_every_place(format_name: str) -> None:
 
 
 @every_file
-def test_outputs_mean_the_same_after_the_text_before_them_was_dropped(format_name: str) -> None:
+def test_outputs_are_read_the_same_after_text_before_them_was_dropped(format_name: str) -> None:
     def readings(entry: Entry) -> Iterator[tuple[Entry, str, Meant, Meant]]:
-        # The parser drops what it has read in the middle of the output, or near its end.
+        # The parser drops text in the middle of the output, or near its end.
         for kept in (len(entry.output) // 2, 12):
             before = "word word\n" * ((LET_GO_CHARS + LOOK_BACK_CHARS - kept) // len("word word\n"))
             whole = meaning(entry, [before + entry.output])
@@ -103,7 +103,7 @@ def in_pieces_of(size: int, text: str) -> list[str]:
 def check(readings: Iterator[tuple[Entry, str, Meant, Meant]]) -> None:
     """Fail with every output that was read differently: its name, how it was read, the reading and the expectation.
 
-    Of one output only the first difference is reported.
+    Only the first difference of each output is reported.
     """
     wrong: dict[str, str] = {}
     for entry, how, read, expected in readings:

@@ -1,4 +1,4 @@
-"""An answer that was cut off: nobody saw its end, so nothing runs that counts only there."""
+"""Calls that count only at the end of an answer do not run if the answer was cut off."""
 
 import pytest
 
@@ -10,7 +10,7 @@ TAGGED = f"<tool_call>{OBJECT}</tool_call>"
 
 
 def read(text: str, formats: list[str] | None, step: int, *, cut: bool) -> tuple[str, list[str | None]]:
-    """The content of an answer, and the code of each call's error."""
+    """Return the content of an answer and the error code of each call."""
     parser = StreamParser([NOW], formats)
     shown = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])]
     shown += parser.finish(cut=cut)
@@ -46,9 +46,7 @@ def read(text: str, formats: list[str] | None, step: int, *, cut: bool) -> tuple
         (f"See <pre>\n{TAGGED}\n", None),
     ],
 )
-def test_a_call_that_counts_only_at_the_end_is_text_if_the_answer_was_cut_off(
-    text: str, formats: list[str] | None, step: int
-) -> None:
+def test_an_end_only_call_is_text_if_the_answer_was_cut_off(text: str, formats: list[str] | None, step: int) -> None:
     assert read(text, formats, step, cut=True) == (text, [])
     assert read(text, formats, step, cut=False)[1] == [None]
 
@@ -64,7 +62,7 @@ def test_a_call_that_counts_only_at_the_end_is_text_if_the_answer_was_cut_off(
         ("Action: now\nAction Input:\n```\nx = 1\n```", ["react"]),
     ],
 )
-def test_a_call_that_the_answer_was_cut_off_in_is_refused_with_all_that_count_with_it(
+def test_a_call_that_was_cut_off_is_refused_with_the_calls_of_its_block(
     text: str, formats: list[str] | None, step: int
 ) -> None:
     content, errors = read(text, formats, step, cut=True)
@@ -85,7 +83,7 @@ def test_a_call_that_the_answer_was_cut_off_in_is_refused_with_all_that_count_wi
         (f"```json\n{OBJECT}\n```\nObservation: no", ["react"]),
     ],
 )
-def test_a_call_whose_end_was_seen_runs_although_the_answer_was_cut_off(text: str, formats: list[str] | None) -> None:
+def test_a_complete_call_runs_although_the_answer_was_cut_off(text: str, formats: list[str] | None) -> None:
     assert read(text, formats, 1000, cut=True)[1] == [None]
 
 
@@ -143,7 +141,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_whole_call_counts_wherever_the_next_one_breaks_off(name: str) -> None:
+def test_a_complete_call_counts_wherever_the_next_one_is_cut_off(name: str) -> None:
     before, call, after = CALLS[name]
     first = (before + call).rstrip(", \n")
     answer = before + call + call.rstrip(", ") + after

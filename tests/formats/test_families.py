@@ -1,4 +1,4 @@
-"""The syntaxes by themselves: who reads which block, how far it goes, what stays as it was written."""
+"""The syntaxes one by one: which syntax reads a block, where the block ends, and which text is kept as written."""
 
 import json
 import re
@@ -10,12 +10,12 @@ import regex
 
 from callboard_formats import parse
 from callboard_formats.formats import SYNTAXES, syntaxes_of
-from callboard_formats.json_text import Value, call_in, plain, read_value, value_of
-from callboard_formats.python import SOURCE_CHARS, Brackets, calls_in_source, escaped_json, read_brackets
+from callboard_formats.json_text import Value, build_call, decode_string, read_first_value, read_value
+from callboard_formats.python import SOURCE_CHARS, Brackets, notation_to_json, parse_calls, read_brackets
 from callboard_formats.row import Row
-from callboard_formats.syntax import NOBODY, Spot, Syntax, WrittenCall
+from callboard_formats.syntax import NO_WATCHER, BlockContext, Syntax, WrittenCall
 from callboard_formats.table import ROWS
-from callboard_formats.tape import Tape, read_now
+from callboard_formats.text_buffer import TextBuffer, read_now
 from tests.formats.corpus import TOOLS
 
 SCHEMAS = [tool.schema() for tool in TOOLS]
@@ -28,12 +28,12 @@ every_syntax = pytest.mark.parametrize("syntax", SYNTAXES, ids=lambda one: getat
 def block(
     syntax: Syntax, text: str, *, line_start: bool = True, final: bool = True
 ) -> tuple[int, Sequence[WrittenCall | str] | None] | None:
-    """Where the block ends that `text` begins with, and what is in it; None where more text is needed."""
-    tape = Tape(text, final=final)
+    """Return the end and the content of the block at the beginning of `text`; None if more text is needed."""
+    buffer = TextBuffer(text, final=final)
     try:
-        next(syntax.read(tape, Spot(line_start, False, KNOWN), NOBODY))
+        next(syntax.read(buffer, BlockContext(line_start, False, KNOWN), NO_WATCHER))
     except StopIteration as done:
-        return tape.at, done.value
+        return buffer.position, done.value
     return None
 
 
@@ -54,7 +54,7 @@ def test_a_row_says_where_it_is_specified_and_compiles(row: Row) -> None:
 
 
 @every_syntax
-def test_an_opener_alone_is_decided_once_no_more_text_comes(syntax: Syntax) -> None:
+def test_an_opener_alone_is_decided_at_the_end_of_the_text(syntax: Syntax) -> None:
     for opener in syntax.openers:
         read = block(syntax, opener)
         assert read is not None
@@ -63,7 +63,7 @@ def test_an_opener_alone_is_decided_once_no_more_text_comes(syntax: Syntax) -> N
 
 @pytest.mark.parametrize("mark", ["`", '"', "'", "“", "„"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_call_behind_a_quotation_mark_is_spoken_of(name: str, mark: str) -> None:
+def test_a_call_behind_a_quotation_mark_is_quoted(name: str, mark: str) -> None:
     for opener in (one for syntax in syntaxes_of([name]) for one in syntax.openers):
         assert parse(f'a {mark}{opener}now {{"name": "now"}}', SCHEMAS).tool_calls == ()
 
@@ -76,7 +76,7 @@ def test_a_call_behind_a_quotation_mark_is_spoken_of(name: str, mark: str) -> No
         ("now\n</tool_call>", "glm"),
     ],
 )
-def test_what_stands_in_a_tool_call_tag_says_whose_it_is(body: str, reader: str) -> None:
+def test_the_body_of_a_tool_call_tag_decides_its_syntax(body: str, reader: str) -> None:
     text = f"<tool_call>{body}"
     readers = set()
     for row in (one for one in ROWS if one.name in ("hermes", "qwen3_coder", "glm")):
@@ -100,7 +100,7 @@ def test_an_unmarked_call_must_fill_its_line(text: str) -> None:
         assert (parsed.content, parsed.tool_calls) == (prose, ())
 
 
-def test_arguments_are_kept_to_the_letter() -> None:
+def test_arguments_are_kept_exactly_as_written() -> None:
     arguments = '{ "query" :"a\\u00e9",  "limit":1.0 }'
     texts = (
         f'<tool_call>{{"name": "search", "arguments": {arguments}}}</tool_call>',
@@ -126,13 +126,13 @@ def test_a_text_without_markers_is_the_same_behind_any_syntax(name: str) -> None
 
 def test_a_value_ends_with_its_bracket_and_not_in_a_string() -> None:
     text = '{"a": "}\\"}", "b": [1, {"c": 2}]}'
-    value = value_of(f"{text} y")
+    value = read_first_value(f"{text} y")
     assert (value.text, value.whole) == (text, True)
     assert value.members == {"a": '"}\\"}"', "b": '[1, {"c": 2}]'}
 
 
-def test_a_value_that_does_not_end_keeps_what_there_is() -> None:
-    value = value_of('{"name": "search", "arguments": {"query": "sto')
+def test_an_incomplete_value_keeps_its_text() -> None:
+    value = read_first_value('{"name": "search", "arguments": {"query": "sto')
     assert not value.whole
     assert value.members == {"name": '"search"', "arguments": '{"query": "sto'}
 
@@ -143,12 +143,12 @@ def test_a_value_nested_too_deep_is_not_read() -> None:
 
 
 def value_to(text: str, *, depth: int) -> Value:
-    return read_now(read_value(Tape(text, final=True), depth_limit=depth))
+    return read_now(read_value(TextBuffer(text, final=True), depth_limit=depth))
 
 
-def test_a_key_that_stands_there_twice_is_seen() -> None:
-    assert value_of('{"a": 1, "a": 2}').doubled
-    assert not value_of('{"a": 1, "b": {"a": 2}}').doubled
+def test_a_repeated_key_is_detected() -> None:
+    assert read_first_value('{"a": 1, "a": 2}').doubled
+    assert not read_first_value('{"a": 1, "b": {"a": 2}}').doubled
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_key_that_stands_there_twice_is_seen() -> None:
     ],
 )
 def test_the_members_of_an_object_say_what_it_calls(text: str, call: WrittenCall) -> None:
-    found = call_in(value_of(text))
+    found = build_call(read_first_value(text))
     assert (found.name, found.arguments, found.truncated) == (call.name, call.arguments, call.truncated)
 
 
@@ -179,15 +179,15 @@ def test_the_members_of_an_object_say_what_it_calls(text: str, call: WrittenCall
         ('{"a": 1} more', " more"),
     ],
 )
-def test_json_ends_where_its_tag_does_or_should(text: str, rest: str) -> None:
-    tape = Tape(text, final=True)
-    read_now(read_value(tape, regex.compile("</t>")))
-    assert text[tape.at :] == rest
+def test_json_ends_at_its_closing_tag_even_if_brackets_are_missing(text: str, rest: str) -> None:
+    buffer = TextBuffer(text, final=True)
+    read_now(read_value(buffer, regex.compile("</t>")))
+    assert text[buffer.position :] == rest
 
 
 @pytest.mark.parametrize(("raw", "text"), [('"a\\n"', "a\n"), ("'a'", "a"), ("a", "a"), ('"a', '"a'), ('"\\x"', "\\x")])
-def test_a_string_is_read_as_far_as_it_can_be(raw: str, text: str) -> None:
-    assert plain(raw) == text
+def test_a_string_is_decoded_or_kept_as_raw_text(raw: str, text: str) -> None:
+    assert decode_string(raw) == text
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_string_is_read_as_far_as_it_can_be(raw: str, text: str) -> None:
     ],
 )
 def test_literals_of_python_become_json(source: str, arguments: dict[str, object]) -> None:
-    calls = calls_in_source(source)
+    calls = parse_calls(source)
     assert calls is not None
     assert [(call.name, json.loads(call.arguments)) for call in calls] == [("f", arguments)]
 
@@ -216,8 +216,8 @@ def test_literals_of_python_become_json(source: str, arguments: dict[str, object
         "f(a=1e999)", "f(a=...)", "f(a=[x for x in y])", "f(a=" + "[" * 60 + "]" * 60 + ")", f"f(a={'9' * 5000})",
     ],
 )  # fmt: skip
-def test_what_is_no_literal_stays_source_that_no_reader_takes_for_arguments(source: str) -> None:
-    calls = calls_in_source(source)
+def test_other_expressions_stay_source_that_is_no_json(source: str) -> None:
+    calls = parse_calls(source)
     for call in calls or ():
         assert call.arguments == "{" + source[2:-1] + "}"
     parsed = parse(f"[{source.replace('f(', 'search(', 1)}]", SCHEMAS)
@@ -229,11 +229,11 @@ def test_what_is_no_literal_stays_source_that_no_reader_takes_for_arguments(sour
     ["", "f", "for x in y: f()", "def f(): pass", "f() + g()", "f()()", "import f", "f(a=1, a=", "(" * 300,
      "-" * 9000 + "1", "f(a=" + "-" * 9000 + "1)", "f(a='\x00')", "a" + ".b" * 9000 + "()", "f(a=1)\n" * SOURCE_CHARS],
 )  # fmt: skip
-def test_source_that_is_no_row_of_calls_has_none(source: str) -> None:
-    assert not calls_in_source(source)
+def test_source_with_other_statements_contains_no_calls(source: str) -> None:
+    assert not parse_calls(source)
 
 
-def test_brackets_in_strings_are_none() -> None:
+def test_brackets_in_strings_do_not_count() -> None:
     text = "[f(a='])', b=\"[\", c='''\n]''')] more"
     assert brackets(text) == (Brackets.CLOSED, len(text) - len(" more"))
     assert brackets("[f(")[0] is Brackets.OPEN
@@ -241,8 +241,8 @@ def test_brackets_in_strings_are_none() -> None:
 
 
 def brackets(text: str, limit: int = 9) -> tuple[Brackets, int]:
-    tape = Tape(text, final=True)
-    return read_now(read_brackets(tape, limit)), tape.at
+    buffer = TextBuffer(text, final=True)
+    return read_now(read_brackets(buffer, limit)), buffer.position
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def brackets(text: str, limit: int = 9) -> tuple[Brackets, int]:
     ],
 )
 def test_the_notation_of_gemma_becomes_json(text: str, value: object) -> None:
-    written = escaped_json(text)
+    written = notation_to_json(text)
     assert (json.loads(written) if written else None) == value
 
 
@@ -278,8 +278,8 @@ def test_the_notation_of_gemma_becomes_json(text: str, value: object) -> None:
         "{a:1e999}",
     ],
 )
-def test_what_is_not_of_that_notation_is_none(text: str) -> None:
-    assert escaped_json(text) is None
+def test_text_in_another_notation_is_not_converted(text: str) -> None:
+    assert notation_to_json(text) is None
 
 
 def test_the_page_of_models_has_every_family_and_whether_a_prompt_of_its_models_opens_the_thought() -> None:

@@ -1,4 +1,4 @@
-"""Functionary's messages, read as they come from a model that was known for them: without the first `>>>`."""
+"""Functionary's messages in answers that begin without the first `>>>`, which is in the prompt."""
 
 from typing import Any
 
@@ -51,19 +51,19 @@ MEANINGS = {
 
 
 @pytest.mark.parametrize("text", MEANINGS)
-def test_an_answer_goes_on_behind_the_separator_of_its_prompt(text: str) -> None:
+def test_an_answer_continues_behind_the_separator_of_its_prompt(text: str) -> None:
     content, calls = MEANINGS[text]
     for pieces in ([text], list(text), *(cut(text, place) for place in range(1, len(text)))):
         assert read(pieces, ["functionary"]) == (content, "", calls), pieces
 
 
-def test_the_models_name_tells_it_where_every_syntax_is_read() -> None:
+def test_the_models_name_decides_about_the_separator_if_every_syntax_is_read() -> None:
     text = f"all\nLet me look.>>>search\n{CALL}"
     assert read([text], None, "meetkai/functionary-small-v3.2") == ("Let me look.", "", (("search", SEARCH),))
     assert read([f"search\n{CALL}"], None, "meetkai/functionary-small-v3.1") == (f"search\n{CALL}", "", ())
 
 
-def test_code_for_python_stands_there_as_it_is() -> None:
+def test_code_for_python_is_no_json() -> None:
     python = {"name": "python", "parameters": {"type": "object", "properties": {"code": {"type": "string"}}}}
     code = 'print("""\n>>> now\n""")'
     for text, ran in ((f"python\n{code}<|eot_id|>", {"code": code}), (f"python\n{code}", None)):

@@ -1,4 +1,4 @@
-"""Whatever a model writes: no exception, no call of an unknown tool, the same in pieces, in linear time."""
+"""Any output is read without exceptions and calls of unknown tools, equally in pieces, and in linear time."""
 
 import random
 import re
@@ -24,7 +24,7 @@ CUT_EVERY = 4
 
 OPENERS = sorted({opener for one in SYNTAXES for opener in one.openers})
 TAGS = sorted({text for one in SYNTAXES for tag in one.reasoning for text in (tag.opener, tag.closer)})
-# Of openers that are alike but for what decorates them, as ReAct's labels and JSON's first words are, one.
+# One of each group of openers that differ only in decoration, such as ReAct's labels.
 UNLIKE = sorted({re.sub(r"[\s#*_`>-]", "", opener): opener for opener in reversed(OPENERS)}.values())
 SCAFFOLDING = ("Thought:", "Action:", "Action Input:", "Observation:", "Final Answer:", "**Final Answer:**")
 STOPS = sorted({stop for one in SYNTAXES for stop in one.stops})
@@ -37,7 +37,7 @@ FRAGMENTS = [
 
 
 def mutated(text: str, others: tuple[Entry, ...], chance: random.Random) -> str:
-    """`text` with a few changes, as a model, a server or a network makes them."""
+    """Return `text` with a few changes that a model, a server or a network might make."""
     for _ in range(chance.randint(1, 4)):
         start, end = sorted((chance.randint(0, len(text)), chance.randint(0, len(text))))
         fragment = chance.choice(FRAGMENTS)
@@ -82,7 +82,7 @@ def test_no_mutation_of_the_corpus_raises_or_calls_an_unknown_tool(batch: int, s
 
 
 def read(pieces: list[str], formats: list[str] | None = None) -> Meant:
-    """What an answer that comes in these pieces means."""
+    """Return the meaning of an answer that arrives in these pieces."""
     parser = StreamParser([tool.schema() for tool in TOOLS], formats)
     shown = [one for piece in pieces for one in parser.feed(piece)] + parser.finish()
     content = "".join(one.text for one in shown if isinstance(one, TextPiece))
@@ -100,18 +100,18 @@ def test_with_auto_no_mutation_loses_a_character_or_calls_an_unknown_tool(stride
         assert whole == pieces, (text, places)
         content, reasoning, calls = whole
         if text.lstrip().startswith(SCAFFOLDING):
-            # A ReAct transcript as a whole is shown without its labels: `test_scaffold.py`.
+            # A whole ReAct transcript is shown without its labels: see `test_react_labels.py`.
             continue
         thinks = text.lstrip().lower().startswith("<think>")
         assert not reasoning or thinks, text
-        # Only the tags of reasoning, and white space beside them, are not shown.
+        # All text is shown except the tags of reasoning and white space beside them.
         assert text.startswith(content) if not thinks else content in text, text
         assert content == text or calls or thinks, text
         assert all(resolve_name(call.name, SCHEMAS) for call in calls), text
 
 
 def rescued(pieces: list[str]) -> tuple[str, str, list[ToolCall]]:
-    """The content, the reasoning and the calls of an answer with `auto`, ids left out."""
+    """Return the content, the reasoning and the calls, without ids, of an answer with `auto`."""
     reader = choose_format("auto", "m").reader(TOOLS, str)
     shown = [one for piece in pieces for one in reader.feed(TextDelta(piece))] + reader.finish()
     content = "".join(one.text for one in shown if isinstance(one, TextPiece))
@@ -149,7 +149,7 @@ def test_calls_without_an_end_in_a_thought_are_read_in_linear_time() -> None:
         "<tool_call>\n",
     ],
 )
-def test_what_is_only_shown_is_read_in_linear_time(unit: str, before: str) -> None:
+def test_quoted_text_is_read_in_linear_time(unit: str, before: str) -> None:
     assert is_linear(lambda size: seconds(before + unit * (size // len(unit)) + "and so on"))
 
 
@@ -173,7 +173,7 @@ WHOLE = {
 
 
 def seconds_in_pieces(text: str, messages: Sequence[ChatDict] = (), format_name: ToolFormat = "auto") -> float:
-    """How long an answer takes that comes in small pieces."""
+    """Return the processor time for an answer that arrives in small pieces."""
     reader = choose_format(format_name, "m").reader(TOOLS, str, messages)
     began = time.process_time()
     for place in range(0, len(text), 8):
@@ -184,7 +184,7 @@ def seconds_in_pieces(text: str, messages: Sequence[ChatDict] = (), format_name:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", WHOLE)
-def test_with_auto_rows_of_calls_that_were_told_or_not_are_read_in_linear_time(row: str) -> None:
+def test_with_auto_rows_of_calls_are_read_in_linear_time(row: str) -> None:
     def streamed(size: int) -> float:
         text = WHOLE[row] * (size // len(WHOLE[row]))
         return seconds_in_pieces(text, [{"role": "tool", "tool_call_id": "x", "content": text[: size // 2] + "?"}])
@@ -218,7 +218,7 @@ LONG_ANSWERS = {
 @pytest.mark.parametrize("answer", LONG_ANSWERS)
 def test_with_auto_a_long_answer_without_calls_is_shown_in_linear_time(answer: str) -> None:
     before, unit = LONG_ANSWERS[answer]
-    # Little is done with each character, so it takes many to be seen.
+    # Each character costs little, so a measurable time needs many.
     assert is_linear(lambda size: seconds_in_pieces(before + unit * (10 * size // len(unit))))
 
 
@@ -229,7 +229,7 @@ BLANKS_SECONDS = 0.25
 
 @pytest.mark.thorough
 def test_a_long_row_of_blanks_anywhere_costs_no_more_than_other_text() -> None:
-    # Two patterns that both take blanks share them out in every way: a second at this length.
+    # Two adjacent patterns for blanks would try every division: a second at this length.
     chance = random.Random("blanks")
     for entry in corpus():
         for blank in BLANKS:
@@ -258,7 +258,7 @@ AROUND = {
 }  # fmt: skip
 
 
-# What takes the square of the length takes minutes.
+# Quadratic time would be minutes.
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("around", AROUND)

@@ -1,4 +1,4 @@
-"""Fitting what a model wrote to what a tool takes, without changing what it says."""
+"""Arguments are fitted to the tool's schema without loss."""
 
 import contextlib
 import copy
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from callboard_formats.fitting import fit_arguments, typed_json
+from callboard_formats.fitting import convert_strings, fit_arguments
 from callboard_formats.names import Resolved, resolve_name
 from callboard_formats.syntax import InvalidArguments
 
@@ -58,7 +58,7 @@ def refusal(arguments: dict[str, Any], schema: dict[str, Any] | None = None) -> 
     {"days": None, "level": 2, "kind": "weather"},
     {"steps": [{"a": [1]}], "place": {"city": "x", "near": [{"city": "y"}]}, "extra": {"z": 1}},
 ])  # fmt: skip
-def test_what_fits_is_passed_on_as_it_is(arguments: dict[str, Any]) -> None:
+def test_arguments_that_fit_are_unchanged(arguments: dict[str, Any]) -> None:
     assert fit_arguments(arguments, SCHEMA) == (arguments, ())
 
 
@@ -90,7 +90,7 @@ def test_what_fits_is_passed_on_as_it_is(arguments: dict[str, Any]) -> None:
     ({"arguments": {"query": "a"}}, {"query": "a"}, "taken out of 'arguments'"),
     ({"tool_input": '{"query": "a"}'}, {"query": "a"}, "taken out of 'tool_input'"),
 ])  # fmt: skip
-def test_what_says_the_same_in_another_way_is_fitted_and_told(
+def test_equivalent_arguments_are_converted_and_reported(
     written: dict[str, Any], fitted: dict[str, Any], repair: str
 ) -> None:
     assert fit_arguments(written, SCHEMA) == (fitted, (repair,))
@@ -118,7 +118,7 @@ def test_what_says_the_same_in_another_way_is_fitted_and_told(
     ({"place": {}}, "argument 'place.city' is missing"),
     ({"place": {"city": "x", "near": [{"city": "y"}, {"zip": 1}]}}, "there is no argument 'place.near.1.zip'; "),
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused_with_the_argument_what_was_expected_and_what_came(
+def test_arguments_that_do_not_fit_are_refused_with_name_expectation_and_value(
     written: dict[str, Any], message: str
 ) -> None:
     said = refusal(written)
@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_refused_with_the_argument_what_was_expected_and_wh
     assert re.fullmatch(r"The arguments do not fit: .* Correct them and call the tool again\.", said)
 
 
-def test_all_that_is_wrong_is_told_at_once_but_not_without_end() -> None:
+def test_all_problems_are_reported_together_up_to_a_limit() -> None:
     said = refusal({f"unknown{number}": number for number in range(9)} | {"count": "x"})
     assert said.count("there is no argument") == 5
     assert "and 5 more" in said
@@ -140,7 +140,7 @@ def test_each_tool_has_its_own_names() -> None:
     assert fit({"unitSystem": "a"}, snake) == {"unit_system": "a"}
 
 
-def test_unknown_keys_pass_where_the_schema_allows_them() -> None:
+def test_unknown_keys_are_kept_if_the_schema_allows_them() -> None:
     known = {"type": "object", "properties": {"a": {"type": "integer"}}}
     assert "there is no argument 'b'" in refusal({"b": 1}, known)
     assert "there is no argument 'b'" in refusal({"b": 1}, {**known, "additionalProperties": False})
@@ -152,14 +152,14 @@ def test_unknown_keys_pass_where_the_schema_allows_them() -> None:
     assert "it takes none" in refusal({"b": 1}, {"type": "object", "properties": {}, "additionalProperties": False})
 
 
-def test_a_missing_argument_is_told_and_null_is_no_value_for_it() -> None:
+def test_a_missing_argument_is_reported_also_if_it_is_null() -> None:
     needed = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     assert "argument 'a' is missing" in refusal({}, needed)
     assert "argument 'a': expected a string, not null" in refusal({"a": None}, needed)
     assert fit({"a": ""}, needed) == {"a": ""}
 
 
-def test_of_several_shapes_the_one_that_changes_least_is_meant() -> None:
+def test_the_branch_that_changes_least_is_used() -> None:
     text_or_number = {"properties": {"a": {"anyOf": [{"type": "integer"}, {"type": "string"}]}}}
     assert fit({"a": "5"}, text_or_number) == {"a": "5"}
     assert fit({"a": 5}, text_or_number) == {"a": 5}
@@ -177,7 +177,7 @@ def test_of_several_shapes_the_one_that_changes_least_is_meant() -> None:
     assert "there is no argument 'shape.radius'" in refusal({"shape": {"kind": "square", "radius": 2}}, shapes)
 
 
-def test_one_of_two_arguments_may_be_demanded() -> None:
+def test_a_schema_may_require_one_of_two_arguments() -> None:
     schema = {
         "type": "object",
         "properties": {"url": {"type": "string"}, "id": {"type": "integer"}},
@@ -270,7 +270,7 @@ schemas = st.recursive(
 
 
 @given(st.dictionaries(keys, values, max_size=4), schemas)
-def test_whatever_comes_fits_or_is_refused_and_is_never_changed(arguments: dict[str, Any], schema: Any) -> None:
+def test_any_arguments_fit_or_are_refused_and_the_input_is_unchanged(arguments: dict[str, Any], schema: Any) -> None:
     before = repr(arguments), repr(schema)
     try:
         fitted, repairs = fit_arguments(copy.deepcopy(arguments), schema, Resolved("t", {"a": "x"}, binding=True))
@@ -284,7 +284,7 @@ def test_whatever_comes_fits_or_is_refused_and_is_never_changed(arguments: dict[
 
 
 @given(st.dictionaries(st.sampled_from(sorted(SCHEMA["properties"])), values, max_size=4))
-def test_what_has_passed_is_valid_and_passes_again_unchanged(arguments: dict[str, Any]) -> None:
+def test_fitted_arguments_are_valid_and_fit_again_unchanged(arguments: dict[str, Any]) -> None:
     try:
         fitted, _ = fit_arguments(arguments, SCHEMA)
     except InvalidArguments:
@@ -323,14 +323,14 @@ def test_hostile_arguments_and_schemas_end(arguments: dict[str, Any], schema: di
         fit_arguments(arguments, schema)
 
 
-def test_messages_stay_short_whatever_came() -> None:
+def test_error_messages_stay_short() -> None:
     said = refusal({"count": "x" * 100_000, "tags": {"a": ["y"] * 10_000}, "ratio": [10**5000]})
     assert len(said) < 600
     json.dumps(said)
 
 
-def test_texts_between_tags_become_what_the_schema_says_and_anything_else_stays_as_it_is() -> None:
+def test_strings_between_tags_get_the_types_of_the_schema() -> None:
     schema = {"type": "object", "properties": {"count": {"type": "integer"}}}
-    assert typed_json('{"count": "5", "word": "5"}', schema) == '{"count": 5, "word": "5"}'
+    assert convert_strings('{"count": "5", "word": "5"}', schema) == '{"count": 5, "word": "5"}'
     for text in ("[1]", '"5"', "null", '{"count": "5"'):
-        assert typed_json(text, schema) == text
+        assert convert_strings(text, schema) == text

@@ -1,4 +1,4 @@
-"""Literals are found as a plain search finds them, and the first answer in a syntax compiles next to nothing."""
+"""Literals are found as by a plain search, and the first answer in a syntax compiles very little."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from callboard_formats.literals import Literals
 
-# Few characters, so that literals begin with one another; the Kelvin sign and `İ` are letters that case changes.
+# Few characters, so that literals are prefixes of others. The Kelvin sign and `İ` change in lower case.
 texts = st.text(st.sampled_from("aAkK<|｜İ\n"), max_size=9)
 literals = st.sets(st.text(st.sampled_from("ak<|｜İ\n"), min_size=1, max_size=6), max_size=7)
 
@@ -80,7 +80,7 @@ print(json.dumps({str(name): count_calls(name) - count_calls(name) for name in (
 """
 
 
-def test_the_first_answer_of_a_process_does_little_more_than_the_second() -> None:
+def test_the_first_answer_of_a_process_costs_little_more_than_the_second() -> None:
     counted = json.loads(subprocess.check_output([sys.executable, "-c", COUNTING], text=True))
     assert len(counted) > 30
     assert all(calls > 0 for calls in counted.values()), "nothing was compiled: this process has read answers before"

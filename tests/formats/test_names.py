@@ -1,4 +1,4 @@
-"""Which tool a model means by the name it writes."""
+"""Resolving written names to tools."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ def meant(written: str, known: tuple[str, ...] = KNOWN) -> str | None:
 @pytest.mark.parametrize(
     "written", ["functionsget_weather5", "functions.get_weather12", "functions_get_weather_1", "functionsget_weather"]
 )
-def test_an_id_that_lost_its_marks_names_its_tool(written: str) -> None:
+def test_an_id_without_its_marks_names_its_tool(written: str) -> None:
     assert resolve_name(written, KNOWN) == Resolved(
         "get_weather", repair=f"tool name '{written}' taken as 'get_weather'"
     )
@@ -34,7 +34,7 @@ def test_an_id_that_may_name_two_tools_names_none() -> None:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_a_known_name_is_itself_and_nothing_was_repaired(name: str) -> None:
+def test_an_exact_name_needs_no_repair(name: str) -> None:
     assert resolve_name(name, KNOWN) == Resolved(name)
 
 
@@ -47,7 +47,7 @@ def test_a_known_name_is_itself_and_nothing_was_repaired(name: str) -> None:
         "get_weather<|channel|>commentary", "functions_get_weather", "multi_tool_use.get_weather", "[get_weather]",
     ],
 )  # fmt: skip
-def test_the_same_name_in_another_spelling_is_the_tool_and_the_repair_is_told(written: str) -> None:
+def test_another_spelling_names_the_tool_and_reports_the_repair(written: str) -> None:
     assert resolve_name(written, KNOWN) == Resolved(
         "get_weather", repair=f"tool name '{written}' taken as 'get_weather'"
     )
@@ -92,9 +92,7 @@ def test_no_invented_name_has_two_meanings_or_is_a_tool_of_the_catalogue() -> No
     ("get_current_time", "time", {}),
     ("default_api.google_search", "search", {"action": "web"}),
 ])  # fmt: skip
-def test_an_invented_name_means_a_tool_and_the_action_that_it_says(
-    written: str, name: str, defaults: dict[str, str]
-) -> None:
+def test_an_invented_name_means_a_tool_and_an_action(written: str, name: str, defaults: dict[str, str]) -> None:
     resolved = resolve_name(written, KNOWN)
     assert resolved is not None
     assert (resolved.name, dict(resolved.defaults)) == (name, defaults)
@@ -102,7 +100,7 @@ def test_an_invented_name_means_a_tool_and_the_action_that_it_says(
 
 
 @pytest.mark.parametrize(("name", "tool"), [(name, meaning.tool) for name, meaning in INVENTED])
-def test_an_invented_name_counts_only_where_its_tool_is_known(name: str, tool: str) -> None:
+def test_an_invented_name_counts_only_if_its_tool_is_known(name: str, tool: str) -> None:
     assert meant(name) == tool
     assert meant(name, ("get_weather",)) is None
 
@@ -113,7 +111,7 @@ def test_home_assistants_own_tool_is_found_without_the_servers_name(written: str
     assert meant(written, (native, "home_HassTurnOff", "get_weather")) == native
 
 
-def test_a_name_of_home_assistants_own_is_its_tool_before_ours_and_of_two_servers_neither() -> None:
+def test_a_home_assistant_name_means_its_own_tool_and_none_if_two_servers_have_it() -> None:
     assert meant("HassTurnOn", ("home", "home_HassTurnOn")) == "home_HassTurnOn"
     assert meant("turn_on", ("home", "home_HassTurnOn")) == "home"
     assert meant("HassTurnOn", ("a_HassTurnOn", "b_HassTurnOn")) is None
@@ -124,7 +122,7 @@ def test_a_known_tool_is_never_taken_for_another_by_the_table() -> None:
     assert meant("Web Search", ("web_search", "search")) == "web_search"
 
 
-def test_a_name_that_two_tools_share_in_another_spelling_is_neither() -> None:
+def test_a_spelling_that_two_tools_share_means_neither() -> None:
     assert meant("Get Time", ("get_time", "getTime")) is None
     assert meant("getTime", ("get_time", "getTime")) == "getTime"
 
@@ -133,7 +131,7 @@ def test_a_name_that_two_tools_share_in_another_spelling_is_neither() -> None:
     "written",
     ["", " ", "movies are great", "get_wether", "serach", "models", "search the web for cats", "{}", "a" * 10_000],
 )
-def test_what_is_no_tool_is_not_made_one(written: str) -> None:
+def test_other_words_mean_no_tool(written: str) -> None:
     assert resolve_name(written, KNOWN) is None
 
 
@@ -148,7 +146,7 @@ def test_what_is_no_tool_is_not_made_one(written: str) -> None:
         ("serach", False),
     ],
 )
-def test_a_name_with_a_typo_is_no_tools(written: str, is_tool: bool) -> None:
+def test_a_name_with_a_typo_means_no_tool(written: str, is_tool: bool) -> None:
     assert is_tool_name(written, KNOWN) is is_tool
 
 
@@ -160,7 +158,7 @@ def test_a_name_with_a_typo_is_no_tools(written: str, is_tool: bool) -> None:
         "I will search", "search for movies", "weather", "web-based", "well-known", "e.g", "and/or", "list",
     ],
 )  # fmt: skip
-def test_an_english_word_is_no_tool_however_near_it_comes(written: str) -> None:
+def test_an_english_word_means_no_tool_however_similar_it_is(written: str) -> None:
     assert not is_tool_name(written, KNOWN)
 
 
@@ -179,7 +177,7 @@ def test_an_error_can_name_the_closest_tool(written: str, closest: str | None) -
 
 
 @given(st.text(), st.lists(st.text(max_size=20), max_size=5))
-def test_whatever_is_written_only_known_tools_are_meant(written: str, known: list[str]) -> None:
+def test_any_written_name_means_a_known_tool_or_none(written: str, known: list[str]) -> None:
     resolved = resolve_name(written, known)
     assert resolved is None or resolved.name in known
     assert closest_name(written, known) in (None, *known)
@@ -187,7 +185,7 @@ def test_whatever_is_written_only_known_tools_are_meant(written: str, known: lis
         assert is_tool_name(written, known)
 
 
-# What takes the square of the length takes minutes.
+# Quadratic time would be minutes.
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_hostile_names_are_read_in_linear_time() -> None:

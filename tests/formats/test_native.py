@@ -1,4 +1,4 @@
-"""Putting streamed tool calls together, as endpoints really send them."""
+"""Assembling native tool calls from the pieces that real endpoints send."""
 
 import json
 from itertools import count
@@ -18,8 +18,8 @@ from callboard._formats import (
     ReasoningPiece,
     RescueFormat,
     TextPiece,
-    exchange,
     parse_arguments,
+    round_messages,
 )
 from callboard.calls import ToolCall, tool
 from callboard.errors import InvalidArguments
@@ -29,7 +29,7 @@ from tests.serving import serving
 
 
 class Claims:
-    """As a chat hands out ids: never empty, never twice."""
+    """Claims ids as a chat does: never empty, never twice."""
 
     def __init__(self, *seen: str) -> None:
         self._seen = set(seen)
@@ -105,7 +105,7 @@ STREAMS_OF_TWO = {
 
 
 @pytest.mark.parametrize("deltas", STREAMS_OF_TWO.values(), ids=STREAMS_OF_TWO.keys())
-def test_two_calls_are_told_apart_however_they_are_streamed(deltas: list[ToolCallDelta]) -> None:
+def test_two_calls_are_separated_however_they_are_streamed(deltas: list[ToolCallDelta]) -> None:
     pieces, calls = read(*deltas)
     assert calls == TWO
     for call in calls:
@@ -113,7 +113,7 @@ def test_two_calls_are_told_apart_however_they_are_streamed(deltas: list[ToolCal
         assert "".join(shown) == call.arguments_text
 
 
-def test_two_calls_of_one_function_without_any_id_are_told_apart_by_their_whole_arguments() -> None:
+def test_two_calls_of_one_function_without_ids_are_separated_by_complete_arguments() -> None:
     _, calls = read(part(0, None, "f", '{"x": 1}'), part(0, None, "f", '{"x": 2}'))
     assert [call.arguments_text for call in calls] == ['{"x": 1}', '{"x": 2}']
     _, calls = read(part(0, None, "f", '{"x":'), part(0, None, "f", '{"y": 1}}'))
@@ -168,20 +168,20 @@ WHOLE_MESSAGES_OF_TWO = {
 
 @pytest.mark.parametrize("repeated", WHOLE_MESSAGES_OF_TWO.values(), ids=WHOLE_MESSAGES_OF_TWO.keys())
 @pytest.mark.parametrize("streamed", [TWO, ONE], ids=["streamed", "one of them streamed"])
-def test_of_a_whole_message_the_calls_that_were_not_streamed_are_new(
+def test_a_whole_message_adds_the_calls_that_were_not_streamed(
     streamed: list[ToolCall], repeated: list[ToolCallDelta]
 ) -> None:
     pieces = [part(n, call.id, call.name, call.arguments_text) for n, call in enumerate(streamed)]
     assert read(*pieces, *repeated)[1] == TWO
 
 
-def test_calls_that_are_alike_are_as_many_as_the_whole_message_has() -> None:
+def test_equal_calls_are_as_many_as_in_the_whole_message() -> None:
     twice = [whole(0, None, "f", "{}"), whole(1, None, "f", "{}")]
     for streamed in ([], [part(0, "a", "f", "{}")], [part(0, "a", "f", "{}"), part(1, "b", "f", "{}")]):
         assert [call.arguments_text for call in read(*streamed, *twice)[1]] == ["{}", "{}"]
 
 
-def test_calls_are_told_apart_by_whatever_stands_in_the_place_of_the_index() -> None:
+def test_calls_are_separated_by_any_value_of_the_index() -> None:
     _, calls = read(
         ToolCallDelta("one", "a", "f", '{"x"'), ToolCallDelta("two", "b", "g", '{"y"'),
         ToolCallDelta("one", None, None, ": 1}"), ToolCallDelta("two", None, None, ": 2}"),
@@ -190,7 +190,7 @@ def test_calls_are_told_apart_by_whatever_stands_in_the_place_of_the_index() -> 
 
 
 @pytest.mark.parametrize("names", [("get_", "weather"), ("get_weather", "get_weather"), ("get_", "get_weather")])
-def test_a_name_in_pieces_again_or_longer_each_time_is_one_name(names: tuple[str, str]) -> None:
+def test_a_name_that_is_repeated_grows_or_comes_in_pieces_is_one_name(names: tuple[str, str]) -> None:
     pieces, calls = read(*(part(0, "a", name, "") for name in names), part(0, arguments="{}"))
     assert [call.name for call in calls] == ["get_weather"]
     assert pieces == [ArgumentsPiece("a", "get_weather", "{}")]
@@ -206,12 +206,12 @@ def test_missing_repeated_and_known_ids_become_new_ones() -> None:
     assert calls[1].id == "a"
 
 
-def test_an_id_that_comes_late_is_taken_where_nothing_has_been_shown() -> None:
+def test_a_late_id_is_used_if_no_arguments_were_shown_yet() -> None:
     _, calls = read(part(0, None, "f"), part(0, "late", None, "{}"))
     assert calls == [ToolCall("late", "f", "{}")]
 
 
-def test_empty_arguments_are_kept_as_they_were_and_mean_none() -> None:
+def test_empty_arguments_are_kept_and_mean_no_arguments() -> None:
     pieces, calls = read(part(0, "a", "f", ""))
     assert calls == [ToolCall("a", "f", "")]
     assert pieces == []
@@ -237,7 +237,7 @@ deltas_of_any_kind = st.builds(
 
 
 @given(st.lists(deltas_of_any_kind, max_size=12))
-def test_no_argument_text_is_lost_or_doubled_whatever_comes(deltas: list[ToolCallDelta]) -> None:
+def test_no_argument_text_is_lost_or_doubled(deltas: list[ToolCallDelta]) -> None:
     pieces, calls = read(*deltas)
     assert sorted("".join(call.arguments_text for call in calls)) == sorted(
         "".join(delta.arguments or "" for delta in deltas)
@@ -278,13 +278,13 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def test_a_request_offers_the_tools_and_cleans_only_arguments_that_no_endpoint_would_read() -> None:
+def test_a_request_offers_the_tools_and_replaces_only_invalid_arguments() -> None:
     calls = [
         ToolCall("a", "add", '{"a":1,  "b":2}'),
         ToolCall("b", "add", ""),
         ToolCall("c", "add", "{oops"),
     ]
-    messages = [{"role": "user", "content": "x"}, *exchange("", calls, ["3", "Error: x", "Error: y"])]
+    messages = [{"role": "user", "content": "x"}, *round_messages("", calls, ["3", "Error: x", "Error: y"])]
     request = NativeFormat().request(messages, [add])
     assert request.tools == [add.schema()]
     sent = [call["function"]["arguments"] for call in request.messages[1]["tool_calls"]]
@@ -310,7 +310,7 @@ def test_text_that_was_held_back_comes_before_the_call_that_follows_it(asked: Fo
     assert "".join(piece.text for piece in pieces[first:] if isinstance(piece, TextPiece)) == "and after"
 
 
-async def test_what_answers_are_searched_by_is_compiled_before_the_first_of_them(tmp_path: Path) -> None:
+async def test_patterns_are_compiled_before_the_first_answer(tmp_path: Path) -> None:
     grammar.cache_clear()
     async with serving(tmp_path):
         pass

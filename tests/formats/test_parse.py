@@ -1,9 +1,12 @@
-"""`parse`, for other programs: one function from a model's text to what it means."""
+"""`parse`, the function for other programs."""
 
+import re
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+import callboard_formats
 from callboard._formats import Parsed, ParsedCall, ToolFormat, parse
 from callboard_formats import StreamParser, TextPiece
 from callboard_formats.formats import FELLOWS, UNMARKED_TOO
@@ -25,7 +28,7 @@ def test_text_alone_is_content() -> None:
     assert parse("Hello.\n", TOOLS) == Parsed("Hello.\n", "", ())
 
 
-def test_reasoning_content_and_calls_are_told_apart_in_any_format() -> None:
+def test_reasoning_content_and_calls_are_separated_in_any_format() -> None:
     text = '<think>Hm.</think>Let me see.\n<tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>'
     call = ParsedCall("search", {"query": "a"})
     assert parse(text, TOOLS) == Parsed("Let me see.\n", "Hm.", (call,))
@@ -33,7 +36,7 @@ def test_reasoning_content_and_calls_are_told_apart_in_any_format() -> None:
     assert parse(text, TOOLS, "native") == Parsed(text, "", ())
 
 
-def test_what_was_repaired_is_told() -> None:
+def test_repairs_are_reported() -> None:
     [call] = parse(
         "<tool_call>{\"name\": \"google\", \"arguments\": {'Query': 'a', 'limit': '5'}}</tool_call>", TOOLS
     ).tool_calls
@@ -67,7 +70,7 @@ OF_TOOL_CALL = {one.name for one in ROWS if "<tool_call>" in one.openers}
 
 @pytest.mark.parametrize("text", READ_BY)
 @pytest.mark.parametrize("name", get_args(ToolFormat))
-def test_a_call_is_read_by_its_own_format_its_fellows_and_rescue_and_elsewhere_it_is_text(name: str, text: str) -> None:
+def test_a_call_is_read_by_its_format_related_formats_and_rescue_only(name: str, text: str) -> None:
     parsed = parse(text, TOOLS, name)
     if READ_BY[text] & {name, *FELLOWS.get(name, ())}:
         assert [call.arguments for call in parsed.tool_calls] == [{"query": "a"}]
@@ -105,7 +108,7 @@ def test_a_family_is_read_with_another_section_or_without_one_and_no_marker_is_l
 
 
 @pytest.mark.parametrize(("name", "marker"), [("minicpm", "<|tool_call_end|>"), ("glm", "</tool_call>")])
-def test_what_is_left_of_calls_that_a_family_writes_besides_is_not_shown(name: str, marker: str) -> None:
+def test_fragments_of_a_familys_other_syntaxes_are_not_shown(name: str, marker: str) -> None:
     assert parse(f"It is noon.{marker}", TOOLS, name).content == "It is noon."
 
 
@@ -132,7 +135,7 @@ def test_granite_calls_in_bare_lines_of_python_at_the_end(
 
 
 @pytest.mark.parametrize("name", get_args(ToolFormat))
-def test_an_unmarked_call_is_read_by_the_families_that_write_some_and_elsewhere_it_is_text(name: str) -> None:
+def test_an_unmarked_call_is_read_only_by_families_that_write_such_calls(name: str) -> None:
     text = '[search(query="a")]'
     parsed = parse(text, TOOLS, name)
     if name in {"auto", "rescue", *UNMARKED_TOO}:
@@ -144,3 +147,10 @@ def test_an_unmarked_call_is_read_by_the_families_that_write_some_and_elsewhere_
 def test_an_unknown_format_is_refused_and_the_known_are_listed() -> None:
     with pytest.raises(ValueError, match="react, xml"):
         parse("", TOOLS, "morse")
+
+
+def test_the_examples_of_the_packages_readme_run() -> None:
+    readme = (Path(callboard_formats.__file__).parent / "README.md").read_text()
+    examples = re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    assert len(examples) == 3
+    exec("\n".join(examples), {})

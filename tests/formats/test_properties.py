@@ -1,7 +1,6 @@
-"""What is written by a row of the table is read back as it was meant, cut anywhere; and nothing else ever runs.
+"""Calls written in the syntax of a row are read back exactly, cut anywhere, and no other calls run.
 
-Outputs are made from the table itself: the patterns of a row give its markers, so that a new row is
-tested by being there.
+The outputs are generated from the patterns of the table, so a new row is tested without a new test.
 """
 
 import itertools
@@ -79,13 +78,13 @@ def word(chance: random.Random) -> str:
 
 
 def literal(pattern: str, **groups: str) -> str:
-    """The shortest text that a pattern of the table matches, with these texts for its groups."""
+    """Return the shortest text that a pattern of the table matches, with these texts for its groups."""
     return _literal(pattern, groups)
 
 
 def _literal(pattern: str, groups: Mapping[str, str]) -> str:
     prepared = pattern.replace(" ", "").replace("}+", "}").replace("++", "+").replace("*+", "*")
-    # Python's own patterns have each name once.
+    # Python's `re` accepts each group name once.
     number = itertools.count()
     prepared = re.sub(r"\(\?P<(\w+)>", lambda found: f"(?P<{found[1]}_{next(number)}>", prepared)
     tree = parser.parse(prepared)
@@ -114,13 +113,13 @@ def _written(tree: Any, names: Mapping[int, str], groups: Mapping[str, str]) -> 
             case "ANY":
                 out.append("x")
             case _:
-                # What is looked at and not taken is written by what follows.
+                # A lookahead adds no text: the pattern behind it does.
                 pass
     return "".join(out)
 
 
 def _tells(tree: Any, names: Mapping[int, str], groups: Mapping[str, str]) -> bool:
-    """Whether any of these texts is written by the pattern: a branch without them is what a model forgot."""
+    """Return whether the pattern contains one of these texts. A branch without them is an error of models."""
     return any(text and text in _written(tree, names, groups) for text in groups.values())
 
 
@@ -137,12 +136,12 @@ def _of_set(parts: Any) -> str:
 
 
 def _holds_type(tree: Any, names: Mapping[int, str], groups: Mapping[str, str]) -> bool:
-    """Whether the type of a value is said in what may be left out; then it is not."""
+    """Return whether the type of a value is in an optional part of the pattern, which is omitted."""
     return bool(groups.get("type")) and groups["type"] in _written(tree, names, {"type": groups["type"]})
 
 
 def written(row: Row, calls: list[tuple[str, dict[str, Any]]]) -> str:
-    """These calls as the row's models write them."""
+    """Return these calls in the syntax of the row."""
     inside = "".join(_call(row, name, arguments) for name, arguments in calls)
     return literal(row.section) + inside + literal(row.section_end) if row.section else inside
 
@@ -182,7 +181,7 @@ def _escaped(row: Row, one: Any) -> str:
 
 
 class Case:
-    """Calls of tools that were made up, as one row's models write them."""
+    """Generated calls of generated tools in the syntax of one row."""
 
     def __init__(self, row: Row, chance: random.Random) -> None:
         self.row = row
@@ -204,7 +203,7 @@ class Case:
                 return made
 
     def _can_be_written(self, text: str, made: Any) -> bool:
-        """Whether the syntax has a way to write it: some have no escapes for what stands at a value's ends."""
+        """Return whether the syntax can express the value. Some have no escapes for text at the ends of a value."""
         if self.row.body == "tags":
             closing = self.row.value_end.replace(" ", r"\s*")
             return not re.search(rf"\A\s*\{{|\A\r?\n|\r?\n\Z|(?:{closing})\Z", text) if isinstance(made, str) else True
@@ -241,7 +240,7 @@ def test_calls_that_a_row_writes_are_read_exactly_cut_anywhere(row: Row, stride:
 
 
 @every_row
-def test_of_an_output_that_breaks_off_only_calls_run_whose_end_was_seen(row: Row, stride: int) -> None:
+def test_only_complete_calls_of_an_incomplete_output_run(row: Row, stride: int) -> None:
     chance = random.Random(row.title)
     for _ in range(OUTPUTS_PER_ROW // 10):
         case = Case(row, chance)
@@ -252,7 +251,7 @@ def test_of_an_output_that_breaks_off_only_calls_run_whose_end_was_seen(row: Row
 
 
 @every_row
-def test_nothing_runs_with_arguments_that_the_text_does_not_hold(row: Row, stride: int) -> None:
+def test_no_call_runs_with_arguments_that_are_not_in_the_text(row: Row, stride: int) -> None:
     chance = random.Random(row.title)
     for _ in range(0, MUTATIONS_PER_ROW, stride):
         case = Case(row, chance)
@@ -286,7 +285,7 @@ def leaves(one: Any) -> list[Any]:
 
 
 def is_held(one: Any, text: str) -> bool:
-    """Whether a value stands in the text, however it is written there."""
+    """Return whether the text contains a value in any notation."""
     if isinstance(one, str):
         return any(form in text for form in (one, json.dumps(one, ensure_ascii=False)[1:-1], repr(one)[1:-1]))
     if isinstance(one, bool) or one is None:
@@ -315,7 +314,7 @@ def plain(pattern: str) -> str:
 
 @pytest.mark.parametrize("marker", OF_ITS_OWN)
 @every_row
-def test_markers_of_its_own_within_an_argument_are_the_arguments(row: Row, marker: str) -> None:
+def test_markers_inside_an_argument_belong_to_the_argument(row: Row, marker: str) -> None:
     content = OF_ITS_OWN[marker](row)
     if row.body == "escaped" and "<escape>" in content:
         return
@@ -333,7 +332,7 @@ def test_markers_of_its_own_within_an_argument_are_the_arguments(row: Row, marke
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.body == "tags"], ids=id_of)
-def test_of_a_call_in_tags_nothing_is_lost_in_the_long_text_behind_it(row: Row) -> None:
+def test_no_value_between_tags_is_lost_in_long_text_behind_the_call(row: Row) -> None:
     calls = [("write_file", {"path": "a.txt", "content": "storms"})]
     for text in (written(row, calls) + " word" * 1100, "word word\n" * 382 + written(row, calls) + "\n" + "x" * 400):
         for pieces in ([text], list(text)):
@@ -348,15 +347,13 @@ TOLD_FROM_AN_END = [
     (row, marker)
     for row in ROWS
     for marker in OF_ITS_OWN
-    # Without escapes every end of a call, in an argument, is the end of the call where nothing follows.
+    # Without escapes, an end of a call inside of an argument ends the call if no text follows.
     if not (row.body == "tags" and marker == "every end")
 ]
 
 
 @pytest.mark.parametrize(("row", "marker"), TOLD_FROM_AN_END, ids=id_of)
-def test_behind_a_marker_of_its_own_within_an_argument_an_output_may_break_off(
-    row: Row, marker: str, stride: int
-) -> None:
+def test_an_output_may_be_cut_off_behind_a_marker_inside_an_argument(row: Row, marker: str, stride: int) -> None:
     content = OF_ITS_OWN[marker](row)
     text = written(row, [("write_file", {"path": "a", "content": content})])
     for end in range(0, len(text), stride):
@@ -365,7 +362,7 @@ def test_behind_a_marker_of_its_own_within_an_argument_an_output_may_break_off(
 
 
 @every_row
-def test_a_marker_that_marks_nothing_does_not_reach_the_user_unless_it_is_quoted(row: Row) -> None:
+def test_a_stray_marker_is_shown_only_if_it_is_quoted(row: Row) -> None:
     for marker in row.markers:
         shown = parse(f"It is done. {marker} It is noon.", [NOW], [row.name]).content
         assert marker not in shown

@@ -1,4 +1,4 @@
-"""ReAct, in the spellings that models really use."""
+"""ReAct in the spellings that models use."""
 
 from functools import partial
 
@@ -103,7 +103,7 @@ def test_thoughts_are_reasoning_and_the_final_answer_is_the_answer(text: str, co
     assert (parsed.content, parsed.reasoning, parsed.tool_calls) == (content, reasoning, ())
 
 
-def test_a_thought_that_no_answer_follows_is_the_answer() -> None:
+def test_a_thought_without_an_answer_becomes_the_answer() -> None:
     assert react("Thought: It is 42.").content == "It is 42."
 
 
@@ -121,7 +121,7 @@ def test_a_thought_that_no_answer_follows_is_the_answer() -> None:
         'He said "Action: search" and left.',
     ],
 )
-def test_prose_is_prose(text: str) -> None:
+def test_prose_is_unchanged(text: str) -> None:
     parsed = react(text)
     assert (parsed.content, parsed.tool_calls) == (text, ())
 
@@ -144,20 +144,20 @@ FENCED = '```json\n{"name": "search", "arguments": {"query": "storms"}}\n```'
         f"A step is:\n```\n{ACTION}\n```\nThe model stops there.",
     ],
 )
-def test_an_action_with_words_behind_it_that_is_spoken_of_is_text(text: str, format_name: str) -> None:
+def test_an_action_inside_a_sentence_is_text(text: str, format_name: str) -> None:
     parsed = parse(text, TOOLS, format_name)
     assert (parsed.content, parsed.tool_calls) == (text, ())
 
 
 @pytest.mark.parametrize("behind", ["\n\nI will wait.", "\nand waits.", " is a call.", "\n\n## Result"])
-def test_an_action_with_words_behind_it_is_text_where_nobody_asked_for_it(behind: str) -> None:
+def test_an_action_with_words_behind_it_is_text_if_react_was_not_asked_for(behind: str) -> None:
     for before in ("", "I will look.\n"):
         text = before + ACTION + behind
         parsed = parse(text, TOOLS, "rescue")
         assert (parsed.content, parsed.tool_calls) == (text, ())
 
 
-def test_an_action_in_a_thought_that_goes_on_in_the_same_sentence_is_refused() -> None:
+def test_an_action_is_refused_if_the_sentence_continues_behind_it() -> None:
     [call] = react(f"Thought: A model writes\n{ACTION}\n\nand waits for an Observation.").tool_calls
     assert call.error_code == "invalid_args"
 
@@ -174,14 +174,14 @@ def test_an_action_in_a_thought_that_goes_on_in_the_same_sentence_is_refused() -
         ('Action: search\nAction Input: {"limit": 1}', "search", "argument 'query' is missing"),
     ],
 )
-def test_a_call_that_cannot_be_made_out_is_an_error_and_not_text(text: str, name: str, error: str) -> None:
+def test_an_unreadable_call_is_an_error_and_not_text(text: str, name: str, error: str) -> None:
     parsed = react(text)
     [call] = parsed.tool_calls
     assert (call.name, call.arguments, parsed.content) == (name, None, "")
     assert error in (call.error or "")
 
 
-def test_an_example_in_a_fence_is_no_call_of_a_model_that_was_not_asked_for_one() -> None:
+def test_an_example_in_a_fence_is_no_call_if_react_was_not_asked_for() -> None:
     example = '```json\n{"name": "search", "arguments": {"query": "storms"}}\n```'
     assert calls(parse(f"Here is one:\n{example}\nIt searches.", TOOLS, "rescue")) == []
     assert (
@@ -200,7 +200,7 @@ def test_at_most_four_stop_sequences_and_none_can_cut_an_input_off() -> None:
 @pytest.mark.parametrize(
     "label", ["{}: ", "{}：", "**{}:** ", "**{}**:\n", "`{}:` ", "### {}: ", "- {}:\n", "- {} 2: "]
 )
-def test_words_are_the_input_to_the_letter_behind_every_spelling_of_the_labels(label: str, words: str) -> None:
+def test_bare_input_is_unchanged_behind_every_spelling_of_the_labels(label: str, words: str) -> None:
     before = f"{label.format('Action')}search\n{label.format('Action Input')}"
     for end in ("", "\n", f"\n{label.format('Observation')}none", f"\n\n{label.format('Thought')}Hm.", "<|im_end|>"):
         assert calls(react(before + words + end)) == [("search", {"query": words})]

@@ -1,4 +1,4 @@
-"""What a model says stays what it says: a call is taken out of its text where nothing else can be meant."""
+"""A call is rescued from a model's text only if the text can mean nothing else."""
 
 import html
 import json
@@ -135,7 +135,7 @@ SHAPES: dict[str, Callable[[str], str]] = {
 
 
 def read(name: ToolFormat, pieces: Iterable[str], messages: Sequence[ChatDict] = ()) -> tuple[str, str, list[ToolCall]]:
-    """The text, the reasoning and the calls of an answer that comes in these pieces."""
+    """Return the text, the reasoning and the calls of an answer that arrives in these pieces."""
     return read_deltas(name, [TextDelta(piece) for piece in pieces], messages)
 
 
@@ -159,7 +159,7 @@ def every_split(text: str) -> Iterable[Sequence[str]]:
 
 @pytest.mark.parametrize("written", CALLS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_call_that_is_spoken_of_does_not_run_and_not_a_character_is_lost(shape: str, written: str) -> None:
+def test_a_mentioned_call_does_not_run_and_its_text_is_unchanged(shape: str, written: str) -> None:
     text = SHAPES[shape](CALLS[written])
     for pieces in every_split(text):
         assert read("auto", pieces) == (text, "", []), pieces
@@ -169,14 +169,14 @@ def test_a_call_that_is_spoken_of_does_not_run_and_not_a_character_is_lost(shape
 
 
 @pytest.mark.parametrize("written", CALLS)
-def test_native_reads_no_text_whatever_stands_in_it(written: str) -> None:
+def test_native_reads_no_calls_in_text(written: str) -> None:
     for text in (CALLS[written], f"<think>{CALLS[written]}</think>\n<|im_end|> {CALLS[written]}"):
         for pieces in every_split(text):
             assert read("native", pieces) == (text, "", [])
 
 
 @pytest.mark.parametrize("written", CALLS)
-def test_a_call_in_reasoning_is_no_call(written: str) -> None:
+def test_a_call_in_reasoning_does_not_count(written: str) -> None:
     call = CALLS[written]
     for pieces in every_split(f"<think>\n{call}\n</think>\n\nDone."):
         assert read("auto", pieces) == ("Done.", call, [])
@@ -202,7 +202,7 @@ BEHIND = ["", "\n", "\n\n  \n", "<|im_end|>", "\n<|eot_id|>\n"]
 
 
 @pytest.mark.parametrize("written", CALLS)
-def test_a_call_that_is_the_answers_end_is_rescued_and_the_rest_is_shown(written: str) -> None:
+def test_a_call_at_the_end_is_rescued_and_the_text_before_it_is_shown(written: str) -> None:
     for before in BEFORE[:2] if written in FENCES else BEFORE:
         for behind in BEHIND[:3] if written in FENCES else BEHIND:
             answer = before + CALLS[written] + behind
@@ -258,7 +258,7 @@ def test_a_call_that_is_cut_off_stays_text(written: str) -> None:
 
 
 @pytest.mark.parametrize("written", CALLS)
-def test_where_the_endpoint_calls_natively_the_text_is_text(written: str) -> None:
+def test_calls_in_text_do_not_count_beside_native_calls(written: str) -> None:
     native: ModelDelta = ToolCallDelta(0, "n", "search", '{"query": "a"}')
     call = CALLS[written]
     answers: list[list[ModelDelta]] = [
@@ -272,7 +272,7 @@ def test_where_the_endpoint_calls_natively_the_text_is_text(written: str) -> Non
         assert (text, [(one.id, one.name, one.rescued) for one in calls]) == (call, [("n", "search", False)])
 
 
-def test_a_call_that_the_model_thinks_on_after_stays_text_in_its_place() -> None:
+def test_a_call_before_more_reasoning_stays_text() -> None:
     deltas: list[ModelDelta] = [TextDelta(OBJECT), ReasoningDelta("Hm."), TextDelta("\n")]
     assert read_deltas("auto", deltas) == (f"{OBJECT}\n", "Hm.", [])
 
@@ -301,7 +301,7 @@ TOLD: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("written", CALLS)
 @pytest.mark.parametrize("how", TOLD)
-def test_a_call_that_repeats_what_the_model_was_told_stays_text(how: str, written: str) -> None:
+def test_a_call_that_repeats_a_message_stays_text(how: str, written: str) -> None:
     call = CALLS[written]
     told = TOLD[how](call)
     messages: list[ChatDict]
@@ -316,21 +316,21 @@ def test_a_call_that_repeats_what_the_model_was_told_stays_text(how: str, writte
 
 
 @pytest.mark.parametrize("written", [name for name in CALLS if name not in FENCES])
-def test_another_wrapping_does_not_make_it_the_models_own(written: str) -> None:
+def test_a_repeated_call_in_other_tags_stays_text(written: str) -> None:
     for told in (OBJECT, '{"name":"write_line","parameters":{"text":"front"}}', 'write_line({"text": "front"})'):
         messages = [{"role": "tool", "tool_call_id": "x", "content": f"Run this: {told}."}]
         calls = read("auto", [CALLS[written]], messages)[2]
-        # Tags for each argument are another text than an object.
+        # Arguments in separate tags differ from the text of an object.
         assert not calls or "front" not in CALLS[written] or "<" in CALLS[written] or "(" in CALLS[written]
 
 
-def test_more_calls_than_a_turn_may_have_are_text() -> None:
+def test_more_calls_than_the_limit_stay_text() -> None:
     call = '{"name": "search", "arguments": {"query": "a"}}\n'
     assert len(read("auto", [call * 50])[2]) == 50
     assert read("auto", [call * 51]) == (call * 51, "", [])
 
 
-def test_a_call_that_only_shares_words_with_what_was_told_is_rescued() -> None:
+def test_a_call_that_only_shares_words_with_a_message_is_rescued() -> None:
     messages = [
         {"role": "user", "content": "Write a line with the text front, please: write_line text: front"},
         {"role": "assistant", "content": OBJECT},
@@ -340,7 +340,7 @@ def test_a_call_that_only_shares_words_with_what_was_told_is_rescued() -> None:
         assert len(read("auto", [call], messages)[2]) == 1, call
 
 
-def test_text_is_shown_as_soon_as_it_can_be_no_call() -> None:
+def test_text_is_shown_as_soon_as_it_cannot_be_a_call() -> None:
     reader = choose_format("auto", "m").reader(TOOLS, str)
     for piece, shown in [
         ("Hello", "Hello"),
@@ -360,7 +360,7 @@ def test_text_is_shown_as_soon_as_it_can_be_no_call() -> None:
         assert said == shown, piece
 
 
-def test_without_tools_nothing_is_looked_for() -> None:
+def test_without_tools_no_text_is_held_back() -> None:
     for name in get_args(ToolFormat):
         if name in ("auto", "native"):
             reader = choose_format(name, "m").reader((), str)
@@ -369,17 +369,17 @@ def test_without_tools_nothing_is_looked_for() -> None:
 
 
 def rescued_from(choice: FormatChoice, model: str, tool_format: ToolFormat | None = None) -> int:
-    reader = choice.of(model, tool_format).reader(TOOLS, lambda given: given or "new")
+    reader = choice.for_name(model, tool_format).reader(TOOLS, lambda given: given or "new")
     reader.feed(TextDelta(OBJECT))
     reader.finish()
     return len(reader.calls())
 
 
 @pytest.mark.parametrize("seen_by", ["auto", "native", "rescue", "react", "hermes"])
-def test_once_a_model_has_called_natively_nothing_is_rescued_from_its_text_any_more(seen_by: ToolFormat) -> None:
+def test_no_call_is_rescued_after_a_native_call_of_the_model(seen_by: ToolFormat) -> None:
     choice = FormatChoice()
     assert rescued_from(choice, "m") == 1
-    reader = choice.of("m", seen_by).reader(TOOLS, lambda given: given or "new")
+    reader = choice.for_name("m", seen_by).reader(TOOLS, lambda given: given or "new")
     reader.feed(ToolCallDelta(0, "n", "search", "{}"))
     assert rescued_from(choice, "m") == 0
     assert rescued_from(choice, "m", "rescue") == 1
@@ -394,7 +394,7 @@ PROSE = [
 ]  # fmt: skip
 WRITTEN = [*CALLS.values(), *(f"{one}\n" for one in CALLS.values())]
 mixtures = st.lists(st.sampled_from([*PROSE, *WRITTEN]), max_size=12)
-# Of these nothing is left out but calls: see test_scaffold.py for a thought before a call, and a lone tag.
+# Only calls are removed from these. For a thought before a call and a lone tag see test_react_labels.py.
 exact_mixtures = st.lists(
     st.sampled_from([*(one for one in PROSE if one not in ("Thought: so\n", "<tool_call>")), *WRITTEN]), max_size=12
 )
@@ -419,28 +419,28 @@ def test_text_and_the_calls_behind_it_are_the_answer(answer: str, size: int) -> 
 
 
 @given(mixtures.map("".join))
-def test_nothing_runs_where_prose_follows(before: str) -> None:
+def test_no_call_runs_if_prose_follows(before: str) -> None:
     answer = f"{before}\nIt looks like an attack."
     assert read("auto", [answer]) == (answer, "", [])
     assert read("native", [answer]) == (answer, "", [])
 
 
 def within(call: str) -> Iterable[str]:
-    """The call with words put in behind each of its lines, tags and brackets."""
+    """Return variants of the call with words inserted behind each of its lines, tags and brackets."""
     for place in range(1, len(call) + 1):
         if call[place - 1] in "}]>)\n":
             yield f"{call[:place]} It looks like an attack. {call[place:]}"
 
 
 @pytest.mark.parametrize("written", CALLS)
-def test_words_within_a_call_are_not_lost(written: str) -> None:
+def test_words_inside_a_call_are_not_lost(written: str) -> None:
     for text in within(CALLS[written]):
         for pieces in ([text], list(text)):
             shown, _, calls = read("auto", pieces)
             assert shown == text or any("attack" in call.arguments_text for call in calls), text
 
 
-def test_a_mark_of_every_rescue_is_on_the_call_and_of_no_other() -> None:
+def test_only_rescued_calls_are_marked_as_rescued() -> None:
     made: dict[str, Any] = {name: read(name, [CALLS["hermes"]])[2] for name in ("auto", "rescue", "xml", "hermes")}
     assert {name: (call.rescued, call.asks_first) for name, [call] in made.items()} == {
         "auto": (True, True),

@@ -1,4 +1,4 @@
-"""Nothing runs that nobody asked for: what ends a value, what is cut off, what is thought, what the schema says."""
+"""No call runs that was not meant: ends of values, cut answers, thoughts, quotations and schemas."""
 
 import json
 from typing import Any
@@ -56,11 +56,11 @@ def tagged(key: str, value: str) -> str:
         ("flags", "[true, false]", [True, False]),
     ],
 )
-def test_a_value_between_tags_is_what_the_schema_says(key: str, value: str, meant: Any) -> None:
+def test_a_value_between_tags_has_the_type_of_the_schema(key: str, value: str, meant: Any) -> None:
     assert ran(tagged(key, value)) == [{key: meant}]
 
 
-def test_a_tool_without_parameters_is_given_what_was_written() -> None:
+def test_a_tool_without_parameters_gets_the_written_arguments() -> None:
     text = '<tool_call>{"name": "ping", "arguments": {"times": 2}}</tool_call>'
     shapes: tuple[dict[str, Any], ...] = ({}, {"parameters": {}}, {"parameters": {"type": "object", "properties": {}}})
     for parameters in shapes:
@@ -78,7 +78,7 @@ def test_names_in_the_attributes_of_kimi_k3_are_unescaped() -> None:
 
 
 @pytest.mark.parametrize("value", ["[NaN]", "[1e999]", '["\\ud800"]'])
-def test_a_list_in_text_holds_nothing_that_json_has_not(value: str) -> None:
+def test_a_list_with_values_that_are_no_json_is_refused(value: str) -> None:
     untyped = {"name": "keep", "parameters": {"type": "object", "properties": {"flags": {"type": "array"}}}}
     [call] = parse(f"<function=keep><parameter=flags>{value}</parameter></function>", [untyped]).tool_calls
     assert (call.arguments, call.error_code) == (None, "invalid_args")
@@ -116,7 +116,7 @@ def test_bare_text_is_no_argument(text: str) -> None:
 CALL = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
 
 
-def test_a_call_before_a_lone_end_of_thinking_was_thought() -> None:
+def test_a_call_before_a_lone_closer_is_part_of_the_thought() -> None:
     assert ran(f"I could:\n{CALL}\nbut no.</think>It is noon.") == []
     assert ran(f"I could:\n{CALL}\nbut no.</think>Now:\n{CALL}") == [{}]
 
@@ -132,11 +132,11 @@ def test_a_call_before_a_lone_end_of_thinking_was_thought() -> None:
         (f"I could:\n{CALL} but no.\n</think>", "I could:\n\nbut no.", 0),
     ],
 )
-def test_a_stray_end_of_thinking_takes_no_call_back(text: str, content: str, calls: int, step: int) -> None:
+def test_a_stray_closer_does_not_cancel_a_call(text: str, content: str, calls: int, step: int) -> None:
     assert shown(text, step) == (content, calls)
 
 
-def test_a_call_before_a_lone_end_of_thinking_that_the_text_is_cut_off_at_was_thought() -> None:
+def test_a_call_before_a_lone_closer_at_a_cut_is_part_of_the_thought() -> None:
     parser = StreamParser([NOW])
     parser.feed(f"I could:\n{CALL}\n</think>")
     parser.finish(cut=True)
@@ -152,14 +152,14 @@ def test_a_call_before_a_lone_end_of_thinking_that_the_text_is_cut_off_at_was_th
         (f"<think>I look.\n{CALL}\n<tool_response>Noon, and", 1),
     ],
 )
-def test_a_call_in_a_thought_that_is_cut_off_right_behind_it_is_thought(text: str, calls: int) -> None:
+def test_a_call_in_a_thought_that_was_cut_off_does_not_count(text: str, calls: int) -> None:
     parser = StreamParser([NOW])
     parser.feed(text)
     parser.finish(cut=True)
     assert len(parser.calls) == calls
 
 
-def test_what_the_prompt_opened_is_a_thought_from_its_first_word() -> None:
+def test_text_is_a_thought_from_its_first_word_if_the_prompt_opened_one() -> None:
     parser = StreamParser([NOW], thinking=True)
     assert not [one for one in parser.feed("So they ask for ") if isinstance(one, TextPiece)]
     parser.feed(f"{CALL}? No.</think>Noon.")
@@ -167,7 +167,7 @@ def test_what_the_prompt_opened_is_a_thought_from_its_first_word() -> None:
     assert parser.calls == ()
 
 
-def test_after_a_thought_that_never_ends_the_call_counts_and_amid_it_does_not() -> None:
+def test_a_call_at_the_end_of_an_unclosed_thought_counts() -> None:
     assert ran(f"<think>I look.\n{CALL}") == [{}]
     assert ran(f"<think>I could write {CALL} and so on") == []
 
@@ -183,7 +183,7 @@ def test_a_header_behind_a_prefilled_start_is_a_call() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7])
-def test_the_pieces_of_arguments_are_what_the_call_then_has(step: int) -> None:
+def test_the_shown_pieces_are_the_arguments_of_the_call(step: int) -> None:
     text = '<tool_call>{"name": "store", "arguments": {"text": "a\\\\b \\"c\\" {", "count": 3}}</tool_call>'
     parser = StreamParser([TOOL])
     shown = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])] + parser.finish()
@@ -192,14 +192,14 @@ def test_the_pieces_of_arguments_are_what_the_call_then_has(step: int) -> None:
 
 
 @pytest.mark.parametrize(("opening", "closing"), ["``", '""', "“”", "«»"])
-def test_what_stands_in_quotation_marks_is_spoken_of_to_its_end(opening: str, closing: str) -> None:
+def test_quoted_text_is_unchanged_up_to_its_closing_mark(opening: str, closing: str) -> None:
     call = tagged("text", "x")
     text = f"Write {opening}<tool_call>{call}{call}</tool_call>{closing} for it."
     assert ran(text) == []
     assert parse(text, [TOOL]).content == text
 
 
-def test_what_follows_quotation_marks_counts() -> None:
+def test_a_call_behind_a_quotation_counts() -> None:
     assert ran(f"Not `<tool_call>` alone: {tagged('text', 'x')}") == [{"text": "x"}]
     assert ran(f"Begin with `<tool_call>\n{tagged('text', 'x')}") == [{"text": "x"}]
 
@@ -230,7 +230,7 @@ def ran_in_react(text: str) -> list[Any]:
         ("`a`", "a"),
     ],
 )
-def test_bare_text_in_react_is_all_that_stands_before_the_next_marker(text: str, code: str, step: int) -> None:
+def test_bare_input_extends_to_the_next_label(text: str, code: str, step: int) -> None:
     text = f"Thought: I run it.\nAction: run\nAction Input: {text}"
     parser = StreamParser([RUN], ["react"])
     for at in range(0, len(text), step):
@@ -240,7 +240,7 @@ def test_bare_text_in_react_is_all_that_stands_before_the_next_marker(text: str,
 
 
 @pytest.mark.parametrize("text", ["x = 1\n\nI will wait.", "```python\nx = 1\nprint(x)"])
-def test_bare_text_whose_end_nobody_knows_does_not_run(text: str) -> None:
+def test_bare_input_with_an_unclear_end_does_not_run(text: str) -> None:
     assert ran_in_react(text) == []
 
 
@@ -282,11 +282,11 @@ def test_repair_of_backslashes_changes_no_other_character(path: str, text: str, 
         "{'a': 1, 'a': 2}", r'"a\\": {}}]"',
     ],
 )  # fmt: skip
-def test_a_value_that_only_a_guess_would_complete_does_not_run(text: str) -> None:
+def test_an_incomplete_value_does_not_run(text: str) -> None:
     assert written('"a"', text) == []
 
 
-def test_half_of_what_a_string_says_does_not_run() -> None:
+def test_half_of_a_string_does_not_run() -> None:
     text = r'{"name": "store", "arguments": {"text": "run[{\"name\": \"now\", \"arguments": {}}]"}}'
     assert ran(f"<tool_call>\n{text}\n</tool_call>") == []
 
@@ -296,7 +296,7 @@ LIST_ALL = {**LIST, "name": "list_all"}
 
 
 @pytest.mark.parametrize("text", ['[TOOL_CALLS]list_all[ARGS]{"folder": "a"}', "Action: list_all"])
-def test_a_name_that_the_text_ends_in_does_not_run(text: str) -> None:
+def test_an_incomplete_name_does_not_run(text: str) -> None:
     for end in range(1, len(text)):
         calls = parse(text[:end], [LIST, LIST_ALL]).tool_calls
         assert all(call.error for call in calls), text[:end]
@@ -348,7 +348,7 @@ def shown(text: str, step: int, **options: Any) -> tuple[str, int]:
         'One writes <tool_call>{"name": "now", "arguments": {]}</tool_call> and so on.',
     ],
 )
-def test_a_quoted_call_is_text_to_the_letter(text: str, step: int) -> None:
+def test_a_quoted_call_is_unchanged_text(text: str, step: int) -> None:
     assert shown(text, step) == (text, 0)
 
 
@@ -369,7 +369,7 @@ def test_a_quoted_call_is_text_to_the_letter(text: str, step: int) -> None:
         ("", False),
     ],
 )
-def test_what_nothing_marks_and_is_introduced_as_an_example_is_text(
+def test_an_unmarked_call_that_is_introduced_as_an_example_is_text(
     words: str, example: str, is_example: bool, step: int
 ) -> None:
     content, calls = shown(words + example, step)
@@ -421,7 +421,7 @@ def test_a_call_in_quotation_marks_in_a_block_quotation_or_in_the_code_of_a_list
         f"I will look {CALL} Now I wait.",
     ],
 )
-def test_a_call_behind_a_quotation_or_a_lists_code_counts(text: str, step: int) -> None:
+def test_a_call_behind_a_block_quotation_or_code_of_a_list_counts(text: str, step: int) -> None:
     assert shown(text, step)[1] == 1
 
 
@@ -454,7 +454,7 @@ M3 = "]<]minimax[>["
         '[store(flags={"a": 1, "a": 2})]',
     ],
 )
-def test_a_value_that_is_not_wholly_understood_does_not_run(text: str, step: int) -> None:
+def test_an_ambiguous_value_does_not_run(text: str, step: int) -> None:
     parser = StreamParser([{**TOOL, "parameters": {**TOOL["parameters"], "additionalProperties": True}}])
     for at in range(0, len(text), step):
         parser.feed(text[at : at + step])
@@ -462,7 +462,7 @@ def test_a_value_that_is_not_wholly_understood_does_not_run(text: str, step: int
     assert [call.error_code for call in parser.calls] == ["invalid_args"]
 
 
-def test_what_looks_like_the_end_of_a_string_of_gemmas_is_the_same_whole_and_in_pieces() -> None:
+def test_a_possible_end_of_gemmas_strings_is_read_the_same_in_pieces() -> None:
     text = '<|tool_call>call:store{text:<|"|>a<|"|>b<|"|>}<tool_call|>'
     parser = StreamParser([TOOL])
     for character in text:
@@ -484,7 +484,7 @@ def test_a_call_that_ends_a_thought_counts_before_the_end_of_the_turn(token: str
 
 
 @pytest.mark.parametrize("junk", ["}", " x", "<|close|>json<x>"])
-def test_what_stands_behind_the_json_of_kimi_k3_is_refused_whole_and_in_pieces(junk: str) -> None:
+def test_text_behind_the_json_of_kimi_k3_is_refused(junk: str) -> None:
     text = (
         '<|open|>tools<|sep|><|open|>call tool="store" index="1"<|sep|><|open|>json<|sep|>'
         f'{{"text": "x"}}{junk}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
@@ -500,7 +500,7 @@ def test_what_stands_behind_the_json_of_kimi_k3_is_refused_whole_and_in_pieces(j
         '<|tool_call>call:store{text:<|"|>x<|"|>}<',
     ],
 )
-def test_what_is_cut_off_is_the_same_whole_and_in_pieces(text: str) -> None:
+def test_text_that_was_cut_off_is_read_the_same_in_pieces(text: str) -> None:
     def found(step: int) -> list[Any]:
         parser = StreamParser([TOOL, NOW])
         for at in range(0, len(text), step):
@@ -511,13 +511,13 @@ def test_what_is_cut_off_is_the_same_whole_and_in_pieces(text: str) -> None:
     assert found(1) == found(len(text))
 
 
-def test_a_schema_that_was_asked_for_is_text() -> None:
+def test_a_requested_json_schema_is_text() -> None:
     text = '{"name": "store", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}}}'
     assert shown(text, 1) == shown(text, len(text)) == (text, 0)
     assert parse(text, [TOOL]).tool_calls == ()
 
 
-def test_no_input_in_react_is_no_argument() -> None:
+def test_the_input_none_means_no_arguments() -> None:
     for words in ("None", "N/A", "none."):
         [call] = parse(f"Action: now\nAction Input: {words}", [NOW], ["react"]).tool_calls
         assert call.arguments == {}
@@ -545,16 +545,14 @@ BROKEN = [
 @pytest.mark.parametrize("thinking", [None, True])
 @pytest.mark.parametrize("step", [1, 1000])
 @pytest.mark.parametrize("text", BROKEN)
-def test_a_call_that_is_not_quite_right_is_refused_and_nothing_of_it_is_shown(
-    text: str, step: int, thinking: bool | None
-) -> None:
+def test_a_malformed_call_is_refused_and_not_shown(text: str, step: int, thinking: bool | None) -> None:
     parser, content = streamed(f"I will.\n\n{text}", step, thinking=thinking)
     [call] = parser.calls
     assert (call.name, call.arguments, content) == ("store", None, "" if thinking else "I will.")
 
 
 @pytest.mark.parametrize("step", [1, 1000])
-def test_in_a_section_the_calls_around_one_that_is_not_quite_right_are_read(step: int) -> None:
+def test_calls_around_a_malformed_call_in_a_section_are_read(step: int) -> None:
     good = '<｜DSML｜invoke name="now">\n</｜DSML｜invoke>\n'
     bad = BROKEN[0].removeprefix("<｜DSML｜tool_calls>\n").removesuffix("</｜DSML｜tool_calls>")
     for calls, meant in (((good, bad, good), [{}, None, {}]), ((bad, good), [None, {}])):
@@ -594,7 +592,7 @@ STEP_3 = (
         "</tool_call>\n</tool_calls>",
     ],
 )
-def test_what_may_still_grow_is_the_same_whole_and_in_pieces(text: str) -> None:
+def test_a_match_that_may_grow_is_read_the_same_in_pieces(text: str) -> None:
     whole, content = streamed(text, len(text))
     for step in (1, 2, 3):
         parser, shown_then = streamed(text, step)
@@ -611,7 +609,7 @@ def test_what_may_still_grow_is_the_same_whole_and_in_pieces(text: str) -> None:
         'It said "Let me look: <function=now></function>" and then "so <function=now></function>".',
     ],
 )
-def test_a_call_in_a_string_of_json_or_code_is_text_to_the_letter(text: str, step: int) -> None:
+def test_a_call_in_a_string_of_json_or_code_is_unchanged_text(text: str, step: int) -> None:
     assert shown(text, step) == (text, 0)
 
 
@@ -619,7 +617,7 @@ def test_a_call_in_a_string_of_json_or_code_is_text_to_the_letter(text: str, ste
 @pytest.mark.parametrize(
     "text", [f'A 5" pipe. {CALL}', f'She said "so. {CALL}', f'It is "good". {CALL}', f'"a" "b {CALL}']
 )
-def test_a_straight_quotation_mark_that_nothing_closes_hides_no_call(text: str, step: int) -> None:
+def test_an_unclosed_straight_quotation_mark_hides_no_call(text: str, step: int) -> None:
     assert shown(text, step)[1] == 1
 
 
@@ -631,7 +629,7 @@ EXAMPLE = "Ex:\n<tool_call>\n<function=now>\n<parameter=x>\nls\n</parameter>\n</
 def test_a_value_that_is_cut_off_does_not_end_at_a_closer_within_it(value: str) -> None:
     whole = QWEN.format(value)
     assert ran(whole) == [{"text": value}]
-    # Right behind the whole of a second end, nobody can tell it from the call's.
+    # Directly behind a complete second end, that end looks like the end of the call.
     closers_end = whole.index("</tool_call>") + len("</tool_call>")
     cuts = [*range(whole.index(value) + 1, len(whole) - len("</tool_call>"))]
     seen = [at for at in cuts if ran(whole[:at]) not in ([], [{"text": value}]) and "</par" in whole[closers_end:at]]
@@ -713,9 +711,7 @@ MAIL = {
         ),
     ],
 )
-def test_what_is_clear_though_it_is_not_as_it_should_be_is_read(
-    text: str, arguments: dict[str, Any], step: int
-) -> None:
+def test_clear_calls_with_small_errors_are_read(text: str, arguments: dict[str, Any], step: int) -> None:
     parser = StreamParser([MAIL])
     pieces = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])] + parser.finish()
     assert [call.arguments for call in parser.calls] == [arguments]
@@ -723,7 +719,7 @@ def test_what_is_clear_though_it_is_not_as_it_should_be_is_read(
 
 
 @pytest.mark.parametrize("text", ['mail(text="a" if b else "\n")', 'mail(text="say "a\nb" now")', 'mail(text="a\nb)'])
-def test_a_string_of_several_lines_whose_end_is_not_sure_does_not_run(text: str) -> None:
+def test_a_string_of_several_lines_with_an_unclear_end_does_not_run(text: str) -> None:
     [call] = parse(f"<|tool_call_start|>[{text}]<|tool_call_end|>", [MAIL]).tool_calls
     assert call.arguments is None
 
@@ -738,7 +734,7 @@ def test_a_string_of_several_lines_whose_end_is_not_sure_does_not_run(text: str)
         "a <function_calls> b",
     ],
 )
-def test_markers_in_code_and_prose_are_no_calls_and_in_code_they_stay(text: str, step: int) -> None:
+def test_markers_in_code_and_prose_are_no_calls(text: str, step: int) -> None:
     content, _ = shown(text, step)
     assert content == text.replace("<function_calls>", "")
     assert parse(text, [TOOL, NOW]).tool_calls == ()
@@ -754,7 +750,7 @@ def test_markers_in_code_and_prose_are_no_calls_and_in_code_they_stay(text: str,
         ("<response>It is 4.</response>", "granite", "It is 4."),
     ],
 )
-def test_what_a_family_writes_around_its_answers_is_not_shown(text: str, name: str, content: str, step: int) -> None:
+def test_tags_around_a_familys_answers_are_not_shown(text: str, name: str, content: str, step: int) -> None:
     assert shown(text, step, formats=[name]) == (content, 0)
 
 
@@ -800,7 +796,7 @@ def test_the_marks_around_a_label_of_react_are_no_part_of_the_input(text: str, s
 def test_a_fence_within_a_fenced_input_of_react_does_not_end_it() -> None:
     code = 'print("""\n```\n""")'
     assert ran_in_react(f"\n```python\n{code}\n```\nObservation: ") == [{"code": code}]
-    # Without a word behind it, nobody knows which of the two ends it.
+    # Without a word behind it, it is unclear which of the two ends it.
     assert ran_in_react(f"\n```python\n{code}\n```") == []
 
 
@@ -829,27 +825,27 @@ def test_a_call_in_a_string_of_a_program_is_text(text: str, step: int) -> None:
         f"Those are the sailors' ('so they say) {CALL}",
     ],
 )
-def test_behind_a_string_of_a_program_and_in_one_that_nothing_closes_a_call_counts(text: str, step: int) -> None:
+def test_a_call_counts_behind_a_programs_string_and_in_an_unclosed_one(text: str, step: int) -> None:
     assert shown(text, step)[1] == 1
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])
 @pytest.mark.parametrize("line", ["    x = 1\n", "\tx = 1\n", "    x = 1\n\n", "      if x:\n"])
-def test_however_long_a_block_of_indented_code_is_a_call_in_it_does_not_run(line: str, step: int) -> None:
+def test_a_call_in_a_long_block_of_indented_code_does_not_run(line: str, step: int) -> None:
     for lines in (1, 20, 25, 30, 100):
         text = f"Look:\n\n{line * lines}    {CALL}\n"
         assert shown(text, step) == (text, 0), lines
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])
-def test_no_marker_further_on_in_a_line_of_indented_code_begins_a_call(step: int) -> None:
+def test_a_marker_inside_a_line_of_indented_code_begins_no_call(step: int) -> None:
     section = "<|tool_calls_section_begin|><|tool_call_begin|>now<|tool_call_argument_begin|>{}<|tool_call_end|>"
     text = f"Look:\n\n    {section}\n"
     assert shown(text, step) == (text, 0)
 
 
 @pytest.mark.parametrize("before", ["word " * 60 + "\n", "word " * 60 + "\n    - a\n", "  x = 1\n" * 50])
-def test_what_is_no_indented_code_hides_no_call(before: str) -> None:
+def test_indentation_without_code_hides_no_call(before: str) -> None:
     assert shown(f"Look:\n{before}    {CALL}", 1)[1] == 1
 
 
@@ -861,7 +857,7 @@ def test_a_fence_with_a_long_first_line_is_the_same_whole_and_in_pieces(behind: 
         assert [shown(text, step) for step in (1, 2, 7)] == [whole] * 3, chars
 
 
-def test_an_opener_too_many_hides_no_call() -> None:
+def test_a_repeated_opener_hides_no_call() -> None:
     assert ran(f"<tool_call>{CALL}") == [{}]
 
 
@@ -874,7 +870,7 @@ def test_openais_schema_of_a_tool_is_text(opening: str) -> None:
 
 
 @pytest.mark.parametrize("unknown", ["zip", "TEXT"])
-def test_an_empty_value_of_an_unknown_name_between_tags_is_no_reason_to_cut_the_one_before_it_short(
+def test_an_empty_unknown_value_between_tags_is_refused(
     unknown: str,
 ) -> None:
     assert ran(f"<function=store><parameter=text>a</parameter><parameter={unknown}></parameter></function>") == []
@@ -940,7 +936,7 @@ _DSML = (
     ],
     ids=["no closer", "opened twice", "closed twice", "closed by its name", "closed with a typo"],
 )
-def test_a_value_with_a_tag_of_its_own_at_its_edge_never_runs(tags: tuple[str, str, str], path: str, text: str) -> None:
+def test_a_value_with_a_tag_at_its_edge_does_not_run(tags: tuple[str, str, str], path: str, text: str) -> None:
     opening, closing, call = tags
     words = {"open": opening.format("path").rsplit("\n", 1)[-1] or "<parameter=path>", "close": closing, "next": ""}
     words["tag"] = closing.strip()

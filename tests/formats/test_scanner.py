@@ -1,4 +1,4 @@
-"""Finding calls in a stream: nothing changed that is no call, nothing shown that is a marker, soon enough."""
+"""Calls in a stream: other text is unchanged and shown early, and markers are never shown."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard_formats.formats import SYNTAXES, syntaxes_of
-from callboard_formats.outlet import CallPiece, FoundCall, ReasoningPiece, Shown, TextPiece
+from callboard_formats.output import CallPiece, FoundCall, ReasoningPiece, Shown, TextPiece
 from callboard_formats.stream import Scanner
-from callboard_formats.syntax import Spot, Syntax, Tags, Watcher, WrittenCall
-from callboard_formats.tape import Reading, Tape
+from callboard_formats.syntax import BlockContext, BlockItems, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 TOOLS: dict[str, dict[str, Any]] = {"search": {}, "get_weather": {}, "memory": {}}
 REACT = syntaxes_of(["react"])
@@ -28,15 +28,15 @@ class Brackets(Syntax):
     reasoning = (Tags("((", "))"),)
     stops = ("\nRESULT",)
 
-    def read(self, tape: Tape, spot: Spot, watcher: Watcher) -> Reading[Sequence[WrittenCall | str] | None]:
-        start = tape.keep()
-        if (yield from tape.match(regex.compile(r"\[\[ "))):
+    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
+        start = buffer.keep()
+        if (yield from buffer.match(regex.compile(r"\[\[ "))):
             return None
-        end = yield from tape.find(regex.compile(r"\]\]"))
-        tape.at += 2 if end else 0
-        block = tape.cut(start, tape.at)
+        end = yield from buffer.find(regex.compile(r"\]\]"))
+        buffer.position += 2 if end else 0
+        block = buffer.cut(start, buffer.position)
         name, _, arguments = block.strip("[]").partition(" ")
-        return [WrittenCall(name, arguments, end is None)] if name in spot.schemas else [block]
+        return [WrittenCall(name, arguments, end is None)] if name in context.schemas else [block]
 
 
 def scan(text: str, step: int = 0, syntaxes: Sequence[Syntax] = (Brackets(),)) -> list[Shown]:
@@ -46,7 +46,7 @@ def scan(text: str, step: int = 0, syntaxes: Sequence[Syntax] = (Brackets(),)) -
 
 
 def said(shown: Sequence[Shown]) -> tuple[str, str, list[tuple[str, str, bool]]]:
-    """Text, reasoning, calls."""
+    """Return the text, the reasoning and the calls."""
     return (
         "".join(one.text for one in shown if isinstance(one, TextPiece)),
         "".join(one.text for one in shown if isinstance(one, ReasoningPiece)),
@@ -77,7 +77,7 @@ def said(shown: Sequence[Shown]) -> tuple[str, str, list[tuple[str, str, bool]]]
         ("", ("", "", [])),
     ],
 )  # fmt: skip
-def test_calls_text_and_reasoning_are_told_apart_whole_and_cut_anywhere(text: str, meant: object) -> None:
+def test_calls_text_and_reasoning_are_separated_whole_and_cut_anywhere(text: str, meant: object) -> None:
     assert said(scan(text)) == meant
     for step in range(1, 8):
         assert said(scan(text, step)) == meant, step
@@ -142,7 +142,7 @@ PROSE = [
 
 
 @pytest.mark.parametrize("text", PROSE)
-def test_prose_that_only_looks_like_calls_passes_to_the_letter(text: str) -> None:
+def test_prose_that_resembles_calls_is_unchanged(text: str) -> None:
     for step in (0, 1, 3):
         assert said(scan(text, step, SYNTAXES)) == (text, "", [])
 
@@ -151,7 +151,7 @@ def test_prose_that_only_looks_like_calls_passes_to_the_letter(text: str) -> Non
     "line",
     ["```tool_code", '<think> "</think>"', "~~~ ``` ~~~", "a `<tool_call>` b", '</think> "</think>" <|im_end|>'],
 )
-def test_a_long_row_of_lines_with_markers_that_are_none_is_shown_to_the_letter(line: str) -> None:
+def test_many_lines_with_false_markers_are_unchanged(line: str) -> None:
     text = "```\n" + (line + "\n") * (40_000 // len(line))
     for step in (0, 7, 700):
         assert said(scan(text, step, SYNTAXES)) == (text, "", [])
@@ -184,7 +184,7 @@ HELD_UP = [
 
 @pytest.mark.parametrize("text", HELD_UP)
 @pytest.mark.parametrize("syntaxes", EVERYTHING, ids=["native", "react", "xml"])
-def test_of_text_that_is_no_call_at_most_80_characters_are_held_back(text: str, syntaxes: Sequence[Syntax]) -> None:
+def test_at_most_80_characters_of_text_are_held_back(text: str, syntaxes: Sequence[Syntax]) -> None:
     scanner = Scanner(syntaxes, TOOLS)
     shown = 0
     for at, character in enumerate(text):
@@ -204,7 +204,7 @@ LONG = {
 }
 
 
-# What takes the square of the length takes minutes; how long it does take, `tests.bench parsing` measures.
+# Quadratic time would be minutes. `tests.bench parsing` measures the time.
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
@@ -229,7 +229,7 @@ def test_a_long_block_that_comes_in_small_pieces_is_read_in_linear_time() -> Non
         '[{"name": "Ada", "born": 1815}, ',
     ],
 )
-def test_data_that_names_no_tool_is_not_held_until_it_ends(data: str) -> None:
+def test_data_without_a_tools_name_is_not_held_back(data: str) -> None:
     scanner = Scanner(SYNTAXES, {"search": {}})
     shown = "".join(piece.text for char in data for piece in scanner.feed(char) if isinstance(piece, TextPiece))
     assert len(data) - len(shown) <= 80

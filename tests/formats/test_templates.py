@@ -1,10 +1,9 @@
-"""What a chat template tells of its model. The lines are those by which each real template can be told."""
+"""Detecting a model's syntax by its chat template. Each line is from the real template and identifies it."""
 
 import pytest
 
 from callboard_formats import ReasoningPiece, StreamParser, TextPiece
-from callboard_formats.formats import find_format, prompt_opens_thought
-from callboard_formats.templates import spell_out
+from callboard_formats.detection import find_format, prompt_opens_thought, spell_out
 
 QWEN = r'{{- "For each function call, return a json object within <tool_call></tool_call> XML tags:\n<tool_call>\n'
 QWEN += r'{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call><|im_end|>\n" }}'
@@ -65,29 +64,29 @@ LINES = {
 
 
 @pytest.mark.parametrize(("name", "line"), LINES.values(), ids=LINES.keys())
-def test_a_template_tells_the_family_whatever_the_model_is_called(name: str, line: str) -> None:
+def test_a_template_decides_the_family_whatever_the_models_name(name: str, line: str) -> None:
     template = f"{{%- for message in messages %}}{{{{ message.content }}}}{{%- endfor %}}\n{line}\n"
     for model in ("my-model", "gpt-5", "qwen2.5-7b", "llama-3.1-8b"):
         found = find_format(model, template)
         assert found is not None
-        assert (found.name, found.because, found.is_told) == (name, "its chat template", True)
+        assert (found.name, found.because, found.is_from_template) == (name, "its chat template", True)
 
 
-def test_a_template_with_the_words_of_several_families_leaves_it_to_the_name() -> None:
+def test_the_name_decides_if_a_template_has_words_of_several_families() -> None:
     template = "<｜tool▁calls▁begin｜> [TOOL_CALLS]"
     named = find_format("qwen3-8b", template)
     assert named is not None
-    assert (named.name, named.because, named.is_told) == ("hermes", "its name", False)
+    assert (named.name, named.because, named.is_from_template) == ("hermes", "its name", False)
     assert find_format("my-model", template) is None
 
 
-def test_a_template_with_no_familys_words_leaves_it_to_the_name() -> None:
+def test_the_name_decides_if_a_template_has_no_familys_words() -> None:
     found = find_format("mistral-small", "{{ messages[0].content }} Answer with a function call as JSON.")
     assert found is not None
     assert (found.name, found.because) == ("mistral", "its name")
 
 
-def test_the_name_that_the_endpoint_serves_a_model_under_goes_before_its_others() -> None:
+def test_the_served_name_takes_precedence_over_other_names() -> None:
     found = find_format("mistral-small", "", ["Qwen/Qwen3-8B"])
     assert found is not None
     assert found.name == "mistral"
@@ -105,7 +104,7 @@ def test_the_name_that_the_endpoint_serves_a_model_under_goes_before_its_others(
         ("{{ a }}", "{{ a }}"),
     ],
 )
-def test_texts_that_have_names_stand_in_their_places(template: str, spelled: str) -> None:
+def test_text_variables_are_replaced_by_their_values(template: str, spelled: str) -> None:
     assert spell_out(template) == spelled
 
 
@@ -152,18 +151,18 @@ def test_a_thought_that_the_template_opens_is_a_thought_from_its_first_word() ->
     assert read("I think\n</think>\n\nTwo.", "my-model", prompt_opens=True) == ("I think", "Two.")
 
 
-def test_an_answer_without_a_thought_is_all_there_where_the_endpoint_takes_thoughts_away() -> None:
+def test_an_answer_without_a_thought_is_complete_if_the_endpoint_removes_thoughts() -> None:
     _, text = read("Two.", "my-model", prompt_opens=True)
     assert text == "Two."
 
 
-def test_what_the_template_says_of_the_thought_goes_before_the_name() -> None:
+def test_the_template_takes_precedence_over_the_name_about_thoughts() -> None:
     parser = StreamParser([], ["minimax_m2"], model="MiniMax-M2", prompt_opens=False)
     assert parser.feed("Two.") == [TextPiece("Two.")]
 
 
 @pytest.mark.parametrize("piece", ["{% set a = '", "{%- set ", "{{ a + ", "' + ", "add_generation_prompt {% if "])
-def test_a_hostile_template_is_read_to_its_end_and_tells_nothing(piece: str) -> None:
+def test_a_hostile_template_is_read_and_gives_no_result(piece: str) -> None:
     template = "{% set a = 'x' %}" + piece * (2**20 // len(piece))
     assert find_format("my-model", template) is None
     assert prompt_opens_thought("hermes", template) is None

@@ -1,11 +1,11 @@
-"""Thoughts that the prompt has opened, as far as the model's name tells."""
+"""Thoughts that the prompt has opened, known by the model's name."""
 
 import pytest
 
 from callboard._formats.reading import ScanningReader
 from callboard.models import Finish, TextDelta
 from callboard_formats import ReasoningPiece, StreamParser, TextPiece
-from callboard_formats.formats import find_format
+from callboard_formats.detection import find_format
 
 OPENED = {
     "Qwen/QwQ-32B": "</think>",
@@ -56,7 +56,7 @@ WRITTEN = [
 
 
 def read(text: str, model: str, *, cut: bool = False) -> tuple[str, str]:
-    """Return the thought and the answer, which are the same whole and character by character."""
+    """Return the thought and the answer, and check that they are the same character by character."""
     found = find_format(model)
     assert found is not None
     both = []
@@ -70,7 +70,7 @@ def read(text: str, model: str, *, cut: bool = False) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(("model", "closer"), OPENED.items())
-def test_what_the_models_prompt_opened_is_a_thought_from_its_first_word(model: str, closer: str) -> None:
+def test_the_models_name_says_that_the_prompt_opens_a_thought(model: str, closer: str) -> None:
     found = find_format(model)
     assert found is not None
     assert StreamParser([], [found.name], model=model).feed("I think") == [ReasoningPiece("I think")]
@@ -78,7 +78,7 @@ def test_what_the_models_prompt_opened_is_a_thought_from_its_first_word(model: s
     assert read(f"I think\n{closer}\n\nIt is noon.", model) == ("I think", "It is noon.")
 
 
-def test_what_the_prompt_opened_is_a_thought_whatever_the_model_is_asked_to_write() -> None:
+def test_a_thought_that_the_prompt_opened_is_read_in_every_format() -> None:
     for parser in (StreamParser([], ["react"], model="Qwen/QwQ-32B"), StreamParser([], ["react"], thinking=True)):
         assert parser.feed("I think") == [ReasoningPiece("I think")]
         assert parser.feed("</think>\n\nIt is noon.") == [TextPiece("It is noon.")]
@@ -95,12 +95,12 @@ def test_a_model_that_opens_its_thoughts_itself_answers_at_once(model: str) -> N
 
 @pytest.mark.parametrize("model", ["Qwen/QwQ-32B", "deepseek-r1:8b"])
 @pytest.mark.parametrize("opener", ["<think>", "\n<think>\n", "<THINK>"])
-def test_a_model_that_opens_what_its_prompt_has_opened_is_not_shown_doing_so(model: str, opener: str) -> None:
+def test_a_second_opener_of_a_thought_is_not_shown(model: str, opener: str) -> None:
     assert read(f"{opener}I think\n</think>\n\nIt is noon.", model) == ("I think", "It is noon.")
     assert read(f"{opener}I think", model) == ("I think", "")
 
 
-def test_a_thought_that_was_closed_is_not_the_answer_though_there_is_no_other() -> None:
+def test_a_closed_thought_does_not_become_the_answer() -> None:
     assert read("It is noon.\n</think>\n\n", "Qwen/QwQ-32B") == ("It is noon.", "")
 
 
@@ -119,6 +119,6 @@ def test_the_endpoint_says_whether_a_thought_was_cut_off(reason: str | None, ans
     assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == answer
 
 
-def test_where_every_syntax_is_read_an_endpoint_may_have_taken_the_thought_away() -> None:
+def test_with_rescue_the_beginning_of_an_answer_is_not_taken_for_a_thought() -> None:
     reader = ScanningReader("rescue", [], lambda given: given or "new", model="Qwen/QwQ-32B", rescued=True)
     assert reader.feed(TextDelta("It is noon.")) == [TextPiece("It is noon.")]

@@ -1,4 +1,4 @@
-"""Calls between tags, closed or not, in any case."""
+"""Calls between XML-like tags, closed or not, in upper and lower case."""
 
 import time
 
@@ -39,7 +39,7 @@ def test_every_spelling_of_a_call_is_that_call_and_no_tag_is_shown(text: str) ->
         assert parsed.content == before.strip()
 
 
-def test_several_calls_and_the_text_between_them_are_kept_and_what_follows_the_last_is_not() -> None:
+def test_text_between_calls_is_kept_and_text_after_the_last_is_dropped() -> None:
     parsed = parse(f"One.\n<tool_call>{CALL}</tool_call>\nTwo.\n<tool_call>{CALL}</tool_call>\nDone!", TOOLS, "xml")
     assert calls(parsed) == STORMS * 2
     assert parsed.content == "One.\n\nTwo."
@@ -55,7 +55,7 @@ def test_several_calls_and_the_text_between_them_are_kept_and_what_follows_the_l
         ("<tool_call>[1]</tool_call>", "", "names no tool"),
     ],
 )
-def test_a_call_that_cannot_be_made_out_is_an_error_and_not_text(text: str, name: str, error: str) -> None:
+def test_an_unreadable_call_is_an_error_and_not_text(text: str, name: str, error: str) -> None:
     parsed = parse(text, TOOLS, "xml")
     [call] = parsed.tool_calls
     assert (call.name, call.arguments, parsed.content) == (name, None, "")
@@ -66,11 +66,11 @@ def test_a_call_that_cannot_be_made_out_is_an_error_and_not_text(text: str, name
     "text",
     ["The tag `<tool_call>` begins a call.", "Write <function of x> and <b>bold</b>.", "```html\n<b>?</b>\n```"],
 )
-def test_tags_that_are_spoken_of_are_text(text: str) -> None:
+def test_mentioned_tags_are_text(text: str) -> None:
     assert parse(text, TOOLS, "xml").content == text
 
 
-def test_thinking_is_split_off_and_calls_in_it_are_thoughts() -> None:
+def test_reasoning_is_separated_and_calls_in_it_do_not_count() -> None:
     parsed = parse(f"<think>Maybe <tool_call>{CALL}</tool_call>?</think>\n\nNo.", TOOLS, "xml")
     assert (parsed.content, parsed.reasoning, parsed.tool_calls) == (
         "No.",
@@ -92,7 +92,7 @@ def test_blanks_in_a_tag_are_read_in_linear_time(head: str) -> None:
         return time.process_time() - started
 
     seconds(1_000)
-    # Sixteen times the text; a square would be 256 times the time.
+    # Sixteen times the text. Quadratic time would be 256 times as long.
     assert seconds(160_000) < 64 * max(seconds(10_000), 0.002)
 
 

@@ -1,4 +1,4 @@
-"""How long a text takes to be read, and whether that grows with its length and no faster."""
+"""Measures the time for reading a text, and whether it is proportional to the length."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from tests.formats.corpus import TOOLS
 
 SMALL = 5_000
 LARGE = 40_000
-# Linear is 8 times as long; quadratic would be 64.
+# Linear time is 8 times as long, quadratic time 64 times.
 GROWTH = 24
 SLACK_SECONDS = 0.1
 ATTEMPTS = 3
@@ -25,5 +25,5 @@ def seconds_of_row(unit: str, format_name: str, size: int) -> float:
 
 
 def is_linear(measure: Callable[[int], float]) -> bool:
-    """Whether eight times the text takes no more than that and some; asked again, as others use this machine too."""
+    """Return whether eight times the text takes at most `GROWTH` times as long; repeated on a busy machine."""
     return any(measure(LARGE) < measure(SMALL) * GROWTH + SLACK_SECONDS for _ in range(ATTEMPTS))

@@ -1,7 +1,7 @@
-"""The pipe's own copy of what `callboard._openwebui` knows says the same, whatever the words are.
+"""The pipe's copy of the code in `callboard._openwebui` gives the same results for any text.
 
-The pipe is one file and imports nothing of ours. What it draws goes through a chat of Open WebUI and comes back with
-the next turn, where the server reads it.
+The pipe is one file without imports from this project. Open WebUI stores the blocks that it draws and sends them with
+the next turn to the server, which reads them.
 """
 
 import itertools
@@ -73,7 +73,7 @@ calls = st.fixed_dictionaries(
         "ends": st.booleans(),
     }
 )
-# What an answer holds beside calls that is not the model's words: its thoughts, and notices below the answer.
+# The parts of an answer that are neither calls nor the model's text: thoughts and notices.
 thoughts = st.builds(lambda text: {"type": "reasoning", "content": text}, hostile)
 
 
@@ -115,7 +115,7 @@ def expected(call_id: str, call: Call) -> PastCall:
 
 
 @given(st.lists(st.one_of(calls, thoughts, hostile), max_size=6), hostile)
-def test_of_what_the_pipe_writes_the_parser_reads_every_call_whole_and_no_other(steps: list[Any], error: str) -> None:
+def test_the_parser_reads_every_call_that_the_pipe_writes_and_no_other(steps: list[Any], error: str) -> None:
     events: list[dict[str, Any]] = []
     wanted = []
     for number, step in enumerate(steps):
@@ -127,7 +127,7 @@ def test_of_what_the_pipe_writes_the_parser_reads_every_call_whole_and_no_other(
             events += call_events(f"c{number}", step)
             wanted.append(expected(f"c{number}", step))
     assert calls_in(drawn(events)) == wanted
-    # Calls that are open at the end have failed by then; a notice below the answer is no call and no word.
+    # Calls that are open at the end have failed. A notice below the answer is neither call nor text.
     ended = drawn([*events, {"type": "error", "message": f"It failed: {error}"}])
     read = calls_in(ended)
     assert [call.tool_call_id for call in read] == [call.tool_call_id for call in wanted]
@@ -136,8 +136,8 @@ def test_of_what_the_pipe_writes_the_parser_reads_every_call_whole_and_no_other(
 
 
 @given(st.lists(st.one_of(thoughts, hostile), max_size=6))
-def test_the_models_words_come_back_to_the_letter_and_its_thoughts_do_not(steps: list[Any]) -> None:
-    # A line that looks like the pipe's notices is taken for one, and a number before `#source` for the pipe's.
+def test_the_models_text_is_read_back_unchanged_without_thoughts(steps: list[Any]) -> None:
+    # A line in the form of the pipe's notices counts as one, and a number before `#source` as the pipe's.
     assume(not any(details.NOTICE in step or details.CITED in step for step in steps if isinstance(step, str)))
     events = [{"type": "message", "content": step} if isinstance(step, str) else step for step in steps]
     events.append({"type": "done", "finish_reason": "stop"})
@@ -145,14 +145,14 @@ def test_the_models_words_come_back_to_the_letter_and_its_thoughts_do_not(steps:
     said = ""
     for is_text, run in itertools.groupby(steps, key=lambda step: isinstance(step, str) or not step["content"].strip()):
         text = "".join(step for step in run if isinstance(step, str)) if is_text else ""
-        # What was left open is closed before anything else.
+        # Open Markdown is closed first.
         said += text + markdown_state.close_markdown(text)
     assert re.sub(r"\s", "", words) == re.sub(r"\s", "", said.replace("\0", "\ufffd"))
     assert details.GUARDED not in words
 
 
 @given(calls.filter(lambda call: call["ends"]))
-def test_the_servers_own_block_of_a_call_reads_as_the_pipes(call: Call) -> None:
+def test_the_servers_block_of_a_call_equals_the_pipes(call: Call) -> None:
     past = expected("c", call)
     start = ToolCallStart(
         tool_call_id="c",
@@ -165,7 +165,7 @@ def test_the_servers_own_block_of_a_call_reads_as_the_pipes(call: Call) -> None:
     mine = details.write_block(start, past.result or "", error_code=code, is_from_text=call["from_text"])
     pipes = drawn(call_events("c", call))
     assert calls_in(mine) == calls_in(pipes) == [past]
-    # And in the browser.
+    # A browser reads both blocks equally.
     [own] = tool_blocks(mine)
     [other] = tool_blocks(pipes)
     names = ("type", "done", "status", "id", "name", "arguments", "result", "round")
@@ -173,18 +173,18 @@ def test_the_servers_own_block_of_a_call_reads_as_the_pipes(call: Call) -> None:
 
 
 @given(hostile)
-def test_attributes_are_escaped_alike(text: str) -> None:
+def test_pipe_and_server_escape_attributes_equally(text: str) -> None:
     assert PIPE.escape(text) == details.escape(text)
 
 
 @given(
     st.lists(st.sampled_from(HOSTILE) | st.sampled_from(["\n", "```", "~~~~", "-->", "?>", "</script>"])).map("".join)
 )
-def test_what_is_left_open_is_closed_alike(text: str) -> None:
+def test_pipe_and_server_close_open_markdown_equally(text: str) -> None:
     assert PIPE.close_markdown(text) == markdown_state.close_markdown(text)
 
 
-def test_the_marks_are_the_same() -> None:
+def test_pipe_and_server_use_the_same_marks() -> None:
     assert PIPE.GUARDED == details.GUARDED
     assert PIPE.NOTICE == details.NOTICE
     assert PIPE.Call(name="draw", mark=PIPE.FROM_TEXT).shown_name == f"draw{details.FROM_TEXT}"
@@ -193,7 +193,7 @@ def test_the_marks_are_the_same() -> None:
     assert PIPE.INNER == details.INNER
 
 
-def test_calls_without_a_result_end_alike() -> None:
+def test_pipe_and_server_end_calls_without_a_result_equally() -> None:
     fields = ("label", "words", "is_failure", "has_run")
     for code, ending in [*ENDINGS.items(), ("tool_failed", FAILED)]:
         mine = PIPE.ENDINGS.get(code, PIPE.FAILED)
@@ -201,14 +201,14 @@ def test_calls_without_a_result_end_alike() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", *requests.UNSAVED_CHATS])
-def test_the_same_chats_are_not_kept(prefix: str) -> None:
+def test_the_pipe_sends_no_id_of_unsaved_chats(prefix: str) -> None:
     request = PIPE.build_request({"model": "callboard.demo"}, {}, [], {"chat_id": f"{prefix}chat"}, None)
     assert request["chat_id"] == (None if prefix else "chat")
 
 
 @pytest.mark.parametrize("result", ["It rains.", "", "\n\nIt rains.", "Two\n\nparagraphs"])
 @pytest.mark.parametrize("is_native", [False, True])
-def test_the_model_is_not_told_of_the_lines_about_calls_inside_a_call(result: str, is_native: bool) -> None:
+def test_lines_about_inner_calls_are_removed_for_the_model(result: str, is_native: bool) -> None:
     transcript = PIPE.Transcript()
     for event in (
         {"type": "tool_call_start", "tool_call_id": "c", "tool_name": "ask"},

@@ -1,4 +1,4 @@
-"""Blocks in an answer's text: nothing can break or fake them, and they are read back as the calls that they were."""
+"""Text can neither break nor fake the blocks in an answer, and the blocks are read back as the same calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from tests.pipe.owui_blocks import tool_blocks
 
 @dataclass(frozen=True)
 class Ended:
-    """A call that has ended, as its block is told of it."""
+    """The data of a call that has ended, for its block."""
 
     arguments: dict[str, Any] | str
     result: str
@@ -57,7 +57,7 @@ ended_calls = st.builds(Ended, arguments, texts, st.booleans())
 
 
 def numbered(calls: Sequence[Ended | str]) -> list[Ended | str]:
-    """The calls with ids of their own."""
+    """Return the calls with unique ids."""
     return [
         one if isinstance(one, str) else replace(one, tool_call_id=f"call_{index}") for index, one in enumerate(calls)
     ]
@@ -75,7 +75,7 @@ def written(steps: Sequence[Ended | str], piece_chars: int) -> str:
 
 
 @given(st.lists(st.one_of(texts, ended_calls), max_size=6), st.integers(1, 40))
-def test_open_webui_draws_the_calls_that_were_made_and_no_others(steps: list[Any], piece_chars: int) -> None:
+def test_open_webui_draws_exactly_the_calls_that_were_made(steps: list[Any], piece_chars: int) -> None:
     steps = numbered(steps)
     calls = [step for step in steps if isinstance(step, Ended)]
     drawn = tool_blocks(written(steps, piece_chars))
@@ -87,7 +87,7 @@ def test_open_webui_draws_the_calls_that_were_made_and_no_others(steps: list[Any
 
 
 @given(st.lists(st.one_of(texts, ended_calls), max_size=6), st.integers(1, 40))
-def test_what_was_written_is_read_back_whole(steps: list[Any], piece_chars: int) -> None:
+def test_written_blocks_are_read_back_completely(steps: list[Any], piece_chars: int) -> None:
     steps = numbered(steps)
     calls = [step for step in steps if isinstance(step, Ended)]
     told = translate([ChatMessage(role="assistant", content=written(steps, piece_chars))])
@@ -99,11 +99,11 @@ def test_what_was_written_is_read_back_whole(steps: list[Any], piece_chars: int)
 
 
 @given(texts, st.integers(1, 40))
-def test_a_text_without_blocks_is_what_was_said(text: str, piece_chars: int) -> None:
+def test_text_without_blocks_is_unchanged(text: str, piece_chars: int) -> None:
     assert written([text], piece_chars).replace(GUARDED, "<details") == text
 
 
-def test_calls_of_one_round_are_one_message_and_rounds_are_apart() -> None:
+def test_calls_of_one_round_are_one_message_and_rounds_are_separate() -> None:
     calls = [Ended({}, "found", tool_call_id=str(number), round_index=number // 2) for number in range(4)]
     told = translate([ChatMessage(role="assistant", content=written(["I look.", *calls, "Found."], 7))])
     assert [(one.role, one.content, [call.id for call in one.tool_calls or ()]) for one in told] == [

@@ -1,4 +1,4 @@
-"""Earlier answers go back to the model as the calls that they were."""
+"""Blocks in earlier answers become the original tool calls for the model."""
 
 import html
 import json
@@ -41,7 +41,7 @@ rounds = st.lists(st.tuples(st.sampled_from(["read_block", "draw"]), arguments, 
 
 
 def joined(parts: list[Any]) -> list[Any]:
-    """Text beside text is one text."""
+    """Join adjacent texts."""
     turn: list[Any] = []
     for part in parts:
         if turn and isinstance(part, str) and isinstance(turn[-1], str):
@@ -78,7 +78,7 @@ def rendered(turn: list[Any]) -> str:
 
 
 def messages_of(turn: list[Any]) -> list[dict[str, Any]]:
-    """What an agent's own bookkeeping would hold after the turn."""
+    """Return the messages that an agent would have after the turn."""
     messages: list[dict[str, Any]] = []
     text = ""
     for round_index, part in enumerate(turn):
@@ -99,7 +99,7 @@ def messages_of(turn: list[Any]) -> list[dict[str, Any]]:
 
 
 def with_read_arguments(messages: list[dict[str, Any]], turn: list[Any]) -> list[dict[str, Any]]:
-    """Arguments as values: how the JSON was spaced is not part of the promise, malformed text is."""
+    """Return the messages with arguments as values, because white space may differ. Malformed text is kept."""
     malformed = {
         f"c{index}-{n}"
         for index, part in enumerate(turn)
@@ -115,13 +115,13 @@ def with_read_arguments(messages: list[dict[str, Any]], turn: list[Any]) -> list
 
 
 @given(turns)
-def test_what_was_drawn_comes_back_as_it_was(turn: list[Any]) -> None:
+def test_drawn_blocks_are_read_back_unchanged(turn: list[Any]) -> None:
     translated = told([{"role": "assistant", "content": rendered(turn)}])
     assert with_read_arguments(translated, turn) == messages_of(turn)
 
 
 @given(turns)
-def test_a_stripped_answer_comes_back_too(turn: list[Any]) -> None:
+def test_a_stripped_answer_is_read_back(turn: list[Any]) -> None:
     """Open WebUI strips the last item, so a group at the end loses the blank line before it."""
     translated = told([{"role": "assistant", "content": rendered(turn).strip()}])
     assert with_read_arguments(translated, turn) == messages_of(turn)
@@ -139,7 +139,7 @@ FROM_TEXT = {"type": "tool:status", "tool_call_id": "c", "data": {"status": "fro
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_what_a_card_says_of_a_call_read_from_text_is_no_part_of_the_tools_name(ends: bool) -> None:
+def test_the_label_of_a_call_from_text_is_removed_from_the_tools_name(ends: bool) -> None:
     transcript = PIPE.Transcript()
     events = [
         {"type": "tool_call_start", "tool_call_id": "c", "tool_name": "draw", "tool_args": {}},
@@ -156,7 +156,7 @@ def test_what_a_card_says_of_a_call_read_from_text_is_no_part_of_the_tools_name(
 
 @pytest.mark.parametrize("shown", ["draw", "draw · from text", "draw · from text · 4% hm", "draw · 4% hm"])
 @pytest.mark.parametrize("content", [None, "", "Well.", "> **Callboard:** Stopped."])
-def test_native_calls_come_back_under_their_tools_names_alone(shown: str, content: str | None) -> None:
+def test_labels_are_removed_from_the_names_of_native_calls(shown: str, content: str | None) -> None:
     function = {"name": shown, "arguments": "{}"}
     sent = {"role": "assistant", "content": content, "tool_calls": [{"id": "c", "function": function}]}
     [message] = told([sent])
@@ -164,7 +164,7 @@ def test_native_calls_come_back_under_their_tools_names_alone(shown: str, conten
     assert (message.get("content") or "") == ("" if content and content.startswith(">") else content or "")
 
 
-def test_notices_and_reasoning_are_not_the_models_words() -> None:
+def test_notices_and_reasoning_are_removed() -> None:
     transcript = PIPE.Transcript()
     transcript.apply({"type": "message", "content": "Words."})
     transcript.apply({"type": "done", "finish_reason": "length"})
@@ -175,13 +175,13 @@ def test_notices_and_reasoning_are_not_the_models_words() -> None:
     ]
 
 
-def test_a_result_in_the_body_is_read_too() -> None:
+def test_a_result_in_the_body_of_a_block_is_read() -> None:
     block = '<details type="tool_calls" done="true" id="c" name="f">\n<summary>Ran</summary>\n&lt;b&gt;\n</details>'
     assert told([{"role": "assistant", "content": block}])[1]["content"] == "<b>"
 
 
 def block_of_early_2025(calls: object, results: object = None, done: str = "true") -> str:
-    """As Open WebUI 0.5.17 to 0.6.4 wrote it: all calls of a round in one block."""
+    """Return a block in the form of Open WebUI 0.5.17 to 0.6.4: all calls of a round in one block."""
     told = f' results="{html.escape(json.dumps(results))}"' if results is not None else ""
     shown = html.escape(json.dumps(calls))
     return f'<details type="tool_calls" done="{done}" content="{shown}"{told}>\n<summary>Tool Executed</summary>\n{END}'
@@ -280,7 +280,7 @@ HOSTILE = [
 ]
 
 
-# What takes the square of the length takes minutes.
+# Quadratic time would be minutes.
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("prefix", ["", "<details ", '<details type="tool_calls" '])
 @pytest.mark.parametrize("piece", HOSTILE)
@@ -290,5 +290,5 @@ def test_a_megabyte_of_anything_is_read_in_linear_time(prefix: str, piece: str) 
 
 
 @given(st.lists(st.sampled_from([*HOSTILE, *NASTY, "\n", '"', ">", "<summary>", "</summary>"])).map("".join))
-def test_any_text_is_survived(content: str) -> None:
+def test_no_text_raises(content: str) -> None:
     told([{"role": "assistant", "content": content}])

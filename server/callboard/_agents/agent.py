@@ -202,9 +202,9 @@ class Agent:
 
     async def _choose_format(self, model: ChatModel, model_name: str, server: "FormatChoice") -> "Format":
         if self.tool_format is None and self.model is None:
-            return await server.of_model(model, model_name)
+            return await server.for_model(model, model_name)
         # The server's own format is for the server's model.
-        return await server.of_model(model, model_name, self.tool_format or "auto")
+        return await server.for_model(model, model_name, self.tool_format or "auto")
 
     def _list_allowances(self, calls_made: Sequence[str]) -> list[Allowance]:
         allowances: list[Allowance] = []

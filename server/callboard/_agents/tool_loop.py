@@ -23,7 +23,7 @@ from callboard._formats import (
     Reader,
     ReasoningPiece,
     TextPiece,
-    exchange,
+    round_messages,
     tool_meant,
 )
 from callboard._formats.transcript import with_instructions
@@ -259,7 +259,7 @@ class _Turn:
         ended = running.result()
         self.is_handed_over = any(isinstance(one, ResolvedCall) and one.is_external for one in made)
         if not self.is_handed_over:
-            answer, *results = exchange(round_.text or "", made, [ended[call.id].result_text for call in made])
+            answer, *results = round_messages(round_.text or "", made, [ended[call.id].result_text for call in made])
             self._messages += results if round_.text is None else [answer, *results]
 
     def conclude(self, answer: Answer, *, is_over_limit: bool) -> list[Event]:

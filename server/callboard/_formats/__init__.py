@@ -1,18 +1,18 @@
-"""Formats: how calls are written in a model's input and output. Runs nothing."""
+"""Formats: how tool calls are written in a model's input and read from its output. Runs no tool."""
 
+from callboard._formats.call_styles import CallStyles, find_model_format
 from callboard._formats.calls import parse_arguments, understand
 from callboard._formats.choice import FormatChoice, choose_format
-from callboard._formats.described import Descriptions, ModelKey, model_key
+from callboard._formats.descriptions import ModelDescriptions, ModelKey, model_key
 from callboard._formats.format import (
     ArgumentsPiece,
     ClaimId,
     Format,
     Piece,
     Reader,
-    exchange,
+    round_messages,
 )
 from callboard._formats.native import AutoFormat, FamilyFormat, NativeFormat, RescueFormat, prepare_reading
-from callboard._formats.native_callers import NativeCallers, find_described
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.parsing import parse
 from callboard._formats.provider_details import ProviderDetails, answer_key
@@ -25,14 +25,14 @@ from callboard_formats.calls import MeantCall, tool_meant
 __all__ = [
     "ArgumentsPiece",
     "AutoFormat",
+    "CallStyles",
     "ClaimId",
-    "Descriptions",
     "FamilyFormat",
     "Format",
     "FormatChoice",
     "MeantCall",
+    "ModelDescriptions",
     "ModelKey",
-    "NativeCallers",
     "NativeFormat",
     "NativeReader",
     "Parsed",
@@ -48,13 +48,13 @@ __all__ = [
     "ToolFormat",
     "answer_key",
     "choose_format",
-    "exchange",
-    "find_described",
+    "find_model_format",
     "model_key",
     "parse",
     "parse_arguments",
     "prepare_reading",
     "react_format",
+    "round_messages",
     "tool_meant",
     "understand",
     "xml_format",

@@ -1,4 +1,4 @@
-"""The meaning of a requested call, read by `callboard_formats`, whose errors are raised as Callboard's own."""
+"""Interprets requested calls with `callboard_formats`, and raises its errors as Callboard's own."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ Schema = Mapping[str, Any]
 
 
 def understand(call: ToolCall, schemas: Mapping[str, Schema]) -> calls.MeantCall:
-    """Return what `call` means among tools whose parameters are `schemas`, by their names.
+    """Return the tool and the arguments that `call` means. `schemas` maps each tool's name to its parameters.
 
-    Raises `UnknownTool`, naming the closest, and `InvalidArguments`, for a call that was cut off too.
+    Raises `UnknownTool`, with the closest name, and `InvalidArguments`, also for a call that was cut off.
     """
     written = syntax.WrittenCall(
         call.name,
@@ -29,13 +29,13 @@ def understand(call: ToolCall, schemas: Mapping[str, Schema]) -> calls.MeantCall
 
 
 def read_arguments(text: str, schema: Schema) -> arguments.ReadArguments:
-    """Read the object that `text` is or holds, repaired where that is safe. Raises `InvalidArguments`."""
+    """Return the JSON object that `text` is or contains, repaired if that is safe. Raises `InvalidArguments`."""
     with _translate_errors():
         return arguments.read_arguments(text, schema)
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Read the arguments as an object, strictly; no text at all means none. Raises `InvalidArguments`."""
+    """Return the JSON object that `text` is, without repairs; {} for empty text. Raises `InvalidArguments`."""
     with _translate_errors():
         return arguments.parse_arguments(text)
 

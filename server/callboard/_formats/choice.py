@@ -1,13 +1,13 @@
-"""The choice of the format that a model is spoken to in: from the settings, the model's name and what is seen of it."""
+"""Chooses the format for a model: by the settings, the model's name, and how the model has called tools so far."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from callboard._formats.described import ModelKey, model_key
+from callboard._formats.call_styles import CallStyles, ObservedFormat
+from callboard._formats.descriptions import ModelKey, model_key
 from callboard._formats.format import Format
 from callboard._formats.native import AutoFormat, FamilyFormat, NativeFormat, RescueFormat
-from callboard._formats.native_callers import NativeCallers, NotingFormat
 from callboard._formats.text import react_format, xml_format
 from callboard._settings import ToolFormat
 from callboard.models import ChatModel, DescribedModel
@@ -15,53 +15,53 @@ from callboard.models import ChatModel, DescribedModel
 
 @dataclass(frozen=True, slots=True)
 class FormatChoice:
-    """A choice: `tool_format` for every model; `auto` means react for names that match `react_models`.
+    """The settings that choose a format, and the record of how models call.
 
-    For a model that has been seen to call in its text, in the syntax of its family, `auto` means that syntax.
+    `tool_format` is used for every model. With `auto`, models whose names match `react_models` get ReAct, and a model
+    that has written calls in the syntax of its family gets that syntax.
 
-    `react_models` are shell patterns (`*llama-2*`), matched without regard to case.
-    `native_callers` are the models from whose text `auto` rescues nothing any more: whoever
-    shares them shares what was seen.
+    `react_models` are shell patterns such as `*llama-2*`, matched without regard to case. Choices that share
+    `call_styles` share what each has learnt about models.
     """
 
     tool_format: ToolFormat = "auto"
     react_models: Sequence[str] = ()
-    native_callers: NativeCallers = field(default_factory=NativeCallers, compare=False)
+    call_styles: CallStyles = field(default_factory=CallStyles, compare=False)
 
-    def of(self, model_name: str, tool_format: ToolFormat | None = None) -> Format:
-        """Return the format for that model; `tool_format` in place of the chosen one where it is given."""
-        return self._of(ModelKey(model_name), tool_format, None)
+    def for_name(self, model_name: str, tool_format: ToolFormat | None = None) -> Format:
+        """Return the format for a model by its name alone. `tool_format` replaces the setting if given."""
+        return self._choose(ModelKey(model_name), tool_format, None)
 
-    async def of_model(self, model: ChatModel, model_name: str, tool_format: ToolFormat | None = None) -> Format:
-        """Return the format for that model, whose endpoint may be asked about it; waits while it is."""
+    async def for_model(self, model: ChatModel, model_name: str, tool_format: ToolFormat | None = None) -> Format:
+        """Return the format for a model. Waits if its endpoint is being asked for a description."""
         described = model if isinstance(model, DescribedModel) else None
         key = model_key(model, model_name)
-        await self.native_callers.settle(key)
-        return self._of(key, tool_format, described)
+        await self.call_styles.wait_for_description(key)
+        return self._choose(key, tool_format, described)
 
-    def _of(self, model: ModelKey, tool_format: ToolFormat | None, described: DescribedModel | None) -> Format:
+    def _choose(self, model: ModelKey, tool_format: ToolFormat | None, described: DescribedModel | None) -> Format:
         tool_format = tool_format or self.tool_format
-        chosen = choose_format(tool_format, model.name, self.react_models, self.native_callers, endpoint=model.endpoint)
-        is_asked = isinstance(chosen, AutoFormat | FamilyFormat)
-        return NotingFormat(chosen, model, self.native_callers, described if is_asked else None)
+        chosen = choose_format(tool_format, model.name, self.react_models, self.call_styles, endpoint=model.endpoint)
+        uses_description = isinstance(chosen, AutoFormat | FamilyFormat)
+        return ObservedFormat(chosen, model, self.call_styles, described if uses_description else None)
 
 
 def choose_format(
     tool_format: ToolFormat,
     model_name: str,
     react_models: Sequence[str] = (),
-    native_callers: NativeCallers | None = None,
+    call_styles: CallStyles | None = None,
     *,
     endpoint: str = "",
 ) -> Format:
-    """Return the format that `tool_format` says, for `auto` by the model's name and what is known of it."""
-    native_callers = native_callers or NativeCallers()
+    """Return the format that `tool_format` names; `auto` depends on the model's name and on `call_styles`."""
+    call_styles = call_styles or CallStyles()
     match tool_format:
         case "auto":
             lowered = model_name.lower()
             if any(fnmatchcase(lowered, pattern.lower()) for pattern in react_models):
                 return react_format(model_name)
-            return AutoFormat(ModelKey(model_name, endpoint), native_callers)
+            return AutoFormat(ModelKey(model_name, endpoint), call_styles)
         case "native":
             return NativeFormat()
         case "rescue":
@@ -71,5 +71,5 @@ def choose_format(
         case "xml":
             return xml_format(model_name)
         case family:
-            opens = native_callers.prompt_opens(ModelKey(model_name, endpoint), family)
+            opens = call_styles.prompt_opens(ModelKey(model_name, endpoint), family)
             return FamilyFormat(family, model_name, opens)

@@ -1,9 +1,8 @@
-"""Formats: each says how a model is told of its tools, and how calls are read out of its answer.
+"""The interface of formats. A format describes tools to a model and reads the calls in its answer.
 
-The loop keeps the conversation as OpenAI chat messages, `tool_calls` and `role: "tool"`
-included, whatever the model speaks; a format turns them into the request that this model
-understands and reads the answer back. So the loop, the store and replay know one shape,
-and a chat may go on with a model of another format. Above: the loop. Below: tools, models.
+The tool loop keeps every conversation as OpenAI chat messages with `tool_calls` and `role: "tool"`. A format turns them
+into a request that its model understands, and reads the answer back. So the loop, the store and replay handle one
+shape, and a chat can continue with a model of another format.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +14,12 @@ from callboard.models import ChatDict, ModelDelta, ModelRequest
 from callboard_formats import ReasoningPiece, TextPiece
 
 ClaimId = Callable[[str], str]
-"""The way from the id that a model gave a call, or "", to one that is unique within the chat."""
+"""Returns an id that is unique within the chat, given the model's id for a call ("" if it gave none)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsPiece:
-    """A piece of a call's arguments; all pieces of a call, joined, are its `arguments_text`."""
+    """A piece of a call's arguments. All pieces of a call, joined, are its `arguments_text`."""
 
     call_id: str
     name: str
@@ -30,25 +29,25 @@ class ArgumentsPiece:
 Piece = TextPiece | ReasoningPiece | ArgumentsPiece
 
 
-def shown_pieces(reasoning: str, text: str) -> list[Piece]:
-    """Return the pieces for reasoning and for text behind it; none for what is empty."""
+def make_pieces(reasoning: str, text: str) -> list[Piece]:
+    """Return a piece for the reasoning and a piece for the text after it; no piece for an empty string."""
     pieces: list[Piece] = [ReasoningPiece(reasoning)] if reasoning else []
     return [*pieces, TextPiece(text)] if text else pieces
 
 
 class Reader(Protocol):
-    """A reader of one answer of a model as it comes. Pure: the same deltas give the same pieces."""
+    """Reads one answer of a model while it is streamed. The same deltas always give the same pieces."""
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
-        """Return what can be shown now."""
+        """Return the pieces that can be shown now."""
         ...
 
     def finish(self) -> list[Piece]:
-        """Return what was held back; called once, after the last delta."""
+        """Return the pieces that were held back. Call it once, after the last delta."""
         ...
 
     def calls(self) -> list[ToolCall]:
-        """Return the calls of the whole answer in the order they began; after `finish`."""
+        """Return the calls of the answer in the order they began. Call it after `finish`."""
         ...
 
 
@@ -57,22 +56,22 @@ class Format(Protocol):
 
     @property
     def name(self) -> str:
-        """The word for it in settings, such as `auto`, `native` or `react`."""
+        """The format's name in settings, such as `auto`, `native` or `react`."""
         ...
 
     def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
-        """Return what this model is sent; without tools it must answer in text."""
+        """Return the request for the model. Without tools the model must answer in text."""
         ...
 
     def reader(self, tools: Sequence[Tool], claim_id: ClaimId, messages: Sequence[ChatDict] = ()) -> Reader:
-        """Return a reader for the answer to a request with these tools and messages."""
+        """Return a reader for the answer to the request with these tools and messages."""
         ...
 
 
-def exchange(
+def round_messages(
     text: str, calls: Sequence[ToolCall | ResolvedCall | RejectedCall], results: Sequence[str]
 ) -> list[ChatDict]:
-    """Return one round as OpenAI messages: the assistant's with its calls, then a `tool` message for each.
+    """Return one round as OpenAI messages: an assistant message with the calls, then a `tool` message for each result.
 
     `results` are in the order of `calls`.
     """

@@ -1,19 +1,19 @@
-"""Formats that ask for native calls: OpenAI's `tools` in the request. They differ in what they read.
+"""Formats that request native calls: OpenAI's `tools` in the request. They differ in how they read the answer's text.
 
-https://platform.openai.com/docs/guides/function-calling. A model whose server does not parse
-its calls writes them into its text, and so does one that quotes a web page: `native` never
-reads the text, `auto` takes a call from its end where little else can be meant, a family reads
-its own syntax, and `rescue` every syntax anywhere.
+See https://platform.openai.com/docs/guides/function-calling. If a server does not parse its model's calls, they arrive
+as text; but text with a call in it can also be a quotation of a web page. `native` never reads calls in text. `auto`
+takes a call at the end of the text if it can hardly be anything else. A family's format reads calls in that family's
+syntax, and `rescue` reads calls in every syntax anywhere.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from callboard._formats.call_styles import CallStyles
 from callboard._formats.calls import parse_arguments
-from callboard._formats.described import ModelKey
+from callboard._formats.descriptions import ModelKey
 from callboard._formats.format import ClaimId, Reader
-from callboard._formats.native_callers import NativeCallers
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.reading import ScanningReader
 from callboard._formats.rescuing.reader import RescuingReader
@@ -22,51 +22,51 @@ from callboard.errors import InvalidArguments
 from callboard.models import ChatDict, ModelRequest, TextDelta
 
 
-class _AskedNatively:
+class _NativeRequest:
     """The request that all of these formats make."""
 
     __slots__ = ()
 
     def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
-        """Return the conversation as it is, but for arguments that no endpoint would take back."""
-        return ModelRequest([_acceptable(message) for message in messages], [tool.schema() for tool in tools])
+        """Return the conversation unchanged, except for arguments that endpoints refuse."""
+        return ModelRequest([_with_valid_arguments(message) for message in messages], [tool.schema() for tool in tools])
 
 
 @dataclass(frozen=True, slots=True)
-class NativeFormat(_AskedNatively):
-    """The format that reads the endpoint's `tool_calls` and nothing else: text passes to the letter."""
+class NativeFormat(_NativeRequest):
+    """Reads the endpoint's `tool_calls` and passes all text on unchanged."""
 
     name = "native"
 
     def reader(
         self,
-        tools: Sequence[Tool],  # noqa: ARG002 - the contract's
+        tools: Sequence[Tool],  # noqa: ARG002 - required by the protocol
         claim_id: ClaimId,
-        messages: Sequence[ChatDict] = (),  # noqa: ARG002 - the contract's
+        messages: Sequence[ChatDict] = (),  # noqa: ARG002 - required by the protocol
     ) -> Reader:
         """Return a reader for one answer."""
         return NativeReader(claim_id)
 
 
 @dataclass(frozen=True, slots=True)
-class AutoFormat(_AskedNatively):
-    """Native calls; a call at the answer's end is rescued from a model that has never called natively.
+class AutoFormat(_NativeRequest):
+    """Reads native calls, and a call at the end of the text if the model has never called natively.
 
-    Of a model that is known to write its calls, and in which syntax, all that are written so are read.
+    If the model is known to write its calls in a syntax, all calls in that syntax are read.
     """
 
     model: ModelKey = field(default_factory=ModelKey)
-    native_callers: NativeCallers = field(default_factory=NativeCallers)
+    call_styles: CallStyles = field(default_factory=CallStyles)
 
     @property
     def name(self) -> str:
-        """The syntax where it is known, else `auto`."""
-        own = self.native_callers.own_syntax(self.model)
+        """The model's own syntax if it is known, otherwise `auto`."""
+        own = self.call_styles.own_syntax(self.model)
         return own.name if own else "auto"
 
     def reader(self, tools: Sequence[Tool], claim_id: ClaimId, messages: Sequence[ChatDict] = ()) -> Reader:
-        """Return a reader for one answer; without tools nothing is rescued."""
-        if own := self.native_callers.own_syntax(self.model):
+        """Return a reader for one answer. Without tools it reads no calls in text."""
+        if own := self.call_styles.own_syntax(self.model):
             return ScanningReader(
                 own.name,
                 tools,
@@ -77,15 +77,15 @@ class AutoFormat(_AskedNatively):
                 rescued=True,
                 asks_first=True,
             )
-        known = () if self.model in self.native_callers else tuple(tool.name for tool in tools)
+        known = () if self.call_styles.calls_natively(self.model) else tuple(tool.name for tool in tools)
         return RescuingReader(known, claim_id, messages)
 
 
 @dataclass(frozen=True, slots=True)
-class FamilyFormat(_AskedNatively):
-    """Native calls, and in the text those that are written in the syntax `name`.
+class FamilyFormat(_NativeRequest):
+    """Reads native calls, and calls in the text that are written in the syntax `name`.
 
-    `prompt_opens`: whether the prompt has opened a thought, None where that is known by the model's name alone.
+    `prompt_opens` says whether the prompt has opened a thought; None leaves that to the model's name.
     """
 
     name: str
@@ -96,7 +96,7 @@ class FamilyFormat(_AskedNatively):
         self,
         tools: Sequence[Tool],
         claim_id: ClaimId,
-        messages: Sequence[ChatDict] = (),  # noqa: ARG002 - the contract's
+        messages: Sequence[ChatDict] = (),  # noqa: ARG002 - required by the protocol
     ) -> Reader:
         """Return a reader for one answer."""
         return ScanningReader(
@@ -105,8 +105,8 @@ class FamilyFormat(_AskedNatively):
 
 
 @dataclass(frozen=True, slots=True)
-class RescueFormat(_AskedNatively):
-    """Native calls, and whatever in the text looks like one: quoted, explained, or meant."""
+class RescueFormat(_NativeRequest):
+    """Reads native calls, and everything in the text that looks like a call, even if it may only be an example."""
 
     model: str = ""
 
@@ -116,32 +116,31 @@ class RescueFormat(_AskedNatively):
         self,
         tools: Sequence[Tool],
         claim_id: ClaimId,
-        messages: Sequence[ChatDict] = (),  # noqa: ARG002 - the contract's
+        messages: Sequence[ChatDict] = (),  # noqa: ARG002 - required by the protocol
     ) -> Reader:
         """Return a reader for one answer."""
         return ScanningReader(self.name, tools, claim_id, model=self.model, previews=False, rescued=True)
 
 
 def prepare_reading() -> None:
-    """Compile the expressions of most answers, which takes some milliseconds, outside of the event loop."""
+    """Compile the regular expressions that most answers need. This takes some milliseconds: do it in a thread."""
     reader = RescuingReader(("tool",), str, ())
     reader.feed(TextDelta("An answer."))
     reader.finish()
 
 
-def _acceptable(message: ChatDict) -> ChatDict:
-    """Return `message` with arguments that an endpoint can read.
+def _with_valid_arguments(message: ChatDict) -> ChatDict:
+    """Return `message` with {} for arguments that are not a JSON object.
 
-    Chat templates parse the arguments of earlier calls (vLLM and llama.cpp answer 400 or 500
-    where they cannot), so those that are no JSON object are sent as an empty one; the call's
-    result says what was wrong with them.
+    Chat templates parse the arguments of earlier calls, and vLLM and llama.cpp answer 400 or 500 if that fails. The
+    call's result tells the model about the mistake.
     """
     if not message.get("tool_calls"):
         return message
-    return {**message, "tool_calls": [_acceptable_call(call) for call in message["tool_calls"]]}
+    return {**message, "tool_calls": [_with_valid_call(call) for call in message["tool_calls"]]}
 
 
-def _acceptable_call(call: dict[str, Any]) -> dict[str, Any]:
+def _with_valid_call(call: dict[str, Any]) -> dict[str, Any]:
     function = call["function"]
     try:
         if function["arguments"].strip():

@@ -1,10 +1,9 @@
-"""The reader that puts native tool calls together as endpoints stream them.
+"""Assembles native tool calls from the pieces that endpoints stream.
 
-https://platform.openai.com/docs/guides/function-calling#streaming says how the pieces of
-a call are told apart (by `index`); endpoints that call themselves compatible leave it
-out, give every call 0, count from 1, repeat the name or invent an id for each piece, send the
-arguments first, `{}` before them, or every call again in a whole message. The accumulator here
-is for what they send.
+By https://platform.openai.com/docs/guides/function-calling#streaming each piece names its call by `index`. Endpoints
+that call themselves compatible leave the index out, give every call 0, count from 1, repeat the name or invent an id
+for each piece, send the arguments before the name, send `{}` before the arguments, or send every call again in a whole
+message. This reader accepts all of these.
 """
 
 import json
@@ -22,21 +21,21 @@ _EMPTY_OBJECT_BEFORE = re.compile(r"\s*\{\s*\}\s*(?=\{)")
 
 
 class NativeReader:
-    """A reader that puts streamed tool calls together. Text and reasoning pass through as they come.
+    """Reads native calls of one answer. Text and reasoning pass through unchanged.
 
-    A call's id is claimed once, when its first argument text is shown or at the end.
+    A call's id is claimed once: when the first piece of its arguments is shown, or at the end.
     """
 
     def __init__(self, claim_id: ClaimId) -> None:
         self._claim_id = claim_id
         self._calls: list[_Call] = []
-        # By index and given id: the last call to begin that has both, either (the other None) or neither.
+        # The last call to begin, by index and given id; by one of them, with None for the other; and by neither.
         self._latest: dict[tuple[int | str | None, str | None], _Call] = {}
-        # Those that were there before the whole message, and that it has not repeated yet.
+        # The calls from before the whole message that it has not repeated yet.
         self._unrepeated: list[_Call] = []
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
-        """Return what `delta` adds; arguments are shown from when their call has a name."""
+        """Return the pieces that `delta` adds. Arguments are shown as soon as their call has a name."""
         match delta:
             case TextDelta():
                 return [TextPiece(delta.text)]
@@ -48,11 +47,11 @@ class NativeReader:
                 return []
 
     def finish(self) -> list[Piece]:
-        """Return the arguments of calls that never got a name."""
+        """Return the arguments of calls that have no name."""
         return [piece for call in self._calls for piece in self._show(call)]
 
     def calls(self) -> list[ToolCall]:
-        """Return every call that has a name or arguments, in the order they began."""
+        """Return the calls that have a name or arguments, in the order they began."""
         return [
             ToolCall(self._id(call), call.name, call.arguments, provider_id=call.given_id, details=call.details)
             for call in self._calls
@@ -79,7 +78,7 @@ class NativeReader:
         return self._show(call) if call.name else []
 
     def _whole_call(self, delta: ToolCallDelta) -> list[Piece]:
-        """Take a call of a whole message: it is new unless it was streamed before."""
+        """Add a call of a whole message, unless it was streamed before."""
         if delta.index == 0:
             self._unrepeated = list(self._calls)
         alike = [call for call in self._unrepeated if not call.name or call.name == delta.name]
@@ -104,13 +103,13 @@ class NativeReader:
         return call
 
     def _match(self, delta: ToolCallDelta) -> "_Call | None":
-        """Return the call that `delta` continues; None where it begins another."""
+        """Return the call that `delta` continues; None if it begins a new one."""
         with_its_id = self._latest.get((delta.index, delta.id)) if delta.id else None
         if with_its_id and not with_its_id.ended_before(delta):
             return with_its_id
         if with_its_index := self._latest.get((delta.index, None)):
             return None if with_its_index.ended_before(delta) else with_its_index
-        # Neither name nor id: no call begins like that, whatever its index says.
+        # No call begins without a name and an id, so the piece continues the last call, whatever its index.
         return self._calls[-1] if self._calls and not delta.name and not delta.id else None
 
     def _show(self, call: "_Call") -> list[Piece]:
@@ -126,7 +125,7 @@ class NativeReader:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call while it is being written."""
+    """A call that is still being streamed."""
 
     index: int | str | None
     given_id: str = ""
@@ -147,13 +146,13 @@ class _Call:
             self.pieces.append(delta.arguments)
         if not delta.name or delta.name == self.name or len(self.name) > MAX_NAME_CHARS:
             return
-        # Sent again in full, longer each time, or in pieces: all three are met.
+        # Endpoints repeat the name, send a longer beginning of it each time, or send it in pieces.
         self.name = delta.name if delta.name.startswith(self.name) else self.name + delta.name
 
     def ended_before(self, delta: ToolCallDelta) -> bool:
-        """Return whether `delta` belongs to a next call, though it has this one's index or id."""
+        """Return whether `delta` begins another call although it has this call's index or id."""
         if not delta.name:
-            # Every call brings its name: without one even a new id is an invention for this piece.
+            # Every call has a name. Without a name, even a new id was only invented for this piece.
             return False
         restarts = (delta.arguments or "").lstrip().startswith("{")
         if delta.id and self.given_id and delta.id != self.given_id:
@@ -161,21 +160,21 @@ class _Call:
         if not self.pieces:
             return False
         is_other = self.name not in ("", delta.name)
-        # Of one id it may be all the same: its arguments came before its name, or were an empty object so far.
+        # It can still be the same call if the id is equal: the arguments came before the name, or were `{}` so far.
         is_same = bool(self.given_id) and delta.id == self.given_id and (not self.name or not _read(self.arguments))
         return is_other or (restarts and _is_object(self.arguments) and not is_same)
 
     def is_repeated_by(self, delta: ToolCallDelta) -> bool:
-        """Return whether `delta`, which has its id, is all of this call once more."""
+        """Return whether `delta`, which has this call's id, repeats the whole call."""
         written = delta.arguments or ""
         return delta.name == self.name and _is_object(written) and _read(written) == _read(self.arguments)
 
     def is_unfinished(self) -> bool:
-        """Return whether its arguments are empty, or no object yet."""
+        """Return whether the arguments are empty or not yet a complete object."""
         return not _read(self.arguments) or not _is_object(self.arguments)
 
     def complete(self, whole: ToolCallDelta) -> None:
-        """Take what a whole message adds to this call."""
+        """Add the parts of a whole message that this call lacks."""
         self.name = self.name or whole.name or ""
         self.given_id = self.given_id or whole.id or ""
         self.details |= whole.details
@@ -186,13 +185,13 @@ class _Call:
         if written.startswith(known):
             self.pieces.append(written[len(known) :])
         else:
-            # What was shown of it so far was wrong.
+            # The pieces shown so far were wrong. They cannot be taken back, so the rest is not shown.
             self.pieces = [written]
             self.shown = 1
 
 
 def _read(arguments: str) -> object:
-    """Return the object that the text is, an empty one for no text, or the text where it is none."""
+    """Return the JSON object that the text is; {} for empty text; the text itself if it is no object."""
     if not arguments.strip():
         return {}
     try:

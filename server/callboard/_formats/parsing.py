@@ -1,4 +1,4 @@
-"""`parse`, which reads what a model's whole answer says, as each of the settings has it read."""
+"""Reads a model's whole answer in any of the formats that `TOOL_FORMAT` accepts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,18 +18,20 @@ from callboard_formats.parser import schemas_of
 def parse(
     text: str,
     tools: Sequence[Mapping[str, Any]],
-    format: str = "auto",  # noqa: A002 - the word for it everywhere else
+    format: str = "auto",  # noqa: A002 - the name used everywhere else
     *,
     model: str = "",
 ) -> Parsed:
-    """Return what `text`, a model's whole answer, says; `tools` are OpenAI function schemas.
+    """Return the text, the reasoning and the calls of `text`, a model's whole answer. No tool runs.
 
-    Nothing runs, and nothing that is no call of these tools gets `arguments`: an unknown tool,
-    arguments that cannot be read and a call that was cut off have an `error` instead, which
-    says what the model should do. `format` is what `TOOL_FORMAT` may be: `auto` takes a call that
-    the answer ends in and that nothing shows to be quoted, `rescue` any call in any syntax, the
-    name of a syntax those of that one, and `native` none at all. `model` is the model's name, whose
-    quirks are cleaned up, but not with `auto`. Raises `ValueError` for a format that there is not.
+    `tools` are OpenAI function schemas. A call that cannot run (an unknown tool, unreadable arguments, a call that was
+    cut off) has no `arguments` but an `error` that tells the model what to do.
+
+    `format` is any value of `TOOL_FORMAT`. `auto` reads a call at the end of the answer unless it seems to be quoted,
+    `rescue` reads every call in every syntax, the name of a syntax reads calls in that syntax, and `native` reads none.
+    `model` is the model's name: tokens that this model leaks are removed, except with `auto`.
+
+    Raises `ValueError` for an unknown format.
     """
     match format:
         case "native":
@@ -40,7 +42,7 @@ def parse(
             return parse_text(text, tools, model=model)
     if format not in names():
         raise ValueError(
-            f"There is no format {format!r}; there are: {', '.join(['auto', 'native', 'rescue', *names()])}"
+            f"There is no format {format!r}. The formats are: {', '.join(['auto', 'native', 'rescue', *names()])}"
         )
     return parse_text(text, tools, [format], model=model)
 

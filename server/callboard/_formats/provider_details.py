@@ -1,9 +1,9 @@
-"""What a model sends beside its calls and answers, kept for that model alone.
+"""Keeps the fields that an endpoint sends with calls and answers, and sends them back to the same model only.
 
-Some endpoints refuse a tool's result unless what they sent beside the call comes back with it: Gemini its thought
+Some endpoints refuse a tool's result unless the request repeats the fields that came with the call: Gemini its thought
 signature (https://ai.google.dev/gemini-api/docs/thought-signatures), Kimi and DeepSeek the reasoning
 (https://api-docs.deepseek.com/guides/thinking_mode), OpenRouter's models their `reasoning_details`
-(https://openrouter.ai/docs/use-cases/reasoning-tokens). Another model or endpoint is sent none of it.
+(https://openrouter.ai/docs/use-cases/reasoning-tokens). Other models and endpoints never get these fields.
 """
 
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -11,19 +11,22 @@ from hashlib import blake2b
 from typing import Any
 
 from callboard._call_ids import nine_characters
-from callboard._formats.described import ModelKey
+from callboard._formats.descriptions import ModelKey
 from callboard.calls import ToolCall
 from callboard.models import REASONING, ChatDict, content_text
 from callboard_protocol import EXTERNAL_ID_PREFIX
 
 
 class ProviderDetails:
-    """The provider details of one chat, as one model may read and add to them.
+    """The provider details of one chat, from the view of one model.
 
-    `kept` has an entry for each call, by its id, and for each answer, by `answer_key` of its text. An entry is JSON:
-    `origin` (endpoint and model), `message`, `call` and `function` (fields of theirs that OpenAI does not have; those
-    of a message are with its first call), `id` (the endpoint's own for a call that has another one here) and `thought`
-    (see `ToolCall`).
+    `kept` maps each call's id, and the `answer_key` of each answer, to an entry in JSON:
+
+    - `origin`: the endpoint and the model that sent it.
+    - `message`, `call`, `function`: the fields that OpenAI's API does not have. The fields of a message are kept with
+      its first call.
+    - `id`: the endpoint's id of the call, if the chat uses another id.
+    - `thought`: see `ToolCall`.
     """
 
     def __init__(self, model: ModelKey | None = None, kept: MutableMapping[str, ChatDict] | None = None) -> None:
@@ -32,7 +35,7 @@ class ProviderDetails:
         self._kept: MutableMapping[str, ChatDict] = {} if kept is None else kept
 
     def note_calls(self, calls: Sequence[ToolCall], message: Mapping[str, Any]) -> None:
-        """Store the details of the calls of one message, and of the message itself."""
+        """Keep the fields of the calls of one message, and of the message itself."""
         for number, call in enumerate(calls):
             entry = {"origin": self._origin, **call.details}
             if call.provider_id not in ("", call.id):
@@ -41,17 +44,17 @@ class ProviderDetails:
                 entry["thought"] = call.thought
             if message and number == 0:
                 entry["message"] = dict(message)
-            # A call that runs again after a restart has its entry.
+            # A call that runs again after a restart already has its entry.
             self._kept.setdefault(call.id, entry)
 
     def note_answer(self, text: str, message: Mapping[str, Any], *, follows_calls: bool = False) -> None:
-        """Keep what came with an answer without calls; its reasoning only if it follows calls, as DeepSeek demands."""
+        """Keep the fields of an answer without calls; its reasoning only after calls, where DeepSeek requires it."""
         fields = {name: value for name, value in message.items() if follows_calls or name not in REASONING}
         if fields:
             self._kept[answer_key(text)] = {"origin": self._origin, "message": fields}
 
     def with_thoughts(self, messages: Sequence[ChatDict]) -> list[ChatDict]:
-        """Return the messages with the thought of each call beside it, for formats that show it to the model again."""
+        """Return the messages with the `thought` of each call, for formats that show thoughts to the model again."""
         return [
             {**message, "tool_calls": [self._with_thought(call) for call in message["tool_calls"]]}
             if message.get("tool_calls")
@@ -64,9 +67,10 @@ class ProviderDetails:
         return {**call, "thought": thought} if thought else call
 
     def outgoing(self, messages: Sequence[ChatDict]) -> list[ChatDict]:
-        """Return the messages with what this model sent beside them.
+        """Return the messages with the fields that this model sent with them.
 
-        Ids that another model made, or Callboard for a client, are nine letters and digits, as Mistral demands.
+        A call's id that another model made, or that Callboard made for a client, is replaced by nine letters and
+        digits, because Mistral requires that form.
         """
         ids: dict[str, str] = {}
         sent: list[ChatDict] = []
@@ -84,7 +88,7 @@ class ProviderDetails:
         return sent
 
     def _own(self, key: str) -> ChatDict:
-        """Return what this model sent under `key`; empty for what another one did."""
+        """Return the entry of `key` if this model sent it, otherwise {}."""
         entry = self._kept.get(key, {})
         return entry if entry.get("origin") == self._origin else {}
 
@@ -97,7 +101,7 @@ class ProviderDetails:
         entry = self._own(call_id)
         is_anothers = not entry and ("origin" in self._kept.get(call_id, {}) or call_id.startswith(EXTERNAL_ID_PREFIX))
         outgoing_id = entry.get("id") or call_id
-        # Some endpoints number the calls of each answer anew.
+        # Some endpoints start numbering again with each answer.
         if is_anothers or outgoing_id in ids.values():
             outgoing_id = nine_characters(call_id)
         ids[call_id] = outgoing_id
@@ -106,5 +110,5 @@ class ProviderDetails:
 
 
 def answer_key(text: str) -> str:
-    """Return the key of an answer's details: clients send its text back with other white space."""
+    """Return the key of an answer's entry. It ignores white space, which clients change when they send text back."""
     return f"answer {blake2b(''.join(text.split()).encode(), digest_size=16).hexdigest()}"

@@ -1,7 +1,7 @@
-"""The reader of answers whose text is read for calls: the package's parser, and native calls beside it.
+"""Reads calls in an answer's text with the parser of `callboard_formats`, and native calls as well.
 
-A server may still send native `tool_calls` although it was asked for text; then those are the
-calls, for what stands in the text beside them says the same again.
+A server may send native `tool_calls` although the model was asked to write calls as text. Then only the native calls
+count, because the text repeats them.
 """
 
 from collections.abc import Sequence
@@ -9,34 +9,38 @@ from itertools import groupby
 
 import structlog
 
-from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, shown_pieces
+from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, make_pieces
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.rescuing.completeness import is_complete
-from callboard._formats.rescuing.repetition import is_repeated, told
-from callboard._formats.rescuing.scaffold import Scaffold
+from callboard._formats.rescuing.react_labels import LabelRemover
+from callboard._formats.rescuing.repetition import is_repeated, sent_texts
 from callboard.calls import Tool, ToolCall
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats import CallPiece, StreamParser, TextPiece
 from callboard_formats import Piece as ParsedPiece
 from callboard_formats.calls import tool_meant
 from callboard_formats.formats import is_written_by
-from callboard_formats.outlet import FoundCall
+from callboard_formats.output import FoundCall
 from callboard_formats.syntax import LAST_OBSERVATION, WrittenCall
 
 _log = structlog.get_logger(__name__)
 
 
 class ScanningReader:
-    """A reader of one answer.
+    """Reads one answer.
 
-    `chosen` is the name of the syntax in use, "rescue" for every one. `prompt_opens`: whether the prompt has opened a
-    thought, None where that is known by the name of the `model` alone. With `previews` arguments are shown
-    while they are written. `rescued`: nobody asked for calls in the text, and with
-    `asks_first` they run unasked only where their tool reads.
-
-    With `falls_back`, for a model that was asked for `chosen` in words, a call at the answer's end in another syntax
-    counts too. It is rescued and asks first; it is text if it repeats what stands in the `messages` that the model was
-    sent. ReAct's labels are taken off as they are for `auto`.
+    Args:
+        chosen: The name of the syntax to read, or "rescue" for every syntax.
+        tools: The offered tools.
+        claim_id: Makes the ids of the calls.
+        messages: The messages that the model was sent; used only with `falls_back`.
+        model: The model's name.
+        prompt_opens: Whether the prompt has opened a thought; None leaves that to the model's name.
+        previews: Show arguments while they are written.
+        rescued: The model was not asked to write calls as text.
+        asks_first: Calls need an approval unless their tool is `read_only`.
+        falls_back: Read a call at the end of the answer in other syntaxes too. Such a call is `rescued` and
+            `asks_first`, and stays text if it repeats `messages`. ReAct labels are removed as in `auto`.
     """
 
     def __init__(
@@ -64,7 +68,7 @@ class ScanningReader:
         self._rescued = rescued
         self._asks_first = asks_first
         self._falls_back = falls_back
-        self._thinks_apart = False
+        self._sends_reasoning = False
         self._is_cut = False
         self._native = NativeReader(claim_id)
         self._ids: dict[tuple[int, int], str] = {}
@@ -72,21 +76,21 @@ class ScanningReader:
         self._held: list[ArgumentsPiece] = []
         self._parts = 0
         self._has_text = False
-        self._scaffold = Scaffold(lambda: told(messages)) if falls_back else None
+        self._labels = LabelRemover(lambda: sent_texts(messages)) if falls_back else None
         self._parser: StreamParser | None = None
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
-        """Return what `delta` adds."""
+        """Return the pieces that `delta` adds."""
         match delta:
             case TextDelta():
                 if self._parser is None:
                     self._parser = self._new_parser()
                 return self._pieces(self._parser.feed(delta.text))
             case ToolCallDelta():
-                # A native call ends the text before it: what is held of that must not come out behind the call.
+                # The text before a native call ends here: held text must not be shown after the call.
                 return [*self._release(), *self._native.feed(delta)]
             case ReasoningDelta():
-                self._thinks_apart = True
+                self._sends_reasoning = True
             case Finish(reason="length"):
                 self._is_cut = True
             case _:
@@ -94,10 +98,10 @@ class ScanningReader:
         return self._native.feed(delta)
 
     def finish(self) -> list[Piece]:
-        """Return what was held back."""
+        """Return the pieces that were held back."""
         pieces = self._release()
-        if self._scaffold:
-            pieces += shown_pieces(*self._scaffold.finish(is_rescued=bool(self._found)))
+        if self._labels:
+            pieces += make_pieces(*self._labels.finish(is_rescued=bool(self._found)))
         pieces += self._native.finish()
         self._warn()
         if self._native.calls():
@@ -107,7 +111,7 @@ class ScanningReader:
         return pieces
 
     def calls(self) -> list[ToolCall]:
-        """Return the native calls, or those in the text; in the order they began."""
+        """Return the native calls, or else the calls in the text, in the order they began."""
         return self._native.calls() or [self._requested(part, found) for part, found in self._found]
 
     def _requested(self, part: int, found: FoundCall) -> ToolCall:
@@ -124,12 +128,12 @@ class ScanningReader:
             syntax=found.syntax,
             rescued=self._rescued or bool(found.source),
             asks_first=self._asks_first or bool(found.source),
-            # Of a leaked call it is left out: its format never has the model read it again.
+            # Only the chosen syntax shows a thought to the model again.
             thought=found.thought if found.syntax == self._chosen else "",
         )
 
     def _release(self) -> list[Piece]:
-        """Return what is held of the text so far; what follows is read anew."""
+        """Return the pieces held of the text so far. Text that follows is read by a new parser."""
         if self._parser is None:
             return []
         pieces = self._pieces(self._parser.finish(cut=self._is_cut))
@@ -146,14 +150,14 @@ class ScanningReader:
         return pieces
 
     def _is_meant(self, source: str, calls: Sequence[WrittenCall]) -> bool:
-        """Return whether calls that the model was not asked to write so are whole, and nothing that it was told."""
+        """Return whether calls in another syntax are complete, and no repetition of the messages."""
         block = LAST_OBSERVATION.sub("", source)
-        return is_complete(block, calls, self._known) and not is_repeated([(block, calls)], told(self._messages))
+        return is_complete(block, calls, self._known) and not is_repeated([(block, calls)], sent_texts(self._messages))
 
     def _new_parser(self) -> StreamParser:
         formats = None if self._chosen == "rescue" else [self._chosen]
-        # What the endpoint tells apart is not in the text; one that is not known to leave it there may.
-        thinking = False if self._thinks_apart or formats is None else None
+        # An endpoint that sends reasoning separately leaves no thought in the text.
+        thinking = False if self._sends_reasoning or formats is None else None
         return StreamParser(
             self._tools,
             formats,
@@ -178,7 +182,7 @@ class ScanningReader:
         return pieces
 
     def _without_labels(self, piece: TextPiece) -> list[Piece]:
-        return shown_pieces(*self._scaffold.feed(piece.text)) if self._scaffold else [piece]
+        return make_pieces(*self._labels.feed(piece.text)) if self._labels else [piece]
 
     def _id(self, part: int, number: int) -> str:
         if (part, number) not in self._ids:

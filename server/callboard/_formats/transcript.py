@@ -1,4 +1,4 @@
-"""OpenAI chat messages as a model without native tools is sent them: calls and results as plain text."""
+"""Converts OpenAI chat messages for models without native tools: calls and results become plain text."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ from callboard._formats.wording import Wording
 from callboard.models import ChatDict, content_text
 
 
-def in_words(messages: Sequence[ChatDict], wording: Wording) -> tuple[list[ChatDict], bool]:
-    """Return the messages without `tool_calls` and `role: "tool"`, and whether there were any.
+def convert_calls_to_text(messages: Sequence[ChatDict], wording: Wording) -> tuple[list[ChatDict], bool]:
+    """Return the messages with calls and results as text, and whether there were any calls.
 
-    Results become a user's message; where another follows, the two are one, for many chat
-    templates insist that user and assistant take turns.
+    Results become a user message. It is joined with a user message that follows, because many chat templates require
+    that user and assistant alternate.
     """
     worded: list[ChatDict] = []
     names: dict[str, str] = {}
@@ -36,7 +36,7 @@ def in_words(messages: Sequence[ChatDict], wording: Wording) -> tuple[list[ChatD
 
 
 def with_instructions(messages: Sequence[ChatDict], instructions: str) -> list[ChatDict]:
-    """Return the messages with `instructions` at the end of their one system message."""
+    """Return the messages with `instructions` appended to the system message, or with a new system message."""
     if messages and messages[0]["role"] in ("system", "developer"):
         said = content_text(messages[0].get("content"))
         return [{**messages[0], "content": f"{said}\n\n{instructions}" if said else instructions}, *messages[1:]]

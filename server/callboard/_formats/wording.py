@@ -1,4 +1,4 @@
-"""The words in which a model without native tools is told of them, and of earlier calls and their results."""
+"""The texts that explain tools, earlier calls and their results to models without native tools."""
 
 import json
 from collections.abc import Sequence
@@ -6,27 +6,27 @@ from typing import Protocol
 
 from callboard.calls import Tool
 
-NO_MORE_CALLS = "No tool can be called any more. Answer now, with what is known."
+NO_MORE_CALLS = "No tool can be called any more. Answer now with the information that you have."
 
 
 class Wording(Protocol):
-    """The words for one dialect."""
+    """The texts for one syntax."""
 
     def instructions(self, tools: Sequence[Tool]) -> str:
-        """Return what the system prompt says of the tools and of how to call them."""
+        """Return the part of the system prompt that describes the tools and how to call them."""
         ...
 
     def call(self, name: str, arguments: str, thought: str) -> str:
-        """Return an earlier call as the model would have written it, after its `thought` where that is known."""
+        """Return an earlier call as the model would have written it, after its `thought` if that is not empty."""
         ...
 
     def results(self, results: Sequence[tuple[str, str]]) -> str:
-        """Return the results of one answer's calls, each with its tool's name, in their order."""
+        """Return the results of one answer's calls as one text. Each result is a pair: tool name, result."""
         ...
 
 
-def described(tools: Sequence[Tool]) -> str:
-    """Return a paragraph for each tool: name, description, the JSON schema of its arguments."""
+def describe_tools(tools: Sequence[Tool]) -> str:
+    """Return a paragraph for each tool: its name, its description and the JSON schema of its arguments."""
     return "\n\n".join(
         f"{tool.name}: {tool.description.strip()}\nArguments (JSON schema): {_schema(tool)}" for tool in tools
     )
@@ -37,13 +37,13 @@ def _schema(tool: Tool) -> str:
 
 
 class ReactWording:
-    """Thought, action, input, observation."""
+    """ReAct: the lines `Thought:`, `Action:`, `Action Input:` and `Observation:`."""
 
     def instructions(self, tools: Sequence[Tool]) -> str:
-        """Return the tools, and the four markers."""
+        """Return the list of tools and the explanation of the lines."""
         names = ", ".join(tool.name for tool in tools)
         return (
-            f"You can use these tools:\n\n{described(tools)}\n\n"
+            f"You can use these tools:\n\n{describe_tools(tools)}\n\n"
             "To use a tool, write exactly this, then stop and wait for the observation:\n\n"
             "Thought: why you need the tool\n"
             f"Action: the tool's name, one of: {names}\n"
@@ -55,22 +55,22 @@ class ReactWording:
         )
 
     def call(self, name: str, arguments: str, thought: str) -> str:
-        """Return thought, action and input."""
+        """Return the lines of thought, action and input."""
         action = f"Action: {name}\nAction Input: {arguments.strip() or '{}'}"
         return f"Thought: {thought}\n{action}" if thought else action
 
     def results(self, results: Sequence[tuple[str, str]]) -> str:
-        """Return an observation for each, named where there are several."""
+        """Return an observation for each result, with the tool's name if there are several."""
         if len(results) == 1:
             return f"Observation: {results[0][1]}"
         return "\n\n".join(f"Observation ({name}): {result}" for name, result in results)
 
 
 class XmlWording:
-    """JSON between tags."""
+    """Calls as JSON objects between `<tool_call>` tags."""
 
     def instructions(self, tools: Sequence[Tool]) -> str:
-        """Return the tools, and the tags."""
+        """Return the list of tools and the explanation of the tags."""
         listed = "\n".join(json.dumps(tool.schema(), ensure_ascii=False) for tool in tools)
         return (
             f"You can call these tools, described as JSON schemas:\n\n<tools>\n{listed}\n</tools>\n\n"
@@ -81,10 +81,10 @@ class XmlWording:
             "Without need for a tool, answer the user in plain text."
         )
 
-    def call(self, name: str, arguments: str, thought: str) -> str:  # noqa: ARG002 - the contract's
-        """Return the tags with name and arguments; arguments that are no JSON stand there as they were."""
+    def call(self, name: str, arguments: str, thought: str) -> str:  # noqa: ARG002 - required by the protocol
+        """Return name and arguments between tags. Arguments that are not JSON are inserted unchanged."""
         return f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {arguments.strip() or "{}"}}}\n</tool_call>'
 
     def results(self, results: Sequence[tuple[str, str]]) -> str:
-        """Return a pair of tags for each."""
+        """Return each result between `<tool_response>` tags."""
         return "\n".join(f"<tool_response>\n{result}\n</tool_response>" for _, result in results)

@@ -1,5 +1,5 @@
-"""Open WebUI: all that the server knows of its HTML, its prompts and its names. Runs nothing, and reads no request.
+"""Everything that the server knows about Open WebUI: its HTML, its prompts, its headers and its status events.
 
-The pipe, which is one file and imports nothing of ours, has its own copy of some of it; `tests/openwebui` holds the two
-together. Above: whoever reads or writes what Open WebUI keeps. Below: text, and the protocol.
+The pipe is one file without imports from this project, so it has its own copy of some of this code. The tests in
+`tests/openwebui` compare both copies.
 """

@@ -1,7 +1,7 @@
-"""Tool calls as the `<details>` blocks that Open WebUI draws in a message's text. Pure.
+"""Writes tool calls as `<details>` blocks, which Open WebUI draws as cards in a message's text.
 
-`details_parser` reads them back. The form is that which every Open WebUI parses, 0.6 to 0.12. What the model says
-between blocks can neither fake one nor break one.
+`details_parser` reads the blocks back. Open WebUI 0.6 to 0.12 parse this form. The model's text between blocks can
+neither fake a block nor break one.
 """
 
 import html
@@ -18,40 +18,40 @@ TAG = "<details"
 END = "</details>"
 
 GUARDED = "<\u200bdetails"
-"""`<details` in the model's own words: with an invisible space it is no tag."""
+"""`<details` in the model's own text, with a zero-width space, so that it is no tag."""
 
 NOTICE = "> **Callboard:** "
-"""The beginning of a line that the pipe itself has to say."""
+"""The beginning of a message line that is from the pipe itself."""
 
 LABEL = " · "
-"""The mark between a tool's name and what its card says behind it; no tool's name has it."""
+"""The separator between a tool's name and the label behind it on a card. No tool's name contains it."""
 
 INNER = "↳ "
-"""The beginning of a line above a call's result, about a call that another agent made inside it."""
+"""The beginning of a line above a call's result that describes a call made by another agent inside of this call."""
 
 FROM_TEXT = f"{LABEL}from text"
-"""The label of a call that was read from the model's text, when it has ended too."""
+"""The label of a call that was read from the model's text. It stays when the call has ended."""
 
 CITED = "#source"
-"""The mark between the number that the pipe gives a citation and the model's own."""
+"""The mark between the pipe's number of a citation and the model's number."""
 
 SHOWN_CHARS = 10_000
-"""The most of a result that stands in its block; Open WebUI shows no more at once."""
+"""The number of characters of a result that its block contains at most. Open WebUI shows no more at once."""
 
-# Without attributes it is HTML's own, which people may use.
+# `<details>` without attributes is plain HTML, which a message may contain.
 _UNSAFE = re.compile(r"<details(?=\s)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def write_block(start: ToolCallStart, result: str, *, error_code: str | None = None, is_from_text: bool = False) -> str:
-    """Return the block of a call that has ended, to stand on lines of its own.
+    """Return the block of a call that has ended. It must begin and end a line.
 
-    `result` is what the model read, errors too; `error_code` is None for a call that ended well. `is_from_text`: the
-    call was read from the model's text, not called natively.
+    `result` is the text that the model read, for failed calls the error. `error_code` is None for a successful call.
+    `is_from_text` says that the call was read from the model's text.
     """
     status = ""
-    about = start.label.removeprefix(start.tool_name).removeprefix(LABEL)
-    name = f"{start.tool_name}{LABEL}{about}" if about else start.tool_name
+    label = start.label.removeprefix(start.tool_name).removeprefix(LABEL)
+    name = f"{start.tool_name}{LABEL}{label}" if label else start.tool_name
     name += FROM_TEXT if is_from_text else ""
     if error_code is not None:
         ending = find_ending(error_code)
@@ -59,7 +59,7 @@ def write_block(start: ToolCallStart, result: str, *, error_code: str | None = N
         name += "" if ending is FAILED else f"{LABEL}{ending.label}"
         result = result if ending.is_failure else format_ending(error_code, result)
     shown = cut_note(result[:SHOWN_CHARS], len(result))
-    # JSON is ASCII on one line: a raw line end or U+2028 would lose an attribute, a raw `>` the whole block.
+    # JSON is ASCII on one line. Open WebUI loses an attribute with a line end or U+2028, and a block with a bare `>`.
     return (
         f'<details type="tool_calls" done="true"{status} id="{escape_line(start.tool_call_id)}"'
         f' name="{escape_line(name)}" arguments="{escape(json.dumps(start.tool_args))}"'
@@ -69,19 +69,19 @@ def write_block(start: ToolCallStart, result: str, *, error_code: str | None = N
 
 
 def escape(text: str) -> str:
-    """Return the text for an attribute; Open WebUI substitutes {{user}} and the like everywhere in a message."""
+    """Return the text escaped for an attribute, also from Open WebUI's substitution of {{user}} and the like."""
     return html.escape(text).replace("{{", "&#123;&#123;")
 
 
 def escape_line(text: str) -> str:
-    """Return the text for an attribute that is no JSON, as one line without tags, images and links."""
+    """Return the text escaped for an attribute that is not JSON: one line without tags, images and links."""
     return escape(_CONTROL.sub(" ", text).replace("<", "‹").replace(">", "›").replace("](", "] ("))
 
 
 class DetailsWriter:
-    """An answer's text with blocks in it, as it grows: each method returns what is to be appended.
+    """Writes an answer with blocks as a stream. Each method returns the text to append.
 
-    A stream of text can take nothing back, so a block is written when its call has ended.
+    A stream cannot take text back, so a block is written when its call has ended.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class DetailsWriter:
         self._after_block = False
 
     def add_text(self, delta: str) -> str:
-        """Add the model's words; the end of them is held back while it may still become a tag."""
+        """Add the model's text. Its end is held back while it may be the beginning of a tag."""
         text = self._held + delta
         start = text.rfind("<")
         held_from = start if start >= 0 and TAG.startswith(text[start:]) else len(text)
@@ -100,7 +100,7 @@ class DetailsWriter:
         return self._append(_UNSAFE.sub(GUARDED, text[:held_from]))
 
     def add_block(self, block: str) -> str:
-        """Add a call's block where it is drawn as one: on lines of its own, outside of any code."""
+        """Add a call's block on separate lines, after closing any open code fence or HTML."""
         before = self.finish()
         if self._line:
             self._markdown.feed_line(self._line)
@@ -116,14 +116,14 @@ class DetailsWriter:
         return before + block
 
     def finish(self) -> str:
-        """Add what was held back."""
+        """Add the text that was held back."""
         text = self._held
         self._held = ""
         return self._append(text.replace(TAG, GUARDED))
 
     def _append(self, text: str) -> str:
         if self._after_block:
-            # Blank text between two blocks would only tear their group apart.
+            # Open WebUI groups adjacent blocks, and blank text between two would split the group.
             text = text.lstrip()
         if not text:
             return ""

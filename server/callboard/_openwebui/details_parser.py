@@ -1,8 +1,8 @@
-"""Details parser: earlier answers, as Open WebUI sends them, back into the messages that the model lived through. Pure.
+"""Converts earlier answers from Open WebUI back to the messages of the model: text, tool calls and results.
 
-The pipe, and `details` for the OpenAI endpoint, draw tool calls and reasoning as `<details>` blocks in the answer's
-text, which comes back verbatim on the next turn. A model that read it would see HTML and imitate it. Linear in the
-text's length; never raises.
+The pipe, and `details` for the OpenAI routes, write tool calls and reasoning as `<details>` blocks into the answer's
+text, and Open WebUI sends that text with the next turn. A model that reads the HTML imitates it. The functions take
+time proportional to the text's length and never raise.
 """
 
 import html
@@ -18,19 +18,19 @@ from callboard._openwebui.details import CITED, END, GUARDED, INNER, LABEL, NOTI
 from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
 
 _MARKS = (TAG, GUARDED, NOTICE, CITED)
-# What stands on a line of its own and is not the model's: its text cannot begin one like that.
+# A tag that is a line of its own is from the pipe, because `DetailsWriter` alters such a tag in the model's text.
 _OWN_TAG = re.compile(r"<details\s([^>\n]*+)>")
 _ATTRIBUTE = re.compile(r'(?<!\w)(\w++)="([^"]*)"')
 _SUMMARY = re.compile(r"<summary>[^<]*</summary>")
 _NUMBER = re.compile(r"(?<=[\[ ])\d{1,9}$")
 
 MAX_TAG_CHARS = 2 * 1024 * 1024
-"""No block that was drawn has a longer one: arguments and result are cut before they are escaped."""
+"""The longest tag that is read. The pipe writes none as long, because it cuts arguments and results."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastCall:
-    """A tool call as its block tells of it; `arguments` is JSON text, `result` None where the call never ended."""
+    """A tool call that was read from a block. `arguments` is JSON text. `result` is None if the call never ended."""
 
     tool_call_id: str
     name: str
@@ -40,45 +40,43 @@ class PastCall:
 
 
 def translate(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """Return the messages as the model should read them: blocks become `tool_calls` and `role: "tool"` messages.
+    """Return the messages for the model: blocks become `tool_calls` and `role: "tool"` messages.
 
-    Blocks of one round that stand together are one assistant message. Reasoning blocks and the
-    pipe's notices are dropped, the numbers that the pipe gave to citations are taken back.
-    So is what a native call's card says behind its tool's name. Messages that hold none of these
-    stay as they are.
+    Adjacent blocks of one round become one assistant message. Reasoning blocks, the pipe's notices, the pipe's numbers
+    of citations, and the labels behind the tools' names are removed. Messages without any of these are unchanged.
     """
     return tuple(translated for message in messages for translated in _translate(message))
 
 
 def count_blocks(message: ChatMessage) -> int:
-    """Return how many blocks the text of a message has, tool calls and others."""
+    """Return the number of blocks of any kind in the text of a message."""
     parts = message.content if isinstance(message.content, list) else [{"text": message.content}]
     return sum(text.count(END) for part in parts if isinstance(text := part.get("text"), str))
 
 
 def read_answer(content: str) -> Iterator[str | PastCall]:
-    """Yield the texts and the tool calls of an earlier answer, in order; a block that names no tool is text."""
+    """Yield the texts and the tool calls of an earlier answer in order. A block without a tool's name is text."""
     start = at = 0
     for chunk in content.split(END)[:-1]:
         for tag_begin, tag_end, attributes in _find_own_tags(chunk):
             calls = _read_calls(attributes, chunk[tag_end:], at) if attributes.get("type") == "tool_calls" else []
             if calls or attributes.get("type") == "reasoning":
-                yield from _read_own_words(content[start : at + tag_begin].removesuffix("\n").removesuffix("\n"))
+                yield from _read_text(content[start : at + tag_begin].removesuffix("\n").removesuffix("\n"))
                 yield from calls
                 start = at + len(chunk) + len(END)
-                # Two line breaks stand after it and before it: its own, and the one that joins it to the text.
+                # Two line breaks surround a block on each side: one is its own, one joins it to the text.
                 start += content.startswith("\n", start) + content.startswith("\n\n", start)
                 break
         at += len(chunk) + len(END)
-    yield from _read_own_words(content[start:])
+    yield from _read_text(content[start:])
 
 
-# Regular expressions are given a line, a tag or a few letters and never the whole text: one that searches through 30 MB
-# takes a second, in which no other thread of Python does anything, the server's own included.
+# Regular expressions get a line, a tag or a few characters, never the whole text. A search through 30 MB takes one
+# second, and during a search no other thread runs, not even the server's event loop.
 
 
 def _find_own_tags(chunk: str) -> Iterator[tuple[int, int, dict[str, str]]]:
-    """Yield where each tag that is a line begins and ends, and its attributes."""
+    """Yield the start, the end and the attributes of each tag that is a line of its own."""
     begin = 0 if chunk.startswith(TAG) else chunk.find(f"\n{TAG}") + 1
     while begin > 0 or (begin == 0 and chunk.startswith(TAG)):
         end = _find_line_end(chunk, begin)
@@ -92,12 +90,12 @@ def _find_line_end(text: str, start: int) -> int:
     return len(text) if end < 0 else end
 
 
-def _read_own_words(text: str) -> Iterator[str]:
+def _read_text(text: str) -> Iterator[str]:
     return (_remove_source_numbers(words.replace(GUARDED, TAG)) for words in _split_at_notices(text))
 
 
 def _split_at_notices(text: str) -> Iterator[str]:
-    """Yield the text between the lines that are notices, without the two line breaks before and after each."""
+    """Yield the texts between notices, without the two line breaks before and after each notice."""
     start = 0
     at = text.find(NOTICE)
     while at >= 0:
@@ -111,7 +109,7 @@ def _split_at_notices(text: str) -> Iterator[str]:
 
 
 def _remove_source_numbers(words: str) -> str:
-    """Return the text without the numbers that the pipe put before the names of sources."""
+    """Return the text without the pipe's numbers before the names of sources."""
     pieces: list[str] = []
     start = 0
     at = words.find(CITED)
@@ -126,15 +124,15 @@ def _remove_source_numbers(words: str) -> str:
 
 
 def _read_calls(attributes: Mapping[str, str], body: str, place: int) -> list[PastCall]:
-    """Return the calls of a block, none if it names no tool; `place` tells the blocks of an answer apart."""
+    """Return the calls of a block; none if it names no tool. `place` is unique for each block of the answer."""
     values = {name: html.unescape(value) for name, value in attributes.items()}
     if values.get("name"):
         return [_read_call(values, body)]
-    # Open WebUI 0.5.17 to 0.6.4 had all calls of a round in one block, as OpenAI's API has them.
+    # Open WebUI 0.5.17 to 0.6.4 wrote all calls of a round into one block, in the form of OpenAI's API.
     calls = _read_list(values.get("content", ""))
     results = _read_list(values.get("results", "")) if values.get("done") != "false" else []
-    told = {result.get("tool_call_id"): result.get("content") for result in results}
-    return [read for call in calls if (read := _read_listed_call(call, told, f"block at {place}"))]
+    by_id = {result.get("tool_call_id"): result.get("content") for result in results}
+    return [read for call in calls if (read := _read_listed_call(call, by_id, f"block at {place}"))]
 
 
 def _read_list(text: str) -> list[dict[str, Any]]:
@@ -145,10 +143,10 @@ def _read_list(text: str) -> list[dict[str, Any]]:
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
-def _read_listed_call(call: Mapping[str, Any], told: Mapping[Any, Any], round_key: str) -> PastCall | None:
+def _read_listed_call(call: Mapping[str, Any], results: Mapping[Any, Any], round_key: str) -> PastCall | None:
     match call:
         case {"id": str(call_id), "function": {"name": str(name), "arguments": arguments}} if call_id and name:
-            result = told.get(call_id)
+            result = results.get(call_id)
             return PastCall(call_id, name, _to_text(arguments), None if result is None else _to_text(result), round_key)
         case _:
             return None
@@ -159,22 +157,22 @@ def _to_text(value: Any) -> str:
 
 
 def _read_call(values: Mapping[str, str], body: str) -> PastCall:
-    # Some versions of Open WebUI put the result below the summary.
+    # Some versions of Open WebUI write the result below the summary.
     result = html.unescape(_remove_summary(body).strip("\n")) or _decode(values.get("result", ""))
     name = values.get("name", "")
     is_open = values.get("done") == "false"
     return PastCall(
         tool_call_id=values.get("id") or f"call_{uuid4().hex}",
-        # Behind the name the card says how far the call is, or how it ended.
+        # The label behind the name shows the call's progress or how it ended.
         name=name.partition(LABEL)[0],
         arguments=_decode(values.get("arguments", "")),
-        result=None if is_open else _remove_inner(result),
+        result=None if is_open else _remove_inner_calls(result),
         round=values.get("round", ""),
     )
 
 
-def _remove_inner(result: str) -> str:
-    """Return the result without the lines about calls inside the call, and the empty line behind them."""
+def _remove_inner_calls(result: str) -> str:
+    """Return the result without the lines about inner calls and the empty line after them."""
     if not result.startswith(INNER):
         return result
     lines = result.split("\n")
@@ -188,7 +186,7 @@ def _remove_summary(body: str) -> str:
 
 
 def _decode(text: str) -> str:
-    # An attribute is JSON. A JSON string is text as it was; anything else stays JSON text.
+    # An attribute is JSON. A JSON string is decoded; any other value stays JSON text.
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -199,12 +197,12 @@ def _decode(text: str) -> str:
 def _translate(message: ChatMessage) -> list[ChatMessage]:
     message = _remove_labels(message)
     if message.role == "tool" and isinstance(message.content, str):
-        return [message.model_copy(update={"content": _remove_inner(message.content)})]
+        return [message.model_copy(update={"content": _remove_inner_calls(message.content)})]
     text, others = _split_content(message.content)
     if message.role != "assistant" or text is None or not any(mark in text for mark in _MARKS):
         return [message]
     if message.tool_calls:
-        # Of native items: the calls are told apart already, only the text beside them is to be read.
+        # Native items have their calls in `tool_calls`, so only the text is read.
         words = "\n\n".join(piece for piece in read_answer(text) if isinstance(piece, str) and piece.strip())
         return [message.model_copy(update={"content": others or words or None})]
     before = [ChatMessage(role="assistant", content=others)] if others else []
@@ -212,7 +210,7 @@ def _translate(message: ChatMessage) -> list[ChatMessage]:
 
 
 def _remove_labels(message: ChatMessage) -> ChatMessage:
-    """Return the message with its tools' names alone: native calls' cards are labelled as those of blocks are."""
+    """Return the message without labels behind its tools' names. Cards of native calls have the same labels."""
     calls = message.tool_calls or ()
     if not any(LABEL in call.function.name for call in calls):
         return message
@@ -226,7 +224,7 @@ def _remove_labels(message: ChatMessage) -> ChatMessage:
 
 
 def _split_content(content: str | list[dict[str, Any]] | None) -> tuple[str | None, list[dict[str, Any]]]:
-    """Return the text of a content, its text parts as lines, and the parts that are none."""
+    """Return the text parts of a content as lines, and its other parts."""
     if not isinstance(content, list):
         return content, []
     texts = [part["text"] for part in content if isinstance(part.get("text"), str)]

@@ -1,4 +1,4 @@
-"""Markdown state: what of a text is still open at its end and would swallow what follows. Pure."""
+"""Finds code fences and HTML that a text has opened and not closed, because they would swallow the text behind."""
 
 import re
 
@@ -8,17 +8,17 @@ _HTML_ENDS = {"!--": "-->", "?": "?>", "![cdata[": "]]>"}
 
 
 class MarkdownState:
-    """A code fence, or HTML that ends at a terminator (CommonMark 4.5 and 4.6, kinds 1 to 5), after the lines so far.
+    """Tracks open code fences and HTML blocks with a terminator (CommonMark 4.5, and 4.6 kinds 1 to 5).
 
     Attributes:
-        closing: The text that closes it, on a line of its own; empty where nothing is open.
+        closing: The line that closes what is open; empty if nothing is open.
     """
 
     def __init__(self) -> None:
         self.closing = ""
 
     def feed_line(self, line: str) -> None:
-        """Read the next line of the text, without its end."""
+        """Read the next line of the text, given without its line end."""
         if not self.closing:
             self._open(line)
         elif self._is_closed_by(line):
@@ -36,13 +36,13 @@ class MarkdownState:
             self.closing = " " * len(fence[1]) + fence[2]
         elif html := _HTML.match(line):
             end = f"</{html[1]}>".lower() if html[1] else _HTML_ENDS.get(html[2].lower(), ">")
-            # `<!-->` is a whole comment: its end may share the dashes.
+            # `<!-->` is a complete comment, in which the end shares the dashes of the beginning.
             rest = line[html.end() - (2 if html[2] == "!--" else 0) :]
             self.closing = "" if end in rest.lower() else end
 
 
 def close_markdown(text: str) -> str:
-    """Return what has to follow the text so that nothing in it swallows what comes then."""
+    """Return the text to append so that no code fence or HTML block of `text` is open; "" if none is."""
     state = MarkdownState()
     for line in text.split("\n"):
         state.feed_line(line)

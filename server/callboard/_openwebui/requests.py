@@ -1,7 +1,7 @@
-"""Requests of Open WebUI: the headers that say who asks in which chat, parameters, prompts of its background tasks.
+"""Reads requests from Open WebUI: headers that name the user and the chat, parameters, prompts of background tasks.
 
-On OpenAI's routes it sends headers of the user and the chat where ENABLE_FORWARD_USER_INFO_HEADERS is on, and any
-header that an admin writes into the connection, as `X-OpenWebUI-Task: {{TASK}}`.
+On OpenAI's routes Open WebUI sends headers of the user and the chat if ENABLE_FORWARD_USER_INFO_HEADERS is on. It also
+sends headers that an admin adds to the connection, for example `X-OpenWebUI-Task: {{TASK}}`.
 """
 
 import json
@@ -20,13 +20,13 @@ USER = {
     "email": "x-openwebui-user-email",
     "role": "x-openwebui-user-role",
 }
-"""The header of each field of a user. The name is percent-encoded, as a header cannot hold every name."""
+"""The header of each field of a user. The name is percent-encoded, because headers allow few characters."""
 
 UNSAVED_CHATS = ("local:", "temporary:", "channel:")
-"""The beginnings of the ids of what is not saved as a chat."""
+"""The prefixes of ids of conversations that Open WebUI does not save as chats."""
 
 MARKER = "### Task:"
-"""The beginning of each prompt in the background, by `open_webui/config.py`."""
+"""The beginning of every prompt of a background task, by `open_webui/config.py`."""
 
 TITLE_WORDS = 5
 
@@ -38,14 +38,14 @@ _LAST_USER_LINE = re.compile(r"^USER: (.+)$", re.MULTILINE)
 
 
 def has_own_header(names: Iterable[str]) -> bool:
-    """Return true where any of these headers, in lower case, is Open WebUI's own."""
+    """Return whether one of these headers, given in lower case, is specific to Open WebUI."""
     return any(name.startswith("x-openwebui-") for name in names)
 
 
 def read_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a chat's settings as an endpoint takes them.
+    """Return the parameters of a chat's settings in the form that endpoints accept.
 
-    `logit_bias` comes as it was typed: `5432:100, 413:-100`. Raises `RequestError` for any other text.
+    Open WebUI sends `logit_bias` as the user typed it: `5432:100, 413:-100`. Raises `RequestError` for any other text.
     """
     bias = given.get("logit_bias")
     if not isinstance(bias, str):
@@ -58,18 +58,18 @@ def read_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_placeholder(value: str) -> bool:
-    """Return true for a value that was to be filled in and was not, as it comes before 0.11."""
+    """Return whether a header's value is a placeholder. Open WebUI before 0.11 does not replace these."""
     return value.startswith("{{")
 
 
 def strip_context(message: str) -> str:
-    """Return what the user typed of a message: without the files, skills and search results put before it.
+    """Return the part of a message that the user typed, without the files, skills and search results before it.
 
-    A message that is nothing else is returned as it is.
+    A message without a typed part is returned unchanged.
     """
     typed = message
     if typed.lstrip().startswith(MARKER):
-        # DEFAULT_RAG_TEMPLATE of `open_webui/config.py` ends with the context, and the message follows.
+        # DEFAULT_RAG_TEMPLATE of `open_webui/config.py` ends with the context; the user's message follows.
         typed = typed.rpartition("</context>")[2]
     while found := _CONTEXT.match(typed):
         typed = typed[found.end() :]
@@ -77,9 +77,9 @@ def strip_context(message: str) -> str:
 
 
 def answer_background_prompt(prompt: str) -> str | None:
-    """Return an answer that needs no model, one JSON object; None where the prompt is none of these.
+    """Return an answer to the prompt of a background task, without a model; None for any other prompt.
 
-    `title`, `tags` and `follow_ups` are all there: each prompt's reader takes its own key.
+    The answer is a JSON object with `title`, `tags` and `follow_ups`: each task reads the key that it needs.
     """
     if not prompt.lstrip().startswith(MARKER):
         return None

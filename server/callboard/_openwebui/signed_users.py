@@ -1,7 +1,8 @@
-"""Users whom Open WebUI vouches for: a token in a header, signed with a secret that it shares with this server.
+"""Reads and writes signed user tokens: JWTs in a header, signed with a secret shared by Open WebUI and this server.
 
-Open WebUI 0.12 makes one where `FORWARD_USER_INFO_HEADER_JWT_SECRET` is set: HS256, for five minutes, with `sub`,
-`name`, `email`, `role`, `iss`, `iat` and `exp`. The pipe makes its own with that secret, and adds `groups`.
+Open WebUI 0.12 sends a token if `FORWARD_USER_INFO_HEADER_JWT_SECRET` is set. It is signed with HS256, valid for five
+minutes, and contains `sub`, `name`, `email`, `role`, `iss`, `iat` and `exp`. The pipe makes its own token with the same
+secret and adds `groups`.
 """
 
 import time
@@ -18,11 +19,11 @@ ALGORITHM = "HS256"
 NEEDED = ("sub", "iat", "exp")
 HOLDS_SECONDS = 300
 CLOCKS_DIFFER_SECONDS = 10
-"""The seconds by which the clocks of two machines may differ."""
+"""The tolerated difference between the clocks of two machines."""
 
 
 def sign_user(user: User, secret: str) -> str:
-    """Return a token for a user, as the pipe makes it, for who has the secret and asks in that user's name."""
+    """Return a token for a user in the form that the pipe writes."""
     now = int(time.time())
     known = user.model_dump(mode="json", exclude={"id"})
     claims = {**known, "sub": user.id, "iss": ISSUER, "iat": now, "exp": now + HOLDS_SECONDS}
@@ -30,9 +31,10 @@ def sign_user(user: User, secret: str) -> str:
 
 
 def read_signed_user(token: str, secret: str) -> User:
-    """Return the user of a token; raises `Unauthorized` for one that is not signed with the secret, or has expired.
+    """Return the user of a token.
 
-    The algorithm is ours to choose: what the token says of it counts for nothing.
+    Only `ALGORITHM` is accepted; the algorithm that the token names is ignored. Raises `Unauthorized` if the token has
+    expired or is not signed with the secret.
     """
     try:
         claims = jwt.decode(
@@ -46,7 +48,7 @@ def read_signed_user(token: str, secret: str) -> User:
         return User.model_validate({**claims, "id": claims["sub"]})
     except jwt.ExpiredSignatureError:
         raise Unauthorized(f"The user's token in {HEADER} has expired: compare the clocks of both machines.") from None
-    # Nothing of a token is repeated, and not why it is none.
+    # The error repeats no part of the token and gives no details, which would help to forge one.
     except (jwt.PyJWTError, ValidationError, ValueError):
         raise Unauthorized(
             f"The user's token in {HEADER} is not signed with this server's secret: Open WebUI's "

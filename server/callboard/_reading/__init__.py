@@ -1,7 +1,7 @@
-"""From bytes that strangers sent to text: PDFs, web pages, attached files.
+"""Converts untrusted bytes to text: PDFs, web pages, attached files.
 
-Parsers are slow, hungry and not ours, so `read_apart` runs them in a process of its own, within bounds of time and
-memory. Above: whoever has something to read. Knows nothing of HTTP, runs and tools.
+`read_apart` runs the parsers in a child process with limits on time and memory, because they are third-party code that
+can be slow and use much memory.
 """
 
 from callboard._reading.apart import read_apart

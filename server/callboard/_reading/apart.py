@@ -1,4 +1,4 @@
-"""Reading in a process of its own, one at a time for each user."""
+"""Runs a reader in a child process, one at a time for each user."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from callboard.errors import ToolError, ToolTimeout
 
 READ_SECONDS = 40.0
-"""The time that one reading may take, the start of its process included."""
+"""The time limit of one reading, including the start of its process."""
 
 MAX_PROCESSES = 3
 
@@ -25,24 +25,25 @@ Read = TypeVar("Read")
 
 
 async def read_apart(reader: Callable[..., Read], *arguments: Any, into: type[Read], name: str, user: str) -> Read:
-    """Return what `reader` makes of `arguments`, in a process with bounds on its time and memory.
+    """Call `reader` with `arguments` in a process with limits on time and memory, and return the result.
 
-    `into` is the dataclass that `reader` returns, of what JSON has; `name` is what errors call the thing that is read.
-    A user's readings wait for each other, and all for `MAX_PROCESSES`. Whoever is cancelled ends the process.
+    `into` is the dataclass that `reader` returns; its fields must have JSON types. `name` is the name of the file or
+    page in error messages. Readings of one user run one after another, and at most `MAX_PROCESSES` run at a time.
+    Cancelling the caller kills the process.
 
-    Raises `ToolError` where it cannot be read, `ToolTimeout` where that takes too long.
+    Raises `ToolError` if the bytes cannot be read, and `ToolTimeout` after `READ_SECONDS`.
     """
     task = pickle.dumps((reader, arguments, name))
     async with _take_turn(user):
         answer = await _ask_child(task, name)
     try:
-        said = _ANSWER.validate_json(answer)
-        if "read" in said:
-            return TypeAdapter(into).validate_python(said["read"])
+        result = _ANSWER.validate_json(answer)
+        if "read" in result:
+            return TypeAdapter(into).validate_python(result["read"])
     except ValidationError:
-        # Killed by a bound of the system, or by a fault of the parser.
-        raise ToolError(f"{name} cannot be read within the bounds of memory and time: use a smaller copy.") from None
-    raise ToolError(str(said["failed"]))
+        # The process was killed by a limit of the system, or the parser crashed.
+        raise ToolError(f"{name} cannot be read within the limits of memory and time: use a smaller copy.") from None
+    raise ToolError(str(result["failed"]))
 
 
 _ANSWER = TypeAdapter(dict[str, Any])
@@ -57,7 +58,7 @@ async def _ask_child(task: bytes, name: str) -> bytes:
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,
-        # Nothing of the server's environment: it holds keys.
+        # The server's environment contains keys, so the child gets a new one.
         env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LANG": "C.UTF-8"},
     )
     try:
@@ -69,29 +70,29 @@ async def _ask_child(task: bytes, name: str) -> bytes:
         if process.returncode is None:
             process.kill()
             with anyio.CancelScope(shield=True):
-                # Reads what is left too: a pipe that nobody empties keeps its transport open.
+                # Also reads the rest of the output, because an unread pipe keeps its transport open.
                 await process.communicate()
     return answer
 
 
-class _Places:
-    """The places of those who read now, in one event loop."""
+class _Limits:
+    """The limits on concurrent readings in one event loop."""
 
     def __init__(self) -> None:
         self.processes = anyio.CapacityLimiter(MAX_PROCESSES)
         self.users: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
 
-_places: RunVar[_Places] = RunVar("callboard_reading_places")
+_limits: RunVar[_Limits] = RunVar("callboard_reading_limits")
 
 
 @asynccontextmanager
 async def _take_turn(user: str) -> AsyncIterator[None]:
     try:
-        places = _places.get()
+        limits = _limits.get()
     except LookupError:
-        places = _Places()
-        _places.set(places)
-    lock = places.users.setdefault(user, anyio.Lock())
-    async with lock, places.processes:
+        limits = _Limits()
+        _limits.set(limits)
+    lock = limits.users.setdefault(user, anyio.Lock())
+    async with lock, limits.processes:
         yield

@@ -1,4 +1,4 @@
-"""Files that users attach, as `data:` URLs."""
+"""Reads files that users attach, given as `data:` URLs."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from callboard._text import storable
 from callboard.errors import ToolError
 
 MAX_FILE_CHARS = 200_000
-"""The most of one file that a model is given."""
+"""The number of characters of one file that a model gets at most."""
 
 PDF_TYPE = "application/pdf"
 
@@ -17,7 +17,7 @@ _TEXT_TYPES = re.compile(r"text/.+|application/(?:.+\+)?(?:json|xml|yaml|x-yaml|
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A file's type, its size, its text (None for a file that is none), and how many characters of it are left out."""
+    """An attached file. `text` is None if the file is not text; `chars_left_out` counts the characters cut off."""
 
     content_type: str
     size_bytes: int
@@ -26,14 +26,14 @@ class Attached:
 
 
 def read_attached(url: str, name: str) -> Attached:
-    """Return what the file holds. Raises `ToolError` where it cannot be read."""
+    """Read an attached file. `name` is its name in error messages. Raises `ToolError` if it cannot be read."""
     try:
         data = read_data_url(url)
     except ValueError as error:
         raise ToolError(str(error)) from error
     size_bytes = len(data.content)
     if data.content_type == PDF_TYPE:
-        # Here, since it takes as long to import as many a file to read.
+        # Imported here, because the import takes as long as reading a small file.
         from callboard._reading.pdf import read_pdf
 
         text = read_pdf(data.content, name, MAX_FILE_CHARS).text

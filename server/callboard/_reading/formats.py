@@ -1,4 +1,4 @@
-"""The forms of what is given to be read, which is never unpacked beyond its limit, and of what comes of it."""
+"""The input and the output of readers: a download, which is unpacked only up to its limit, and a page of text."""
 
 import zlib
 from dataclasses import dataclass
@@ -7,16 +7,17 @@ from typing import Literal
 from callboard.errors import ToolError
 
 MAX_BYTES = {"html": 5 * 2**20, "text": 5 * 2**20, "pdf": 20 * 2**20}
-"""Of a body, as it is sent and as it is unpacked."""
+"""The size limit of a body in bytes by its kind, both as it is sent and unpacked."""
 
 Kind = Literal["html", "text", "pdf"]
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A body as it was sent, perhaps packed: `encoding` is its Content-Encoding, `charset` what its type named.
+    """The body of a response as it was sent, and perhaps compressed.
 
-    `kind` is None where the server did not say: then the body shows it.
+    `encoding` is its Content-Encoding and `charset` the charset of its Content-Type. `kind` is None if the server sent
+    no known type; then the reader detects it from the body.
     """
 
     url: str
@@ -27,18 +28,18 @@ class Download:
 
     @property
     def limit_bytes(self) -> int:
-        """The most that the body may be, unpacked."""
+        """The size limit of the unpacked body."""
         return MAX_BYTES[self.kind or "text"]
 
     def unpack(self) -> bytes:
-        """Return the body without its encoding. Raises `ToolError` where it is broken, or larger than allowed."""
+        """Return the decompressed body. Raises `ToolError` if it is broken or over its limit."""
         match self.encoding:
             case "":
                 return self.body
             case "gzip":
                 window_bits = zlib.MAX_WBITS | 16
             case _:
-                # Some servers send the bare stream for `deflate`, others zlib's, which begins so (RFC 1950).
+                # For `deflate` some servers send a raw stream, others zlib's format, which begins with 0x78 (RFC 1950).
                 window_bits = zlib.MAX_WBITS if self.body[:1] == b"\x78" else -zlib.MAX_WBITS
         try:
             body = zlib.decompressobj(window_bits).decompress(self.body, self.limit_bytes + 1)
@@ -55,7 +56,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page's title, empty where it has none, and its text."""
+    """A page's title, empty if it has none, and its text."""
 
     title: str
     text: str

@@ -1,4 +1,4 @@
-"""From the bytes of a page to its text in Markdown. Slow, and for some pages without bounds: for `read_apart`."""
+"""Converts the body of a web page to Markdown. Some pages take very long: call it through `read_apart`."""
 
 import codecs
 import re
@@ -19,10 +19,10 @@ _META_CHARSET = re.compile(
     rb"<(?:meta|\?xml)[^>]{0,500}?(?:charset|encoding)\s*=\s*[\"']?\s*([\w:.-]{1,40})", re.IGNORECASE
 )
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-# How browsers read these, and so they are meant (WHATWG Encoding).
-_MEANT = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
-# The encodings of the web (WHATWG Encoding), as Python calls their codecs. Others are no encodings of pages, and some
-# take time that grows with the square of the length (`punycode`, `idna`).
+# Browsers read these charsets as larger ones, so pages rely on that (WHATWG Encoding).
+_BROWSER_CODECS = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
+# Python's codecs for the encodings of the web (WHATWG Encoding). Pages use no others, and some others take quadratic
+# time (`punycode`, `idna`).
 _WEB_CODECS = re.compile(
     r"utf-8(-sig)?|utf-(16|32)(-[bl]e)?|ascii|iso8859-\d+|cp(866|874|932|949|950|125\d)|koi8-[ru]|mac-(roman|cyrillic)|"
     r"tis-620|gb2312|gbk|gb18030|big5(hkscs)?|euc_(jp|kr)|iso2022_jp|shift_jis"
@@ -30,7 +30,7 @@ _WEB_CODECS = re.compile(
 
 
 def read_page(page: Download) -> Page:
-    """Return what stands on a page. Raises `ToolError` where that is no text."""
+    """Return the title and the text of a page. Raises `ToolError` if the body is not text."""
     body = page.unpack()
     kind = page.kind or _sniff_kind(body, page)
     match kind:
@@ -46,7 +46,10 @@ def read_page(page: Download) -> Page:
 
 
 def decode(body: bytes, charset: str | None) -> str:
-    """Return `body` as text: by its byte order mark, the charset that came with it, its own word, UTF-8, or a guess."""
+    """Decode `body` by the first of these that applies.
+
+    Its byte order mark, `charset` from the header, the charset declared in the body, UTF-8, a guess.
+    """
     declared = _META_CHARSET.search(body[:SNIFFED_BYTES])
     named = [mark for begin, mark in _MARKS if body.startswith(begin)]
     named += [name for name in (charset, declared and declared[1].decode("ascii")) if name]
@@ -61,12 +64,12 @@ def decode(body: bytes, charset: str | None) -> str:
 
 
 def _find_codec(charset: str) -> str | None:
-    """Return the codec for a charset as the web means it; None for one that the web does not have."""
+    """Return the codec that browsers use for a charset; None if the charset is not one of the web's."""
     try:
         codec = codecs.lookup(charset).name
     except (LookupError, ValueError):
         return None
-    return _MEANT.get(codec, codec) if _WEB_CODECS.fullmatch(codec) else None
+    return _BROWSER_CODECS.get(codec, codec) if _WEB_CODECS.fullmatch(codec) else None
 
 
 def _sniff_kind(body: bytes, page: Download) -> Kind:
@@ -80,7 +83,7 @@ def _sniff_kind(body: bytes, page: Download) -> Kind:
 
 def _read_html(html: str, url: str) -> Page:
     if not re.search(r"<(html|body)\b", html[:SNIFFED_BYTES], re.IGNORECASE):
-        # trafilatura takes a piece of HTML alone for no HTML at all.
+        # trafilatura does not recognise a fragment of HTML as HTML.
         html = f"<html><body>{html}</body></html>"
     text = trafilatura.extract(
         html,
@@ -93,5 +96,5 @@ def _read_html(html: str, url: str) -> Page:
         favor_recall=True,
     )
     metadata = trafilatura.extract_metadata(html, extensive=False)
-    # Lists of links, forms and the like are no article: then all of the page's text is better than none.
+    # trafilatura extracts nothing from pages without an article, such as lists of links. Then take all text.
     return Page((metadata and metadata.title) or "", text or trafilatura.html2txt(html))

@@ -1,4 +1,4 @@
-"""PDFs as text, page by page, as far as that is bearable."""
+"""Extracts the text of PDFs page by page, within limits of pages, characters and time."""
 
 import io
 import time
@@ -12,9 +12,9 @@ from callboard.errors import ToolError
 MAX_PAGES = 1_000
 MAX_SECONDS = 15.0
 MAX_CPU_SECONDS = 8.0
-"""After so much time or work the pages that are left are left out; one page that takes longer ends with its process."""
+"""After this time the remaining pages are left out. The limits of the process stop a single page that takes longer."""
 
-# What pypdf stumbles over in files that are no good PDF, or are encrypted in ways that it does not know.
+# The errors that pypdf raises for damaged files and for encryption that it does not support.
 _FAULTS = (
     PyPdfError,
     DependencyError,
@@ -30,9 +30,9 @@ _FAULTS = (
 
 
 def read_pdf(body: bytes, name: str, max_chars: int) -> Page:
-    """Return the title and the text of a PDF; what is beyond the bounds is left out, in words.
+    """Return the title and the text of a PDF. A last line in the text says which pages are left out.
 
-    Raises `ToolError`, which begins with `name`, for one that asks for a password or cannot be read.
+    `name` is the name of the file in error messages. Raises `ToolError` if the file needs a password or is damaged.
     """
     end = time.monotonic() + MAX_SECONDS
     end_of_work = time.process_time() + MAX_CPU_SECONDS

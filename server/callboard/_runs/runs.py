@@ -609,7 +609,7 @@ class Runs:
         await asyncio.gather(*late)
         await asyncio.gather(*self._forgetting)
         await self._quota.close()
-        await self._formats.native_callers.aclose()
+        await self._formats.call_styles.aclose()
         self._has_left = True
 
     def _refuse_when_closing(self) -> None:

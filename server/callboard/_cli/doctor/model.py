@@ -6,7 +6,7 @@ from contextlib import aclosing
 from urllib.parse import urlsplit
 
 from callboard._cli.doctor.findings import Context, Finding, broken, unset, well
-from callboard._formats import choose_format, find_described
+from callboard._formats import choose_format, find_model_format
 from callboard._settings import Settings
 from callboard.errors import ModelError, ModelRateLimited, ModelTimeout, ModelUnauthorized, ModelUnreachable
 from callboard.models import ModelRequest, OpenAICompatible, ToolCallDelta, find_local_model
@@ -120,7 +120,7 @@ async def _probe(model: OpenAICompatible, settings: Settings, timeout_seconds: f
 
 async def _tell_syntax(model: OpenAICompatible) -> Finding:
     """Return a finding about the syntax in which `auto` would read calls in the model's text, and what says so."""
-    found = find_described(model.name, await model.describe())
+    found = find_model_format(model.name, await model.describe())
     if found is None:
         text = "neither its chat template nor its name tells how it writes calls; auto rescues one at an answer's end"
         return unset(SUBJECT, text, "set CALLBOARD_TOOL_FORMAT to the model's family where you know it")

@@ -1,1 +1,1 @@
-"""Taking a call out of the end of a text that nobody asked to hold calls, where little else can be meant."""
+"""Finds calls at the end of a text that was not asked to contain calls."""

@@ -1,14 +1,14 @@
-"""Telling a block that is its calls and nothing else from one that is cut off or holds other words. Pure.
+"""Decides whether a block consists of complete calls only, or is cut off or contains other words.
 
-A syntax takes all up to the tag that closes a call, and up to the end where that is missing:
-what a model says in between would be lost.
+A syntax reads everything up to the closing tag of a call, or to the end if that tag is missing. Words in between would
+be lost if the block counted as a call.
 """
 
 import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 
-from callboard_formats.json_text import is_whole, value_of
+from callboard_formats.json_text import is_whole, read_first_value
 from callboard_formats.names import resolve_name
 from callboard_formats.syntax import END_OF_TURN, WrittenCall
 from callboard_formats.table import ROWS
@@ -29,15 +29,15 @@ _OF_OBJECTS_AND_FENCES = """
 """
 _OF_SYNTAXES = [word.lower() for row in ROWS for text in (*row.openers, *row.markers) for word in _WORD.findall(text)]
 _WORDS = frozenset([*f"{_OF_TAGS_AND_TOKENS} {_OF_OBJECTS_AND_FENCES}".split(), *_OF_SYNTAXES])
-"""The words that stand around the names and arguments of calls."""
+"""The words that may surround the names and arguments of calls."""
 
 
 def is_complete(block: str, calls: Sequence[WrittenCall], known: Collection[str]) -> bool:
-    """Return whether `block` is whole calls of tools that are `known`, and no words besides."""
+    """Return whether `block` consists of complete `calls` of `known` tools and of no other words."""
     if any(call.truncated or resolve_name(call.name, known) is None for call in calls):
         return False
     value = _JSON.search(block)
-    if value is not None and not value_of(block[value.start() :]).whole:
+    if value is not None and not read_first_value(block[value.start() :]).whole:
         return False
     if not all(_are_whole(call.arguments, block) for call in calls):
         return False
@@ -46,7 +46,7 @@ def is_complete(block: str, calls: Sequence[WrittenCall], known: Collection[str]
 
 def _are_whole(arguments: str, block: str) -> bool:
     if not arguments:
-        # A name alone may have lost its arguments, unless something is closed behind it.
+        # A name alone may have lost its arguments, unless a bracket or tag is closed behind it.
         return block.rstrip().endswith(("}", "}]", ">"))
     if arguments.startswith("{"):
         return is_whole(arguments)
@@ -56,7 +56,7 @@ def _are_whole(arguments: str, block: str) -> bool:
 def _says_nothing_else(block: str, calls: Sequence[WrittenCall]) -> bool:
     gaps = list(_gaps(block, calls))
     if not gaps:
-        # Arguments in tags of their own, or as Python: their syntaxes leave nothing out but comments.
+        # Arguments in separate tags or as Python: these syntaxes read every word except comments.
         return block[0] not in "[`" or not any(found[1] for found in _COMMENT.finditer(block))
     names = {word.lower() for call in calls for word in _WORD.findall(call.name)}
     bare = (END_OF_TURN.sub("", _ID.sub("", gap)) for gap in gaps)
@@ -66,7 +66,7 @@ def _says_nothing_else(block: str, calls: Sequence[WrittenCall]) -> bool:
 
 
 def _gaps(block: str, calls: Sequence[WrittenCall]) -> Iterator[str]:
-    """Yield what stands around the arguments; nothing where these do not stand there as they are."""
+    """Yield the text around the arguments; nothing if the block does not contain the arguments literally."""
     spans: list[tuple[int, int]] = []
     at = 0
     for call in calls:

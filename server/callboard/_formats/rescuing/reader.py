@@ -1,17 +1,17 @@
-"""The reader of answers to requests for native calls: text passes to the letter, but for a call that is its end.
+"""Reads answers to requests for native calls. Text passes on unchanged, except calls at its end.
 
-Pure: the same deltas give the same pieces. Above: formats.
+The same deltas always give the same pieces.
 """
 
 from collections.abc import Collection, Sequence
 
 import structlog
 
-from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, shown_pieces
+from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, make_pieces
 from callboard._formats.native_reader import NativeReader
-from callboard._formats.rescuing.repetition import told
+from callboard._formats.rescuing.react_labels import LabelRemover
+from callboard._formats.rescuing.repetition import sent_texts
 from callboard._formats.rescuing.rescuer import Rescuer
-from callboard._formats.rescuing.scaffold import Scaffold
 from callboard._formats.rescuing.thought import LeadingThought
 from callboard.calls import ToolCall
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
@@ -21,11 +21,11 @@ _log = structlog.get_logger(__name__)
 
 
 class RescuingReader:
-    """A reader of one answer; `known` are the tools' names, none where nothing is to be rescued.
+    """Reads one answer. `known` are the names of the tools whose calls are rescued; empty to rescue none.
 
-    Reasoning that the answer begins with (`<think>`) is shown as such; calls in it are none.
-    `messages` are what the model was sent. Native calls go before what stands in the text, and
-    end the looking there. Of an answer that was cut off nobody saw the end, so nothing in it is a call.
+    `<think>` tags at the beginning are read as reasoning, and calls inside of them do not count. A native call ends the
+    search for calls in the text. An answer that was cut off contains no rescued calls, because its end is unknown.
+    `messages` are the messages that the model was sent.
     """
 
     def __init__(self, known: Collection[str], claim_id: ClaimId, messages: Sequence[ChatDict]) -> None:
@@ -35,11 +35,11 @@ class RescuingReader:
         self._native = NativeReader(claim_id)
         self._thought = LeadingThought()
         self._rescuer = Rescuer(known)
-        self._scaffold = Scaffold(self._told)
+        self._labels = LabelRemover(self._sent_texts)
         self._rescued: list[ToolCall] = []
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
-        """Return what `delta` adds."""
+        """Return the pieces that `delta` adds."""
         match delta:
             case TextDelta():
                 return self._text(*self._thought.feed(delta.text))
@@ -48,7 +48,7 @@ class RescuingReader:
                 self._rescuer.stop()
                 return [*released, *self._native.feed(delta)]
             case ReasoningDelta() if delta.text.strip():
-                # A call that the model thinks on after was not its last word.
+                # A call counts only at the end of the answer, and here the model continues to think.
                 return [*self._shown("", self._rescuer.release()), *self._native.feed(delta)]
             case Finish(reason="length"):
                 released = self._release()
@@ -58,11 +58,11 @@ class RescuingReader:
                 return self._native.feed(delta)
 
     def finish(self) -> list[Piece]:
-        """Return what was held back, or the arguments of the calls that it is."""
+        """Return the text that was held back, or the arguments of the calls found in it."""
         pieces = [*self._text(*self._thought.finish())]
-        text, calls = self._rescuer.finish(self._told)
+        text, calls = self._rescuer.finish(self._sent_texts)
         pieces += self._shown("", text)
-        pieces += shown_pieces(*self._scaffold.finish(is_rescued=bool(calls)))
+        pieces += make_pieces(*self._labels.finish(is_rescued=bool(calls)))
         if calls:
             _log.warning("calls_in_another_format", chosen="auto", found=[self._rescuer.syntax], calls=len(calls))
         for call in calls:
@@ -85,21 +85,21 @@ class RescuingReader:
         return [*pieces, *self._native.finish()]
 
     def calls(self) -> list[ToolCall]:
-        """Return the native calls, or those that were rescued."""
+        """Return the native calls, or else the rescued calls."""
         return self._native.calls() or self._rescued
 
-    def _told(self) -> list[str]:
-        return told(self._messages)
+    def _sent_texts(self) -> list[str]:
+        return sent_texts(self._messages)
 
     def _text(self, reasoning: str, text: str) -> list[Piece]:
         return self._shown(reasoning, self._rescuer.feed(text) if text else "")
 
     def _release(self) -> list[Piece]:
         pieces = self._text(*self._thought.finish())
-        return [*pieces, *self._shown("", self._rescuer.release()), *shown_pieces(*self._scaffold.finish())]
+        return [*pieces, *self._shown("", self._rescuer.release()), *make_pieces(*self._labels.finish())]
 
     def _shown(self, reasoning: str, text: str) -> list[Piece]:
         if not text:
-            return shown_pieces(reasoning, "")
-        thought, shown = self._scaffold.feed(text)
-        return [*shown_pieces(reasoning, ""), *shown_pieces(thought, shown)]
+            return make_pieces(reasoning, "")
+        thought, shown = self._labels.feed(text)
+        return [*make_pieces(reasoning, ""), *make_pieces(thought, shown)]

@@ -1,8 +1,7 @@
-"""Telling a call that the model makes from one that it repeats out of what it was told. Pure.
+"""Decides whether a call is the model's own or repeats a call from the messages that the model was sent.
 
-A page, a file or a user may hold a call to the letter. Texts are compared without white space,
-quotation marks, backslashes and case: what was told may be escaped, as HTML, or as JSON and more
-than once.
+A web page, a file or a user's message can contain a call. Texts are compared without white space, quotation marks,
+backslashes and case, because a message may be escaped as HTML, or as JSON several times.
 """
 
 import html
@@ -20,30 +19,27 @@ _BETWEEN = re.compile(r"[^\w{}]*(?:arguments|parameters|args|params|actioninput|
 MAX_BETWEEN_CHARS = 60
 
 
-def told(messages: Sequence[ChatDict]) -> list[str]:
-    """Return the texts that a model was sent, its own answers left out."""
+def sent_texts(messages: Sequence[ChatDict]) -> list[str]:
+    """Return the texts of all messages except the model's own answers."""
     return [content_text(one.get("content")) for one in messages if one.get("role") != "assistant"]
 
 
 def is_repeated(blocks: Iterable[tuple[str, Sequence[WrittenCall]]], texts: Iterable[str]) -> bool:
-    """Return whether one of the `blocks`, each with its calls, stands in one of the `texts`."""
+    """Return whether one of the `texts` contains one of the `blocks` or one of its calls."""
     found = [(_folded(block), calls) for block, calls in blocks]
-    return any(_holds(text, block, calls) for text in map(_folded, texts) for block, calls in found)
+    return any(_contains(text, block, calls) for text in map(_folded, texts) for block, calls in found)
 
 
-def _holds(told: str, block: str, calls: Sequence[WrittenCall]) -> bool:
-    if block in told:
+def _contains(text: str, block: str, calls: Sequence[WrittenCall]) -> bool:
+    if block in text:
         return True
-    if len(calls) == 1 and (core := _core(block, _folded(calls[0].name))) and core in told:
+    if len(calls) == 1 and (core := _core(block, _folded(calls[0].name))) and core in text:
         return True
-    return any(_holds_object(told, call) for call in calls)
+    return any(_contains_call(text, call) for call in calls)
 
 
 def _core(block: str, name: str) -> str:
-    """Return the block from its tool's name to its last argument; "" where that is the name and no more.
-
-    The tags around it may differ.
-    """
+    """Return the block from the tool's name to the last argument, without tags; "" if there is only the name."""
     at = block.find(name)
     if at < 0 or not name:
         return ""
@@ -53,24 +49,24 @@ def _core(block: str, name: str) -> str:
     return block[at:end] if end - at > len(name) + 1 else ""
 
 
-def _holds_object(told: str, call: WrittenCall) -> bool:
-    """Return whether the name stands there with the same object behind it, in whatever syntax."""
+def _contains_call(text: str, call: WrittenCall) -> bool:
+    """Return whether the text contains the call's name followed by the same arguments, in any syntax."""
     name = _folded(call.name)
     written = _folded(call.arguments).rstrip("}")
     if not name or not written.startswith("{") or len(written) < 2:
         return False
-    at = told.find(written)
+    at = text.find(written)
     while at >= 0:
-        before = told[max(0, at - len(name) - MAX_BETWEEN_CHARS) : at]
+        before = text[max(0, at - len(name) - MAX_BETWEEN_CHARS) : at]
         named = before.rfind(name)
         if named >= 0 and _BETWEEN.fullmatch(before, named + len(name)):
             return True
-        at = told.find(written, at + 1)
+        at = text.find(written, at + 1)
     return False
 
 
 def _folded(text: str) -> str:
     decoded = html.unescape(_CODE_POINT.sub(lambda found: chr(int(found[1], 16)), text))
-    # The halves of a pair of surrogates, decoded one by one, are one character.
+    # Two surrogates that were decoded separately form one character.
     whole = decoded.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return _LEFT_OUT.sub("", whole).casefold()

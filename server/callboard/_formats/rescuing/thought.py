@@ -1,4 +1,4 @@
-"""Reasoning in tags that an answer begins with. Pure."""
+"""Separates reasoning in `<think>` tags at the beginning of an answer from its text."""
 
 import re
 
@@ -9,18 +9,18 @@ _ENDS_THOUGHT = re.compile(_THINK_END, re.IGNORECASE | re.ASCII)
 
 
 class LeadingThought:
-    """A reader that takes the reasoning off an answer that begins with it; white space around its tags is no text."""
+    """Reads one answer. White space beside the tags is dropped. `feed` and `finish` return reasoning and text."""
 
     def __init__(self) -> None:
         self._held = ""
-        self._within: bool | None = None
-        """True within the reasoning; None while it cannot be told; False once the answer itself has begun."""
-        self._strips = False
-        """True where white space that comes now stands beside a tag."""
+        self._is_thinking: bool | None = None
+        """True inside the reasoning; None while that is open; False once the text has begun."""
+        self._drops_space = False
+        """The last thing read was a tag, so white space that follows is dropped."""
 
     def feed(self, text: str) -> tuple[str, str]:
         """Return the reasoning and the text that can be shown now."""
-        if self._within is None:
+        if self._is_thinking is None:
             text = self._held + text
             self._held = ""
             words = text.lstrip()
@@ -28,43 +28,43 @@ class LeadingThought:
             if not is_far and len(words) < len(THINK) and THINK.startswith(words.lower()):
                 self._held = text
                 return "", ""
-            self._within = not is_far and words[: len(THINK)].lower() == THINK
-            if not self._within:
+            self._is_thinking = not is_far and words[: len(THINK)].lower() == THINK
+            if not self._is_thinking:
                 return "", text
             text = words[len(THINK) :]
-            self._strips = True
-        if self._within:
-            return self._think(self._held + text)
-        return "", self._beside(text)
+            self._drops_space = True
+        if self._is_thinking:
+            return self._read_thought(self._held + text)
+        return "", self._drop_space(text)
 
     def finish(self) -> tuple[str, str]:
-        """Return what was held back."""
+        """Return the reasoning and the text that were held back."""
         held = self._held
         self._held = ""
-        within = self._within
-        self._within = False
-        return (held, "") if within else ("", held)
+        was_thinking = self._is_thinking
+        self._is_thinking = False
+        return (held, "") if was_thinking else ("", held)
 
-    def _think(self, text: str) -> tuple[str, str]:
+    def _read_thought(self, text: str) -> tuple[str, str]:
         ended = _ENDS_THOUGHT.search(text)
         if ended is None:
-            text = self._beside(text)
+            text = self._drop_space(text)
             start = text.rfind("<", max(0, len(text) - len(_THINK_END) + 1))
             is_tag = start >= 0 and _THINK_END.startswith(text[start:].lower())
             end = _without_space(text, start if is_tag else len(text))
             self._held = text[end:]
             return text[:end], ""
-        reasoning = self._beside(text[: ended.start()])
+        reasoning = self._drop_space(text[: ended.start()])
         reasoning = reasoning[: _without_space(reasoning, len(reasoning))]
         self._held = ""
-        self._within = False
-        self._strips = True
-        return reasoning, self._beside(text[ended.end() :])
+        self._is_thinking = False
+        self._drops_space = True
+        return reasoning, self._drop_space(text[ended.end() :])
 
-    def _beside(self, text: str) -> str:
-        if self._strips:
+    def _drop_space(self, text: str) -> str:
+        if self._drops_space:
             text = text.lstrip()
-            self._strips = not text
+            self._drops_space = not text
         return text
 
 

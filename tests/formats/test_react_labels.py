@@ -1,4 +1,4 @@
-"""The labels of ReAct in an answer to a native request: scaffolding where all of it has that shape, else words."""
+"""ReAct labels in answers to native requests are removed only if the whole answer is a transcript."""
 
 from itertools import pairwise
 
@@ -24,7 +24,7 @@ async def weather(place: str) -> str:
 
 
 def read(text: str, cuts: tuple[int, ...] = (), messages: list[ChatDict] = ASKED) -> tuple[str, str]:
-    """What is shown, and what is reasoning, of an answer that comes in pieces."""
+    """Return the text and the reasoning of an answer that arrives in pieces."""
     reader: Reader = choose_format("auto", "m").reader([weather], str, messages)
     pieces = []
     for start, end in pairwise(sorted({0, len(text), *cuts})):
@@ -62,7 +62,7 @@ def test_a_transcript_is_shown_without_its_labels(text: str, shown: str, reasoni
 
 @pytest.mark.parametrize(("text", "shown", "reasoning"), SCAFFOLDING)
 @given(data=st.data())
-def test_it_is_the_same_however_it_comes(text: str, shown: str, reasoning: str, data: st.DataObject) -> None:
+def test_the_result_is_the_same_whole_and_in_pieces(text: str, shown: str, reasoning: str, data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(1, len(text) - 1), max_size=8))
     assert read(text, tuple(cuts)) == (shown, reasoning)
 
@@ -103,24 +103,24 @@ WORDS = [
 
 
 @pytest.mark.parametrize("text", WORDS)
-def test_words_stay_words(text: str) -> None:
+def test_labels_in_other_answers_stay_text(text: str) -> None:
     assert read(text) == (text, "")
 
 
 @pytest.mark.parametrize("text", WORDS)
 @given(data=st.data())
-def test_words_stay_words_however_they_come(text: str, data: st.DataObject) -> None:
+def test_labels_in_other_answers_stay_text_in_pieces(text: str, data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(1, len(text) - 1), max_size=8))
     assert read(text, tuple(cuts)) == (text, "")
 
 
 @pytest.mark.parametrize("told", ["End with 'Final Answer: X'.", "Explain ReAct.", "What is a final answer?"])
 @pytest.mark.parametrize("text", ["Final Answer: 42", "It is warm.\n\nAction: None"])
-def test_labels_that_the_model_was_told_of_are_its_words(told: str, text: str) -> None:
+def test_labels_from_the_messages_stay_text(told: str, text: str) -> None:
     assert read(text, messages=[{"role": "user", "content": told}]) == (text, "")
 
 
-def test_a_lone_tag_that_the_model_was_asked_about_is_its_answer() -> None:
+def test_a_lone_tag_that_the_messages_mention_stays_text() -> None:
     assert read("<tool_call>", messages=[{"role": "user", "content": "Which tag opens a tool call?"}]) == (
         "<tool_call>",
         "",

@@ -1,8 +1,8 @@
-"""The text of an answer as it comes, and one place in it that moves forward.
+"""The text of a streamed answer with the position that is read next.
 
-Readers are generators: one that needs more text yields, and goes on when there is more. So each is
-written as if all the text were there, and reads the same whether it comes whole or cut anywhere.
-Places are counted from the answer's first character, so they stay true while what was read is let go.
+Readers are generators. A reader that needs more text yields and continues when more has arrived. So each reader is
+written as if the whole text were there, and gives the same result for a whole text and for pieces cut anywhere.
+Positions count from the answer's first character, so they stay valid when text that was read is dropped.
 """
 
 from bisect import bisect_right
@@ -18,44 +18,54 @@ MAX_REREADS = 8
 
 T = TypeVar("T")
 Reading = Generator[None, None, T]
-"""A reading that yields where it needs more text, and returns what it read."""
+"""A generator that yields when it needs more text, and returns its result."""
 
 _SPACE = regex.compile(r"\s*+")
 
 
-class Tape:
-    """The text so far, the place `at` that is read next, and `final`, once no more text comes.
+class TextBuffer:
+    """The text so far.
 
-    `is_cut`: no more text comes although the answer would have gone on, so its end was not seen.
+    Attributes:
+        position: The position that is read next.
+        final: No more text follows.
+        is_cut: No more text follows because the answer was cut off, so its end is unknown.
+        text: The part of the text that is in memory.
+        base: The position of the first character of `text`.
+        emitted_to: The end of the text that was passed on. Text behind it is not dropped.
+        boundary: The start of the answer, or the end of the last block or thought. Text behind it counts as a new line.
     """
 
     def __init__(self, text: str = "", *, final: bool = False) -> None:
-        self.at = 0
+        self.position = 0
         self.final = final
         self.is_cut = False
         self.text = text
         self.base = 0
-        self.said = 0
-        """The end of the text that was handed on: what stands behind it is not let go."""
+        self.emitted_to = 0
         self.boundary = 0
-        """The answer's beginning, or right after a block or a thought: what follows stands as if on a new line."""
         self._looks_back: Counter[str] = Counter()
         self._reached = 0
-        """The furthest place that was gone back from."""
+        """The furthest position that was rewound from."""
         self._reread_chars = 0
         self._kept_from: int | None = None
         self._kept: list[str] = []
         self._kept_starts: list[int] = []
 
     @property
+    def index(self) -> int:
+        """The index of `position` in `text`."""
+        return self.position - self.base
+
+    @property
     def end(self) -> int:
-        """The place behind the last character."""
+        """The position behind the last character."""
         return self.base + len(self.text)
 
     def feed(self, text: str) -> None:
-        """Add what has come."""
+        """Append text, and drop text that was read and passed on."""
         is_kept = self._kept_from is not None
-        read = self.at if is_kept else min(self.at, self.said)
+        read = self.position if is_kept else min(self.position, self.emitted_to)
         if read - self.base > LET_GO_CHARS:
             cut = read - self.base - LOOK_BACK_CHARS
             if is_kept:
@@ -66,50 +76,51 @@ class Tape:
         self.text += text
 
     def keep(self) -> int:
-        """Keep all from `at` on, until `forget`; return the place."""
+        """Keep all text from `position` on in memory until `forget`. Return the position, for `rewind`."""
         if self._kept_from is None:
-            self._kept_from = self.at
-        return self.at
+            self._kept_from = self.position
+        return self.position
 
     def forget(self) -> None:
-        """Let go of what was kept."""
+        """Stop keeping text for `rewind`."""
         self._kept_from = None
         self._kept.clear()
         self._kept_starts.clear()
 
     def rewind(self, place: int) -> None:
-        """Go back to a place that was kept."""
-        self._reached = max(self._reached, self.at)
+        """Go back to a position that was kept."""
+        self._reached = max(self._reached, self.position)
         if place < self.base:
             number = bisect_right(self._kept_starts, place) - 1
             self.text = "".join([*self._kept[number:], self.text])
             self.base = self._kept_starts[number]
             del self._kept[number:], self._kept_starts[number:]
-        self.at = place
+        self.position = place
 
     def may_look_back(self, reader: str, times: int = 1) -> bool:
-        """Return True the first time only that this reader asks, or so many `times`.
+        """Return whether `reader` may go back once more; True for its first call, or for the first `times` calls.
 
-        To go back from the end of the text once for each block would take quadratic time.
+        Going back from the end of the text for each of many blocks would take quadratic time.
         """
         self._looks_back[reader] += 1
         return self._looks_back[reader] <= times
 
     def looks_back(self, reader: str) -> int:
-        """Return how often this reader has asked whether it may look back."""
+        """Return how often `may_look_back` was called for this reader."""
         return self._looks_back[reader]
 
     def may_reread(self, start: int) -> bool:
-        """Return whether to read from `start` on once more keeps to `MAX_REREADS` times the text so far, in all.
+        """Return whether the text from `start` on may be read again.
 
-        To go back from the end of the text again and again, for each of many blocks, would take quadratic time.
+        All repeated reading together is limited to `MAX_REREADS` times the length of the text. Going back from the end
+        of the text for each of many blocks would take quadratic time.
         """
-        reached = max(self._reached, self.at)
+        reached = max(self._reached, self.position)
         self._reread_chars += reached - start
         return self._reread_chars <= MAX_REREADS * reached
 
     def cut(self, start: int, end: int) -> str:
-        """Return the text from `start`, which was kept, to `end`."""
+        """Return the text from `start` to `end`. Text before `position` must have been kept."""
         if start >= self.base:
             return self.text[start - self.base : end - self.base]
         first = bisect_right(self._kept_starts, start) - 1
@@ -121,20 +132,20 @@ class Tape:
         return text[start - offset : end - offset]
 
     def before(self, place: int, chars: int) -> str:
-        """Return the characters right before `place`, so many at most."""
+        """Return up to `chars` characters right before `place`."""
         index = place - self.base
         return self.text[max(0, index - chars) : index]
 
     def line_before(self) -> str:
-        """Return what stands before `at` in its line, or a part of it that is long enough to be no beginning."""
-        start = max(self.base, self.at - LOOK_BACK_CHARS, self.boundary)
-        before = self.text[start - self.base : self.at - self.base]
+        """Return the line up to `position`; of a long line only its last `LOOK_BACK_CHARS` characters."""
+        start = max(self.base, self.position - LOOK_BACK_CHARS, self.boundary)
+        before = self.text[start - self.base : self.index]
         return before[before.rfind("\n") + 1 :]
 
     def at_line_start(self) -> bool:
-        """Return whether nothing but white space stands before `at` in its line."""
-        start = max(self.base, self.at - LOOK_BACK_CHARS, self.boundary)
-        index = self.at - self.base
+        """Return whether only white space precedes `position` in its line."""
+        start = max(self.base, self.position - LOOK_BACK_CHARS, self.boundary)
+        index = self.index
         line_end = self.text.rfind("\n", start - self.base, index)
         if line_end < 0 and start != self.boundary:
             return False
@@ -142,68 +153,68 @@ class Tape:
         return not before or before.isspace()
 
     def is_at_end(self) -> bool:
-        """Return whether all that has come was read."""
-        return self.at >= self.end
+        """Return whether all text so far was read."""
+        return self.position >= self.end
 
     def ends_here(self) -> Reading[bool]:
-        """Return whether the answer ends at `at`: False if it was cut off there."""
+        """Return whether the answer ends at `position`; False if it was cut off there."""
         return not (yield from self.peek()) and not self.is_cut
 
     def match(self, pattern: "regex.Pattern[str]") -> "Reading[regex.Match[str] | None]":
-        """Return what `pattern` matches at `at`, once that is sure."""
+        """Return the match of `pattern` at `position`, as soon as more text cannot change it."""
         while True:
-            found = pattern.match(self.text, self.at - self.base, partial=not self.final)
+            found = pattern.match(self.text, self.index, partial=not self.final)
             if found is None or not found.partial:
                 return found
             yield
 
     def take(self, pattern: "regex.Pattern[str]") -> "Reading[regex.Match[str] | None]":
-        """Return what `pattern` matches at `at`, and move behind it."""
+        """Return the match of `pattern` at `position`, and move behind it."""
         found = yield from self.match(pattern)
         if found:
-            self.at += len(found[0])
+            self.position += len(found[0])
         return found
 
     def cut_off(self, pattern: "regex.Pattern[str]") -> "regex.Match[str] | None":
-        """Return the partial match of `pattern` at `at` where the text ends before the match is complete."""
-        found = pattern.match(self.text, self.at - self.base, partial=True)
+        """Return the partial match of `pattern` at `position` if the text ends inside it."""
+        found = pattern.match(self.text, self.index, partial=True)
         return found if found and found.partial else None
 
     def find(self, pattern: "regex.Pattern[str]") -> "Reading[regex.Match[str] | None]":
-        """Move to the next place that `pattern` matches and return that; at the end of the text, None."""
+        """Move to the next match of `pattern` and return it; move to the end and return None if there is none."""
         while True:
-            found = pattern.search(self.text, self.at - self.base, partial=not self.final)
+            found = pattern.search(self.text, self.index, partial=not self.final)
             if found is None:
-                self.at = self.end
+                self.position = self.end
                 if self.final:
                     return None
             else:
-                self.at = self.base + found.start()
+                self.position = self.base + found.start()
                 if not found.partial:
                     return found
             yield
 
     def space(self) -> Reading[None]:
-        """Move behind the white space at `at`, all of it."""
+        """Move behind the white space at `position`."""
         while True:
-            found = _SPACE.match(self.text, self.at - self.base)
-            self.at += len(found[0]) if found else 0
-            if self.at < self.end or self.final:
+            found = _SPACE.match(self.text, self.index)
+            self.position += len(found[0]) if found else 0
+            if self.position < self.end or self.final:
                 return
             yield
 
     def peek(self) -> Reading[str]:
-        """Return the character at `at`; "" at the end of the answer."""
-        while self.at >= self.end:
+        """Return the character at `position`; "" at the end of the answer."""
+        while self.position >= self.end:
             if self.final:
                 return ""
             yield
-        index = self.at - self.base
+        index = self.index
         return self.text[index : index + 1]
 
 
 def read_now(reading: "Reading[T]") -> T:
-    """Return what a reading of a text that is all there returns."""
+    """Return the result of a reading whose whole text is in the buffer."""
     try:
         while True:
             next(reading)

@@ -1,18 +1,17 @@
-"""What is shown of an answer, piece by piece: its text, its thoughts, the arguments of its calls, and its calls.
+"""The pieces of an answer: text, reasoning, arguments of calls, and calls.
 
-Words that follow a call wait for another one: if none comes, the model has imagined them, and they are dropped.
+Text that follows a call is held until another call follows. If none does, the model has imagined it, and it is dropped.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from callboard_formats.fitting import typed_json
+from callboard_formats.fitting import convert_strings
 from callboard_formats.names import resolve_name
-from callboard_formats.syntax import Schemas, WrittenCall
+from callboard_formats.syntax import BlockItems, Schemas, WrittenCall
 
 MAX_HELD_SPACE = 80
 MAX_MARKS = 8
-"""The characters at the end of a text by which it is known whether a sentence ends there."""
+"""The number of last characters that decide whether a text ends with a complete sentence."""
 
 _SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 _BEHIND_SENTENCES = " \t\r\n*_`\"'”’»)"
@@ -21,7 +20,7 @@ _BEHIND_SENTENCES = " \t\r\n*_`\"'”’»)"
 # Not frozen: there is one for each token of a model, and a frozen one takes three times as long to make.
 @dataclass(slots=True)
 class TextPiece:
-    """Answer text for the user; `quoted`: a call is spoken of in it, and its markers are shown."""
+    """Answer text for the user. `quoted` text contains markers that are quoted and must be shown."""
 
     text: str
     quoted: bool = False
@@ -36,7 +35,7 @@ class ReasoningPiece:
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """A piece of the arguments of call `number` of the answer; joined, they are its arguments."""
+    """A piece of the arguments of call `number` of the answer. All its pieces, joined, are its arguments."""
 
     number: int
     name: str
@@ -45,10 +44,15 @@ class CallPiece:
 
 @dataclass(frozen=True, slots=True)
 class FoundCall:
-    """A call that has ended; `syntax` is the name of the one that read it.
+    """A call that has ended.
 
-    `thought` is what the model wrote between `Thought:` and it, since the call before. `source` is the text of its
-    block if the model was asked for another syntax: whoever does not take it for a call shows that.
+    Attributes:
+        number: The number of the call in the answer, as in `CallPiece`.
+        syntax: The name of the syntax that read it.
+        call: The call as it was written.
+        thought: The text behind `Thought:` since the previous call (ReAct).
+        source: The text of the block if the model was asked for another syntax; otherwise "". A caller that does not
+            accept the call shows this text instead.
     """
 
     number: int
@@ -60,28 +64,28 @@ class FoundCall:
 
 @dataclass(frozen=True, slots=True)
 class AnswerBegan:
-    """The beginning of the answer: a marker said that it follows."""
+    """The final answer begins here: its marker was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllWasThought:
-    """The end of a thought that was not opened in the answer: all before it was thought, and no call in it counts."""
+    """A thought ended that the answer did not open: all text before it was a thought, and calls in it do not count."""
 
 
 Shown = AllWasThought | AnswerBegan | TextPiece | ReasoningPiece | CallPiece | FoundCall
 
 
-class Outlet:
-    """The pieces of one answer."""
+class Output:
+    """Collects the pieces of one answer."""
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
-        self.called = False
-        """True once there was a call."""
+        self.has_call = False
+        """The answer contains a call."""
         self.stopped = False
-        """True once the model went on with results that it imagined: nothing counts from there on."""
-        self.said = False
-        """True once there was text."""
+        """The model continued with imagined results, so all further text is dropped."""
+        self.has_text = False
+        """The answer contains text."""
         self._last_chars = ""
         """The last characters of the text so far."""
         self._out: list[Shown] = []
@@ -99,22 +103,22 @@ class Outlet:
 
     @property
     def waiting(self) -> str:
-        """The words that have followed the last call."""
+        """The text that has followed the last call so far."""
         return "".join(piece.text for piece in self._waiting)
 
     @property
     def is_in_sentence(self) -> bool:
-        """Whether the text so far ends no sentence."""
-        return self.said and not self._last_chars.rstrip(_BEHIND_SENTENCES).endswith(_SENTENCE_ENDS)
+        """Whether the text so far ends in the middle of a sentence."""
+        return self.has_text and not self._last_chars.rstrip(_BEHIND_SENTENCES).endswith(_SENTENCE_ENDS)
 
     def take(self) -> list[Shown]:
-        """Return what has come since it was last asked."""
+        """Return the pieces since the last call of this method."""
         out = self._out
         self._out = []
         return out
 
-    def say(self, text: str, *, quoted: bool = False) -> None:
-        """Put out text or reasoning, as it stands in the answer."""
+    def add_text(self, text: str, *, quoted: bool = False) -> None:
+        """Add text of the answer or of a thought, unchanged."""
         if self._begins:
             text = text.lstrip()
         if not text:
@@ -129,17 +133,17 @@ class Outlet:
                 self._thought.append(text)
             if self._is_step:
                 self._before_call.append(text)
-            (self._waiting if self.called else self._out).append(ReasoningPiece(text))
+            (self._waiting if self.has_call else self._out).append(ReasoningPiece(text))
             return
-        if self._separate and self.said:
+        if self._separate and self.has_text:
             text = "\n\n" + text
         self._separate = False
-        self.said = True
+        self.has_text = True
         self._last_chars = (self._last_chars + text)[-MAX_MARKS:]
-        (self._waiting if self.called else self._out).append(TextPiece(text, quoted))
+        (self._waiting if self.has_call else self._out).append(TextPiece(text, quoted))
 
     def _hold_space(self, text: str) -> str:
-        """Return the text without the white space at its end, which waits for more text."""
+        """Return the text without the white space at its end, which is held until more text follows."""
         shown = text.rstrip()
         if len(text) - len(shown) > MAX_HELD_SPACE:
             shown = text[: len(text) - MAX_HELD_SPACE]
@@ -147,9 +151,10 @@ class Outlet:
         return shown
 
     def begin_reasoning(self, *, keep: bool, is_step: bool) -> None:
-        """Take what follows as reasoning.
+        """Treat further text as reasoning.
 
-        `keep`: it becomes the answer where nothing else does; `is_step`: it belongs to the call that follows.
+        `keep` makes it the answer if there is no other text at the end. `is_step` makes it the `thought` of the next
+        call.
         """
         self._begin_part()
         self._is_step = is_step
@@ -162,36 +167,36 @@ class Outlet:
             self._thought = None
 
     def begin_text(self) -> None:
-        """Take what follows as the answer, to the letter."""
+        """Treat further text as the answer."""
         self._begin_part()
         self._reasoning = False
 
     def end_reasoning(self, *, answers: bool) -> None:
-        """Take what follows as text again; `answers`: a marker said that it is the answer."""
+        """Treat further text as text. `answers` says that a marker of the final answer was read."""
         self._begin_part()
         self._reasoning = False
         if not answers:
-            # It was closed, so it is no answer.
+            # A thought that is closed cannot be the answer.
             self._thought = None
-        if answers and not self.called:
+        if answers and not self.has_call:
             self._out.append(AnswerBegan())
 
-    def block(self, items: Sequence[WrittenCall | str], syntax: str, source: str = "") -> None:
-        """Put out a block that is no text: its calls, and the text in it."""
+    def add_block(self, items: BlockItems, syntax: str, source: str = "") -> None:
+        """Add the calls and the texts of a block. `source` is its text if the calls are in an unexpected syntax."""
         self._begin_part()
         self._reasoning = False
-        if not items and not self.called:
+        if not items and not self.has_call:
             self._out.append(AnswerBegan())
         for item in items:
             if isinstance(item, WrittenCall):
                 self._call(item, syntax, source)
             else:
-                self.say(item)
+                self.add_text(item)
         self._previewed = None
         self._previewed_chars = 0
 
     def preview(self, name: str, text: str) -> None:
-        """Put out a piece of the arguments of the call that is being written."""
+        """Add a piece of the arguments of the call that is being written."""
         self._flush()
         if self._previewed is None:
             self._previewed = self._number()
@@ -199,25 +204,25 @@ class Outlet:
         self._out.append(CallPiece(self._previewed, name, text))
 
     def all_was_thought(self) -> None:
-        """Note that all up to here was thought, its calls too."""
+        """Turn everything so far into a thought, including calls."""
         self._begin_part()
-        self.called = False
+        self.has_call = False
         self._flush()
         self._out.append(AllWasThought())
 
     def stop(self) -> None:
-        """Stop here: from here on the model imagines."""
+        """Drop all further text, because the model imagines results from here on."""
         self.stopped = True
 
     def finish(self, *, cut: bool = False) -> None:
-        """Put out the white space at the end, or drop what follows the last call.
+        """Add the white space at the end, or drop the text that follows the last call.
 
-        A thought that was never closed becomes the answer too if there is no other text and no call, unless the text
-        was `cut` off: then the answer has not come.
+        A thought that was never closed is added as text too if there is no other text and no call. It is not if the
+        answer was `cut` off, because then the text had not begun yet.
         """
-        if self.called:
+        if self.has_call:
             self._waiting.clear()
-        elif not self.said and self._thought and not cut:
+        elif not self.has_text and self._thought and not cut:
             self._out.append(TextPiece("".join(self._thought)))
         elif self._space and not self._reasoning:
             self._out.append(TextPiece(self._space))
@@ -230,7 +235,7 @@ class Outlet:
     def _call(self, call: WrittenCall, syntax: str, source: str) -> None:
         self._flush()
         self._space = ""
-        self.called = True
+        self.has_call = True
         number = self._previewed
         rest = self._shown_arguments(call)
         if number is not None:
@@ -245,9 +250,9 @@ class Outlet:
         self._before_call.clear()
 
     def _shown_arguments(self, call: WrittenCall) -> str:
-        """Return the arguments as the call will have them: texts between tags are what the schema says."""
+        """Return the arguments with the types of the schema, if they were strings between tags."""
         resolved = resolve_name(call.name, self._schemas) if call.untyped and not call.truncated else None
-        return typed_json(call.arguments, self._schemas[resolved.name]) if resolved else call.arguments
+        return convert_strings(call.arguments, self._schemas[resolved.name]) if resolved else call.arguments
 
     def _number(self) -> int:
         self._calls += 1
@@ -259,13 +264,13 @@ class Outlet:
 
 
 class Preview:
-    """The preview of the first call of a block, where its tool is known."""
+    """Shows the arguments of the first call of a block while they are written, if its tool is known."""
 
-    def __init__(self, outlet: Outlet, schemas: Schemas) -> None:
-        self._outlet = outlet
+    def __init__(self, output: Output, schemas: Schemas) -> None:
+        self._output = output
         self._schemas = schemas
 
     def arguments(self, name: str, text: str) -> None:
         """Show a piece of the arguments of `name`."""
         if resolved := resolve_name(name, self._schemas):
-            self._outlet.preview(resolved.name, text)
+            self._output.preview(resolved.name, text)
