@@ -3,8 +3,8 @@
 
     python scripts/install_pipe.py --url http://localhost:8080 --email admin@example.com
 
-Needs an account that is an admin there. Valves that were changed in Open WebUI are kept, unless they are given here.
-Everything goes over Open WebUI's API. One file, standard library only, any Python from 3.9 on.
+It needs an admin's account, and uses Open WebUI's API. Valves that were changed in Open WebUI are kept, unless an
+option sets them. This file needs only the standard library of Python 3.9 or later.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ EVENTS = PIPE.with_name("callboard_events.py")
 FUNCTION_ID = "callboard"
 EVENTS_ENDING = "_events"
 EVENTS_SINCE = (0, 10)
-# The pipe lists one model of this name in place of its agents while it cannot reach the server.
+# If the pipe cannot reach the server, it lists one model with this id instead of the agents.
 UNREACHABLE = "unreachable"
 CALL_SECONDS = 60.0
-# Everything that the valve ACCESS may be.
+# The values of the valve ACCESS.
 ACCESS_PATTERN = re.compile(r"everyone|admins|group:.+")
 ACCESS_WORDS = "everyone, admins or group:NAME"
-# The demo answers it at once, by the word `remember`.
+# The demo agent answers it at once, because of the word `remember`.
 CHECK_QUESTION = "Do you remember me? One word will do."
-# How the pipe begins an answer that only says what is wrong.
+# The beginning of an answer in which the pipe reports a problem.
 NOTICE = "> **Callboard:**"
 
 Complete = Callable[[Mapping[str, Any]], Mapping[str, str]]
 
 
 class InstallFailed(Exception):
-    """The pipe is not installed as asked; the message is one line that says what to do."""
+    """The pipe could not be installed; the message is one line that says what to do."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,17 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Installed:
-    """Outcome of an installation.
+    """The outcome of an installation.
 
     Attributes:
-        open_webui_version: The version that it was.
-        created: The pipe was not there before.
-        models: The ids that Open WebUI now lists for the pipe, and their names.
-        events_id: The id of the function that hears of Open WebUI's events; None where there is none.
-        events_problem: Why there is none.
-        audience: Who sees the models there, in words; empty where Open WebUI does not say.
-        checked: What a user who was made for the check saw, in words; empty where nothing was to be checked.
-        check_problem: Why such a user cannot use the agents.
+        open_webui_version: The version of Open WebUI.
+        created: Whether the pipe was installed for the first time.
+        models: The models that Open WebUI lists for the pipe: names by id.
+        events_id: The id of the function for Open WebUI's events; None if it could not be installed.
+        events_problem: Why it could not be installed.
+        audience: A description of who sees the models; empty if Open WebUI does not report it.
+        checked: A description of what a new user sees; empty if this was not checked.
+        check_problem: Why a new user cannot use the agents.
     """
 
     open_webui_version: str
@@ -83,7 +83,7 @@ class Installed:
 
     @property
     def problem(self) -> str | None:
-        """The words of the pipe when it cannot use its server, in place of its models."""
+        """The pipe's message if it cannot use its server; it lists the message in the place of models."""
         return next((name for model, name in self.models.items() if model.partition(".")[2] == UNREACHABLE), None)
 
 
@@ -97,7 +97,7 @@ def install(
 ) -> Installed:
     """Install or update the pipe in the Open WebUI at `url`; raises `InstallFailed`.
 
-    `complete` is told the valves that Open WebUI has stored and returns more of them, which those in `valves` override.
+    `complete` is called with the stored valves, and returns more valves to set. The values in `valves` come first.
     """
     webui = OpenWebUI(url)
     version = webui.version()
@@ -121,27 +121,27 @@ def install(
         return installed
     if given := (valves or {}).get("ACCESS"):
         _put_access(webui, models, given)
-    return _look_at_access(webui, installed, str(stored.get("ACCESS") or ""))
+    return _check_access(webui, installed, str(stored.get("ACCESS") or ""))
 
 
-# ---------------------------------------------------------------------------------------------- who sees the agents
+# ------------------------------------------------------------------------------------------------------------ access
 
 
 def _list_grants(webui: OpenWebUI, access: str) -> list[dict[str, str]]:
-    """Return who may use a model, as Open WebUI has it; raises `InstallFailed` for a word or group not known."""
+    """Return Open WebUI's grants for an access; raises `InstallFailed` for an invalid access or an unknown group."""
     if not ACCESS_PATTERN.fullmatch(access):
         raise InstallFailed(f"{access!r} does not say who sees the agents: give {ACCESS_WORDS}.")
     if access == "admins":
         return []
-    who = [("user", "*")]
+    principals = [("user", "*")]
     if access != "everyone":
         groups = _list_groups(webui)
         name = access.partition(":")[2]
-        who = [("group", id_) for id_, known in groups.items() if known == name]
-        if not who:
+        principals = [("group", id_) for id_, known in groups.items() if known == name]
+        if not principals:
             there = ", ".join(sorted(groups.values())) or "no group"
             raise InstallFailed(f"Open WebUI has no group {name!r}; it has {there}.")
-    return [{"principal_type": kind, "principal_id": id_, "permission": "read"} for kind, id_ in who]
+    return [{"principal_type": kind, "principal_id": id_, "permission": "read"} for kind, id_ in principals]
 
 
 def _list_groups(webui: OpenWebUI) -> dict[str, str]:
@@ -151,15 +151,15 @@ def _list_groups(webui: OpenWebUI) -> dict[str, str]:
 
 
 def _put_access(webui: OpenWebUI, models: Mapping[str, str], access: str) -> None:
-    """Let the models be seen as is asked for, whatever was chosen before; their names and the like stay."""
+    """Set who sees the models, whatever was set before; their names and other settings stay."""
     grants = _list_grants(webui, access)
     for model, name in models.items():
         body = {"id": model, "name": name, "access_grants": grants}
         webui.ask("POST", "/api/v1/models/model/access/update", body, doing=f"set who sees {name}")
 
 
-def _look_at_access(webui: OpenWebUI, installed: Installed, access: str) -> Installed:
-    """Return what was installed with who sees it, checked as one of them where it is for more than admins."""
+def _check_access(webui: OpenWebUI, installed: Installed, access: str) -> Installed:
+    """Return the outcome with its audience; if not only admins see the agents, check them as a new user."""
     status, entries = webui.call("GET", "/api/v1/models/base")
     if status != 200 or not isinstance(entries, list):
         return installed
@@ -172,18 +172,18 @@ def _look_at_access(webui: OpenWebUI, installed: Installed, access: str) -> Inst
     installed = replace(installed, audience=audiences[0] if len(audiences) == 1 else by_model)
     if access in ("", "admins"):
         return installed
-    asked = _list_grants(webui, access)
-    # What an admin has kept from others since is theirs to decide.
-    meant = [model for model in names if any(_is_among(grant, grants.get(model, [])) for grant in asked)]
-    if not meant:
+    wanted = _list_grants(webui, access)
+    # An admin may since have hidden some models, which is not an error.
+    shown = [model for model in names if any(_is_among(grant, grants.get(model, [])) for grant in wanted)]
+    if not shown:
         return installed
     try:
         answering = _check_as_user(
-            webui, meant, [grant["principal_id"] for grant in asked if grant["principal_id"] != "*"]
+            webui, shown, [grant["principal_id"] for grant in wanted if grant["principal_id"] != "*"]
         )
     except InstallFailed as error:
         return replace(installed, check_problem=str(error))
-    listed = ", ".join(names[model] for model in meant)
+    listed = ", ".join(names[model] for model in shown)
     return replace(installed, checked=f"a new user with the role 'user' sees {listed}, and {names[answering]} answers")
 
 
@@ -192,7 +192,7 @@ def _is_among(grant: Mapping[str, str], grants: Sequence[Mapping[str, Any]]) -> 
 
 
 def _name_audience(grants: Sequence[Mapping[str, Any]], groups: Mapping[str, str]) -> str:
-    """Return who sees a model with these grants, in words."""
+    """Return a description of who sees a model with these grants."""
     ids = {
         kind: [grant["principal_id"] for grant in grants if grant["principal_type"] == kind]
         for kind in ("user", "group")
@@ -200,16 +200,16 @@ def _name_audience(grants: Sequence[Mapping[str, Any]], groups: Mapping[str, str
     if "*" in ids["user"]:
         return "everyone"
     some = [f"the group {groups.get(id_, id_)}" for id_ in ids["group"]] + (["some users"] if ids["user"] else [])
-    return " and ".join(some) or "admins alone"
+    return " and ".join(some) or "only admins"
 
 
 def _check_as_user(webui: OpenWebUI, models: Sequence[str], group_ids: Sequence[str]) -> str:
-    """Return the model that answers a new user with the role "user", who is removed again.
+    """Create a user with the role "user", return a model that answers this user, and remove the user.
 
-    Raises `InstallFailed` where that user is not shown all of the models, or none of them answers.
+    Raises `InstallFailed` if the user does not see all of the models, or none of them answers.
     """
     email = f"check-{secrets.token_hex(6)}@callboard.invalid"
-    # Open WebUI may ask for letters of both cases, a digit and a sign.
+    # Open WebUI may require letters of both cases, a digit and a sign.
     body = {"name": "Callboard's check", "email": email, "password": f"Aa1!{secrets.token_urlsafe(24)}", "role": "user"}
     user = webui.ask("POST", "/api/v1/auths/add", body, doing="add a user to check with")
     try:
@@ -218,7 +218,7 @@ def _check_as_user(webui: OpenWebUI, models: Sequence[str], group_ids: Sequence[
             webui.ask("POST", f"/api/v1/groups/id/{group_id}/users/add", members, doing="add the user to the group")
         if "token" not in user:
             raise InstallFailed(
-                "Whether users see the agents is not checked: Open WebUI asks them for a second factor."
+                "It is not checked whether users see the agents, because Open WebUI requires a second factor."
             )
         return _ask_as_user(OpenWebUI(webui.url, token=user["token"]), models)
     finally:
@@ -230,28 +230,28 @@ def _ask_as_user(webui: OpenWebUI, models: Sequence[str]) -> str:
     answer = webui.ask("GET", "/api/models", doing="list the models for a user")
     listed = [model["id"] for model in answer["data"]]
     if hidden := [model for model in models if model not in listed]:
-        raise InstallFailed(f"A user with the role 'user' is not shown {', '.join(hidden)}.")
-    said = ""
+        raise InstallFailed(f"A user with the role 'user' does not see {', '.join(hidden)}.")
+    reply = ""
     for model in sorted(models, key=lambda model: not model.endswith(".demo")):
         question = {"model": model, "messages": [{"role": "user", "content": CHECK_QUESTION}], "stream": False}
         status, answer = webui.call("POST", "/api/chat/completions", question)
         try:
-            said = str(answer["choices"][0]["message"]["content"])
+            reply = str(answer["choices"][0]["message"]["content"])
         except (KeyError, IndexError, TypeError):
-            said = _reason(answer)
+            reply = _reason(answer)
         else:
-            if status == 200 and said and not said.startswith(NOTICE):
+            if status == 200 and reply and not reply.startswith(NOTICE):
                 return model
-    raise InstallFailed(f"A user with the role 'user' sees the agents, but none answers: {said.removeprefix(NOTICE)}")
+    raise InstallFailed(f"A user with the role 'user' sees the agents, but none answers: {reply.removeprefix(NOTICE)}")
 
 
 def _install_events(webui: OpenWebUI, version: str, function_id: str) -> None:
-    """Put the function beside the pipe that hears of Open WebUI's events; one that was switched off stays so."""
+    """Install or update the function for Open WebUI's events; if an admin has turned it off, it stays off."""
     numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
     if tuple(numbers) < EVENTS_SINCE:
         raise InstallFailed(
-            f"Open WebUI {version} tells functions of no events; 0.10 and later do. Without that, an answer is lost "
-            "when Open WebUI is restarted in the middle of it, and chats that are deleted there stay on the server."
+            f"Open WebUI {version} has no events for functions; 0.10 and later have. Without them, a restart of Open "
+            "WebUI loses answers in progress, and the server keeps chats that are deleted there."
         )
     description = "Restores answers after a restart of Open WebUI, and forgets deleted chats."
     what = "function for events"
@@ -263,7 +263,7 @@ def _install_events(webui: OpenWebUI, version: str, function_id: str) -> None:
 
 @dataclass(frozen=True)
 class _Function:
-    """A function as it is to be in Open WebUI; `kind` is what Open WebUI calls its type, `what` what people do."""
+    """A function for Open WebUI; `kind` is Open WebUI's name of its type, `what` its name in messages."""
 
     id: str
     kind: str
@@ -274,7 +274,7 @@ class _Function:
 
 
 def _put_function(webui: OpenWebUI, function: _Function) -> tuple[bool, bool]:
-    """Create or update the function; whether it was created, and whether it is active."""
+    """Create or update a function; returns whether it was created, and whether it is active."""
     function_id = function.id
     meta = {"description": function.description}
     body: dict[str, Any] = {"id": function_id, "name": function.name, "content": function.content, "meta": meta}
@@ -288,7 +288,7 @@ def _put_function(webui: OpenWebUI, function: _Function) -> tuple[bool, bool]:
         body["name"] = existing.get("name") or body["name"]
         webui.ask("POST", f"/api/v1/functions/id/{function_id}/update", body, doing=f"update the {function.what}")
         return False, bool(existing.get("is_active"))
-    # A missing function is answered with a 401 and one id can hold only one function, so creating it is safe.
+    # Open WebUI answers 401 for a missing function. It refuses to create a second function with an id, so this is safe.
     webui.ask("POST", "/api/v1/functions/create", body, doing=f"create the {function.what}")
     return True, False
 
@@ -296,7 +296,7 @@ def _put_function(webui: OpenWebUI, function: _Function) -> tuple[bool, bool]:
 def _set_valves(
     webui: OpenWebUI, function_id: str, given: Mapping[str, str], complete: Complete | None
 ) -> Mapping[str, Any]:
-    """Return all valves, with those set that are given: Open WebUI replaces all that it has stored."""
+    """Set the given valves and return all valves. Open WebUI replaces all stored valves at once."""
     path = f"/api/v1/functions/id/{function_id}/valves"
     kept = webui.ask("GET", path, doing="read the pipe's valves") or {}
     wanted = {**(complete(kept) if complete else {}), **given}
@@ -327,7 +327,7 @@ def list_models(webui: OpenWebUI, function_id: str) -> dict[str, str]:
 
 
 class OpenWebUI:
-    """Open WebUI's API at one address, and the account that is signed in."""
+    """A client of Open WebUI's API at one address, for one account."""
 
     def __init__(self, url: str, timeout_seconds: float = CALL_SECONDS, token: str | None = None) -> None:
         try:
@@ -335,61 +335,63 @@ class OpenWebUI:
         except ValueError:
             parts = urllib.parse.urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InstallFailed(f"{url!r} is no address of an Open WebUI: it must begin with http:// or https://.")
+            raise InstallFailed(f"{url!r} is not an address of an Open WebUI: it must begin with http:// or https://.")
         self.url = url.rstrip("/")
         self.token = token
         self._timeout_seconds = timeout_seconds
-        # A proxy of the environment cannot know what runs on this machine.
+        # The environment's proxy is for other machines.
         handlers = [urllib.request.ProxyHandler({})] if _is_local(parts.hostname) else []
         self._opener = urllib.request.build_opener(*handlers)
 
     def version(self) -> str:
-        """Return the version that answers there; refuse an address with something else behind it."""
+        """Return the version of Open WebUI; raises `InstallFailed` if another program answers at the address."""
         status, answer = self.call("GET", "/api/version")
         if status != 200 or not isinstance(answer, dict) or "version" not in answer:
-            raise InstallFailed(f"Something answers at {self.url}, but it is not an Open WebUI. Check the address.")
+            raise InstallFailed(f"The program at {self.url} is not an Open WebUI. Check the address.")
         return str(answer["version"])
 
     def sign_in(self, credentials: Credentials) -> None:
-        """Sign in and make sure that the account may install functions."""
+        """Sign in, and check that the account may install functions."""
         if credentials.api_key:
             self.token = credentials.api_key
-            # The account itself is told to human sessions only; this list is told to any admin.
+            # An API key cannot read its own account, but an admin's can read this list.
             status, answer = self.call("GET", "/api/v1/functions/export")
             if status == 403:
                 raise InstallFailed(
-                    f"Open WebUI does not take this API key: {_reason(answer)} (An admin turns on 'API Keys' without "
+                    f"Open WebUI does not accept this API key: {_reason(answer)} (An admin turns on 'API Keys' without "
                     "endpoint restrictions in its settings; or sign in with email and password.)"
                 )
             if status != 200:
-                raise InstallFailed(f"Open WebUI does not take this API key, or not as an admin's: {_reason(answer)}")
+                raise InstallFailed(
+                    f"Open WebUI does not accept this API key, or it is not an admin's: {_reason(answer)}"
+                )
         else:
             self.token = self._token_for(credentials.email or "", credentials.password or "")
 
     def _token_for(self, email: str, password: str) -> str:
         status, answer = self.call("POST", "/api/v1/auths/signin", {"email": email, "password": password})
         if status == 403:
-            raise InstallFailed("Signing in with a password is turned off there; use an API key instead.")
+            raise InstallFailed("Open WebUI does not allow sign-ins with a password; use an API key instead.")
         if status == 429:
-            raise InstallFailed(f"Open WebUI has seen too many sign-ins of {email}; wait a few minutes.")
+            raise InstallFailed(f"Open WebUI refuses more sign-ins of {email} for now; wait a few minutes.")
         if status != 200 or not isinstance(answer, dict):
             raise InstallFailed(f"Open WebUI refused the sign-in of {email}: {_reason(answer)}")
         if "token" not in answer:
-            raise InstallFailed(f"Open WebUI asks {email} for a second factor; use an API key instead.")
+            raise InstallFailed(f"Open WebUI requires a second factor of {email}; use an API key instead.")
         if answer.get("role") != "admin":
             role = answer.get("role")
-            raise InstallFailed(f"{email} is no admin there (role {role!r}): only an admin can install functions.")
+            raise InstallFailed(f"{email} is not an admin there (role {role!r}): only an admin can install functions.")
         return str(answer["token"])
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, doing: str) -> Any:
-        """Return the answer to a call that must succeed; `doing` names it in the error."""
+        """Return the answer to a call; raises `InstallFailed`, with `doing` in its message, if it does not succeed."""
         status, answer = self.call(method, path, body)
         if status != 200:
             raise InstallFailed(f"Open WebUI could not {doing} ({status}): {_reason(answer)}")
         return answer
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
-        """Return the status and the JSON of the answer (its text where it is no JSON)."""
+        """Return the status and the body of the answer, as JSON if it is JSON."""
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -428,18 +430,18 @@ def _read(file: Path, what: str) -> str:
 
 
 def _reason(answer: Any) -> str:
-    """Open WebUI's own words, on one line."""
+    """Return Open WebUI's error message on one line."""
     detail = answer.get("detail", answer) if isinstance(answer, dict) else answer
     return " ".join(str(detail).split())[:300]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code is 0 only when the pipe is installed and reaches its server."""
+    """Run the command line; returns 0 only if the pipe is installed and reaches its server."""
     return run(parse(arguments))
 
 
 def run(options: argparse.Namespace, complete: Complete | None = None) -> int:
-    """Install as `parse` was told, `complete` as in `install`; say what was done and return the exit code."""
+    """Install the pipe, print the outcome, and return the exit code; `complete` is for `install`."""
     try:
         credentials = sign_in_options(options)
         valves = _valves(options)
@@ -469,14 +471,14 @@ def run(options: argparse.Namespace, complete: Complete | None = None) -> int:
         return 0
     return _fail(
         options,
-        f"The pipe is installed, but it says {installed.problem!r}. Start the server, or set the valves "
-        "(--callboard-url, --callboard-api-key) to where and how Open WebUI can reach it.",
+        f"The pipe is installed, but it reports {installed.problem!r}. Start the server, or set the valves "
+        "(--callboard-url, --callboard-api-key) to the address and the key with which Open WebUI can reach it.",
     )
 
 
 def _ask_access() -> str:
-    """Return who is to see the agents, as the person at the terminal says; empty where there is none, or no wish."""
-    question = f"Who shall see the agents: {ACCESS_WORDS}? (Enter: as Open WebUI has it, at first admins alone) "
+    """Ask at the terminal who may see the agents; empty without a terminal or an answer."""
+    question = f"Who may see the agents: {ACCESS_WORDS}? (Enter: no change; at first only admins see them) "
     while sys.stdin.isatty():
         try:
             asked = input(question).strip()
@@ -495,7 +497,7 @@ def _fail(options: argparse.Namespace, line: str) -> int:
 def parse(
     arguments: Sequence[str] | None, prog: str | None = None, environment: Mapping[str, str] = os.environ
 ) -> argparse.Namespace:
-    """Return what the command line asks for; `environment` serves where an option is not given."""
+    """Parse the command line; `environment` has defaults of options."""
     own = {"prog": prog or "install_pipe", "environment": environment}
     return build_parser(prog, environment).parse_args(arguments, argparse.Namespace(**own))
 
@@ -505,32 +507,27 @@ def build_parser(prog: str | None = None, environment: Mapping[str, str] = os.en
     parser = argparse.ArgumentParser(
         prog=prog,
         description=(__doc__ or "").split("\n\n")[0],
-        epilog="OPEN_WEBUI_URL, OPEN_WEBUI_EMAIL, OPEN_WEBUI_PASSWORD and OPEN_WEBUI_API_KEY in the environment serve "
-        "where the options are not given.",
+        epilog="The defaults are OPEN_WEBUI_URL, OPEN_WEBUI_EMAIL, OPEN_WEBUI_PASSWORD and OPEN_WEBUI_API_KEY in the "
+        "environment.",
     )
     add = parser.add_argument
     add("--url", default=environment.get("OPEN_WEBUI_URL", "http://localhost:8080"), help="Open WebUI's address")
     add("--email", help="email of an admin")
-    add("--password", help="its password; asked for when it is not given")
+    add("--password", help="the admin's password (default: you are asked for it)")
     add("--api-key", help="an admin's API key instead of both")
-    add("--callboard-url", metavar="URL", help="the server's address as Open WebUI sees it (valve CALLBOARD_URL)")
+    add("--callboard-url", metavar="URL", help="the server's address for Open WebUI (valve CALLBOARD_URL)")
     add("--callboard-api-key", metavar="KEY", help="the server's key (valve CALLBOARD_API_KEY)")
-    add("--callboard-api-key-file", metavar="FILE", type=Path, help="file with the key, where that gives none")
-    add(
-        "--access", metavar="WHO", help=f"who sees the agents: {ACCESS_WORDS} (valve ACCESS, and the entries there are)"
-    )
+    add("--callboard-api-key-file", metavar="FILE", type=Path, help="file with the server's key")
+    add("--access", metavar="WHO", help=f"who sees the agents: {ACCESS_WORDS} (valve ACCESS; also of existing entries)")
     add("--rendering", choices=("details", "native"), help="how calls are drawn (valve RENDERING)")
-    add("--valve", action="append", default=[], metavar="NAME=VALUE", help="set a valve; may be given repeatedly")
+    add("--valve", action="append", default=[], metavar="NAME=VALUE", help="set a valve; may be repeated")
     add("--id", default=FUNCTION_ID, help="the function's id in Open WebUI (default: %(default)s)")
-    add("--file", type=Path, default=PIPE, help="the pipe's source (default: the one that came with this)")
+    add("--file", type=Path, default=PIPE, help="the pipe's source (default: the one next to this script)")
     return parser
 
 
 def sign_in_options(options: argparse.Namespace) -> Credentials:
-    """Return who signs in; raises `InstallFailed` where nobody is named.
-
-    What the command line names comes before what the environment holds.
-    """
+    """Return the credentials of the options, or otherwise of the environment; raises `InstallFailed` without any."""
     environment = options.environment
     api_key = options.api_key or (None if options.email else environment.get("OPEN_WEBUI_API_KEY"))
     if api_key:

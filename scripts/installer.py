@@ -1,7 +1,7 @@
-"""Runs the commands of an installation, keeps their output in a log file, and shows how far they are.
+"""Runs the commands of an installation, writes their output to a log file, and shows their progress.
 
-On a terminal it redraws one line; elsewhere, for example in a log, it prints a line every ten seconds.
-Above it: `openwebui` and `server_install`. Standard library only.
+On a terminal it redraws one line; otherwise, for example in a log, it prints a line every ten seconds. `openwebui` and
+`server_install` use it. Standard library only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class InstallationFailed(Exception):
 
 
 class Installer:
-    """An installation into the virtual environment `home`; `log` takes all output of its commands."""
+    """An installation into the virtual environment `home`; all output of its commands goes to `log`."""
 
     def __init__(self, home: Path, log: Path, say: Say) -> None:
         self._home = home
@@ -43,7 +43,7 @@ class Installer:
         log.write_bytes(b"")
 
     def run(self, step: str, *command: str) -> None:
-        """Run a command, which is shown as `step` until its output says more; raises `InstallationFailed`."""
+        """Run a command; `step` is shown until its output shows its progress. Raises `InstallationFailed`."""
         self._step, self._unread, self._packages = step, "", ()
         self._packages_before = self._find_packages()
         is_terminal = sys.stdout.isatty()
@@ -83,7 +83,7 @@ class Installer:
         step = self._step
         if self._packages:
             count = len(self._packages)
-            # pip writes the `.dist-info` of a package last, and installs in the order of its list.
+            # pip installs packages in the order of its list, and writes the `.dist-info` of each last.
             done = min(len(self._find_packages() - self._packages_before), count - 1)
             step = f"Installing {count} packages: {done} done, now {self._packages[done]}"
         return f"  {time.monotonic() - self._begun:4.0f} s  {step}"
@@ -104,15 +104,15 @@ def _ends_within(seconds: float, process: subprocess.Popen[bytes]) -> bool:
     return True
 
 
-def _shorten(verb: str, what: str) -> str:
-    """Return a line of pip without what is too long for a terminal: the tags of a file, the path of requirements."""
+def _shorten(verb: str, rest: str) -> str:
+    """Return a line of pip without the tags of files and the path of requirements, which are too long."""
     if verb == "Downloading":
-        file, _, size = what.partition(" ")
+        file, _, size = rest.partition(" ")
         return " ".join([verb, *file.split("-")[:2], size])
-    return f"{verb} {what.partition(' (from')[0]}"
+    return f"{verb} {rest.partition(' (from')[0]}"
 
 
 def _redraw(line: str) -> None:
-    """Write `line` over the last line of the terminal; an empty one erases it."""
+    """Replace the last line of the terminal by `line`, which may be empty."""
     columns = shutil.get_terminal_size().columns - 1
     print(f"\r{line[:columns].ljust(columns)}\r", end="", flush=True)

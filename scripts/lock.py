@@ -1,7 +1,7 @@
-"""The locks: requirements/server.txt, all.txt and dev.txt, made by uv from pyproject.toml, and whether they fit it.
+"""Make the locks requirements/server.txt, all.txt and dev.txt from pyproject.toml with uv, and check that they fit it.
 
-Each pins every package that is needed, for any platform and Python, with its hashes; none names where packages come
-from. The three agree: what stands in two of them has the same version.
+Each lock pins all packages with their hashes, for every platform and Python, and names no package index. A package has
+the same version in all three.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OLDEST_PYTHON = "3.11"
 
 @dataclass(frozen=True)
 class Scope:
-    """The scope of one lock: extras and dependency groups of pyproject.toml."""
+    """The extras and dependency groups of pyproject.toml that a lock includes."""
 
     name: str
     extras: Sequence[str]
@@ -36,11 +36,11 @@ class Scope:
 
     @property
     def file(self) -> Path:
-        """The lock."""
+        """The lock file."""
         return FOLDER / f"{self.name}.txt"
 
 
-# The widest first: the others take its versions.
+# The widest first, because the others take its versions.
 SCOPES = (
     Scope("dev", extras=("all",), groups=("dev", "build")),
     Scope("all", extras=("all",), groups=("build",)),
@@ -52,7 +52,7 @@ SCOPES = (
 
 
 def make(*, upgrade: bool) -> None:
-    """Write the locks. Raises `CalledProcessError` where uv finds no versions that fit."""
+    """Write the locks; raises `CalledProcessError` if uv finds no versions that fit."""
     FOLDER.mkdir(exist_ok=True)
     widest = SCOPES[0].file
     for scope in SCOPES:
@@ -77,7 +77,7 @@ def _uv() -> str:
 
 
 def problems(root: Path = ROOT) -> Iterator[str]:
-    """Yield, in words, everything in which the locks do not fit pyproject.toml."""
+    """Yield a line for each difference between the locks and pyproject.toml."""
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
     pinned: dict[str, dict[str, set[Version]]] = {}
     for scope in SCOPES:
@@ -87,7 +87,7 @@ def problems(root: Path = ROOT) -> Iterator[str]:
             continue
         text = file.read_text("utf-8")
         if "://" in text or re.search(r"^\s*-(?!-hash=)", text, re.MULTILINE):
-            yield f"{file.name} names an address or an option: it may hold names, versions and hashes alone"
+            yield f"{file.name} has a URL or an option: only names, versions and hashes are allowed"
         lock = read_lock(text)
         pinned[scope.name] = lock.pins
         misfits = _misfits(wanted(project, scope), lock)
@@ -96,7 +96,7 @@ def problems(root: Path = ROOT) -> Iterator[str]:
 
 
 def wanted(project: Mapping[str, Any], scope: Scope) -> list[Requirement]:
-    """Return the requirements of pyproject.toml that a lock must satisfy, those of extras and groups included."""
+    """Return the requirements of pyproject.toml for a lock, including those of extras and groups."""
     table = project["project"]
     extras: dict[str, Sequence[str]] = {
         canonicalize_name(name): lines for name, lines in table["optional-dependencies"].items()
@@ -129,9 +129,10 @@ def _group(groups: Mapping[str, Sequence[Any]], name: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock as it was read: `pins` are the versions of each package, several where platforms differ.
+    """The content of a lock: `pins` has the versions of each package, several if platforms differ.
 
-    `direct` are the packages that pyproject.toml itself was said to name, `unreadable` the entries that are no pins.
+    `direct` has the packages that pyproject.toml itself requires, according to the lock; `unreadable` has the entries
+    that are not pins.
     """
 
     pins: dict[str, set[Version]]
@@ -140,7 +141,7 @@ class Lock:
 
 
 def read_lock(text: str) -> Lock:
-    """Return what stands in a lock."""
+    """Parse a lock."""
     lock = Lock({}, set(), [])
     for entry in re.split(r"\n(?=\S)", text.strip()):
         if entry.startswith("#"):
@@ -149,7 +150,7 @@ def read_lock(text: str) -> Lock:
         hashes = [line for line in rest if not line.startswith("#")]
         pin = _read_pin(head)
         if pin is None or not hashes or not all(line.startswith("--hash=sha256:") for line in hashes):
-            lock.unreadable.append(f"{head!r} is no version with hashes")
+            lock.unreadable.append(f"{head!r} is not a version with hashes")
             continue
         name, version = pin
         lock.pins.setdefault(name, set()).add(version)
@@ -177,7 +178,7 @@ def _misfits(requirements: Sequence[Requirement], lock: Lock) -> Iterator[str]:
             if not requirement.specifier.contains(version, prereleases=True):
                 yield f"{requirement.name} {version} does not fit {requirement}"
     for name in sorted(lock.direct - {canonicalize_name(requirement.name) for requirement in requirements}):
-        yield f"{name} is not needed any more"
+        yield f"{name} is no longer required"
 
 
 def _disagreements(pinned: Mapping[str, Mapping[str, set[Version]]]) -> Iterator[str]:
@@ -192,10 +193,10 @@ def _disagreements(pinned: Mapping[str, Mapping[str, set[Version]]]) -> Iterator
 
 
 def main() -> int:
-    """Make the locks, or check them; the exit code is 1 where they do not fit."""
+    """Make or check the locks; returns 1 if they do not fit pyproject.toml."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--upgrade", action="store_true", help="take the newest versions that fit")
-    parser.add_argument("--check", action="store_true", help="change nothing; say whether the locks fit pyproject.toml")
+    parser.add_argument("--upgrade", action="store_true", help="use the newest versions that fit")
+    parser.add_argument("--check", action="store_true", help="only check that the locks fit pyproject.toml")
     options = parser.parse_args()
     if not options.check:
         try:

@@ -1,7 +1,7 @@
-"""A real Open WebUI from PyPI: installed once per version, started with a data folder of its own, signed in to.
+"""Installs a real Open WebUI from PyPI, starts it with its own data folder, and signs in to it.
 
-It keeps each version in a virtual environment in the user's cache folder, never in the server's own
-(their pins clash). Above it: `up` and the end-to-end tests. Standard library only.
+Each version has a virtual environment in the user's cache folder, because its pinned dependencies conflict with the
+server's. `up` and the end-to-end tests use this module. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,26 +18,25 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from install_pipe import EVENTS_SINCE
 from installer import InstallationFailed, Installer, Say
 from service import Service
 
 VERSION = "0.12.4"
 PYTHONS = ((3, 12), (3, 11))
-# Later versions of torch are several GB; of this one pip finds a small CPU build where one is at hand.
+# Later versions of torch have several GB; this one has a small CPU build, which pip uses if its index has it.
 TORCH = "torch==2.13.0"
 START_SECONDS = 300.0
 CALL_SECONDS = 60.0
-
-EVENTS_SINCE = (0, 10)
 
 KNOWLEDGE = (
     "Knowledge and attached files are given to the model whole: searching in them needs an embedding model "
     "(Admin Panel, Settings, Documents)."
 )
-"""What is said of `_KNOWLEDGE`."""
+"""A note for the user about `_KNOWLEDGE`."""
 
-# Open WebUI's own embedding model is downloaded from Hugging Face when it starts; without one, files can only be taken
-# whole. Its OpenAI engine, never used then, keeps it from loading torch.
+# Open WebUI would download its embedding model from Hugging Face at its start; without a model it uses files as a
+# whole. Its OpenAI engine is never used then, but keeps it from loading torch.
 _KNOWLEDGE = {"BYPASS_EMBEDDING_AND_RETRIEVAL": "true", "RAG_EMBEDDING_ENGINE": "openai"}
 
 
@@ -46,7 +45,7 @@ class OpenWebUIError(Exception):
 
 
 def has_events(version: str) -> bool:
-    """Return whether that version tells functions what happens in it."""
+    """Return whether this version calls functions with its events."""
     major, minor, *_ = version.split(".")
     return (int(major), int(minor)) >= EVENTS_SINCE
 
@@ -55,17 +54,17 @@ def has_events(version: str) -> bool:
 
 
 def installed(version: str = VERSION) -> Path | None:
-    """Return the virtual environment with that version of Open WebUI; `None` when it is not there, or only half."""
+    """Return the virtual environment with this version of Open WebUI; None if it is missing or incomplete."""
     home = _home(version)
     works = _runs([str(home / "bin" / "python"), "-c", ""]) and _command(home).exists()
     return home if works and not _begun(home).exists() else None
 
 
 def install(version: str = VERSION, say: Say = print) -> Path:
-    """Return the virtual environment with that version of Open WebUI, made now if it is not there yet.
+    """Return the virtual environment with this version of Open WebUI; make it first if it is missing.
 
-    Safe to call from several processes at once, and to kill: a marker beside the folder says that an installation
-    was begun and never ended, and the next one then starts anew.
+    Several processes may call it at once, and it may be killed: a marker next to the folder shows that an installation
+    has not finished, and the next one then starts from the beginning.
     """
     home = _home(version)
     with _lock(home.with_name(f"{home.name}.lock"), say):
@@ -74,7 +73,7 @@ def install(version: str = VERSION, say: Say = print) -> Path:
         python = find_python(say)
         say(
             f"Downloading Open WebUI {version} from PyPI into {home}: about 3 GB on disk and 2 to 4 minutes "
-            "(more where pip finds no CPU build of torch). This happens once."
+            "(more if pip finds no CPU build of torch). This happens once."
         )
         _begun(home).touch()
         shutil.rmtree(home, ignore_errors=True)
@@ -84,7 +83,7 @@ def install(version: str = VERSION, say: Say = print) -> Path:
 
 
 def find_python(say: Say = print) -> str:
-    """Return a Python that Open WebUI runs on: this one, one on the PATH, or one that uv has or fetches."""
+    """Return a Python that Open WebUI supports: this one, one on the PATH, or one that uv has or downloads."""
     candidates = [sys.executable, *(f"python{major}.{minor}" for major, minor in PYTHONS)]
     for candidate in candidates:
         if _fits(candidate):
@@ -104,10 +103,7 @@ def find_python(say: Say = print) -> str:
 
 
 def _fits(python: str) -> bool:
-    """Return whether it is a Python of a fitting version that can make virtual environments.
-
-    A pyenv shim may do neither.
-    """
+    """Return whether a command is a Python of a supported version that can make virtual environments."""
     test = f"import sys, ensurepip, venv; sys.exit(sys.version_info[:2] not in {PYTHONS!r})"
     return bool(python) and _runs([python, "-c", test])
 
@@ -124,7 +120,7 @@ def _build(home: Path, python: str, version: str, say: Say) -> None:
     installer = Installer(home, home.with_name(f"{home.name}.log"), say)
     try:
         installer.run("Making a virtual environment", python, "-m", "venv", str(home))
-        # Only a new pip has the option that says how much of a file has come.
+        # Only a new pip has the option that prints the progress of a download.
         installer.run("Updating pip", *pip, "--upgrade", "pip")
         installer.run("Installing torch", *pip, "--progress-bar=raw", TORCH)
         installer.run("Installing Open WebUI", *pip, "--progress-bar=raw", f"open-webui=={version}")
@@ -134,7 +130,7 @@ def _build(home: Path, python: str, version: str, say: Say) -> None:
 
 @contextlib.contextmanager
 def _lock(path: Path, say: Say) -> Iterator[None]:
-    """Hold the lock until the block ends; the system lets go of it when the process dies, so it is never stale."""
+    """Hold the lock until the block ends. The system releases it when the process ends, so it is never stale."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         try:
@@ -162,7 +158,7 @@ def _command(home: Path) -> Path:
 
 
 def service(home: Path, data: Path, port: int, secret_key: str, host: str = "127.0.0.1") -> Service:
-    """Return the Open WebUI of the environment `home`, not yet started, with all it keeps under `data`."""
+    """Return the Open WebUI of the environment `home`, not started yet, with its data in the folder `data`."""
     data.mkdir(parents=True, exist_ok=True)
     shown = f"[{host}]" if ":" in host else host
     reach = "127.0.0.1" if host == "0.0.0.0" else shown  # noqa: S104 - compared, not bound
@@ -176,10 +172,10 @@ def service(home: Path, data: Path, port: int, secret_key: str, host: str = "127
 
 
 def _environment(data: Path, secret_key: str) -> dict[str, str]:
-    # What the shell has set for other programs must not lead this one to another's database or packages.
+    # These variables of the shell are for other programs, and would select another database or other packages.
     foreign = ("DATABASE_URL", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "WEBUI_AUTH", "PORT")
     inherited = {name: value for name, value in os.environ.items() if name not in foreign}
-    # Somebody who sets one of them has an embedding model.
+    # A user who sets one of them has an embedding model.
     knowledge = {} if any(name in inherited for name in _KNOWLEDGE) else _KNOWLEDGE
     return (
         inherited
@@ -187,14 +183,14 @@ def _environment(data: Path, secret_key: str) -> dict[str, str]:
         | {
             "DATA_DIR": str(data),
             "WEBUI_SECRET_KEY": secret_key,
-            # Nothing is fetched at run time: no models for embeddings, no look for updates, no telemetry.
+            # Nothing is downloaded at run time: no embedding models, no check for updates, no telemetry.
             "OFFLINE_MODE": "true",
             "HF_HUB_OFFLINE": "1",
             "ENABLE_VERSION_UPDATE_CHECK": "false",
             "ANONYMIZED_TELEMETRY": "false",
             "DO_NOT_TRACK": "true",
             "SCARF_NO_ANALYTICS": "true",
-            # The pipe is the only source of models: others that cannot be reached hold up the model list.
+            # The pipe is the only source of models, because unreachable ones delay the model list.
             "ENABLE_OLLAMA_API": "false",
             "ENABLE_OPENAI_API": "false",
         }
@@ -205,7 +201,7 @@ def _environment(data: Path, secret_key: str) -> dict[str, str]:
 
 
 def first_admin(url: str, email: str, password: str, name: str = "Admin") -> str:
-    """Return a token of the admin, who is signed up when the Open WebUI at `url` has no users yet."""
+    """Return a token of the admin, who is signed up first if the Open WebUI at `url` has no users."""
     status, answer = _post(f"{url}/api/v1/auths/signin", {"email": email, "password": password})
     if status != 200:
         body = {"name": name, "email": email, "password": password}
@@ -213,8 +209,8 @@ def first_admin(url: str, email: str, password: str, name: str = "Admin") -> str
         status, answer = _post(f"{url}/api/v1/auths/signup", body)
         if status != 200:
             raise OpenWebUIError(
-                f"Open WebUI let {email} neither sign in ({refused}) nor sign up ({answer}). If the password was "
-                "changed there, set OPEN_WEBUI_EMAIL and OPEN_WEBUI_PASSWORD to an admin's."
+                f"Open WebUI refused both the sign-in ({refused}) and the sign-up ({answer}) of {email}. If the "
+                "password was changed there, set OPEN_WEBUI_EMAIL and OPEN_WEBUI_PASSWORD to an admin's."
             )
     if not isinstance(answer, dict) or not isinstance(answer.get("token"), str):
         raise OpenWebUIError(f"Open WebUI answered the sign-in of {email} without a token.")

@@ -1,15 +1,14 @@
-"""Write what the pages of `docs/reference` have from the code: settings, routes, events, valves.
+"""Write the parts of `docs/reference` that are generated from the code: settings, routes, events, valves.
 
-    .venv/bin/python scripts/reference.py             write what has changed
-    .venv/bin/python scripts/reference.py --check     name the pages that are not as the code has it, and fail
+    .venv/bin/python scripts/reference.py             write the pages that differ from the code
+    .venv/bin/python scripts/reference.py --check     list these pages, and fail if there are any
 
-Each page has one block between two marks; what stands around it is written by hand.
+Each page has one generated block between two marks; the rest of the page is written by hand.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import inspect
 import json
 import re
@@ -22,18 +21,18 @@ from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
 import callboard._agents.builtin  # noqa: F401 - whose skills have settings
+from callboard._bundled_files import load_bundled_module
 from callboard._http import chat_routes, metrics_routes, openai, run_routes, user_routes
 from callboard._settings import settings_classes, variable_of
 from callboard_protocol import EVENT_CLASSES, EVENT_TYPES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
-PIPE = ROOT / "pipe" / "callboard_pipe.py"
 BEGIN = "<!-- written by scripts/reference.py -->"
 END = "<!-- end of what scripts/reference.py writes -->"
 
 IN_WORDS = {"data_dir": "`~/.local/share/callboard`"}
-"""Defaults that are made when the settings are read."""
+"""Defaults that are computed when the settings are read."""
 
 ROUTES = (
     ("Runs, agents and health", run_routes.ROUTES),
@@ -47,12 +46,12 @@ JsonSchema = Mapping[str, Any]
 
 
 def settings() -> str:
-    """Return a table of the server's settings, and one of each skill's."""
+    """Return tables of the server's settings and of each skill's."""
     parts = []
     listed: set[str] = set()
     server, *skills = (kind for kind in settings_classes() if kind.__module__.startswith("callboard."))
     for kind in (server, *sorted(skills, key=lambda one: inspect.getdoc(one) or "")):
-        # A skill may read a setting of the server's, too.
+        # A skill may also read a setting of the server.
         fields = {name: field for name, field in kind.model_fields.items() if name not in listed}
         listed |= fields.keys()
         rows = [
@@ -68,7 +67,7 @@ def valves() -> str:
     """Return the table of the pipe's valves."""
     rows = [
         (f"`{name}`", _default(field.default), _described(field))
-        for name, field in load_pipe().Pipe.Valves.model_fields.items()
+        for name, field in load_bundled_module("pipe/callboard_pipe.py").Pipe.Valves.model_fields.items()
     ]
     return _table(("valve", "default", "what"), rows)
 
@@ -83,11 +82,11 @@ def routes() -> str:
 
 
 def events() -> str:
-    """Return a section for each event: what it says, and its fields."""
+    """Return a section for each event with its docstring and its fields."""
     parts = []
     for kind, event in EVENT_CLASSES.items():
         if kind not in EVENT_TYPES:
-            continue  # somebody else's
+            continue  # declared by another package
         schema = event.model_json_schema()
         fields = _table(("field", "type", "default"), _fields(schema, schema.get("$defs", {})))
         parts.append(f"## `{kind}`\n\n{inspect.getdoc(event)}\n\n{fields}")
@@ -102,30 +101,15 @@ GENERATED: dict[str, Callable[[], str]] = {
 }
 
 
-def load_pipe() -> Any:
-    """Return the pipe's file as a module."""
-    spec = importlib.util.spec_from_file_location("callboard_pipe_reference", PIPE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Its dataclasses look their module up while it is executed.
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        del sys.modules[spec.name]
-    return module
-
-
 def outdated() -> Iterator[tuple[Path, str]]:
-    """Yield the pages that are not as the code has it, each with the text that it should have."""
+    """Yield the pages that differ from the code, each with its new text."""
     for name, generate in GENERATED.items():
         page = PAGES / name
         text = page.read_text("utf-8")
         before, begin, rest = text.partition(BEGIN)
         _, end, after = rest.partition(END)
         if not (begin and end):
-            raise SystemExit(f"{page} has no block between {BEGIN!r} and {END!r}: put them where it belongs.")
+            raise SystemExit(f"{page} has no block between {BEGIN!r} and {END!r}: put them where the block belongs.")
         wanted = f"{before}{BEGIN}\n\n{generate()}\n\n{END}{after}"
         if wanted != text:
             yield page, wanted
@@ -138,7 +122,7 @@ def _calls(route: Route) -> Iterator[tuple[str, str]]:
 
 
 def _one_line(documented: object) -> str:
-    """Return the docstring on one line, ready for a cell."""
+    """Return the docstring on one line, escaped for a table."""
     return " ".join((inspect.getdoc(documented) or "").split()).replace("|", "\\|")
 
 
@@ -161,7 +145,7 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _fields(schema: JsonSchema, definitions: Mapping[str, JsonSchema], above: str = "") -> Iterator[tuple[str, ...]]:
-    """Yield a row for each field of an event, and for each field of the objects in it."""
+    """Yield a row for each field of an event, and for each field of nested objects."""
     for name, field in schema["properties"].items():
         if "const" in field:
             continue  # `type`, which is the heading
@@ -205,14 +189,14 @@ def _name(schema: JsonSchema) -> str:
 
 
 def main() -> int:
-    """Write the pages, or with `--check` name those that are outdated."""
+    """Write the pages, or list the outdated ones with `--check`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is outdated")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is outdated")
     check = parser.parse_args().check
     pages = list(outdated())
     for page, wanted in pages:
         if check:
-            print(f"{page.relative_to(ROOT)} is not as the code has it: run scripts/reference.py", file=sys.stderr)
+            print(f"{page.relative_to(ROOT)} differs from the code: run scripts/reference.py", file=sys.stderr)
         else:
             page.write_text(wanted, "utf-8")
             print(f"wrote {page.relative_to(ROOT)}")

@@ -1,10 +1,10 @@
-"""The Callboard server in its own virtual environment, with the versions of the lock: the one that runs this file.
+"""Install the Callboard server with the versions of the lock into the virtual environment that runs this file.
 
     .venv/bin/python scripts/server_install.py [server|all|dev]
 
-`requirements/` holds a lock for each of the three, with hashes; `scripts/lock` makes them. uv installs them where it
-is on the PATH, the pip of the environment elsewhere, whichever version Python came with. The sources are used where
-they lie. Installed once for each state of pyproject.toml and the lock. Standard library only.
+`requirements/` has a lock with hashes for each scope, which `scripts/lock` makes. uv installs the lock if it is on the
+PATH, otherwise the environment's pip. The server is installed as editable. Nothing is done if pyproject.toml and the
+lock have not changed since the last installation. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from installer import InstallationFailed, Installer, Say
 
 ROOT = Path(__file__).resolve().parent.parent
 SCOPES = ("server", "all", "dev")
-"""The scopes that can be installed, each with all that stands before it."""
+"""What can be installed; each scope includes those before it."""
 
 
 class ServerNotInstalled(Exception):
-    """The installation failed; the message holds its last lines."""
+    """The installation failed; the message has the last lines of its output."""
 
 
 def is_installed(scope: str = "server") -> bool:
-    """Return whether `scope`, or one that includes it, was installed here from this very lock."""
+    """Return whether `scope`, or a scope that includes it, is installed here from the current lock."""
     wider = SCOPES[SCOPES.index(scope) :]
     kept = _stamp().read_text("utf-8").split() if _stamp().exists() else []
     return any(kept == [name, _fingerprint(name)] for name in wider)
 
 
 def install_server(scope: str = "server", say: Say = print) -> None:
-    """Install the server with `scope`, unless that is done; raises `ServerNotInstalled`."""
+    """Install the server with `scope` unless it is installed; raises `ServerNotInstalled`."""
     if is_installed(scope):
         return
     _stamp().unlink(missing_ok=True)
@@ -44,10 +44,10 @@ def install_server(scope: str = "server", say: Say = print) -> None:
     install = (uv, "pip", "install", "--python", sys.executable) if uv else pip
     installer = Installer(Path(sys.prefix), Path(sys.prefix) / "callboard-install.log", say)
     try:
-        # The lock is complete, so nothing is resolved: what is not in it is not installed.
+        # The lock has all dependencies, so pip must not add others.
         locked = ("--no-deps", "--require-hashes", "--requirement", str(_lock(scope)))
         installer.run("Installing the packages of the lock", *install, *locked)
-        # The lock has the build's requirements too, so nothing is fetched to build the project itself.
+        # The lock also has the requirements of the build, so nothing else is downloaded.
         installer.run("Installing Callboard", *install, "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     except InstallationFailed as failure:
         tool = "uv" if uv else "pip"

@@ -1,7 +1,6 @@
-"""A server in a process of its own: started, waited for, watched and stopped.
+"""Starts a server process, waits until it is healthy, watches and stops it.
 
-Below it: the operating system. Above it: `openwebui`, `up` and the end-to-end tests.
-It knows nothing of Open WebUI or Callboard but a command line and a health address.
+`openwebui`, `up` and the end-to-end tests use it. It knows only a command and a health address of the server.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ LAST_LINES = 20
 POLL_SECONDS = 0.2
 STOP_SECONDS = 15.0
 
-# The proxies of the environment are for the world outside: a server on this machine is asked directly.
+# The environment's proxies are for other machines, and these servers are on this one.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class ServiceError(Exception):
-    """A server that did not come up or went away; the message ends with the last lines of its log."""
+    """A server did not start, or ended; the message has the last lines of its log."""
 
 
 @dataclass
 class Service:
-    """One server process.
+    """A server process.
 
-    `environment` is the whole environment of the process, `log` the file that takes its output,
-    `health` the address that answers with a 200 once it is up.
+    `environment` is the whole environment of the process, `log` the file for its output, and `health` the URL that
+    answers with 200 when the server is ready.
     """
 
     name: str
@@ -46,12 +45,12 @@ class Service:
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
-        """Start the process; `wait_until_healthy` tells when it can be used."""
+        """Start the process; `wait_until_healthy` returns when it is ready."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        # A log tells who said what and when: for its owner's eyes only, an older one too.
+        # Only the owner may read logs, because they may have private data. An existing file may have other permissions.
         with open(self.log, "wb", opener=_private) as log:
             os.fchmod(log.fileno(), 0o600)
-            # A session of its own: Ctrl-C reaches only us, who then stop the servers in order, children included.
+            # A new session, so that Ctrl-C does not reach the server and `stop` can end its children too.
             self._process = subprocess.Popen(
                 list(self.command),
                 env=dict(self.environment),
@@ -62,28 +61,28 @@ class Service:
             )
 
     def wait_until_healthy(self, seconds: float) -> None:
-        """Return once the health address answers 200; `ServiceError` when the process ends or time runs out."""
+        """Return when the server is healthy; raises `ServiceError` if the process ends or does not answer in time."""
         deadline = time.monotonic() + seconds
         while not answers(self.health):
             if self.exit_code is not None:
-                raise self.failure(f"{self.name} ended with exit code {self.exit_code} before it was up.")
+                raise self.failure(f"{self.name} ended with exit code {self.exit_code} before it was ready.")
             if time.monotonic() > deadline:
                 raise self.failure(f"{self.name} did not answer at {self.health} within {seconds:.0f} s.")
             time.sleep(POLL_SECONDS)
 
     @property
     def exit_code(self) -> int | None:
-        """The process's exit code; `None` while it runs or before it was started."""
+        """The process's exit code; None if it runs or was not started."""
         return None if self._process is None else self._process.poll()
 
-    def failure(self, what: str) -> ServiceError:
-        """Return an error that says `what` and shows the end of the log."""
+    def failure(self, message: str) -> ServiceError:
+        """Return an error with the message and the end of the log."""
         lines = self.log.read_text("utf-8", "replace").splitlines()[-LAST_LINES:] if self.log.exists() else []
         shown = "\n".join(f"    {line}" for line in lines) or "    (nothing)"
-        return ServiceError(f"{what} The last lines of {self.log}:\n{shown}")
+        return ServiceError(f"{message} The last lines of {self.log}:\n{shown}")
 
     def stop(self) -> None:
-        """End the process and its children, by force when it takes too long; does nothing when it has ended."""
+        """End the process and its children, with SIGKILL after `STOP_SECONDS`; does nothing if it has ended."""
         process = self._process
         if process is None:
             return
@@ -97,7 +96,7 @@ class Service:
             process.wait()
 
     def kill(self) -> None:
-        """End the process and its children as a crash does, with no chance to tidy up."""
+        """End the process and its children with SIGKILL, like a crash."""
         self._signal_all(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
@@ -113,7 +112,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def answers(url: str, seconds: float = 2.0) -> bool:
-    """Return whether a GET of `url` is answered with a 200 within `seconds`."""
+    """Return whether `GET url` is answered with 200 within `seconds`."""
     try:
         with _DIRECT.open(url, timeout=seconds) as response:
             return bool(response.status == 200)
@@ -122,7 +121,7 @@ def answers(url: str, seconds: float = 2.0) -> bool:
 
 
 def port_is_free(host: str, port: int) -> bool:
-    """Return whether a server could listen there now."""
+    """Return whether a server could listen on this address now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -134,7 +133,7 @@ def port_is_free(host: str, port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on at this moment."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,17 +1,17 @@
-"""Bring up everything: the Callboard server and a real Open WebUI with the pipe in it, until Ctrl-C.
+"""Start the Callboard server and a real Open WebUI with the pipe in it, until Ctrl-C.
 
 Environment:
   CALLBOARD_PORT (8700), CALLBOARD_HOST (127.0.0.1), CALLBOARD_API_KEY and every other setting of the server
-  CALLBOARD_URL          the server's address as Open WebUI sees it, where it is not on this machine; its host
-                         becomes one of CALLBOARD_TRUSTED_HOSTS
-  CALLBOARD_DATA_DIR     folder of all data: databases, logs, and secrets.json with the password and keys made here
-  OPEN_WEBUI_PORT (8080) port of the Open WebUI that is started here
-  OPEN_WEBUI_URL         an Open WebUI that runs already; none is installed or started then
+  CALLBOARD_URL          the server's address for an Open WebUI on another machine; its host is added to
+                         CALLBOARD_TRUSTED_HOSTS
+  CALLBOARD_DATA_DIR     folder of all data: databases, logs, and secrets.json with the generated password and keys
+  OPEN_WEBUI_PORT (8080) port of the Open WebUI that is started
+  OPEN_WEBUI_URL         an Open WebUI that already runs; then none is installed or started
   OPEN_WEBUI_EMAIL, OPEN_WEBUI_PASSWORD or OPEN_WEBUI_API_KEY
-                         its admin; of the one that is started here, the first admin instead of admin@localhost
+                         its admin; for the Open WebUI that is started, its first admin (default: admin@localhost)
 
 Every user of that Open WebUI sees the agents, until an admin changes it there.
-The first run downloads Open WebUI (about 3 GB) into the cache folder. A second run starts in seconds.
+The first run downloads Open WebUI (about 3 GB) into the cache folder. Later runs start in seconds.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ SERVER_LOG = "callboard.log"
 
 
 class CannotStart(Exception):
-    """Something in the way; the message says what and which setting changes it."""
+    """Something prevents the start; the message names it and the setting that changes it."""
 
 
-# What stops us with a message; anything else is a defect and keeps its traceback.
+# Errors that are printed as a message; any other error is a defect and keeps its traceback.
 EXPLAINED = (
     CannotStart,
     ServiceError,
@@ -55,7 +55,7 @@ EXPLAINED = (
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of what is to be brought up, read from the environment and from the secrets of an earlier run."""
+    """The addresses, ports, secrets and folders of the servers to start."""
 
     data: Path
     server_host: str
@@ -73,7 +73,10 @@ class Plan:
 
 
 def read_plan(environment: Mapping[str, str]) -> Plan:
-    """Return the plan, with nothing done yet but the secrets file written; raises `CannotStart`."""
+    """Read the plan from the environment and the files of an earlier run, which are made if missing.
+
+    Raises `CannotStart`.
+    """
     setting = {name: value for name, value in environment.items() if value}.get
     share = Path(setting("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     data = Path(setting("CALLBOARD_DATA_DIR") or share / "callboard").expanduser().resolve()
@@ -107,7 +110,7 @@ def read_plan(environment: Mapping[str, str]) -> Plan:
 
 
 def _secrets(file: Path) -> dict[str, str]:
-    """Return the password and keys of this installation: made once, for the user's eyes only."""
+    """Return the generated password and keys of this installation; only the user can read their file."""
     names = ("open_webui_password", "open_webui_secret", "callboard_api_key")
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -118,15 +121,15 @@ def _secrets(file: Path) -> dict[str, str]:
         kept = json.loads(file.read_text("utf-8"))
         return {name: str(kept[name]) for name in names}
     except (ValueError, KeyError, TypeError):
-        raise CannotStart(f"{file} cannot be read as it was written; move it away to have new secrets made.") from None
+        raise CannotStart(f"{file} is damaged; move it away, and new secrets are made.") from None
 
 
 def _kept_key(file: Path, made: str) -> str:
-    """Return the server's key in the file that `callboard key` reads too, so that both tell the same."""
+    """Return the server's key from the file that `callboard key` reads; the file is made with `made` if missing."""
     if not file.exists():
         _write_private(file, made + "\n")
     if file.stat().st_mode & 0o077:
-        raise CannotStart(f"Others may read the key in {file}: delete it, or chmod 600 it if nobody can have read it.")
+        raise CannotStart(f"Others can read the key in {file}: delete it, or chmod 600 it if nobody has read it.")
     return file.read_text("utf-8").strip()
 
 
@@ -149,20 +152,20 @@ def _port(value: str, name: str) -> int:
 
 
 def _reached_at(host: str) -> str:
-    """Return the address under which a server that listens on `host` is reached from this machine."""
+    """Return the address on this machine of a server that listens on `host`."""
     anywhere = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compared, not bound
     return anywhere.get(host) or (f"[{host}]" if ":" in host else host)
 
 
 def check_ports(plan: Plan) -> None:
-    """Raise `CannotStart` for a port that is taken: before anything is downloaded or started."""
+    """Raise `CannotStart` if a port is in use; called before anything is downloaded or started."""
     wanted = [("The Callboard server", plan.server_host, plan.server_port, "CALLBOARD_PORT")]
     if plan.open_webui_url is None:
         wanted.append(("Open WebUI", "127.0.0.1", plan.open_webui_port, "OPEN_WEBUI_PORT"))
     for name, host, port, setting in wanted:
         if not port_is_free(host, port):
             raise CannotStart(
-                f"{name} needs port {port}, which is in use (by another scripts/up?). Stop what uses it, or choose "
+                f"{name} needs port {port}, which is in use (by another scripts/up?). Stop that program, or choose "
                 f"another port: {setting}={port + 1} scripts/up"
             )
 
@@ -171,7 +174,7 @@ def check_ports(plan: Plan) -> None:
 
 
 def install_server() -> None:
-    """Install the server into the environment that runs this, unless that was done."""
+    """Install the server into the environment that runs this script, unless it is installed."""
     if not server_install.is_installed():
         with step("Installing the Callboard server"):
             server_install.install_server(say=say)
@@ -205,7 +208,7 @@ def start_server(plan: Plan, running: list[Service]) -> None:
 
 
 def start_open_webui(plan: Plan, running: list[Service]) -> str:
-    """Start an Open WebUI of our own, sign its first admin up; its address."""
+    """Install and start Open WebUI, sign up its first admin, and return its URL."""
     home = openwebui.installed(openwebui.VERSION)
     if home is None:
         with step(f"Installing Open WebUI {openwebui.VERSION}"):
@@ -222,7 +225,7 @@ def start_open_webui(plan: Plan, running: list[Service]) -> str:
 
 
 def put_pipe(plan: Plan, url: str) -> install_pipe.Installed:
-    """Install or update the pipe, whose agents everyone sees unless that was changed there."""
+    """Install or update the pipe; every user sees its agents, unless an admin has changed that."""
     with step(f"Installing the pipe in Open WebUI at {url}"):
         valves = {
             "CALLBOARD_URL": plan.server_url,
@@ -234,14 +237,14 @@ def put_pipe(plan: Plan, url: str) -> install_pipe.Installed:
         )
         if installed.problem is not None:
             raise CannotStart(
-                f"The pipe is installed, but it says {installed.problem!r}. If Open WebUI runs elsewhere, set "
-                "CALLBOARD_URL to the address under which it reaches this machine, and CALLBOARD_HOST to listen there."
+                f"The pipe is installed, but it reports {installed.problem!r}. If Open WebUI runs on another machine, "
+                "set CALLBOARD_URL to the address at which it reaches this one, and CALLBOARD_HOST to listen there."
             )
     return installed
 
 
 def watch(running: list[Service]) -> None:
-    """Return never; raises `ServiceError` when one of them ends."""
+    """Wait until a server ends, and raise `ServiceError` then."""
     while True:
         for service in running:
             if service.exit_code is not None:
@@ -253,10 +256,10 @@ def watch(running: list[Service]) -> None:
 
 
 def main() -> int:
-    """Bring everything up, watch it, and take it down again."""
+    """Start everything, watch it, and stop it."""
     form = argparse.RawDescriptionHelpFormatter
     argparse.ArgumentParser(prog="scripts/up", description=__doc__, formatter_class=form).parse_args()
-    # SIGTERM ends it as Ctrl-C does, and a shell that starts it in the background has SIGINT ignored.
+    # SIGTERM has the same effect as Ctrl-C. A shell that starts this in the background makes it ignore SIGINT.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     running: list[Service] = []
@@ -278,7 +281,7 @@ def main() -> int:
 
 
 def bring_up(running: list[Service]) -> None:
-    """Take all steps in order, then say where to go; what was started is in `running`, also when a step fails."""
+    """Take all steps in order, then print the addresses. Started servers are in `running`, even if a step fails."""
     begun = time.monotonic()
     plan = read_plan(os.environ)
     check_ports(plan)
@@ -289,7 +292,7 @@ def bring_up(running: list[Service]) -> None:
     say(f"\nEverything is up after {time.monotonic() - begun:.0f} s.\n\n  {url}")
     if plan.open_webui_url is None:
         say(f"  sign in as  {plan.credentials.email}\n  password    {plan.credentials.password}")
-    say(f"\nWhat runs do and did:\n\n  {inspector_url(plan)}\n  API key     {where_the_key_is(plan)}")
+    say(f"\nInspector, which shows all runs:\n\n  {inspector_url(plan)}\n  API key     {describe_key(plan)}")
     if mistakes := find_agent_mistakes(plan.data / SERVER_LOG):
         say("\n".join(["\nAgents that could not be loaded:\n", *(f"  {mistake}" for mistake in mistakes)]))
     audience = f" Who sees them: {installed.audience}." if installed.audience else ""
@@ -297,7 +300,7 @@ def bring_up(running: list[Service]) -> None:
     if installed.checked:
         say(f"Checked: {installed.checked}.")
     if installed.check_problem:
-        say(f"Others than admins cannot use them all: {installed.check_problem}")
+        say(f"Users who are not admins cannot use all of them: {installed.check_problem}")
     if f"{install_pipe.FUNCTION_ID}.naked" not in installed.models:
         say("No language model was found. Assistant and Model are listed once CALLBOARD_MODEL_BASE_URL names one.")
     if plan.open_webui_url is None:
@@ -306,10 +309,10 @@ def bring_up(running: list[Service]) -> None:
 
 
 def find_agent_mistakes(log: Path) -> list[str]:
-    """Return what the server has logged about sources of agents that it could not load."""
+    """Return the server's log messages about agents that it could not load."""
     mistakes = []
     for line in log.read_text("utf-8", "replace").splitlines():
-        # The files of agents may print anything into the log.
+        # The files of agents may print other lines into the log.
         with contextlib.suppress(ValueError):
             entry = json.loads(line)
             if isinstance(entry, dict) and (entry.get("event"), entry.get("level")) == ("agent_left_out", "error"):
@@ -318,27 +321,27 @@ def find_agent_mistakes(log: Path) -> list[str]:
 
 
 def inspector_url(plan: Plan) -> str:
-    """Return the address of the server's own pages, as a browser on this machine reaches them."""
+    """Return the inspector's address on this machine."""
     return f"http://{_reached_at(plan.server_host)}:{plan.server_port}/inspect"
 
 
-def where_the_key_is(plan: Plan) -> str:
-    """Return where the server's key is to be read: a terminal is no place for it."""
+def describe_key(plan: Plan) -> str:
+    """Return the place of the server's key, which is not printed on the terminal."""
     file = plan.data / "api_key"
     kept = file.read_text("utf-8").strip() if file.exists() else ""
     return f"in {file}" if kept == plan.server_key else "the one in CALLBOARD_API_KEY"
 
 
 def say(line: str) -> None:
-    """Print one line for the person at the terminal."""
+    """Print a line at once."""
     print(line, flush=True)
 
 
 @contextlib.contextmanager
-def step(what: str) -> Iterator[None]:
-    """Say what is being done, and how long it took."""
+def step(name: str) -> Iterator[None]:
+    """Print the name of a step, and its duration at its end."""
     begun = time.monotonic()
-    say(f"{what} …")
+    say(f"{name} …")
     yield
     say(f"  done in {time.monotonic() - begun:.1f} s")
 

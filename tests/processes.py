@@ -81,7 +81,7 @@ class Command:
 
 
 def start(folder: Path, *arguments: str, **settings: str) -> Command:
-    """Start a command in a folder, which is also that of its data."""
+    """Start a command in a folder, which is also its data folder."""
     out, says = _processes.Pipe(duplex=False)
     err, complains = _processes.Pipe(duplex=False)
     given = (folder, arguments, environment(folder, **settings), says, complains)
@@ -97,7 +97,7 @@ def _run(
     with out, err:
         os.dup2(out.fileno(), 1)
         os.dup2(err.fileno(), 2)
-    # Made anew, as a Python that starts makes them: those of the process before it were not of pipes.
+    # Made again, as Python does at its start, because the streams of the fork server are not pipes.
     sys.stdout = os.fdopen(1, "w")
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
     # A shell that starts tests in the background has them ignore it.
@@ -105,7 +105,7 @@ def _run(
     os.environ.clear()
     os.environ.update(variables)
     os.chdir(folder)
-    # A server looks for garbage as it starts: not in what it has inherited.
+    # A server collects garbage at its start, which must not include objects of the fork server.
     gc.freeze()
     sys.exit(_cli.main(arguments))
 

@@ -22,7 +22,7 @@ from callboard_protocol import Decoder, Event, decode
 from tests.databases import put_new_database
 
 make_store: Callable[[], Store] | None = None
-"""What makes the store of servers that are not told otherwise; None: a database in their folder."""
+"""Makes the store of servers unless a test gives one; None: a database in their folder."""
 
 Script = Callable[[RunContext], AsyncIterator[Event]]
 

@@ -85,7 +85,7 @@ def test_a_test_answers_what_the_run_asks(tmp_path: Path) -> None:
         assert "3" not in callboard.run("Add.").results["add"]
 
 
-def test_the_key_opens_and_its_principal_is_told_to_routes(tmp_path: Path) -> None:
+def test_requests_with_the_key_have_a_principal_in_the_applications_routes(tmp_path: Path) -> None:
     async def who(request: Request) -> Response:
         return JSONResponse(request.scope["callboard.principal"].name)
 
@@ -205,7 +205,7 @@ async def test_below_a_prefix_it_opens_by_itself_and_its_links_and_health_work(t
     assert opened == ["opened", "closed"]
 
 
-def test_what_a_test_cannot_open_is_told(tmp_path: Path) -> None:
+def test_an_application_that_does_not_open_fails_the_test_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "callboard.db").mkdir()
     board = Callboard([clerk()], settings=Settings(data_dir=tmp_path))
     with pytest.raises(StorageError), client(board):
@@ -231,7 +231,7 @@ with client(Callboard([Broken()])) as http:
 """
 
 
-def test_an_application_without_logging_of_its_own_logs_no_values_of_variables(tmp_path: Path) -> None:
+def test_an_application_without_logging_configuration_logs_no_values_of_variables(tmp_path: Path) -> None:
     command = [sys.executable, "-c", BROKEN_APPLICATION]
     environment = {**os.environ, "CALLBOARD_DATA_DIR": str(tmp_path)}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -243,7 +243,7 @@ def test_an_application_without_logging_of_its_own_logs_no_values_of_variables(t
 @pytest.mark.parametrize("name", ["app", "mounted"])
 @pytest.mark.parametrize("server", ["uvicorn", "hypercorn"])
 @pytest.mark.parametrize("chat", [{}, {"chat_id": "c"}], ids=["temporary", "kept"])
-def test_a_plain_server_that_is_stopped_leaves_what_is_kept_and_ends_what_is_not(
+def test_a_stopped_asgi_server_releases_stored_runs_and_ends_others(
     tmp_path: Path, server: str, name: str, chat: dict[str, str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -287,7 +287,7 @@ def test_a_plain_server_that_is_stopped_leaves_what_is_kept_and_ends_what_is_not
         process.communicate()
 
 
-async def test_two_applications_in_one_process_see_nothing_of_each_other(tmp_path: Path) -> None:
+async def test_two_applications_in_one_process_are_separate(tmp_path: Path) -> None:
     @asynccontextmanager
     async def failing(app: Starlette) -> AsyncIterator[None]:
         raise ConnectionError("no such service")
@@ -317,7 +317,7 @@ async def test_two_applications_in_one_process_see_nothing_of_each_other(tmp_pat
             pass
 
 
-def test_observers_are_told_of_runs_requests_to_models_and_calls(tmp_path: Path) -> None:
+def test_observers_see_runs_requests_to_models_and_calls(tmp_path: Path) -> None:
     seen: list[tuple[ObservedRun, Observation]] = []
 
     def failing(_: ObservedRun, __: Observation) -> None:
@@ -352,7 +352,7 @@ def test_observers_are_told_of_runs_requests_to_models_and_calls(tmp_path: Path)
     assert all(one.first_seconds is not None and one.first_seconds <= one.seconds for one in answered)
 
 
-def test_observers_are_told_of_a_model_that_fails(tmp_path: Path) -> None:
+def test_observers_see_a_failing_model(tmp_path: Path) -> None:
     seen: list[Observation] = []
     board = Callboard(
         [clerk()],
@@ -368,7 +368,7 @@ def test_observers_are_told_of_a_model_that_fails(tmp_path: Path) -> None:
 
 
 async def test_applications_open_at_the_same_moment(tmp_path: Path) -> None:
-    """Alembic keeps what it works with in the process: each application's migrations are its own all the same."""
+    """Alembic has global state, but the migrations of applications must be independent."""
 
     async def opened(name: str) -> str:
         board = Callboard([Agent(name)], model=FakeModel(name), settings=Settings(data_dir=tmp_path / name))

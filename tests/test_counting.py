@@ -1,4 +1,4 @@
-"""What `/metrics` has counted is what happened: runs as their clients saw them end, calls as the database has them.
+"""`/metrics` counts runs as their clients saw them end, and calls as the database has them.
 
 Runs end well and badly, are stopped, and go on at another server after theirs was killed.
 """
@@ -56,7 +56,7 @@ register(Forgetful())
 
 
 class Model:
-    """A model that does what it is asked for; those that it lets hang it answers once `goes_on` is set."""
+    """A model that follows the instruction in its prompt; hanging answers continue when `goes_on` is set."""
 
     def __init__(self) -> None:
         self.goes_on = False
@@ -85,7 +85,7 @@ class Library:
         self.client = client
 
     async def play(self, asked: str, number: int, until: str = "", *, cancel: bool = False) -> Event | None:
-        """Return the last event of a run; None where it is left in its midst, after `until` was seen."""
+        """Return the last event of a run; None if the stream is left after `until`, before the end."""
         run_id = f"{asked}-{cancel}-{number}".replace(" ", "-")
         body = request(
             agent="forgetful" if asked == "forgetful" else "librarian",

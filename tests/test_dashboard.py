@@ -1,4 +1,4 @@
-"""The dashboard in `deploy/grafana`: each of its queries asks for what a real scrape has."""
+"""Every query of the dashboard in `deploy/grafana` uses metrics of a real scrape."""
 
 import json
 import re

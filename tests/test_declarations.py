@@ -37,7 +37,7 @@ class Own:
 
 
 def changed(**attributes: Any) -> Any:
-    """An object of a class like `Own` with other attributes; those that are None are not there."""
+    """Return an object of a class like `Own` with these attributes, and without those that are None."""
     kept = {name: getattr(Own, name) for name in ("agent_id", "name", "description", "run")} | attributes
     return type("Own", (), {name: value for name, value in kept.items() if value is not None})()
 
@@ -109,7 +109,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: make_board(authenticate=knows), "write `async def knows`"),
     (lambda: make_board(authenticate=takes_no_connection), "must take the connection"),
     (lambda: make_board(store="sqlite:///x.db"), r"Store\(url\)"),
-    (lambda: make_board(store=7), "is no callboard.Store"),
+    (lambda: make_board(store=7), "is not a callboard.Store"),
     (lambda: make_board(settings={"max_runs": 1}), r"Settings\(max_runs=…\)"),
     (lambda: make_board(observers=tells), r"observers=\[tell\]"),
     (lambda: make_board(observers=[tells]), "plain functions"),

@@ -1,4 +1,4 @@
-"""What the packages need of others: nothing more than they use, and nothing by a name that some pip does not know."""
+"""The dependencies of the packages: only what they import, with names that every pip knows."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ MUST_BE_SET = {
 }
 STOPPING_SECONDS = Settings.model_fields["drain_seconds"].default + CANCEL_PATIENCE_SECONDS + SHUTDOWN_SECONDS
 MOST_EXPOSURE_TENTHS = 20
-"""Of systemd's 0 to 10, where a unit without a word on security has 9.6."""
+"""On systemd's scale of exposure from 0 to 10; a unit without security options has 9.6."""
 
 
 def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -56,7 +56,7 @@ def example() -> dict[str, str]:
 
 
 def compose_config(folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """What compose makes of the file, with these variables as the one `.env`."""
+    """Return the configuration that compose reads from the file, with these variables as its only `.env`."""
     shutil.copy(ROOT / "compose.yaml", folder)
     (folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in variables.items()))
     clean = {name: value for name, value in os.environ.items() if name not in variables}
@@ -157,14 +157,14 @@ def test_names_of_the_env_file_are_trusted_beside_composes_own(tmp_path: Path) -
 
 
 def moved(environment: dict[str, str], places: dict[str, str]) -> dict[str, str]:
-    """The environment with paths of the container where they are here, and Callboard's code to be found."""
+    """Return the environment of the container with paths of this machine, and with Callboard's code importable."""
     return {name: places.get(value, value) for name, value in environment.items()} | {
         "PYTHONPATH": os.pathsep.join(sys.path)
     }
 
 
 def install(service: dict[str, Any], image: Path, data: Path) -> dict[str, str]:
-    """Run the pipe's service with what the image holds; the valves that it sets."""
+    """Run the pipe's service with the content of the image, and return the valves that it sets."""
     copied = [line for line in copies() if "--from" not in line and line.split()[-1].startswith("/opt/callboard/")]
     for line in copied:
         source, target = line.split()
@@ -361,7 +361,7 @@ def test_behind_nginx_an_answer_goes_on_at_the_other_server_when_its_own_is_stop
     body = {"agent": "demo", "run_id": "r", "chat_id": "c", "messages": [{"role": "user", "content": "slow"}]}
     with ExitStack() as stack:
         _, one = stack.enter_context(processes.serving(data, PORT=str(first), **options))
-        # nginx is told of both; the other is not there yet.
+        # nginx is configured for both; the other one does not run yet.
         url = stack.enter_context(nginx(tmp_path, port, {"callboard": first, "callboard-two": second}))
         client = stack.enter_context(httpx.Client(base_url=url, headers={"Host": "balancer:8700"}, timeout=60))
         with client.stream("POST", "/v1/runs", json=body) as response:
@@ -377,7 +377,7 @@ def test_behind_nginx_an_answer_goes_on_at_the_other_server_when_its_own_is_stop
         assert not isinstance(read(seen)[-1][1], TERMINAL)
         one.wait()
         after = {"after": read(seen)[-1][0]}
-        # It asks a server that it did not reach again after a while, and whoever resumes tries for longer.
+        # It retries an unreachable server after a while, and a resuming client tries for longer than that.
         while (rest := client.get("/v1/runs/r/events", params=after)).status_code == 502:
             pass
         assert rest.status_code == 200

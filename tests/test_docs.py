@@ -1,4 +1,4 @@
-"""The documents say what is true: the reference, the tables, the examples, the links between them."""
+"""The documents are correct: the reference, the tables, the examples and the links."""
 
 import ast
 import re
@@ -32,7 +32,7 @@ API = {
     "callboard_formats": "formats.md",
     "callboard_protocol": "protocol.md",
 }
-"""The modules that others may import from, each with the page that tells of it."""
+"""The public modules, each with the page that documents it."""
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)>\s]+)>?\)")
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
@@ -185,14 +185,14 @@ def _tree(cls: type[CallboardError]) -> list[type[CallboardError]]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """The anchors of a page's headings, with those of what it includes."""
+    """The anchors of a page's headings, including those of included files."""
     text = whole(page)
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), re.MULTILINE)
     return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings)
 
 
 def whole(page: Path) -> str:
-    """A page's text with what it includes."""
+    """A page's text with included files."""
     return _SNIPPET.sub(lambda found: (ROOT / found[1]).read_text(), page.read_text())
 
 
@@ -218,14 +218,14 @@ def test_no_page_of_the_site_links_out_of_it(page: Path) -> None:
         assert outside == []
     included = {ROOT / name for one in DOCS.rglob("*.md") for name in _SNIPPET.findall(one.read_text())}
     if page in included:
-        # On the site it stands in another folder, where its links would lead nowhere.
+        # On the site it is in another folder, where its links would be broken.
         assert list(links(page)) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_example_in_python_can_be_read(page: Path) -> None:
     for source in re.findall(r"^```python\n(.*?)^```", whole(page), re.MULTILINE | re.DOTALL):
-        # A decorator is shown alone where only it changes.
+        # A decorator is shown alone if only the decorator changes.
         ast.parse(f"{source}def tool(): ...\n" if source.startswith("@") and "def " not in source else source)
 
 

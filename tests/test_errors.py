@@ -29,7 +29,7 @@ def test_the_whole_tree_is_drawn() -> None:
     assert drawn() == {cls.__name__: cls.__bases__[0].__name__ for cls in classes()}
 
 
-def test_every_error_has_a_code_of_its_own_and_a_status() -> None:
+def test_every_error_has_a_unique_code_and_a_status() -> None:
     codes = [cls.code for cls in classes()]
     assert len(set(codes)) == len(codes)
     for cls in classes():

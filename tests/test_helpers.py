@@ -10,7 +10,8 @@ SHARED_BY = 5
 
 
 def test_every_function_that_several_tests_share_is_on_the_page_of_the_tests() -> None:
-    # CPython 3.11 fails to parse (`SystemError`) where a collection of what other tests left runs code meanwhile.
+    # The parser of CPython 3.11 fails with `SystemError` if a garbage collection runs finalizers of other tests at the
+    # time.
     gc.collect()
     defined = set()
     users: defaultdict[str, set[Path]] = defaultdict(set)

@@ -1,4 +1,4 @@
-"""What an import brings with it: a file of agents imports no server, and a server imports nothing while it serves."""
+"""A file of agents does not import the server, and a server imports nothing while it serves."""
 
 import json
 import subprocess
@@ -18,9 +18,9 @@ SERVES = {
 """Modules that take long to import, and that serving needs."""
 
 RARE = {"alembic", "mcp", "openai", "opentelemetry.sdk", "prompt_toolkit", "redis", "trafilatura"}
-"""Modules that take long to import, and that few need: a migration, an exporter, a framework, a skill, a terminal.
+"""Modules that are slow to import and needed for few tasks: migrations, exporters, frameworks, skills, terminals.
 
-Rich is none of them: where it is installed, structlog and httpx import it."""
+Rich is not among them, because structlog and httpx import it if it is installed."""
 
 DECLARE = """
 import json, sys
@@ -65,7 +65,7 @@ def test_a_board_is_declared_without_what_serves_it() -> None:
     printed = subprocess.check_output([sys.executable, "-c", DECLARE], text=True)
     declared, served = map(set, json.loads(printed))
     assert declared & (SERVES | RARE) == set()
-    # Whoever takes one of these out of the server takes it out of the list.
+    # A module that the server no longer imports must be removed from the list.
     assert served & (SERVES | RARE) == SERVES
 
 

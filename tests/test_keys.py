@@ -1,4 +1,4 @@
-"""The server's key in its data folder: made once, for its owner alone, and known to all that must hide or check it."""
+"""The server's key in its data folder: made once, private, and known to all parts that check or redact it."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.usefixtures("_careless_umask")
-def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_key_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "data"
     key = make_api_key(folder)
     assert len(key) >= 43
@@ -65,13 +65,11 @@ def test_without_the_file_there_is_no_key(tmp_path: Path) -> None:
         ("two\nlines\n", 0o600, "does not hold a key on one line"),
         ("two words\n", 0o600, "does not hold a key on one line"),
         ("schlüssel\n", 0o600, "does not hold a key on one line"),
-        ("key\n", 0o644, "others may read the API key in .*chmod 600"),
-        ("key\n", 0o640, "others may read the API key in .*chmod 600"),
+        ("key\n", 0o644, "others can read or write it: `chmod 600 .* delete"),
+        ("key\n", 0o640, "others can read or write it: `chmod 600 .* delete"),
     ],
 )
-def test_a_file_that_cannot_be_trusted_is_an_error_that_says_what_to_do(
-    tmp_path: Path, content: str, rights: int, words: str
-) -> None:
+def test_an_untrusted_file_raises_an_error_with_advice(tmp_path: Path, content: str, rights: int, words: str) -> None:
     file = tmp_path / "api_key"
     file.write_text(content)
     file.chmod(rights)
@@ -81,7 +79,7 @@ def test_a_file_that_cannot_be_trusted_is_an_error_that_says_what_to_do(
         assert "callboard key" in str(caught.value)
 
 
-def test_a_named_pipe_is_refused_at_once_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_named_pipe_is_refused_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "api_key", 0o600)
     with pytest.raises(SettingsError, match=r"a named pipe .*CALLBOARD_API_KEY"):
         read_api_key(tmp_path)
@@ -117,7 +115,7 @@ def test_a_key_of_the_environment_comes_before_the_folders(monkeypatch: pytest.M
     assert load_settings().secrets == ("from-outside",)
 
 
-def test_two_processes_that_make_the_key_at_once_agree_on_one(tmp_path: Path) -> None:
+def test_two_processes_that_make_the_key_at_once_get_the_same(tmp_path: Path) -> None:
     ready = "import sys; from callboard._cli import main; print('ready', flush=True); sys.stdin.read(); "
     command = [COMMAND[0], "-c", f"{ready}sys.exit(main(['key']))"]
     waiting, go = os.pipe()
@@ -163,7 +161,7 @@ def test_a_server_without_a_key_says_so_at_each_start_and_one_with_a_key_does_no
 
 
 def warnings_at_start(folder: Path, **settings: str) -> list[dict[str, str]]:
-    """What the server warns of until it listens."""
+    """The server's warnings until it listens."""
     process = subprocess.Popen(
         [*COMMAND, "serve"], env=environment(folder, **settings), stderr=subprocess.PIPE, text=True
     )

@@ -1,4 +1,4 @@
-"""The faults of `tests.mutants` are those of the sources as they are now; whether tests find them, that module says."""
+"""Every fault of `tests.mutants` can be applied to the current sources; that module checks that tests find them."""
 
 from pathlib import Path
 

@@ -41,7 +41,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.usefixtures("_careless_umask")
-def test_the_file_has_no_key_in_it_and_is_its_owners_alone(file: Path) -> None:
+def test_the_file_has_no_keys_and_only_its_owner_can_read_it(file: Path) -> None:
     keys = [add_named_key(file, name) for name in ("scripts", "open-webui")]
     assert len(set(keys)) == 2
     assert all(len(key) >= 46 for key in keys)
@@ -57,7 +57,7 @@ def test_a_key_is_known_by_its_name_until_it_is_taken_away(file: Path) -> None:
     assert (keys.find_name(first), keys.find_name(second)) == ("first", "second")
     for wrong in ("", first[:-1], f"{first}x", first.upper(), first + second, "\ud800", HASH, "first"):
         assert keys.find_name(wrong) is None
-    # What the file shows is no key.
+    # The content of the file is not usable as a key.
     for one in read_named_keys(file):
         assert keys.find_name(one.digest) is None
     remove_named_key(file, "first")
@@ -66,9 +66,9 @@ def test_a_key_is_known_by_its_name_until_it_is_taken_away(file: Path) -> None:
     assert (keys.find_name(first), keys.find_name(third)) == (None, "first")
 
 
-def test_a_name_is_had_once(file: Path) -> None:
+def test_a_second_key_with_a_name_is_refused(file: Path) -> None:
     key = add_named_key(file, "scripts")
-    with pytest.raises(SettingsError, match="there is a key 'scripts' already"):
+    with pytest.raises(SettingsError, match="there is already a key 'scripts'"):
         add_named_key(file, "scripts")
     with pytest.raises(SettingsError, match="there is no key 'other'"):
         remove_named_key(file, "other")
@@ -76,7 +76,7 @@ def test_a_name_is_had_once(file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "api key", "a\nb", "x" * 65, "ä", "a/b"])
-def test_what_cannot_be_a_name_is_refused(file: Path, name: str) -> None:
+def test_an_invalid_name_is_refused(file: Path, name: str) -> None:
     with pytest.raises(SettingsError, match="name"):
         add_named_key(file, name)
     assert not file.exists()
@@ -94,9 +94,9 @@ def test_keys_that_are_made_at_one_time_are_all_there(file: Path) -> None:
 def test_a_file_that_others_may_read_or_write_is_refused(file: Path, rights: int) -> None:
     add_named_key(file, "scripts")
     file.chmod(rights)
-    with pytest.raises(SettingsError, match="others may read or write"):
+    with pytest.raises(SettingsError, match="others can read or write"):
         KeysFile(file)
-    with pytest.raises(SettingsError, match="others may read or write"):
+    with pytest.raises(SettingsError, match="others can read or write"):
         add_named_key(file, "other")
 
 
@@ -120,7 +120,7 @@ def test_a_line_that_is_none_is_named_and_not_repeated(file: Path, line: str) ->
     assert "in-the-clear" not in str(refused.value)
 
 
-def test_a_file_that_has_become_unusable_lets_nobody_in_and_says_so_once(file: Path) -> None:
+def test_a_file_that_becomes_unusable_has_no_keys_and_is_logged_once(file: Path) -> None:
     key = add_named_key(file, "scripts")
     keys = KeysFile(file)
     good = file.read_text()
@@ -149,7 +149,7 @@ async def test_a_server_takes_its_one_key_and_those_of_the_file_and_no_other(tmp
         assert (await service.client.get("/v1/models", headers=bearer(later))).status_code == 200
 
 
-def test_what_is_no_file_is_refused_at_once_and_not_waited_for(tmp_path: Path, file: Path) -> None:
+def test_a_file_that_is_not_regular_is_refused_without_blocking(tmp_path: Path, file: Path) -> None:
     file.parent.mkdir()
     os.mkfifo(file, 0o600)
     for command in (["serve"], ["key", "--add", "scripts"], ["key", "--list"]):
@@ -159,7 +159,7 @@ def test_what_is_no_file_is_refused_at_once_and_not_waited_for(tmp_path: Path, f
         read_named_keys(file.parent)
 
 
-def test_a_file_that_becomes_a_pipe_holds_nobody_up_and_lets_nobody_in(file: Path) -> None:
+def test_a_file_that_becomes_a_pipe_has_no_keys_and_does_not_block(file: Path) -> None:
     key = add_named_key(file, "scripts")
     keys = KeysFile(file)
     assert keys.find_name(key) == "scripts"
@@ -171,7 +171,7 @@ def test_a_file_that_becomes_a_pipe_holds_nobody_up_and_lets_nobody_in(file: Pat
     assert (refused["event"], "a named pipe" in refused["reason"]) == ("api_keys_refused", True)
 
 
-async def test_an_empty_file_without_the_one_key_lets_nobody_in(tmp_path: Path, file: Path) -> None:
+async def test_with_an_empty_file_and_no_other_key_every_request_is_refused(tmp_path: Path, file: Path) -> None:
     add_named_key(file, "scripts")
     remove_named_key(file, "scripts")
     async with serving(tmp_path, api_keys_file=file) as service:
@@ -179,7 +179,7 @@ async def test_an_empty_file_without_the_one_key_lets_nobody_in(tmp_path: Path, 
             assert (await service.client.get("/v1/models", headers=headers)).status_code == 401
 
 
-def test_the_command_shows_a_key_once_and_the_log_says_its_name_alone(tmp_path: Path, file: Path) -> None:
+def test_the_command_prints_a_key_once_and_the_log_has_only_its_name(tmp_path: Path, file: Path) -> None:
     settings = {"API_KEYS_FILE": str(file), "HOST": "0.0.0.0"}
     missing = run(tmp_path, "serve", **settings)
     assert (missing.returncode, "callboard key --add" in missing.stderr) == (1, True)

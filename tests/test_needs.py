@@ -35,7 +35,7 @@ COMMANDS = ("docker-compose", "node", "npm", "chromium")
 
 
 class Machine:
-    """A folder with a suite, and a PATH on which there is what was installed."""
+    """A folder with a test suite, and a PATH with the installed programs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -51,7 +51,7 @@ class Machine:
             (self._path / command).touch(mode=0o755)
 
     def pytest(self, *arguments: str) -> tuple[int, str]:
-        """Run the suite; the exit code, and what was said."""
+        """Run the suite, and return the exit code and the output."""
         options = ("-p", "tests.needs", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(self._folder))
         marker = ("-o", "markers=e2e\nslow\nthorough", "--strict-markers")
         ended = subprocess.run(

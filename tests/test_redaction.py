@@ -1,4 +1,4 @@
-"""No text that leaves the server holds a secret, in whatever dress, and ordinary words stay."""
+"""No text that leaves the server has a secret in any encoding, and ordinary words stay."""
 
 import base64
 import html
@@ -42,7 +42,7 @@ def test_a_secret_is_found_in_every_dress(dressed: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["key", "12345", "secret", "password", "Hunter", "callboard", "1234567", "      x "])
-def test_what_reads_like_a_word_or_a_number_stays(word: str) -> None:
+def test_values_that_look_like_words_or_numbers_are_not_replaced(word: str) -> None:
     said = f"The {word} of the house, {word}s."
     assert Redaction([word])(said) == said
 
@@ -51,7 +51,7 @@ def test_the_longer_of_two_secrets_that_begin_alike_is_taken_out_whole() -> None
     assert Redaction(["abcdef-1", "abcdef-1-and-more"])("abcdef-1-and-more abcdef-1") == f"{MASK} {MASK}"
 
 
-def test_values_are_searched_in_texts_keys_and_numbers_and_left_alone_where_nothing_is_found() -> None:
+def test_secrets_in_texts_keys_and_numbers_are_replaced_and_other_values_are_the_same_objects() -> None:
     redaction = Redaction(["token-of-mine", "1234567890"])
     found = {"a": ["x token-of-mine"], "token-of-mine": (1234567890, True, None, 1.5)}
     assert redaction.value(found) == {"a": [f"x {MASK}"], MASK: (MASK, True, None, 1.5)}
@@ -96,12 +96,12 @@ def test_a_secret_shorter_than_eight_characters_is_not_found_inside_a_word(said:
         ("", "nothing", "nothing"),
     ],
 )
-def test_a_key_is_hidden_where_it_is_no_part_of_a_word(key: str, said: str, shown: str) -> None:
+def test_a_short_key_is_hidden_only_outside_of_words(key: str, said: str, shown: str) -> None:
     assert hide_key(said, key) == shown
 
 
 @given(st.data())
-def test_however_a_stream_is_cut_the_secret_does_not_come_through_and_nothing_else_is_lost(data: st.DataObject) -> None:
+def test_a_stream_split_anywhere_has_no_secret_and_all_other_text(data: st.DataObject) -> None:
     secrets = ["abab-ab", "abab-ab-abc", KEY, SHORT]
     parts = st.sampled_from([*secrets, "ab", "a", "abab-", " ", "x", "%3A", "\\n", json.dumps(KEY), "sk-live"])
     text = "".join(data.draw(st.lists(parts, max_size=12)))
@@ -115,14 +115,14 @@ def test_however_a_stream_is_cut_the_secret_does_not_come_through_and_nothing_el
     assert shown + stream.flush() == Redaction(secrets)(text)
 
 
-def test_what_cannot_become_a_secret_is_not_held() -> None:
+def test_text_that_cannot_begin_a_secret_is_not_held_back() -> None:
     stream = Redaction([KEY]).stream()
     assert stream.feed("no s here") == "no s here"
     assert stream.feed(" sk-") == " "
     assert stream.feed("ill") == "sk-ill"
 
 
-def test_what_is_made_secret_later_and_above_counts_at_once() -> None:
+def test_secrets_added_later_and_above_are_replaced_at_once() -> None:
     server = Redaction()
     run = Redaction(above=server)
     assert run("token-of-mine key-of-yours") == "token-of-mine key-of-yours"

@@ -27,7 +27,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(f"CALLBOARD_{name.upper()}", raising=False)
 
 
-def test_without_any_setting_the_server_listens_on_loopback_alone() -> None:
+def test_by_default_the_server_listens_on_loopback_only() -> None:
     settings = load_settings()
     assert (settings.host, settings.port, settings.api_key) == ("127.0.0.1", 8700, None)
     assert settings.resolved_database_url.startswith("sqlite:///")
@@ -92,7 +92,7 @@ def test_a_host_or_an_origin_that_is_none_says_how_to_write_one(
     assert "example.org" in str(caught.value)
 
 
-def test_every_origin_is_allowed_with_a_key_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_origin_is_allowed_only_with_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLBOARD_CORS_ORIGINS", "*")
     with pytest.raises(SettingsError, match=r"CALLBOARD_CORS_ORIGINS is \*.*callboard key"):
         load_settings()
@@ -126,7 +126,7 @@ def test_a_setting_that_needs_another_names_it(
         load_all_agents(load_settings())
 
 
-def test_every_key_and_token_is_a_secret_that_is_kept_out_of_logs() -> None:
+def test_every_key_and_token_is_a_secret() -> None:
     names = [name for name in known_settings() if name.endswith(("_key", "_token"))]
     variables = {f"CALLBOARD_{name.upper()}": f"the {name}" for name in names}
     assert len(names) >= 7
@@ -142,7 +142,7 @@ def test_the_password_in_an_address_is_a_secret() -> None:
     assert "pass-w0rd" in secrets_in({"CALLBOARD_SEARXNG_URL": "http://ann:pass-w0rd@searxng.lan/?q=1"})
 
 
-def test_the_settings_of_a_skill_that_is_not_ours_are_known_once_it_is_imported() -> None:
+def test_settings_of_an_external_skill_are_known_after_its_import() -> None:
     given = {"CALLBOARD_TEA_HOUSE_URL": "http://tea.lan", "CALLBOARD_TEA_HOUSE_KEY": "the-tea-key"}
     assert unknown_settings(given) == ["CALLBOARD_TEA_HOUSE_KEY", "CALLBOARD_TEA_HOUSE_URL"]
 

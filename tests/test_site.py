@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def copy_project(folder: Path) -> Path:
-    """What the site is made of, in a folder of its own, with this environment as its `.venv`."""
+    """The sources of the site in a separate folder, with this environment as `.venv`."""
     for name in SOURCES:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for file in (*ROOT.glob("*.md"), ROOT / "mkdocs.yml"):
@@ -41,7 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Tags(HTMLParser):
-    """The ids of a page, and what a browser loads to show it."""
+    """The ids of a page, and the files that a browser loads for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
         ids = read(site / "reference" / "api" / Path(page).stem / "index.html").ids
         imported = importlib.import_module(module)
         for name in imported.__all__:
-            # A function that has the name of its module is told of where it is defined.
+            # A function with the name of its module is documented where it is defined.
             defined = f"{getattr(getattr(imported, name), '__module__', module)}.{name}"
             assert ids & {f"{module}.{name}", defined}, f"{module}.{name}"
 
@@ -113,7 +113,7 @@ def test_an_outdated_reference_is_not_built(tmp_path: Path) -> None:
     page.write_text(page.read_text().replace("`8700`", "`8701`"))
     ended = build(folder)
     assert ended.returncode != 0
-    assert "docs/reference/settings.md is not as the code has it" in ended.stderr
+    assert "docs/reference/settings.md differs from the code" in ended.stderr
 
 
 def build_with(folder: Path, page: str, text: str) -> subprocess.CompletedProcess[str]:

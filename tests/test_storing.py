@@ -24,7 +24,7 @@ def notes_skill() -> Skill:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
-def test_a_skill_keeps_what_its_users_told_it(tmp_path: Path, kind: str) -> None:
+def test_a_skill_stores_data_of_its_users(tmp_path: Path, kind: str) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path / 'notes.db'}"
     store = None if kind == "memory" else Store(url)
     model = FakeModel(
@@ -41,7 +41,7 @@ def test_a_skill_keeps_what_its_users_told_it(tmp_path: Path, kind: str) -> None
     assert others.results == {"read_notes": "{}"}
 
 
-def test_without_a_store_everything_is_kept_in_memory_and_nothing_on_the_disk(tmp_path: Path) -> None:
+def test_without_a_store_data_is_in_memory_and_not_on_disk(tmp_path: Path) -> None:
     board = Callboard(
         [Agent("clerk", skills=[notes_skill()])],
         model=FakeModel([Call("read_notes")], "Nothing."),

@@ -1,4 +1,4 @@
-"""`callboard.testing`: what a test of an application sees of its calls, and of what goes wrong."""
+"""`callboard.testing` shows a test the calls of an application and its errors."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def board(tmp_path: Path, model: FakeModel, **arguments: object) -> Callboard:
     return Callboard([clerk], model=model, settings=Settings(data_dir=tmp_path), **arguments)  # type: ignore[arg-type] # passed on
 
 
-def test_every_call_is_kept_in_its_order(tmp_path: Path) -> None:
+def test_calls_are_in_order(tmp_path: Path) -> None:
     asked = [Call("divide", a=4, b=2), Call("divide", a=1, b=0), Call("devide", '{"a": 1')]
     with client(board(tmp_path, FakeModel(asked, "Done."))) as callboard:
         run = callboard.run("Divide.")

@@ -1,4 +1,4 @@
-"""Traces: the spans that a real receiver gets of real runs, and of which trace those who are asked are told."""
+"""A real receiver gets the spans of real runs, and models and services get the trace of their requests."""
 
 import asyncio
 import json
@@ -152,7 +152,7 @@ def called(*arguments: str) -> list[Answer]:
 
 
 async def in_thread(function: Any, *arguments: Any, **fields: Any) -> Any:
-    """The model's server is in this event loop; those who wait for its answers must not hold it up."""
+    """The model's server is in this event loop, so waiting for its answers must not block the loop."""
     return await asyncio.to_thread(lambda: function(*arguments, **fields))
 
 
@@ -186,7 +186,7 @@ async def test_a_run_is_a_span_with_its_requests_and_its_calls_in_it(tmp_path: P
         "gen_ai.conversation.id": "c",
         "user.id": "ann",
         "callboard.run.id": "r",
-        # By a name of their own: whoever adds up the tokens of all spans counts each once.
+        # They have another name, so that the sum of the tokens of all spans counts each token once.
         "gen_ai.aggregated_usage.input_tokens": 30,
         "gen_ai.aggregated_usage.output_tokens": 8,
         "gen_ai.response.finish_reasons": ["stop"],
@@ -218,9 +218,7 @@ async def test_a_run_is_a_span_with_its_requests_and_its_calls_in_it(tmp_path: P
     assert run.resource["service.name"] == "callboard"
 
 
-async def test_it_goes_on_with_the_trace_of_the_request_and_passes_it_on(
-    tmp_path: Path, receiver: OtlpReceiver
-) -> None:
+async def test_the_trace_of_the_request_is_continued_and_passed_on(tmp_path: Path, receiver: OtlpReceiver) -> None:
     async with OpenAIServer(called('{"words": "a"}')) as model:
 
         def play() -> tuple[str, Traced]:
@@ -240,7 +238,7 @@ async def test_it_goes_on_with_the_trace_of_the_request_and_passes_it_on(
     assert of_run == {"run_started": TRACE, "tool_looked": TRACE, "run_ended": TRACE}
 
 
-async def test_what_was_said_is_in_no_span_unless_it_is_to_be(tmp_path: Path, receiver: OtlpReceiver) -> None:
+async def test_spans_have_no_contents_by_default(tmp_path: Path, receiver: OtlpReceiver) -> None:
     script: list[Answer] = [
         chunks(call("told", json.dumps({"words": SAID[0]}), call_id="c0"), finish("tool_calls")),
         chunks(call("fail", "{}", call_id="c1"), finish("tool_calls")),
@@ -259,7 +257,7 @@ async def test_what_was_said_is_in_no_span_unless_it_is_to_be(tmp_path: Path, re
         assert said.encode() not in sent
 
 
-async def test_the_name_of_a_tool_that_a_model_made_up_is_what_it_said(tmp_path: Path, receiver: OtlpReceiver) -> None:
+async def test_the_name_of_an_invented_tool_counts_as_content(tmp_path: Path, receiver: OtlpReceiver) -> None:
     script = [
         chunks(call(SAID[0], "{}", call_id="c0"), finish("tool_calls")),
         chunks(text(SAID[2]), finish("stop")),
@@ -278,7 +276,7 @@ async def test_the_name_of_a_tool_that_a_model_made_up_is_what_it_said(tmp_path:
 
 
 @pytest.mark.parametrize("contents", ["false", "true"])
-async def test_an_error_that_another_library_recorded_is_told_as_our_own_are(
+async def test_recorded_errors_of_other_libraries_follow_the_content_setting(
     contents: str, tmp_path: Path, receiver: OtlpReceiver
 ) -> None:
     agent = f"""
@@ -313,9 +311,7 @@ register(Agent("teller", name="Teller", skills=[Skill("tools", "Tell.", tools=[t
         assert SAID[0].encode() not in b"".join(receiver.bodies)
 
 
-async def test_with_contents_the_spans_hold_what_was_said_without_secrets(
-    tmp_path: Path, receiver: OtlpReceiver
-) -> None:
+async def test_spans_with_contents_have_no_secrets(tmp_path: Path, receiver: OtlpReceiver) -> None:
     script = [
         chunks(text("I look. "), call("told", json.dumps({"words": SECRET}), call_id="c0"), finish("tool_calls")),
         chunks(text(f"{SAID[2]} {SECRET}"), finish("stop")),
@@ -352,12 +348,12 @@ async def test_with_contents_the_spans_hold_what_was_said_without_secrets(
     [said] = read(run, "output.messages")
     assert said["parts"] == [{"type": "text", "content": f"I look. {SAID[2]} [secret]"}]
     assert read(run, "input.messages") == [asked]
-    # What lists of traces show.
+    # The attributes that lists of traces show.
     assert run.attributes["input.value"] == SAID[0]
     assert run.attributes["output.value"] == f"I look. {SAID[2]} [secret]"
 
 
-async def test_what_fails_is_a_failed_span_with_the_reason_by_its_code(tmp_path: Path, receiver: OtlpReceiver) -> None:
+async def test_failures_are_failed_spans_with_the_error_code(tmp_path: Path, receiver: OtlpReceiver) -> None:
     script: list[Answer] = [chunks(call("fail", "{}", call_id="c0"), finish("tool_calls")), Refusal(401)]
     async with OpenAIServer(script) as model:
 
@@ -431,7 +427,7 @@ async def test_an_agent_in_a_tool_asks_its_model_within_that_call(tmp_path: Path
     assert {span.parent_id for span in receiver.spans if span.name == "chat outer"} == {run.span_id}
 
 
-async def test_an_mcp_server_is_told_of_which_trace_a_call_is(tmp_path: Path, receiver: OtlpReceiver) -> None:
+async def test_an_mcp_server_receives_the_trace_of_a_call(tmp_path: Path, receiver: OtlpReceiver) -> None:
     script = [
         chunks(call("ours_trace", "{}", call_id="c0"), finish("tool_calls")),
         chunks(text("There."), finish("stop")),
@@ -450,7 +446,7 @@ async def test_an_mcp_server_is_told_of_which_trace_a_call_is(tmp_path: Path, re
     assert of_sdk.traceparent in answer
 
 
-async def test_without_a_receiver_the_trace_of_a_request_is_passed_on_as_it_came(tmp_path: Path) -> None:
+async def test_without_a_receiver_the_trace_of_the_request_is_passed_on(tmp_path: Path) -> None:
     async with OpenAIServer(called('{"words": "a"}')) as model:
 
         def play() -> tuple[str, Traced]:
@@ -560,7 +556,7 @@ def test_a_variable_that_cannot_be_followed_ends_the_server_with_words(
     assert "Traceback" not in ended.stderr
 
 
-def test_without_the_sdk_the_log_says_what_to_install_and_runs_go_on(
+def test_without_the_sdk_runs_work_and_the_log_names_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
@@ -581,7 +577,7 @@ def test_without_the_sdk_the_log_says_what_to_install_and_runs_go_on(
     assert "pip install 'callboard[otel]'" in warning["hint"]
 
 
-def test_a_receiver_that_says_nothing_holds_up_neither_runs_nor_the_end(
+def test_a_receiver_that_does_not_answer_delays_neither_runs_nor_the_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -595,7 +591,7 @@ def test_a_receiver_that_says_nothing_holds_up_neither_runs_nor_the_end(
 
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
-async def test_a_run_that_is_gone_on_with_is_linked_to_what_it_was(
+async def test_a_run_after_a_takeover_links_to_its_former_span(
     stop: signal.Signals, tmp_path: Path, receiver: OtlpReceiver
 ) -> None:
     async with OpenAIServer([chunks(text("Once "), ending="hang"), chunks(text("Upon."), finish("stop"))]) as model:
@@ -641,9 +637,7 @@ async def test_a_run_that_can_only_be_ended_is_a_failed_span(tmp_path: Path, rec
     assert ended.attributes["error.type"] == "interrupted"
 
 
-async def test_a_run_that_another_server_goes_on_with_is_of_the_same_trace_and_request(
-    tmp_path: Path, receiver: OtlpReceiver
-) -> None:
+async def test_a_run_after_a_takeover_has_the_same_trace_and_request_id(tmp_path: Path, receiver: OtlpReceiver) -> None:
     async with OpenAIServer([chunks(text("Once "), ending="hang"), chunks(text("Upon."), finish("stop"))]) as model:
 
         def play() -> list[dict[str, Any]]:
@@ -659,7 +653,7 @@ async def test_a_run_that_another_server_goes_on_with_is_of_the_same_trace_and_r
             return heir.log
 
         log = await in_thread(play)
-    # What the killed server had not sent is gone with it.
+    # Spans that the killed server had not sent are lost.
     run, asked = receiver.spans
     assert (run.trace_id, run.parent_id) == (TRACE, CALLER)
     assert run.attributes["callboard.run.losses"] == 1

@@ -20,7 +20,7 @@ LIMIT_SECONDS = 0.05
 
 
 class Told:
-    """The log's lines by their events, and what waits for one of them."""
+    """Log lines by event, with a wait for one of them."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -77,7 +77,7 @@ async def test_the_tool_that_blocks_is_named_with_its_run_and_its_stack(tmp_path
     assert (free["tool"], free["seconds"] > 0) == ("sleeps_badly", True)
 
 
-async def test_the_same_place_is_told_once_in_a_while_and_what_was_left_out_is_counted(told: Told) -> None:
+async def test_the_same_place_is_logged_once_in_a_while_and_the_rest_is_counted(told: Told) -> None:
     seen = threading.Semaphore(0)
 
     class Counting(Watchdog):

@@ -1,8 +1,7 @@
 """Callboard: runs agents, shows every tool call as it happens, and remembers them all.
 
-What the file of an agent needs is here:
-`from callboard import Agent, Skill, ToolContext, ToolResult, register, report_status, tool`; and what an application of
-one's own is made of: `Callboard`, `OpenAICompatible`, `Settings`, `api_key`.
+For a file of agents: `from callboard import Agent, Skill, ToolContext, ToolResult, register, report_status, tool`. For
+your own application: `Callboard`, `OpenAICompatible`, `Settings`, `api_key`.
 """
 
 from importlib import import_module
@@ -48,7 +47,7 @@ else:
     }
 
     def __getattr__(name):
-        # On first use: `callboard pipe` prints a file, and need not load a database and a web server to do so.
+        # Imported on first use, because `callboard pipe` prints a file and needs no database or web server.
         if name not in _MODULES:
             raise AttributeError(f"module 'callboard' has no attribute {name!r}")
         value = getattr(import_module(_MODULES[name]), name)

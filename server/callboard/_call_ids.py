@@ -1,4 +1,4 @@
-"""Ids of tool calls that every endpoint takes: nine letters and digits, which Mistral demands.
+"""Ids of tool calls that every endpoint accepts: nine letters and digits, which Mistral requires.
 
 https://docs.mistral.ai/api/ answers 400 for others: "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9".
 """
@@ -19,7 +19,7 @@ def new_call_id() -> str:
 
 
 def nine_characters(call_id: str) -> str:
-    """Return `call_id` if it is nine letters and digits, else nine that are always the same for it."""
+    """Return `call_id` if it has nine letters and digits; otherwise nine that are computed from it."""
     if _FITS.fullmatch(call_id):
         return call_id
     number = int.from_bytes(blake2b(call_id.encode(), digest_size=16).digest())

@@ -1,4 +1,4 @@
-"""`data:` URLs (RFC 2397), which is how files travel in messages and events."""
+"""`data:` URLs (RFC 2397), in which messages and events contain files."""
 
 import base64
 import binascii
@@ -13,20 +13,20 @@ MAX_HEAD_CHARS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The content of a `data:` URL, and its type."""
+    """The content type and the content of a `data:` URL."""
 
     content_type: str
     content: bytes
 
 
 def content_type_of(url: str) -> str | None:
-    """Return the type that a `data:` URL names, `text/plain` where it names none; None for any other URL."""
+    """Return the content type of a `data:` URL, by default `text/plain`; None for any other URL."""
     head = _HEAD.match(url, 0, MAX_HEAD_CHARS)
     return (head[1] or "text/plain") if head else None
 
 
 def count_bytes(url: str) -> int | None:
-    """Return how large the content of a `data:` URL is, without reading base64; None for any other URL."""
+    """Return the size of the content of a `data:` URL, without decoding base64; None for any other URL."""
     head = _HEAD.match(url, 0, MAX_HEAD_CHARS)
     if not head:
         return None
@@ -37,12 +37,12 @@ def count_bytes(url: str) -> int | None:
 
 
 def read_data_url(url: str) -> Data:
-    """Return the content and its type. Raises `ValueError` where `url` is no `data:` URL or its base64 is broken."""
+    """Return the content and its type; raises `ValueError` for another URL and for invalid base64."""
     head = _HEAD.match(url, 0, MAX_HEAD_CHARS)
     if not head:
-        raise ValueError("this is no data: URL")
+        raise ValueError("this is not a data: URL")
     try:
         content = base64.b64decode(url[head.end() :]) if head[3] else unquote_to_bytes(url[head.end() :])
     except binascii.Error as error:
-        raise ValueError(f"its base64 is broken: {error}") from error
+        raise ValueError(f"its base64 is invalid: {error}") from error
     return Data(head[1] or "text/plain", content)

@@ -1,4 +1,4 @@
-"""The extras of the package (`pip install 'callboard[web]'`): their libraries, and whether they are there."""
+"""The extras of the package (`pip install 'callboard[web]'`), and whether their libraries are installed."""
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -12,19 +12,19 @@ LIBRARIES: Mapping[str, Sequence[str]] = {
     "reload": ("watchfiles",),
     "web": ("charset_normalizer", "cryptography", "ddgs", "lxml_html_clean", "pypdf", "trafilatura"),
 }
-"""The modules that each extra of our own brings."""
+"""The modules of each extra, except extras for frameworks."""
 
 
 def is_installed(extra: str) -> bool:
-    """Return whether every library of `extra` can be imported; none is imported for it."""
-    return all(map(_is_there, LIBRARIES[extra]))
+    """Return whether every library of `extra` can be imported, without importing it."""
+    return all(map(_can_import, LIBRARIES[extra]))
 
 
-def _is_there(library: str) -> bool:
+def _can_import(library: str) -> bool:
     try:
         return find_spec(library) is not None
     except ModuleNotFoundError:
-        # Of a module within a package, the package.
+        # The package of a submodule is missing.
         return False
 
 

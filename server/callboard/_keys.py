@@ -1,10 +1,10 @@
-"""The server's own API key in a file of its data folder: made once, read at every start, for its owner's eyes only."""
+"""The server's own API key, in a file in the data folder that only its owner can read."""
 
 import os
 import secrets
 from pathlib import Path
 
-from callboard._private_files import OTHERS, create_private_file, make_private_folder, open_private_file
+from callboard._private_files import create_private_file, make_private_folder, read_private_file
 from callboard.errors import SettingsError
 
 KEY_FILE = "api_key"
@@ -12,9 +12,9 @@ KEY_BYTES = 32
 
 
 def make_api_key(data_dir: Path) -> str:
-    """Return the key in the folder's `api_key`, made now if there is none; processes that do so at once agree on one.
+    """Return the key in the folder's `api_key`; make it first if there is none. Concurrent processes get the same key.
 
-    Raises `SettingsError` where the file cannot be written, or is there and cannot be used.
+    Raises `SettingsError` if the file cannot be written, or exists and cannot be used.
     """
     folder = data_dir.expanduser()
     file = folder / KEY_FILE
@@ -24,37 +24,27 @@ def make_api_key(data_dir: Path) -> str:
             _put_key(file, folder / f".{KEY_FILE}.{secrets.token_hex(8)}")
     except OSError as error:
         raise SettingsError(
-            f"the API key cannot be kept in {file} ({error.strerror}): make CALLBOARD_DATA_DIR a folder that the "
-            "server may write, or set CALLBOARD_API_KEY to a long random string"
+            f"the API key cannot be written to {file} ({error.strerror}): set CALLBOARD_DATA_DIR to a folder that the "
+            "server can write, or set CALLBOARD_API_KEY to a long random string"
         ) from error
     key = read_api_key(data_dir)
     if key is None:
-        raise SettingsError(f"{file} was taken away while it was made: run `callboard key` again")
+        raise SettingsError(f"{file} was deleted while it was made: run `callboard key` again")
     return key
 
 
 def read_api_key(data_dir: Path) -> str | None:
-    """Return the key in the folder's `api_key`; None where there is no such file.
+    """Return the key in the folder's `api_key`; None if there is no such file.
 
-    Raises `SettingsError` where others may read the file, or where it does not hold one line of a key.
+    Raises `SettingsError` if others can read the file, if another user made it, or if it is not one line with a key.
     """
     file = data_dir.expanduser() / KEY_FILE
     try:
-        with open_private_file(file) as opened:
-            found = os.fstat(opened.fileno())
-            text = opened.read().strip()
+        text = read_private_file(file).strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise SettingsError(f"the API key in {file} cannot be read ({reason}): {_advise(file)}") from error
-    if os.name == "posix" and found.st_mode & OTHERS:
-        raise SettingsError(
-            f"others may read the API key in {file}: delete it and run `callboard key`, which makes a new one, or "
-            f"`chmod 600 {file}` if nobody can have read it"
-        )
-    if os.name == "posix" and found.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
-        raise SettingsError(f"the API key in {file} was put there by another user: {_advise(file)}")
+    except OSError as error:
+        raise SettingsError(f"the API key in {file} cannot be used ({error.strerror}): {_advise(file)}") from error
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise SettingsError(f"{file} does not hold a key on one line: {_advise(file)}")
     return text
@@ -64,7 +54,7 @@ def _put_key(file: Path, draft: Path) -> None:
     with os.fdopen(create_private_file(draft), "w", encoding="ascii") as new:
         new.write(secrets.token_urlsafe(KEY_BYTES) + "\n")
     try:
-        # The whole key appears at once, and only where there is none: who comes second takes the first one's.
+        # Linking is atomic and fails if the file exists, so the first process's key is used by all.
         os.link(draft, file)
     except FileExistsError:
         pass

@@ -1,4 +1,4 @@
-"""Logging: one line an event, without secrets, and tracebacks without the values of variables."""
+"""Logging: one line for each event, without secrets; tracebacks without values of variables."""
 
 import logging
 import sys
@@ -11,22 +11,22 @@ from callboard._trace_context import current_trace_id
 
 
 def _make_console_renderer(*, has_colours: bool) -> structlog.dev.ConsoleRenderer:
-    # Rich's tracebacks, which are structlog's default, show what variables hold, break a secret where a line ends, and
-    # take seconds, in which the event loop stands still.
+    # Rich's tracebacks, which are structlog's default, show the values of variables, wrap lines inside of secrets, and
+    # block the event loop for seconds.
     return structlog.dev.ConsoleRenderer(colors=has_colours, exception_formatter=structlog.dev.plain_traceback)
 
 
 def use_plain_tracebacks() -> None:
-    """Replace the tracebacks of structlog's defaults; an application that has configured structlog keeps its own."""
+    """Replace structlog's default tracebacks, unless the application has configured structlog."""
     if not structlog.is_configured():
         renderer = _make_console_renderer(has_colours=True)
         structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
 def set_up_logging(level: str, redaction: Redaction | None = None, file: TextIO | None = None) -> None:
-    """Log one line an event: to standard error, coloured in a terminal and JSON elsewhere, or for people into a file.
+    """Log to standard error, as readable lines in a terminal and as JSON otherwise, or as readable lines to `file`.
 
-    No line, ours or a library's, holds what `redaction` or that of the run at work knows as secret.
+    The secrets of `redaction` and of the current run are removed from every line, including lines of libraries.
     """
     known = redaction or Redaction()
     number = logging.getLevelNamesMapping()[level.upper()]
@@ -45,40 +45,40 @@ def set_up_logging(level: str, redaction: Redaction | None = None, file: TextIO 
         shared.append(structlog.processors.format_exc_info)
 
     def write_line(_logger: object, _method: str, line: structlog.typing.EventDict) -> str:
-        # Last, on the finished line: tracebacks, values of any type and names are in it by now.
-        return _take_out_secrets(str(line), known)
+        # Applied to the finished line, which includes tracebacks, values of any type and names.
+        return _redact(str(line), known)
 
     structlog.configure(
         processors=[*shared, renderer, write_line],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        # A line in one piece: several workers write to the same place.
+        # Each line is one write, because several workers write to the same file.
         logger_factory=structlog.WriteLoggerFactory(out),
     )
     handler = logging.StreamHandler(out)
     handler.setFormatter(_SecretlessFormatter("%(levelname)s %(name)s: %(message)s", known))
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler])
-    # The SDK logs what it cannot read with all its text and a traceback; `skills.mcp` says what matters of that.
+    # The SDK logs unreadable messages in full and with a traceback; `skills.mcp` logs their causes.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
 def _add_trace(_logger: object, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Say of which trace a line is, where there is one."""
+    """Add the id of the current trace, if there is one."""
     if trace_id := current_trace_id():
         line["trace_id"] = trace_id
     return line
 
 
 class _SecretlessFormatter(logging.Formatter):
-    """A formatter of what libraries log, without secrets."""
+    """Formats log records of libraries, without secrets."""
 
     def __init__(self, layout: str, known: Redaction) -> None:
         super().__init__(layout)
         self._known = known
 
     def format(self, record: logging.LogRecord) -> str:
-        return _take_out_secrets(super().format(record), self._known)
+        return _redact(super().format(record), self._known)
 
 
-def _take_out_secrets(line: str, known: Redaction) -> str:
+def _redact(line: str, known: Redaction) -> str:
     run = current.get()
     return known(line if run is None else run(line))

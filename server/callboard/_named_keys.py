@@ -1,9 +1,9 @@
-"""API keys with names, one for each client: a file has their names and hashes, and never a key itself.
+"""Named API keys, one for each client. A file has their names and hashes, but no keys.
 
     scripts sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 
-A key is random and long, so that one round of SHA-256 says nothing of it. A server reads the file again when it has
-changed: a line that is gone lets nobody in any more.
+The keys are long and random, so one round of SHA-256 protects them. A server reads the file again when it has changed,
+so a key whose line is removed is refused.
 """
 
 import fcntl
@@ -19,12 +19,12 @@ from pathlib import Path
 
 import structlog
 
-from callboard._private_files import OTHERS, create_private_file, make_private_folder, open_private_file
+from callboard._private_files import create_private_file, make_private_folder, read_private_file
 from callboard.errors import SettingsError
 
 KEY_BYTES = 32
 KEY_PREFIX = "cb-"
-"""The beginning of the keys that are made here, by which people and scanners of sources know one."""
+"""Prefix of new keys, by which people and secret scanners recognise them."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _LINE = re.compile(rf"({_NAME.pattern})\s+sha256:([0-9a-f]{{64}})")
@@ -34,114 +34,108 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class NamedKey:
-    """A key by its name, and by the hash that it has in hex."""
+    """A key's name and its SHA-256 in hex."""
 
     name: str
     digest: str
 
     def line(self) -> str:
-        """Return it as the file has it."""
+        """Return the key's line of the file."""
         return f"{self.name} sha256:{self.digest}\n"
 
 
 class KeysFile:
-    """The keys of a file, read again whenever that has changed. One that cannot be used has no key, and says so once.
+    """The keys of a file, which is read again when it has changed.
 
-    Raises `SettingsError` where it cannot be used to begin with.
+    Raises `SettingsError` if the file cannot be used at first. If it cannot be used later, it has no keys, and the
+    reason is logged once.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file.expanduser()
-        self._seen = _look_at(self._file)
+        self._stamp = _read_stamp(self._file)
         self._keys = read_named_keys(self._file)
 
     def find_name(self, key: str) -> str | None:
-        """Return the name of a key, None where it is none of these."""
+        """Return the name of a key; None if it is not in the file."""
         self._read_again_if_changed()
         digest = _hash(key)
         found: str | None = None
-        for one in self._keys:
-            # All of them, each in constant time.
-            if hmac.compare_digest(one.digest, digest):
-                found = one.name
+        for named in self._keys:
+            # Every key is compared in constant time, so that the time tells nothing about them.
+            if hmac.compare_digest(named.digest, digest):
+                found = named.name
         return found
 
     def find_digest(self, name: str) -> str | None:
-        """Return the hash of the key of that name, None where there is none, or none any more."""
+        """Return the hash of the key with this name; None if there is none."""
         self._read_again_if_changed()
-        return next((one.digest for one in self._keys if one.name == name), None)
+        return next((named.digest for named in self._keys if named.name == name), None)
 
     def _read_again_if_changed(self) -> None:
-        now = _look_at(self._file)
-        if now == self._seen:
+        stamp = _read_stamp(self._file)
+        if stamp == self._stamp:
             return
-        self._seen = now
+        self._stamp = stamp
         try:
             self._keys = read_named_keys(self._file)
         except SettingsError as error:
             self._keys = ()
             _log.error("api_keys_refused", reason=str(error))
         else:
-            _log.info("api_keys_read", names=[one.name for one in self._keys])
+            _log.info("api_keys_read", names=[named.name for named in self._keys])
 
 
 def read_named_keys(file: Path) -> Sequence[NamedKey]:
     """Return the keys of a file.
 
-    Raises `SettingsError` where there is none, where others may read or write it, and for a line that is no key's.
+    Raises `SettingsError` if the file is missing, if others can read or write it, and for a line that is not a key's.
     """
     try:
-        with open_private_file(file) as opened:
-            found = os.fstat(opened.fileno())
-            lines = opened.read().splitlines()
+        lines = read_private_file(file).splitlines()
     except FileNotFoundError as error:
         raise SettingsError(
-            f"CALLBOARD_API_KEYS_FILE: {file} cannot be read (it is not there): `callboard key --add NAME` makes it"
+            f"CALLBOARD_API_KEYS_FILE: {file} cannot be read (it does not exist): `callboard key --add NAME` makes it"
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+    except OSError as error:
         raise SettingsError(
-            f"CALLBOARD_API_KEYS_FILE: {file} cannot be read ({reason}): name another, or move it away, and "
-            "`callboard key --add NAME` makes one"
+            f"CALLBOARD_API_KEYS_FILE: {file} cannot be used ({error.strerror}): correct that, or move the file away, "
+            "and `callboard key --add NAME` makes a new one"
         ) from error
-    if os.name == "posix" and found.st_mode & OTHERS:
-        raise SettingsError(f"CALLBOARD_API_KEYS_FILE: others may read or write {file}: `chmod 600 {file}`")
-    if os.name == "posix" and found.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
-        raise SettingsError(f"CALLBOARD_API_KEYS_FILE: {file} was put there by another user")
     keys: list[NamedKey] = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         read = _LINE.fullmatch(line.strip())
         where = f"CALLBOARD_API_KEYS_FILE: {file}, line {number}"
-        # The line is not repeated: it may hold a key.
+        # The line is not shown, because it may contain a key.
         if read is None:
             raise SettingsError(f"{where}: write NAME sha256:HASH, or # before it")
-        if any(one.name == read[1] for one in keys):
-            raise SettingsError(f"{where}: there are two keys {read[1]!r}")
+        if any(named.name == read[1] for named in keys):
+            raise SettingsError(f"{where}: a second key {read[1]!r}: remove one of the two lines")
         keys.append(NamedKey(read[1], read[2]))
     return tuple(keys)
 
 
 def add_named_key(file: Path, name: str) -> str:
-    """Make a key, put its hash into the file, and return the key: nobody can read it anywhere afterwards.
+    """Make a key, write its hash into the file, and return the key, which is stored nowhere.
 
-    Raises `SettingsError` where the name is taken or cannot be one, and where the file cannot be used.
+    Raises `SettingsError` if the name is in use or invalid, or if the file cannot be used.
     """
     if not _NAME.fullmatch(name):
         raise SettingsError("a key's name has 1 to 64 letters, digits and . _ -")
     key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
     with _changing(file) as keys:
-        if any(one.name == name for one in keys):
-            raise SettingsError(f"there is a key {name!r} already: `callboard key --remove {name}` takes it away")
+        if any(named.name == name for named in keys):
+            raise SettingsError(f"there is already a key {name!r}: `callboard key --remove {name}` removes it")
         keys.append(NamedKey(name, _hash(key)))
     return key
 
 
 def remove_named_key(file: Path, name: str) -> None:
-    """Take a key away; raises `SettingsError` where there is none of that name, and where the file cannot be used."""
+    """Remove a key; raises `SettingsError` if there is no key of this name, or if the file cannot be used."""
     with _changing(file) as keys:
-        left = [one for one in keys if one.name != name]
+        left = [named for named in keys if named.name != name]
         if len(left) == len(keys):
             raise SettingsError(f"there is no key {name!r} in {file}")
         keys[:] = left
@@ -149,7 +143,7 @@ def remove_named_key(file: Path, name: str) -> None:
 
 @contextmanager
 def _changing(file: Path) -> Iterator[list[NamedKey]]:
-    """Yield the keys of a file, and put those that are left into its place, all at once; others wait for that."""
+    """Yield the keys of a file as a list, and replace the file by the changed list. Other processes wait."""
     file = file.expanduser()
     try:
         make_private_folder(file.parent)
@@ -175,8 +169,8 @@ def _replace(file: Path, keys: Sequence[NamedKey]) -> None:
     draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
         with os.fdopen(create_private_file(draft), "w", encoding="ascii") as new:
-            new.writelines(one.line() for one in keys)
-        # A server that reads it now has the old ones or the new ones.
+            new.writelines(named.line() for named in keys)
+        # Atomic: a server reads either the old file or the new one.
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
@@ -186,8 +180,8 @@ def _hash(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _look_at(file: Path) -> tuple[int, ...] | None:
-    """Return what changes with a file; None where there is none."""
+def _read_stamp(file: Path) -> tuple[int, ...] | None:
+    """Return inode, size and times of a file, which change with its content; None if it does not exist."""
     try:
         found = file.stat()
     except OSError:

@@ -1,15 +1,13 @@
-"""Redaction: secrets stay out of logs, events, the store and what a model is told. The one place that knows them.
+"""Removes secrets from logs, events, the database and requests to models.
 
-A `Redaction` is a set of secrets that may grow, and what takes them out of texts. The server has
-one, with the secrets of its settings and of MCP servers; each run has one of its own above it,
-with those that its tools named. Whoever writes a line of log while a run is at work finds that
-run's as `current`.
+A `Redaction` has a set of secrets, which may grow, and replaces them in texts. The server has one with the secrets of
+its settings and of MCP servers. Each run has another with the secrets that its tools named; in the tasks of a run it is
+`current`, for the log.
 
-A secret is found as it is, escaped for JSON, Python or HTML, encoded for a URL, and in base64 of
-either alphabet wherever it begins. It is not found where it was changed in other ways: in hex,
-compressed, with other characters in between.
+A secret is found in plain text, escaped for JSON, Python or HTML, encoded for a URL, and at any position in base64 of
+either alphabet. It is not found if it was changed in another way, for example in hex or compressed.
 
-Below everything; imports nothing of Callboard.
+Imports nothing of Callboard.
 """
 
 import asyncio
@@ -26,39 +24,40 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 MASK = "[secret]"
 MIN_SECRET_CHARS = 6
-"""Shorter values would be found in ordinary words."""
+"""Shorter values occur in ordinary words."""
 
 MIN_WORD_CHARS = 12
-"""Letters of one case, and digits, below this length are as likely a word or a number as a secret."""
+"""A shorter value of letters of one case, or of digits, may be a word or a number."""
 
 MIN_INSIDE_CHARS = 8
-"""A shorter secret is found where it stands apart, and not inside a word: `1ndex` is no part of `1ndexes`."""
+"""A shorter secret is not replaced inside a word: `1ndex` stays in `1ndexes`."""
 
 LARGE_CHARS = 200_000
-"""The length from which a text is searched in a thread: a million characters take some ten milliseconds."""
+"""Texts of this length are searched in a thread, because a million characters take about ten milliseconds."""
 
 SECRET_NAME = re.compile(r"key|token|secret|passw|auth|credential|cookie", re.IGNORECASE)
-"""The pattern of the names of headers, variables and parameters that hold a secret."""
+"""Matches names of headers, variables and parameters whose value is a secret."""
 
-# Before a secret that stands apart may be an escape, whose last character is a letter or a digit too.
+# An escape before a separate secret ends with a letter or a digit, but is not part of a word.
 _APART_BEFORE = r"(?:(?<![^\W_])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[abfnrtv]))"
 _APART_AFTER = r"(?![^\W_])"
 _CONTEXT_CHARS = 3
-"""The characters before a text on which `_APART_BEFORE` may depend."""
+"""The number of characters before a text that `_APART_BEFORE` looks at."""
 
 _HEX_ESCAPE = re.compile(r"%[0-9A-F]{2}")
 _BASE64_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _URL_SAFE = str.maketrans("+/", "-_")
-# Of base64, the characters at the front that the bytes before have a part in, by how many those are.
+# The number of base64 characters at the start of a secret that depend on the bytes before it, by the number of these
+# bytes.
 _SHARED_CHARS = (0, 2, 3)
 
 
 class Redaction:
-    """Secrets that are known, and what takes them out of a text, a value or a stream.
+    """A set of secrets, which it replaces in texts, values and streams.
 
-    `above` is another whose secrets count too, those that are added to it later as well. A value
-    that is shorter than `MIN_SECRET_CHARS`, or reads like a word or a number, is left in: with it
-    half of all sentences would be gone.
+    `above` is another redaction whose secrets are replaced too, including secrets that it gets later. A value that is
+    shorter than `MIN_SECRET_CHARS`, or looks like a word or a number, is not replaced, because it occurs in ordinary
+    sentences.
     """
 
     def __init__(self, secrets: Iterable[str] = (), above: "Redaction | None" = None) -> None:
@@ -72,22 +71,22 @@ class Redaction:
         self.add(*secrets)
 
     def add(self, *secrets: str) -> None:
-        """Make these secret from here on."""
+        """Replace these values from now on."""
         self._own.update(secret for secret in secrets if is_secret(secret))
 
     def __call__(self, text: str) -> str:
-        """Return `text` with `MASK` in the place of each secret."""
+        """Return `text` with `MASK` instead of each secret."""
         self._refresh()
-        # Nearly always there is none, and to find that out this is the fastest way.
+        # Nearly every text has no secret, and this is the fastest check.
         if not any(form in text for form in self._forms):
             return text
         return self._pattern.sub(MASK, text)
 
     def value(self, value: Any) -> Any:
-        """Return a value that JSON can hold, without secrets in texts, keys and numbers; the same object where none is.
+        """Return a JSON value without secrets in texts, keys and numbers; the same object if there are none.
 
-        Objects of other types stay as they are. Where it is too deep to be walked, its JSON is searched
-        as a text, and is what is returned if there is a secret in it.
+        Objects of other types are not changed. A value that is nested too deeply is searched as JSON text, which is
+        returned if it has a secret.
         """
         self._refresh()
         if not self._forms:
@@ -98,19 +97,19 @@ class Redaction:
             return self._deep_value(value)
 
     async def large(self, value: Any) -> Any:
-        """Return `value(…)`, made in a thread where that takes so long that others would wait."""
+        """Return `value(…)`, in a thread if the value is large."""
         if _count_chars(value) < LARGE_CHARS:
             return self.value(value)
         return await asyncio.to_thread(self.value, value)
 
     def stream(self) -> "RedactedStream":
-        """Return a redacted stream, for a text that comes in pieces."""
+        """Return a redactor for a text that arrives in pieces."""
         return RedactedStream(self)
 
     def split(self, piece: str, before: str = "", *, is_last: bool = False) -> tuple[str, str]:
-        """Return `piece` redacted up to where a secret may have begun that is not complete, and the rest as it is.
+        """Return the redacted piece, without an end that may begin a secret, and this end unchanged.
 
-        `before` is the text that it follows. Nothing follows the last piece, so of that there is no rest.
+        `before` is the text before the piece. With `is_last` no text follows, so the whole piece is redacted.
         """
         self._refresh()
         if not self._forms:
@@ -119,7 +118,7 @@ class Redaction:
         done: list[str] = []
         start = len(before)
         for match in self._pattern.finditer(text, start):
-            # It may be the beginning of a longer one, or of a word.
+            # The match may begin a longer secret, or a word.
             if not is_last and text[match.start() :] in self._beginnings:
                 break
             done += [text[start : match.start()], MASK]
@@ -130,7 +129,7 @@ class Redaction:
         return "".join([*done, text[start:cut]]), text[cut:]
 
     def _data_url(self, url: str, content_begins: int) -> str:
-        """Return a `data:` URL without secrets in what it holds: in base64 not every form of one can be found."""
+        """Return a `data:` URL without secrets in its content, which is decoded to find every form of them."""
         try:
             content = base64.b64decode(url[content_begins:]).decode("utf-8", "surrogateescape")
         except ValueError:
@@ -174,19 +173,19 @@ class Redaction:
         known = self._secrets()
         if known == self._known:
             return
-        # The longest first: one may be the beginning of another.
+        # The longest first, because a secret may begin with another.
         self._forms = tuple(sorted({form for secret in known for form in _forms(secret)}, key=len, reverse=True))
         short = {form for secret in known if len(secret) < MIN_INSIDE_CHARS for form in _written_forms(secret)}
         patterns = (_stand_apart(form) if form in short else re.escape(form) for form in self._forms)
         self._pattern = re.compile("|".join(patterns) or r"(?!)")
         self._beginnings = frozenset(form[:end] for form in self._forms for end in range(1, len(form))) | short
         self._longest = max(map(len, self._forms), default=0)
-        # Last, since a thread that sees it reads the others.
+        # Set last, because other threads use the attributes above if this one is equal.
         self._known = known
 
 
 class RedactedStream:
-    """A text in pieces: what may be the beginning of a secret is held until it is known to be none."""
+    """Redacts a text in pieces, and holds back an end that may begin a secret."""
 
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
@@ -194,33 +193,33 @@ class RedactedStream:
         self._held = ""
 
     def feed(self, piece: str) -> str:
-        """Take a piece; return what can be shown once it has come."""
+        """Add a piece; return the redacted text that is complete now."""
         text = self._held + piece
         shown, self._held = self._redaction.split(text, self._before)
         self._before = (self._before + text[: len(text) - len(self._held)])[-_CONTEXT_CHARS:]
         return shown
 
     def flush(self) -> str:
-        """Return what was held, since nothing follows it."""
+        """Return the redacted rest at the end of the text."""
         shown, _ = self._redaction.split(self._held, self._before, is_last=True)
         self._held = self._before = ""
         return shown
 
 
 current: ContextVar[Redaction | None] = ContextVar("callboard_redaction", default=None)
-"""The redaction of the run that is at work, for whoever writes to the log meanwhile."""
+"""The redaction of the current task's run, for the log."""
 
 
 def is_secret(value: str) -> bool:
-    """Return whether a value can be taken out of texts: it is long enough, and reads like no word and no number."""
-    reads_like_one = value.isalpha() and (value.islower() or value.isupper() or value.istitle())
-    if len(value) < MIN_WORD_CHARS and (reads_like_one or (value.isdigit() and len(value) < MIN_SECRET_CHARS + 2)):
+    """Return whether a value can be replaced in texts: it is long enough, and does not look like a word or a number."""
+    is_like_word = value.isalpha() and (value.islower() or value.isupper() or value.istitle())
+    if len(value) < MIN_WORD_CHARS and (is_like_word or (value.isdigit() and len(value) < MIN_SECRET_CHARS + 2)):
         return False
     return len(value.strip()) >= MIN_SECRET_CHARS
 
 
 def hide_key(text: str, key: str) -> str:
-    """Return `text` with `…` in the place of a key of any length; a short one may be a part of many words."""
+    """Return `text` with `…` instead of a key of any length; a short key is replaced only as a separate word."""
     if not key:
         return text
     pattern = re.escape(key) if len(key) >= MIN_INSIDE_CHARS else _stand_apart(key)
@@ -232,9 +231,9 @@ def _stand_apart(form: str) -> str:
 
 
 def secrets_in_url(url: str) -> tuple[str, ...]:
-    """Return the name and password that a URL brings, each as written and as meant, and its secret parameters.
+    """Return the credentials in a URL, encoded and decoded, and the values of its secret parameters.
 
-    A password that is too short to be taken out alone still goes with its name: `name:password@`.
+    A password that is too short to be replaced by itself is replaced together with its name: `name:password@`.
     """
     try:
         parts = urlsplit(url)
@@ -247,14 +246,14 @@ def secrets_in_url(url: str) -> tuple[str, ...]:
     if password:
         found += [f"{name}:{password}@", f"{unquote(name)}:{unquote(password)}"]
     elif name and parts.scheme in ("http", "https"):
-        # A token that stands in a name's place; a database's user is none.
+        # In a web address, a name without a password is a token.
         found += [name, unquote(name)]
     found += [value for parameter, value in query if SECRET_NAME.search(parameter)]
     return tuple(dict.fromkeys(filter(None, found)))
 
 
 def _count_chars(value: Any) -> int:
-    """Count the characters of text in a value, until it is known to be much."""
+    """Count the characters of text in a value, up to `LARGE_CHARS`."""
     todo = [value]
     chars = 0
     while todo and chars < LARGE_CHARS:
@@ -287,7 +286,7 @@ def _written_forms(secret: str) -> frozenset[str]:
     return frozenset(
         {
             *written,
-            # A result that is JSON stands in an event that is JSON.
+            # An event is JSON, and may contain a result that is JSON.
             *(json.dumps(form)[1:-1] for form in written),
             *encoded,
             *(_HEX_ESCAPE.sub(lambda match: match[0].lower(), form) for form in encoded),
@@ -296,7 +295,7 @@ def _written_forms(secret: str) -> frozenset[str]:
 
 
 def _base64_forms(content: bytes) -> Iterator[str]:
-    """Yield what is sure to stand in the base64 of any bytes that `content` is a part of."""
+    """Yield the base64 characters of `content` that do not depend on the bytes around it, for each alignment."""
     for before, shared in enumerate(_SHARED_CHARS):
         whole = (before + len(content)) * 8 // 6
         text = base64.b64encode(bytes(before) + content).decode()[shared:whole]
@@ -305,14 +304,14 @@ def _base64_forms(content: bytes) -> Iterator[str]:
 
 
 # --- Paths of the server --------------------------------------------------------------------------------------------
-# Of URLs the paths of those that have no host: `file:///…`, `sqlite:////…`.
+# In URLs, only paths without a host: `file:///…`, `sqlite:////…`.
 _PATH = re.compile(r"(?:(?<![\w/:.~-])|(?<=://)|(?<=:///))/([\w.@+-]+)((?:/[\w.@+ -]*[\w.@+-])+)/?")
 _WINDOWS_PATH = re.compile(r"(?<!\w)[A-Za-z]:\\(?:[\w.@+ -]+\\)*([\w.@+-]+)")
 
 
 @lru_cache(maxsize=1)
 def _roots() -> frozenset[str]:
-    """Return what the server's file system begins with: `/v1/models` is no path there, `/srv/app` may be one."""
+    """Return the names in the root folder, which tell a path, `/srv/app`, from a route, `/v1/models`."""
     try:
         return frozenset(place.name for place in Path("/").iterdir())
     except OSError:
@@ -320,7 +319,7 @@ def _roots() -> frozenset[str]:
 
 
 def without_paths(text: str) -> str:
-    """Return `text` with `…/name` for each path of this machine: where things lie on it is nobody's matter."""
+    """Return `text` with `…/name` instead of each path of this machine, which is private."""
 
     def shorten(match: re.Match[str]) -> str:
         return f"…/{Path(match[2]).name}" if match[1] in _roots() else match[0]

@@ -1,8 +1,7 @@
-"""Settings from the environment: every one, its default, and what is wrong with it.
+"""Settings from environment variables with the prefix `CALLBOARD_`, read once, at the start.
 
-`Settings` are the server's; a skill that has settings declares them beside itself, as `SkillSettings`. All are read
-once, at start, from variables with the prefix `CALLBOARD_`; the commands read `.env` of the working directory as
-well. `Settings()` itself reads the environment alone.
+`Settings` are the server's. A skill with settings declares them in its own module, as `SkillSettings`. The commands
+also read `.env` in the working directory; `Settings()` itself reads only the environment.
 """
 
 import io
@@ -36,7 +35,7 @@ from callboard.errors import NotSetUp, SettingsError
 
 PREFIX = "CALLBOARD_"
 LEAST_SECRET_BYTES = 32
-"""The length of what HS256 makes: a secret that signs with it has at least as much (RFC 7518, 3.2)."""
+"""The length of an HS256 signature; a key for it has at least this length (RFC 7518, 3.2)."""
 ENV_FILE = Path(".env")
 
 _HOST_NAME = re.compile(r"(\*\.)?([a-z0-9_-]+\.)*[a-z0-9_-]+")
@@ -93,55 +92,57 @@ ToolFormat = Literal[
     "functionary",
     "harmony",
 ]
-"""The way in which a model's tool calls are asked for and read."""
+"""The format in which a model is told to call tools, and in which its calls are read."""
 
 
 TextCalls = Literal["run", "ask", "refuse"]
-"""What becomes of a call that nobody asked the model to write into its text, of a tool that does more than read."""
+"""The treatment of a call that a model wrote into its text instead of calling natively, of a tool that may write."""
 
 
 def split_list(value: object) -> object:
-    """Return the parts of a text with commas; what is no text stays as it is."""
+    """Split a string at commas; return any other value unchanged."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_list)]
-"""A list that a variable gives with commas."""
+"""A list, in a variable separated by commas."""
 
 
 def default_data_dir() -> Path:
-    """Return the folder for data unless told otherwise (XDG base directory specification)."""
+    """Return the default of `data_dir` (XDG base directory specification)."""
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "callboard"
 
 
 class Settings(BaseSettings):
-    """The server. Field `x` is the variable `CALLBOARD_X`."""
+    """The server. Field `x` is read from the variable `CALLBOARD_X`."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="ignore")
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on; beyond loopback `API_KEY` must be set")
-    port: int = Field(default=8700, ge=0, le=65535, description="Port to listen on; 0 takes a free one")
+    host: str = Field(
+        default="127.0.0.1", description="Address to listen on; except for loopback, `API_KEY` must be set"
+    )
+    port: int = Field(default=8700, ge=0, le=65535, description="Port to listen on; 0: a free one")
     api_key: SecretStr | None = Field(
         default=None,
         description="Key that clients must send as `Authorization: Bearer`; unset: the one that `callboard key` made",
     )
     api_keys_file: Path | None = Field(
         default=None,
-        description="File of further keys by name, hashed, as `callboard key --add` writes it; read again when changed",
+        description="File of named keys, hashed, which `callboard key --add` writes; read again when it changes",
     )
     open_webui_jwt_secret: SecretStr | None = Field(
         default=None,
         description="Open WebUI's `FORWARD_USER_INFO_HEADER_JWT_SECRET`, of 32 characters or more: a request that "
-        "names a user is then met only with Open WebUI's signature; unset: whoever has a key is believed",
+        "names a user then needs Open WebUI's signature; unset: a client with a key may name any user",
     )
     agent_access: Words = Field(
         default=(),
-        description="Who may use which agents: `coder=group:Developers`, `home*=role:admin`, with commas; of several "
-        "for one agent any will do, and an agent that none names is everybody's",
+        description="Who may use which agents: `coder=group:Developers`, `home*=role:admin`, with commas. If several "
+        "entries name an agent, one of them is enough; every user may use an agent without an entry",
     )
     trusted_hosts: Words = Field(
         default=(),
-        description="Names by which clients call the server, beside `localhost`, addresses of its own and "
+        description="Host names of the server in requests, besides `localhost`, its own addresses and "
         "`PUBLIC_URL`'s: `callboard`, `*.example.org`, with commas; others are answered with 421",
     )
     cors_origins: Words = Field(
@@ -162,65 +163,65 @@ class Settings(BaseSettings):
         default=None, description="OpenAI-compatible endpoint; unset: the scripted model"
     )
     model_api_key: SecretStr | None = Field(default=None, description="Key of that endpoint")
-    model: str | None = Field(default=None, description="Name of the model there; unset: the first that it lists")
+    model: str | None = Field(default=None, description="Name of the model there; unset: the first in its list")
     find_model: bool = Field(
-        default=True, description="With no `MODEL_BASE_URL`: whether `serve` looks for a model on this machine"
+        default=True, description="Whether `serve` looks for a model on this machine if `MODEL_BASE_URL` is unset"
     )
     tool_format: ToolFormat = Field(
         default="auto",
-        description="How tools are called: `native`; `auto`: native, and a call that is the text's end, asking first "
-        "unless it only reads; `rescue`: native, and any call in the text; `react`, `xml` or a family (`hermes` …): "
-        "as that has it in the text",
+        description="How tools are called: `native`; `auto`: native, and a call at the end of the text, after asking "
+        "the user unless its tool only reads; `rescue`: native, and any call in the text; `react`, `xml` or a family "
+        "(`hermes` …): in the text, in the syntax of that name",
     )
     text_calls: TextCalls = Field(
         default="ask",
-        description="A call in the text of a model that was asked for native ones, of a tool that does more than read: "
-        "`ask`: it runs once the user has agreed, and not at all over the OpenAI routes, where nobody can be asked; "
-        "`run`: as a native call; `refuse`: never",
+        description="If a model writes a call into its text instead of calling natively, and the tool does not only "
+        "read: `ask`: the call runs after the user has agreed, and never over the OpenAI routes, where users cannot be "
+        "asked; `run`: it runs like a native call; `refuse`: it never runs",
     )
     react_models: Words = Field(
         default=(), description="Models for which `auto` means `react`: name patterns such as `*llama-2*`, with commas"
     )
     max_tool_calls_per_turn: int = Field(
-        default=20, ge=1, description="Executions in one turn; then the model must answer"
+        default=20, ge=1, description="Maximum number of tool calls in a turn; then the model must answer"
     )
-    tool_timeout_seconds: float = Field(default=120, gt=0, description="Time a tool has, unless it sets its own")
+    tool_timeout_seconds: float = Field(default=120, gt=0, description="Timeout of a tool, unless it sets its own")
     agents: Words = Field(default=(), description="Your agents: Python files, folders or modules, separated by commas")
     confirm_tools: Words = Field(
         default=(),
-        description="Tools that ask the user before they run: patterns such as `request_*`, with commas",
+        description="Tools that need the user's approval to run: patterns such as `request_*`, with commas",
     )
     input_timeout_seconds: float = Field(default=120, gt=0, description="How long a run waits for the user's answer")
     recall: bool = Field(
         default=True,
-        description="Whether what agents know of a user (memories, profile, their own notes) goes into the prompt",
+        description="Whether the prompt has the agents' memories of the user, the profile and the agents' own notes",
     )
     drain_seconds: float = Field(
         default=30,
         ge=0,
-        description="How long runs may go on once the server is told to stop by SIGTERM; then they are left to the "
-        "next server, or ended where they are not stored",
+        description="How long runs may go on after SIGTERM; then they are released to the next server, or ended if "
+        "they are not stored",
     )
     detach_grace_seconds: float = Field(
         default=120,
         ge=0,
-        description="How long a run goes on with nobody listening; longer than Open WebUI takes to start again",
+        description="How long a run goes on without a listener; longer than a restart of Open WebUI",
     )
     keep_run_seconds: float = Field(
         default=300, ge=0, description="How long the events of an ended run can still be read"
     )
-    history_tokens: int = Field(default=0, ge=0, description="Most tokens of history a model is sent; 0: no bound")
+    history_tokens: int = Field(default=0, ge=0, description="Maximum tokens of history for a model; 0: no limit")
     compact_results: Literal["cited", "always", "never"] = Field(
         default="cited",
-        description="Which search results later turns see without what the answer did not cite: those of which it "
-        "cites something (`cited`), `always` all, or `never` any",
+        description="Which search results are reduced in later turns to the sources that the answer cites: results "
+        "with at least one cited source (`cited`), all (`always`) or none (`never`)",
     )
     audit: bool = Field(
         default=False,
-        description="Whether each tool call is written into the audit before it runs; one that cannot be does not run",
+        description="Whether each tool call is recorded in the audit before it runs; if it cannot be, it does not run",
     )
     audit_retention_days: float = Field(
-        default=0, ge=0, description="How long an entry of the audit is kept, from when it is written; 0: for ever"
+        default=0, ge=0, description="How long an entry of the audit is kept; 0: for ever"
     )
     retention_days: float = Field(
         default=0, ge=0, description="How long a chat is kept after its last turn; unset or 0: for ever"
@@ -231,75 +232,77 @@ class Settings(BaseSettings):
     response_retention_days: float = Field(
         default=30,
         ge=0,
-        description="How long answers of `/v1/responses` are kept, to be gone on from by id; 0: for ever",
+        description="How long answers of `/v1/responses` are kept, so that requests can continue them; 0: for ever",
     )
     result_link_seconds: float = Field(
-        default=0, ge=0, description="How long a link to a result that was cut for display is valid; 0: no links"
+        default=0, ge=0, description="How long a link to the whole of a truncated result is valid; 0: no links"
     )
-    public_url: str | None = Field(
-        default=None, description="Address of this server as browsers reach it, for those links"
+    public_url: str | None = Field(default=None, description="Address of this server for browsers, in those links")
+    max_runs: int = Field(
+        default=100, ge=1, description="Maximum number of open runs; more wait, then are answered with 429"
     )
-    max_runs: int = Field(default=100, ge=1, description="Runs at one time; more wait, then are answered with 429")
     max_user_runs: int = Field(
         default=20,
         ge=1,
-        description="Runs of one user at one time, at all servers of the store; clients that name no user count as "
-        "one, at each server",
+        description="Maximum number of open runs of one user, at all servers of the database; at each server, all "
+        "requests without a user count as one user",
     )
     max_user_calls_per_day: int = Field(
-        default=0, ge=0, description="Tool calls of one user a day, from 00:00 UTC on; 0: no bound"
+        default=0, ge=0, description="Maximum number of tool calls of one user a day, from 00:00 UTC; 0: no limit"
     )
     max_user_tokens_per_day: int = Field(
-        default=0, ge=0, description="Tokens of one user a day, sent and received; 0: no bound"
+        default=0, ge=0, description="Maximum number of tokens of one user a day, sent and received; 0: no limit"
     )
     run_queue_seconds: float = Field(
-        default=10, ge=0, description="How long a run waits for a place before the 429; 0: not at all"
+        default=10, ge=0, description="How long a run waits for a place before the 429; 0: it does not wait"
     )
-    run_timeout_seconds: float = Field(default=3600, gt=0, description="The longest that a run may take")
+    run_timeout_seconds: float = Field(default=3600, gt=0, description="Maximum duration of a run")
     lease_seconds: float = Field(
         default=10,
         ge=0.5,
-        description="How long a server may be silent before another that shares its PostgreSQL goes on with its runs",
+        description="How long a server may be silent before another server on the same PostgreSQL takes over its runs",
     )
     run_memory_mib: int = Field(
         default=512,
         ge=64,
-        description="What the logs and files of runs may take in memory, in MiB, a quarter of it for one user; over it "
-        "runs that have ended are forgotten before their 300 s",
+        description="Memory for the events and files of runs, in MiB, a quarter of it for one user; over it, ended "
+        "runs are dropped before `KEEP_RUN_SECONDS`",
     )
     max_connections: int = Field(
         default=65_536,
         ge=16,
-        description="Connections at one time, as far as the limit of open files allows; requests beyond them are "
-        "answered with 503. Connections that say nothing count too: bound those of one address at a proxy",
+        description="Maximum number of connections, as far as the limit of open files allows; requests over it are "
+        "answered with 503. Idle connections count too: limit the connections of one address at a proxy",
     )
     max_request_mib: int = Field(
         default=32, ge=1, description="Largest request body, in MiB; larger is answered with 413"
     )
-    metrics: bool = Field(default=True, description="Whether `GET /metrics` tells Prometheus what the server does")
+    metrics: bool = Field(default=True, description="Whether `GET /metrics` has metrics for Prometheus")
     metrics_key: SecretStr | None = Field(
         default=None,
-        description="Key that reads `GET /metrics` and nothing else, for a Prometheus that is not to have `API_KEY`",
+        description="Key for `GET /metrics` only, for a Prometheus that must not have `API_KEY`",
     )
     trace_content: bool = Field(
         default=False,
-        description="Whether traces hold what users, models and tools say, without secrets; where they go to is "
-        "`OTEL_EXPORTER_OTLP_ENDPOINT`'s matter",
+        description="Whether traces contain the texts of users, models and tools, without secrets. Traces are sent to "
+        "`OTEL_EXPORTER_OTLP_ENDPOINT`",
     )
     inspect: bool = Field(
-        default=True, description="Whether `/inspect` shows what runs do, what they did and what models were sent"
+        default=True, description="Whether `/inspect` shows open and ended runs and the requests to models"
     )
     inspect_keys: Words = Field(
         default=(),
-        description="Names of the keys that open `/inspect` beside the one without a name, with commas; unset: every "
-        "key, and with `OPEN_WEBUI_JWT_SECRET` the one without a name alone",
+        description="Names of the keys that open `/inspect` besides the key without a name, with commas; unset: every "
+        "key, or with `OPEN_WEBUI_JWT_SECRET` only the key without a name",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Lowest level that is logged"
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown(cls, values: dict[str, Any]) -> dict[str, Any]:
-        # Names that come here are of the call itself: of the environment, `unknown_settings` finds those that are none.
+        # Only for arguments of `Settings(…)`; `unknown_settings` finds unknown names in the environment.
         for name in values:
             if name not in cls.model_fields:
                 raise SettingsError(f"There is no setting {name}: {_suggest_setting(name)}")
@@ -307,7 +310,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_kept_key(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def _add_stored_key(cls, values: dict[str, Any]) -> dict[str, Any]:
         if "api_key" in values:
             return values
         try:
@@ -323,7 +326,7 @@ class Settings(BaseSettings):
     @field_validator("open_webui_jwt_secret")
     @classmethod
     def _check_secret(cls, value: SecretStr | None) -> SecretStr | None:
-        # Whoever has seen one token could try out shorter ones.
+        # A shorter secret could be guessed by somebody who has seen a token.
         if value is not None and len(value.get_secret_value().encode()) < LEAST_SECRET_BYTES:
             raise ValueError(f"must have at least {LEAST_SECRET_BYTES} characters: `openssl rand -hex 32` makes one")
         return value
@@ -356,17 +359,19 @@ class Settings(BaseSettings):
     def _check_together(self) -> "Settings":
         if not self.has_key and not is_loopback(self.host):
             raise ValueError(
-                f"CALLBOARD_HOST is {self.host}, which others can reach: run `callboard key`, which makes a key and "
-                "keeps it, or set CALLBOARD_API_KEY to a long random string, and the same in the pipe's valve of that "
-                "name"
+                f"CALLBOARD_HOST is {self.host}, which other machines can reach: run `callboard key`, which makes a "
+                "key and stores it, or set CALLBOARD_API_KEY to a long random string, and the pipe's valve of that "
+                "name to the same"
             )
         if "*" in self.cors_origins and not self.has_key:
             raise ValueError(
-                "CALLBOARD_CORS_ORIGINS is *, every web page: run `callboard key`, which makes a key and keeps it, or "
+                "CALLBOARD_CORS_ORIGINS is *, every web page: run `callboard key`, which makes a key and stores it, or "
                 "list the origins that may call"
             )
         if self.result_link_seconds and not self.public_url:
-            raise ValueError("CALLBOARD_RESULT_LINK_SECONDS is set: say in CALLBOARD_PUBLIC_URL where browsers find us")
+            raise ValueError(
+                "CALLBOARD_RESULT_LINK_SECONDS is set: set CALLBOARD_PUBLIC_URL to the server's address for browsers"
+            )
         return self
 
     @property
@@ -376,7 +381,7 @@ class Settings(BaseSettings):
 
     @property
     def own_url(self) -> str | None:
-        """The server's address, as its own machine reaches it; None where it takes any free port."""
+        """The server's URL on its own machine; None if the port is not known yet."""
         if self.port == 0:
             return None
         host = _ANYWHERE.get(self.host, self.host)
@@ -384,12 +389,12 @@ class Settings(BaseSettings):
 
     @property
     def resolved_database_url(self) -> str:
-        """The database in use."""
+        """The SQLAlchemy URL of the database."""
         return self.database_url or f"sqlite:///{self.data_dir.expanduser().resolve() / 'callboard.db'}"
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values that no log, event or row may hold: keys, tokens, and the passwords in addresses."""
+        """The secret values: keys, tokens, and the passwords in URLs."""
         found: list[str] = []
         for name in type(self).model_fields:
             match getattr(self, name):
@@ -411,21 +416,21 @@ def is_loopback(host: str) -> bool:
 
 
 def read_environment(env_file: Path = ENV_FILE) -> dict[str, str]:
-    """Return the variables of `.env` and of the environment, which wins where it says something.
+    """Return the variables of `.env` and of the environment; those of the environment come first, unless empty.
 
-    Raises `SettingsError` where there is a `.env` that cannot be read.
+    Raises `SettingsError` if `.env` exists and cannot be read.
     """
     set_here = {name: value for name, value in os.environ.items() if value}
     return {**read_env_file(env_file), **set_here}
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """Return the variables that the file sets; none where there is no such file.
+    """Return the variables that the file sets; none if there is no such file.
 
-    A folder of that name (some call their virtual environment so) is no file. Raises
-    `SettingsError` for a file that cannot be read, and for each line in it that sets nothing.
+    A folder is ignored, because some virtual environments are named `.env`. Raises `SettingsError` if the file cannot
+    be read, with a line for each line of the file that is wrong.
     """
-    # A named pipe is read as well: password managers offer one, and it can be read only once.
+    # A named pipe is read as well, because password managers offer one. It can be read only once.
     if not path.exists() or path.is_dir():
         return {}
     try:
@@ -434,9 +439,9 @@ def read_env_file(path: Path) -> dict[str, str]:
         raise SettingsError(f"{path} is not UTF-8: save it as UTF-8, or move it away.") from error
     except OSError as error:
         raise SettingsError(f"{path} cannot be read ({error.strerror}): allow it, or move it away.") from error
-    wrong = [one.original.line for one in parse_stream(io.StringIO(text)) if one.error]
+    wrong = [binding.original.line for binding in parse_stream(io.StringIO(text)) if binding.error]
     if wrong:
-        # The line is not repeated: it may hold a secret.
+        # The line is not shown, because it may contain a secret.
         raise SettingsError(
             "\n".join(
                 f"{path}, line {line}: write NAME=VALUE, in quotes that are closed, or # before it." for line in wrong
@@ -446,20 +451,19 @@ def read_env_file(path: Path) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def load_settings(variables: Mapping[str, str] | None = None, **instead: Any) -> Settings:
-    """Return the settings in `variables`, by default those of `read_environment`.
+def load_settings(variables: Mapping[str, str] | None = None, **values: Any) -> Settings:
+    """Return the settings in `variables`, by default those of `read_environment`; `values` of fields come first.
 
-    `instead`: values of fields that are not read from there. Raises `SettingsError` with a line
-    for each setting that is wrong.
+    Raises `SettingsError` with a line for each wrong setting.
     """
-    return _load(Settings, variables, instead)
+    return _load(Settings, variables, values)
 
 
 class SkillSettings(BaseModel):
-    """Settings of a skill: field `x` is the variable `CALLBOARD_X`.
+    """Settings of a skill. Field `x` is read from the variable `CALLBOARD_X`.
 
-    The docstring's first line heads their table in the reference. The commands know the settings of
-    each subclass whose module was imported; a field of the server's name is the server's setting.
+    The docstring's first line is the title of their table in the reference. The commands know the settings of every
+    subclass whose module is imported. A field with the name of a server's setting reads that setting.
     """
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True, protected_namespaces=())
@@ -468,12 +472,12 @@ class SkillSettings(BaseModel):
     def load(cls, variables: Mapping[str, str] | None = None) -> Self:
         """Return the settings in `variables`, by default those of `read_environment`.
 
-        Raises `SettingsError` with a line for each setting that is wrong.
+        Raises `SettingsError` with a line for each wrong setting.
         """
         return _load(cls, variables, {})
 
     def not_set_up(self) -> NotSetUp:
-        """Return the error that names the settings that are not set."""
+        """Return an error that names the settings that are not set."""
         unset = [name for name in type(self).model_fields if getattr(self, name) is None]
         return NotSetUp(f"needs {', '.join(map(variable_of, unset))}")
 
@@ -481,27 +485,27 @@ class SkillSettings(BaseModel):
 S = TypeVar("S", bound=BaseModel)
 
 
-def _load(kind: type[S], variables: Mapping[str, str] | None, instead: Mapping[str, Any]) -> S:
+def _load(kind: type[S], variables: Mapping[str, str] | None, values: Mapping[str, Any]) -> S:
     given = read_environment() if variables is None else variables
     found = {name: value for name in kind.model_fields if (value := given.get(variable_of(name)))}
     try:
-        return kind(**{**found, **instead})
+        return kind(**{**found, **values})
     except ValidationError as error:
         raise SettingsError("\n".join(_format_error(dict(detail)) for detail in error.errors())) from None
 
 
 def variable_of(setting: str) -> str:
-    """Return the variable that a field of settings is read from."""
+    """Return the name of the environment variable of a field."""
     return PREFIX + setting.upper()
 
 
 def settings_classes() -> tuple[type[BaseModel], ...]:
-    """Return the server's settings and those of every skill whose module was imported."""
+    """Return the classes of the server's settings and of every imported skill's."""
     return (Settings, *SkillSettings.__subclasses__())
 
 
 def known_settings() -> dict[str, FieldInfo]:
-    """Return the settings that there are, by the names of their fields."""
+    """Return the fields of all settings by name."""
     known: dict[str, FieldInfo] = {}
     for kind in settings_classes():
         for name, field in kind.model_fields.items():
@@ -510,13 +514,13 @@ def known_settings() -> dict[str, FieldInfo]:
 
 
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:
-    """Return the variables with our prefix that no setting reads: most likely misspelt."""
+    """Return the variables with the prefix that no setting has; they are probably misspelt."""
     known = {variable_of(name) for name in known_settings()}
     return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
 
 
 def secrets_in(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values of settings that no log, event or row may hold, whether they are right or not."""
+    """Return the secret values among the variables of settings, also if a value is wrong for its setting."""
     found: list[str] = []
     for name, field in known_settings().items():
         value = variables.get(variable_of(name), "")
@@ -528,17 +532,17 @@ def secrets_in(variables: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _suggest_setting(name: str) -> str:
-    """Return what may have been meant by a name that no setting of the server has."""
+    """Return advice about a name that no setting of the server has."""
     if name in known_settings():
-        return "a skill has it, so give it to the skill."
+        return "it is a setting of a skill, so give it to the skill."
     close = get_close_matches(name.lower(), Settings.model_fields, n=1)
     return f"did you mean {close[0]}?" if close else "docs/reference/settings.md lists them all."
 
 
 def make_server_key() -> str:
-    """Return the key of the server that these settings start; the one in `DATA_DIR` is made now if there is none.
+    """Return the server's key: `API_KEY`, or the key in `DATA_DIR`, which is made if there is none.
 
-    Reads no other setting: a server that is not to start without a key can be given one. Raises `SettingsError`.
+    Other settings are not read, because they may be invalid until there is a key. Raises `SettingsError`.
     """
     variables = read_environment()
     data_dir = variables.get(f"{PREFIX}DATA_DIR")
@@ -546,13 +550,10 @@ def make_server_key() -> str:
 
 
 def read_keys_file() -> Path:
-    """Return the file of named keys of the server that these settings start; reads no other setting.
-
-    Raises `SettingsError` where none is set.
-    """
+    """Return the server's file of named keys, without reading other settings; raises `SettingsError` if none is set."""
     file = read_environment().get(f"{PREFIX}API_KEYS_FILE")
     if not file:
-        raise SettingsError("CALLBOARD_API_KEYS_FILE is not set: name the file that keys with names are to be in")
+        raise SettingsError("CALLBOARD_API_KEYS_FILE is not set: set it to a file for the named keys")
     return Path(file).expanduser()
 
 
@@ -581,6 +582,6 @@ def _format_error(detail: Mapping[str, object]) -> str:
     location = detail["loc"]
     message = str(detail["msg"]).removeprefix("Value error, ")
     if isinstance(location, tuple) and location:
-        # The value is not repeated: it may be a secret in the wrong variable.
+        # The value is not shown, because it may be a secret in the wrong variable.
         return f"{variable_of(str(location[0]))}: {message}"
     return message

@@ -1,4 +1,4 @@
-"""Text that everything down the line can hold, text that is cut, and values as lines of text."""
+"""Text without characters that UTF-8 or PostgreSQL cannot store, notes on truncation, and JSON lines."""
 
 import json
 from math import isfinite
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def storable(text: str) -> str:
-    """Return `text` with U+FFFD in the place of what UTF-8 (lone surrogates) or PostgreSQL (NUL) cannot hold."""
+    """Return `text` with U+FFFD for lone surrogates, which UTF-8 cannot encode, and NUL, which PostgreSQL refuses."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     if text.isascii():
@@ -15,7 +15,7 @@ def storable(text: str) -> str:
 
 
 def storable_value(value: Any) -> Any:
-    """Return a value of JSON's kinds with every text in it as `storable` has it, and null for NaN and infinity."""
+    """Return a JSON value with every text in it `storable`, and null instead of NaN and infinity."""
     match value:
         case str():
             return storable(value)
@@ -30,14 +30,14 @@ def storable_value(value: Any) -> Any:
 
 
 def write_json_line(value: Any) -> str:
-    """Return a value of JSON's kinds as a line of JSON.
+    """Return a JSON value as a line of ASCII.
 
-    ASCII, for U+2028 and U+0085 end a line to many programs, and not every output takes every character.
+    Many programs end a line at U+2028 and U+0085, and some outputs lack some characters.
     """
     return f"{json.dumps(value)}\n"
 
 
 def cut_note(shown: str, whole_chars: int) -> str:
-    """Return `shown`, with a line on what is missing where that is not all."""
+    """Return `shown`; if it is not the whole text, with a line about the number of missing characters."""
     missing = whole_chars - len(shown)
     return f"{shown}\n… [{missing:,} more characters]" if missing > 0 else shown

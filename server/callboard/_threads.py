@@ -1,4 +1,4 @@
-"""Threads for work that would hold up the event loop, apart from the loop's own, which resolves names."""
+"""Threads for work that would block the event loop. They are separate from the loop's own, which resolve names."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -17,15 +17,15 @@ class Threads:
         self._limiter: RunVar[anyio.CapacityLimiter] = RunVar(f"callboard_{name}_threads")
 
     async def run(self, function: Callable[[], Result]) -> Result:
-        """Return what `function` returns. A caller that is cancelled leaves the thread behind."""
+        """Call `function` in a thread and return its result. If the caller is cancelled, the thread goes on."""
         try:
             limiter = self._limiter.get()
         except LookupError:
-            # Not anyio's own, nor the loop's: what takes long must not starve the database or the resolver.
+            # Not anyio's own limiter or the loop's, because long work must not delay the database or the resolver.
             limiter = anyio.CapacityLimiter(self._count)
             self._limiter.set(limiter)
         return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=limiter)
 
 
 REQUESTS = Threads("request", 4)
-"""The threads in which what a client sent is turned into what a model is told."""
+"""Threads in which requests of clients are converted to conversations for models."""

@@ -1,8 +1,7 @@
-"""Watchdog: which tool holds up the event loop, and where. While one blocks it, nobody is answered.
+"""Watchdog: logs which tool blocks the event loop, and at which line. A blocked loop stops every run.
 
-An `async` function that sleeps, computes or asks the network without `await` stops every run of
-the server. Nothing can end it from outside, but its author can be told. Looks from a thread of its
-own, since nothing on the loop runs by then.
+An `async` function blocks it if it sleeps, computes or uses the network without `await`. The server cannot end such a
+function, but its author can correct it. The watchdog runs in a thread, because nothing on a blocked loop runs.
 """
 
 import asyncio
@@ -29,18 +28,18 @@ _log = structlog.get_logger(__name__)
 
 
 class Watchdog:
-    """A watch over the event loop that it is entered in; logs each time that it is held up for `limit_seconds`.
+    """Watches the current event loop while entered, and logs if it is blocked for longer than `limit_seconds`.
 
-    `loop_blocked` names the tool, the call and the run, as far as they are known, and the stack;
-    `loop_free` how long it took. The same place is logged once in `repeat_seconds`.
+    `loop_blocked` has the stack, and the tool, call and run if they are known; `loop_free` has the duration. The same
+    place is logged once in `repeat_seconds`.
     """
 
     def __init__(self, limit_seconds: float = LIMIT_SECONDS, repeat_seconds: float = REPEAT_SECONDS) -> None:
         self._limit_seconds = limit_seconds
         self._repeat_seconds = repeat_seconds
-        self._told_at: dict[str, float] = {}
-        self._untold = 0
-        self._leaving = threading.Event()
+        self._logged_at: dict[str, float] = {}
+        self._suppressed = 0
+        self._stopping = threading.Event()
 
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -50,48 +49,48 @@ class Watchdog:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        # Not joined: it may wait for an answer of this very thread.
-        self._leaving.set()
+        # Not joined, because it may wait for this thread's loop.
+        self._stopping.set()
 
     def _watch(self) -> None:
-        while not self._leaving.wait(self._limit_seconds):
+        while not self._stopping.wait(self._limit_seconds):
             answered = threading.Event()
             asked_at = time.monotonic()
             try:
                 self._loop.call_soon_threadsafe(answered.set)
             except RuntimeError:
                 return  # the loop is closed
-            if answered.wait(self._limit_seconds) or self._leaving.is_set():
+            if answered.wait(self._limit_seconds) or self._stopping.is_set():
                 continue
-            said = self._report()
+            names = self._report()
             while not answered.wait(self._limit_seconds):
-                if self._leaving.is_set():
+                if self._stopping.is_set():
                     return
-            if said:
-                _log.warning("loop_free", seconds=round(time.monotonic() - asked_at, 1), **said)
+            if names:
+                _log.warning("loop_free", seconds=round(time.monotonic() - asked_at, 1), **names)
 
     def _report(self) -> dict[str, Any] | None:
-        """Log who holds the loop up; return the names, None where the place was told a short while ago."""
+        """Log what blocks the loop; return its names, or None if the place was logged a short time ago."""
         frame = sys._current_frames().get(self._loop_thread)
         stack = traceback.extract_stack(frame, limit=None)[-MAX_FRAMES:] if frame else []
         names = _find_names(asyncio.current_task(self._loop))
         place = f"{names.get('tool')} {stack[-1].filename}:{stack[-1].name}" if stack else str(names.get("tool"))
         now = time.monotonic()
-        if now - self._told_at.get(place, -self._repeat_seconds) < self._repeat_seconds:
-            self._untold += 1
+        if now - self._logged_at.get(place, -self._repeat_seconds) < self._repeat_seconds:
+            self._suppressed += 1
             return None
-        if len(self._told_at) >= MAX_PLACES:
-            self._told_at.clear()
-        self._told_at[place] = now
+        if len(self._logged_at) >= MAX_PLACES:
+            self._logged_at.clear()
+        self._logged_at[place] = now
         _log.warning(
             "loop_blocked",
-            hint="nobody is answered meanwhile: await instead, or make the tool a plain function, which runs in a "
-            "thread",
-            stack="\n".join(f"{one.filename}:{one.lineno} {one.name}: {one.line}" for one in stack),
-            not_told_since=self._untold,
+            hint="no request is answered until the call returns: use await, or make the tool a plain function, which "
+            "runs in a thread",
+            stack="\n".join(f"{frame.filename}:{frame.lineno} {frame.name}: {frame.line}" for frame in stack),
+            suppressed=self._suppressed,
             **names,
         )
-        self._untold = 0
+        self._suppressed = 0
         return names
 
 
@@ -99,18 +98,18 @@ _known: WeakKeyDictionary[asyncio.Task[Any], Mapping[str, Any]] = WeakKeyDiction
 
 
 def remember_task() -> None:
-    """Keep for which tool and run the current task works: what it has bound to its lines of log by now."""
+    """Remember the tool and the run of the current task: the values that are bound to its log lines now."""
     if (task := asyncio.current_task()) is not None:
         _known[task] = dict(structlog.contextvars.get_contextvars())
 
 
 def _find_names(task: asyncio.Task[Any] | None) -> dict[str, Any]:
-    """Return for which tool, call and run a task works. Those that a tool makes itself tell it from Python 3.12 on."""
+    """Return the tool, call and run of a task; for tasks that a tool starts itself, only from Python 3.12 on."""
     if task is None:
         return {}
     bound = _known.get(task)
     if bound is None and hasattr(task, "get_context"):
-        # It cannot be entered from this thread: structlog's own names are read as they are.
+        # The context cannot be entered from this thread, so structlog's variables are read by their names.
         context: Context = task.get_context()
         found = ((variable.name, value) for variable, value in context.items())
         bound = {name.removeprefix(_BOUND): value for name, value in found if name.startswith(_BOUND)}

@@ -1,74 +1,74 @@
 """Every error that Callboard raises, in one tree.
 
 CallboardError
-├── SettingsError            the environment is wrong; the server does not start
-│   └── NotSetUp             what settings bring is not there, since they are not set
+├── SettingsError            a setting is wrong; the server does not start
+│   └── NotSetUp             a part of the server needs settings that are not set
 ├── AgentError               an agent, or the file that defines it, is wrong
-│   ├── UnknownAgent         no agent of that id
-│   └── AgentRefused         an agent that is not for this user
-├── RunError                 a request about a run that cannot be met
-│   ├── UnknownRun           no run of that id, or it ended long ago
-│   ├── RunConflict          the run id is taken by another chat or user
+│   ├── UnknownAgent         no agent has this id
+│   └── AgentRefused         the user may not use the agent
+├── RunError                 a request about a run fails
+│   ├── UnknownRun           no run has this id, or it ended long ago
+│   ├── RunConflict          another chat or user has a run with this id
 │   ├── RunLost              another server has taken the run over
-│   ├── LogExpired           the log no longer reaches back that far
-│   ├── UnknownInput         the run asks no such question, or no longer
+│   ├── LogExpired           the event is no longer in the log
+│   ├── UnknownInput         the run does not ask this question, or no longer
 │   ├── UnknownFile          the run has no such file
-│   ├── RunTimeout           the run took longer than any may
-│   ├── TooManyRuns          the server is at its limit
-│   ├── QuotaExceeded        the user has used up what there is of a day
-│   └── ShuttingDown         the server is about to stop
-├── RequestError             a request that cannot be read
-│   ├── RequestTooLarge
-│   ├── RequestTimeout       a request that does not come to its end
-│   ├── ServerBusy           what other requests brought leaves no memory for this one
-│   ├── HostRefused          the server is called by a name that is not its own
-│   ├── OriginRefused        a web page calls that may not
-│   ├── BodyRefused          a body that does not say that it is JSON
-│   ├── UserRefused          a caller who is one user's names another user
-│   └── Unauthorized
+│   ├── RunTimeout           the run took longer than the limit
+│   ├── TooManyRuns          the limit of open runs is reached
+│   ├── QuotaExceeded        the user's quota of the day is used up
+│   └── ShuttingDown         the server is stopping
+├── RequestError             a request is refused
+│   ├── RequestTooLarge      the body is over the limit
+│   ├── RequestTimeout       the body did not arrive in time
+│   ├── ServerBusy           other requests leave too little memory for this one
+│   ├── HostRefused          the host name is not one of the server's
+│   ├── OriginRefused        the web page may not call the server
+│   ├── BodyRefused          the content type of the body is not JSON
+│   ├── UserRefused          the caller may not act for this user
+│   └── Unauthorized         the key is missing or wrong
 ├── StorageError             the database cannot be read or written
-│   ├── UnknownChat          no chat of that id that this user may see
-│   ├── UnknownResponse      no response of that id that this user may see
-│   └── UnknownToolCall      no tool call of that id in the chat
+│   ├── UnknownChat          no chat has this id, or another user owns it
+│   ├── UnknownResponse      no response has this id, or another user owns it
+│   └── UnknownToolCall      the chat has no tool call with this id
 ├── ModelError               the model's endpoint failed
-│   ├── ModelRefused         it does not take this request, and would not take it again
-│   ├── ModelUnauthorized
-│   ├── ModelRateLimited
-│   ├── ModelTimeout
-│   ├── ModelUnreachable
-│   ├── ModelCutOff          its answer ended in the middle
+│   ├── ModelRefused         it refuses this request, and would refuse it again
+│   ├── ModelUnauthorized    it refuses the key
+│   ├── ModelRateLimited     its rate limit or quota is reached
+│   ├── ModelTimeout         it did not answer in time
+│   ├── ModelUnreachable     no connection, or a broken one
+│   ├── ModelCutOff          its answer is incomplete
 │   ├── ModelAborted         it ended its answer with an error
-│   └── ModelMalformedCall   it could not read the call that the model wrote
-└── ToolError                a tool call failed; the model sees it and the run goes on
-    ├── UnknownTool
-    ├── InvalidArguments
-    ├── ToolTimeout
-    ├── ToolCancelled        the call is over, and its tool still at work
-    ├── ToolDenied           the user, or the agent's own rules, refused it
-    │   ├── ToolNotAsked     nobody could be asked whether it may run
+│   └── ModelMalformedCall   it could not parse the call that the model wrote
+└── ToolError                a tool call failed; the model is told and the run goes on
+    ├── UnknownTool          the agent has no such tool
+    ├── InvalidArguments     the arguments do not fit the tool's schema
+    ├── ToolTimeout          the tool did not end in time
+    ├── ToolCancelled        the call has ended, but its tool still runs
+    ├── ToolDenied           the user, or a rule of the agent, refused the call
+    │   ├── ToolNotAsked     the call needs approval, but the user cannot be asked
     │   └── ToolNotAnswered  the user gave no answer in time
-    ├── AddressRefused       an address that no tool may fetch
-    └── ToolLimit
+    ├── AddressRefused       tools may not fetch this address
+    └── ToolLimit            the limit of tool calls in a turn is reached
 
-Each class has a `code`, the word that events, responses and the database use for it, and
-each message says what to do. `callboard._http` maps classes to HTTP statuses.
+Each class has a `code`, which identifies it in events, responses and the database. Each message says what to do.
+`callboard._http` maps the classes to HTTP statuses.
 """
 
 
 class CallboardError(Exception):
-    """The root: everything that Callboard itself raises on purpose."""
+    """The base of all errors that Callboard raises."""
 
     code = "internal_error"
 
 
 class SettingsError(CallboardError):
-    """The environment is wrong; the server does not start."""
+    """A setting is wrong; the server does not start."""
 
     code = "settings"
 
 
 class NotSetUp(SettingsError):
-    """A thing that settings bring is not there, since they are not set; the message names them."""
+    """A part of the server needs settings that are not set; the message names them."""
 
     code = "not_set_up"
 
@@ -80,49 +80,49 @@ class AgentError(CallboardError):
 
 
 class UnknownAgent(AgentError):
-    """No agent of that id; the message lists those there are."""
+    """No agent has this id; the message lists the agents."""
 
     code = "unknown_agent"
 
 
 class AgentRefused(AgentError):
-    """An agent that is not for this user: their role and groups do not have it."""
+    """The user may not use the agent, according to their role and groups."""
 
     code = "agent_refused"
 
 
 class RunError(CallboardError):
-    """A request about a run that cannot be met."""
+    """A request about a run fails."""
 
     code = "run_error"
 
 
 class UnknownRun(RunError):
-    """No run of that id, or one that ended long ago."""
+    """No run has this id, or it ended long ago."""
 
     code = "unknown_run"
 
 
 class RunConflict(RunError):
-    """The run id is taken by another chat or user."""
+    """Another chat or user has a run with this id."""
 
     code = "run_conflict"
 
 
 class RunLost(RunError):
-    """Another server has taken the run over, since this one was not heard of for too long."""
+    """Another server has taken the run over, because this one did not renew its lease in time."""
 
     code = "run_lost"
 
 
 class LogExpired(RunError):
-    """The run's log no longer reaches back to the event asked for."""
+    """The requested event is no longer in the run's log."""
 
     code = "log_expired"
 
 
 class UnknownInput(RunError):
-    """The run asks no such question, or no longer."""
+    """The run does not ask this question, or no longer."""
 
     code = "unknown_input"
 
@@ -134,19 +134,19 @@ class UnknownFile(RunError):
 
 
 class RunTimeout(RunError):
-    """The run took longer than any may."""
+    """The run took longer than the limit."""
 
     code = "run_timeout"
 
 
 class TooManyRuns(RunError):
-    """The server runs as many agents at once as it may."""
+    """The limit of open runs is reached."""
 
     code = "too_many_runs"
 
 
 class QuotaExceeded(RunError):
-    """The user has used up what there is for them of a day; `ends_in_seconds` are those until there is more."""
+    """The user's quota of the day is used up; the next day begins in `ends_in_seconds`."""
 
     code = "quota_exceeded"
 
@@ -156,61 +156,61 @@ class QuotaExceeded(RunError):
 
 
 class ShuttingDown(RunError):
-    """The server takes no new runs: it is about to end."""
+    """The server is stopping and begins no runs."""
 
     code = "shutting_down"
 
 
 class RequestError(CallboardError):
-    """A request that cannot be read."""
+    """A request is refused."""
 
     code = "invalid_request"
 
 
 class RequestTooLarge(RequestError):
-    """A request body over the limit."""
+    """The request body is over the limit."""
 
     code = "request_too_large"
 
 
 class RequestTimeout(RequestError):
-    """A request that does not come to its end."""
+    """The request body did not arrive in time."""
 
     code = "request_timeout"
 
 
 class ServerBusy(RequestError):
-    """The memory that is left beside other requests is too little for this one; it may be sent again soon."""
+    """Other requests leave too little memory for this one; the client may soon retry."""
 
     code = "server_busy"
 
 
 class HostRefused(RequestError):
-    """The server is called by a name that is not its own: a web page may have made that name point here."""
+    """The host name of the request is not one of the server's: a web page may have made its own name resolve to it."""
 
     code = "host_refused"
 
 
 class OriginRefused(RequestError):
-    """A web page calls that is not of this server and not allowed to."""
+    """The web page is from another origin, which may not call the server."""
 
     code = "origin_refused"
 
 
 class BodyRefused(RequestError):
-    """A body that does not say that it is JSON; any web page may send such ones."""
+    """The content type of the body is not JSON; web pages of any origin can send such requests."""
 
     code = "body_refused"
 
 
 class Unauthorized(RequestError):
-    """No key, or a wrong one."""
+    """The key is missing or wrong."""
 
     code = "unauthorized"
 
 
 class UserRefused(RequestError):
-    """A caller who is bound to one user names another; the message says whom to ask for."""
+    """The caller may act for one user only, and named another; the message names the right one."""
 
     code = "user_refused"
 
@@ -222,19 +222,19 @@ class StorageError(CallboardError):
 
 
 class UnknownChat(StorageError):
-    """No chat of that id that this user may see."""
+    """No chat has this id, or another user owns it."""
 
     code = "unknown_chat"
 
 
 class UnknownResponse(StorageError):
-    """No response of that id that this user may see, or one that was not stored."""
+    """No response has this id, another user owns it, or it was not stored."""
 
     code = "unknown_response"
 
 
 class UnknownToolCall(StorageError):
-    """No tool call of that id in the chat."""
+    """The chat has no tool call with this id."""
 
     code = "unknown_tool_call"
 
@@ -246,9 +246,9 @@ class ModelError(CallboardError):
 
 
 class ModelRefused(ModelError):
-    """The endpoint does not take this request: too long a context, a picture that it cannot read.
+    """The endpoint refuses this request, for example because of a long context or a picture that it cannot read.
 
-    `upstream_code` is its own word for why, empty where it gave none.
+    `upstream_code` is the endpoint's own error code; empty if it gave none.
     """
 
     code = "model_refused"
@@ -259,13 +259,13 @@ class ModelRefused(ModelError):
 
 
 class ModelUnauthorized(ModelError):
-    """The endpoint refused the key."""
+    """The endpoint refuses the key."""
 
     code = "model_unauthorized"
 
 
 class ModelRateLimited(ModelError):
-    """The endpoint is over its rate limit or quota."""
+    """The endpoint's rate limit or quota is reached."""
 
     code = "model_rate_limited"
 
@@ -277,31 +277,31 @@ class ModelTimeout(ModelError):
 
 
 class ModelUnreachable(ModelError):
-    """No connection to the endpoint, or one that broke."""
+    """The endpoint cannot be connected to, or the connection broke."""
 
     code = "model_unreachable"
 
 
 class ModelCutOff(ModelError):
-    """The endpoint ended its answer in the middle: what was said until then is not the whole."""
+    """The endpoint's answer is incomplete."""
 
     code = "model_cut_off"
 
 
 class ModelAborted(ModelError):
-    """The endpoint ended its answer with an error as its reason: the answer is not whole, and no call of it runs."""
+    """The endpoint ended its answer with an error: the answer is incomplete, and its calls do not run."""
 
     code = "model_aborted"
 
 
 class ModelMalformedCall(ModelError):
-    """The endpoint could not read the call that its model wrote, also when it was asked again."""
+    """The endpoint could not parse the call that its model wrote, even after another attempt."""
 
     code = "model_malformed_call"
 
 
 class ToolError(CallboardError):
-    """A tool call failed; tools may raise it themselves to say why in their own words."""
+    """A tool call failed. Tools may raise it with a message for the model."""
 
     code = "tool_failed"
 
@@ -313,7 +313,7 @@ class UnknownTool(ToolError):
 
 
 class InvalidArguments(ToolError):
-    """The arguments are not what the tool's schema asks for."""
+    """The arguments do not fit the tool's schema."""
 
     code = "invalid_args"
 
@@ -325,36 +325,36 @@ class ToolTimeout(ToolError):
 
 
 class ToolCancelled(ToolError):
-    """The call was stopped or is out of time: told to a tool that reports all the same, so that it ends."""
+    """The call was stopped or has timed out; raised in a tool that still reports progress, so that it ends."""
 
     code = "cancelled"
 
 
 class ToolDenied(ToolError):
-    """The user, or the agent's own rules, refused the call; it was not run."""
+    """The user, or a rule of the agent, refused the call; it was not run."""
 
     code = "denied"
 
 
 class ToolNotAsked(ToolDenied):
-    """Nobody could be asked whether the call may run; it was not run."""
+    """The call needs approval, but the user could not be asked; it was not run."""
 
     code = "not_asked"
 
 
 class ToolNotAnswered(ToolDenied):
-    """The user was to be asked whether the call may run and gave no answer in time; it was not run."""
+    """The call needs approval, and the user gave no answer in time; it was not run."""
 
     code = "not_answered"
 
 
 class AddressRefused(ToolError):
-    """An address that no tool may fetch: it belongs to a private network, or to this machine."""
+    """Tools may not fetch this address, because it belongs to a private network or to this machine."""
 
     code = "address_refused"
 
 
 class ToolLimit(ToolError):
-    """The turn has used up its tool calls; this one was not run."""
+    """The limit of tool calls in a turn is reached; this one was not run."""
 
     code = "limit"

@@ -1,11 +1,11 @@
-"""Observers: functions that are called with everything a run does, for your own metrics, traces and logs.
+"""Observers: functions that are called with every event of runs, for your own metrics, traces and logs.
 
     def observe(run: ObservedRun, observation: Observation) -> None: ...
 
     Callboard(agents, observers=[observe])
 
-An observer is a plain function. It is called in the event loop, in the order of the observations, so it must return
-fast. Its exceptions are logged and do not affect the run.
+An observer is a plain function, called in the event loop and in the order of the events, so it must not take long. Its
+exceptions are logged and do not affect the run.
 """
 
 import time
@@ -38,7 +38,7 @@ _NUMBERS = count(1)
 
 @dataclass(frozen=True, slots=True)
 class ObservedRun:
-    """A run. `task` is the name of a background task. A field is None if the client sent no value for it."""
+    """A run; `chat_id`, `user_id`, `task` (a background task) and `user_name` are None if the client sent none."""
 
     run_id: str
     agent_id: str
@@ -50,10 +50,9 @@ class ObservedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunPrepared:
-    """The agent is about to start with the conversation `messages`, which must not be changed.
+    """The agent is about to begin. `messages` is its conversation, which observers must not change.
 
-    `left_out_count` messages of earlier turns did not fit (`CALLBOARD_HISTORY_TOKENS`); `left_out` are the newest of
-    them.
+    `CALLBOARD_HISTORY_TOKENS` left `left_out_count` messages out of it; `left_out` has the newest of them.
     """
 
     messages: Sequence[ChatDict]
@@ -63,10 +62,10 @@ class RunPrepared:
 
 @dataclass(frozen=True, slots=True)
 class ModelAsked:
-    """A request is sent to a model, with this number of `messages` and `tools`. A round begins.
+    """A request is sent to a model, which begins a round. `messages` and `tools` are numbers of them.
 
-    Several requests may run at the same time; the `ModelAnswered` of this one has the same `number`. `request` must not
-    be changed; it is None if a framework sends the request. Secrets in the agent's own prompt are not removed from it.
+    Several requests may be open; `number` identifies the `ModelAnswered` of this one. `request` is the request itself,
+    which observers must not change; None if a framework sends it. It may contain secrets of the agent's own prompt.
     """
 
     model: str
@@ -78,12 +77,12 @@ class ModelAsked:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswered:
-    """A model has answered, or the request has failed or was stopped: then `error` is the name of the exception.
+    """A model has answered. `error` is the class name of the exception if the request failed or was stopped.
 
     `first_seconds` is the time to the first piece of the answer, None if there was none. `finish_reason` and `usage`
-    are None if the endpoint did not send them, or a framework does not pass them on. If there is no `usage` or it has
-    no tokens, `text_chars` counts the known characters of text in the request and the answer. `deltas` are the pieces
-    of the answer if contents are traced, otherwise empty.
+    are None if the endpoint or the framework did not report them. If no tokens are reported, `text_chars` is the known
+    number of characters of the request and the answer, otherwise 0. `deltas` has the pieces of the answer if traces
+    have contents.
     """
 
     model: str
@@ -99,59 +98,60 @@ class ModelAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RunTakenOver:
-    """This server has taken over the run from a server that is gone; `losses` counts the servers that it has lost."""
+    """This server has taken the run over from a server that is gone, and continues or ends it.
+
+    `losses` is the number of servers that the run has lost.
+    """
 
     losses: int
 
 
 @dataclass(frozen=True, slots=True)
 class RunLeft:
-    """This server leaves the run to another server. It is the last observation of the run on this server."""
+    """This server has released the run to another server. It is the last observation of the run here."""
 
 
 Observation = Event | RunPrepared | ModelAsked | ModelAnswered | RunTakenOver | RunLeft
-"""The events of the protocol as clients get them (`run_start`, `tool_call_start` … `done`), and requests to models.
+"""The events of the protocol as clients receive them (`run_start`, `tool_call_start` … `done`), and requests to models.
 
-On a server that takes over a run, the observations begin with `RunTakenOver` and with the ends of calls that cannot
-continue; the earlier events are not repeated.
+After a takeover, the new server's observations begin with `RunTakenOver` and the ends of open calls that cannot
+continue; earlier events are not repeated.
 
-The `round_index` of a `tool_call_start` is its round. For an agent of a framework there are observations of the
-requests that the framework reports, also of requests of agents in its tools. `callboard.calls.follow_call` makes
-running and ended calls from the events.
+`round_index` of a `tool_call_start` is its round. Requests of agents of other frameworks are observed as the framework
+reports them, including requests of agents in its tools.
 """
 
 Observer = Callable[[ObservedRun, Observation], None]
 
 STOPPED = frozenset({"CancelledError", "GeneratorExit"})
-"""The errors of a `ModelAnswered` that are not failures: the run was stopped, or did not need the rest."""
+"""The errors of a `ModelAnswered` that are not failures: the run was stopped, or stopped reading the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunObservers:
-    """The observers of one run; `keeps_answers`: `ModelAnswered` has the whole answer."""
+    """The observers of one run; with `keeps_answers`, each `ModelAnswered` has the pieces of the answer."""
 
     run: ObservedRun
     observers: Sequence[Observer] = ()
     keeps_answers: bool = False
 
     def tell(self, observation: Observation) -> None:
-        """Call each observer. An exception of one does not affect the others or the run."""
+        """Call every observer; the exceptions of one do not affect the others or the run."""
         for observer in self.observers:
             try:
                 observer(self.run, observation)
             except Exception as error:  # noqa: BLE001 - foreign code: an observer may raise anything
-                what = type(observation).__name__
-                _log.warning("observer_failed", run_id=self.run.run_id, what=what, exc_info=error)
+                _log.warning("observer_failed", run_id=self.run.run_id, what=type(observation).__name__, exc_info=error)
 
     def watch(self, model: ChatModel) -> ChatModel:
-        """Return a model whose requests are observed."""
+        """Return the model with its requests observed."""
         return _WatchedModel(model, self) if self.observers else model
 
 
 class ObservedRequest:
-    """A request to a model: calls `tell` with `ModelAsked` at once and with `ModelAnswered` at the end.
+    """An open request to a model: calls `tell` with `ModelAsked` when it is made, and with `ModelAnswered` at its end.
 
-    Set `finish_reason` and `usage` before the end. As a context manager it ends with the context, and with its error.
+    Set `finish_reason` and `usage` before the end. As a context manager it ends with the block, and with its exception.
     """
 
     def __init__(
@@ -172,16 +172,16 @@ class ObservedRequest:
         self._tell = tell
         self._began = time.monotonic()
         self.first_seconds: float | None = None
-        """The time to the first piece of the answer, None before that."""
+        """The time to the first piece of the answer; None until then."""
         tell(ModelAsked(model, messages, tools, self._number, request))
 
     def receive(self) -> None:
-        """Note the time if this is the first piece of the answer."""
+        """Note the time of the first piece of the answer; later calls do nothing."""
         if self.first_seconds is None:
             self.first_seconds = time.monotonic() - self._began
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the request, with `error` if it failed; a second end is ignored."""
+        """End the request, with `error` if it failed; later calls do nothing."""
         if self.has_ended:
             return
         self.has_ended = True
@@ -207,8 +207,6 @@ class ObservedRequest:
 
 
 class _WatchedModel:
-    """Sends the requests to a model and observes them."""
-
     def __init__(self, model: ChatModel, observers: RunObservers) -> None:
         self._model = model
         self._observers = observers
@@ -226,7 +224,7 @@ class _WatchedModel:
                 observed.text_chars = sum(len(content_text(message.get("content"))) for message in request.messages)
                 keeps_answer = self._observers.keeps_answers
                 async for delta in stream:
-                    # Text first, because there is one such piece for each token.
+                    # Text first, because there is a piece of text for each token.
                     if isinstance(delta, TextDelta | ReasoningDelta | RefusalDelta):
                         observed.text_chars += len(delta.text)
                     elif isinstance(delta, ToolCallDelta):

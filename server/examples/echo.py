@@ -19,7 +19,7 @@ def echo(text: str) -> str:
 
 @dataclass(frozen=True)
 class Echo:
-    """Agent that says what it was told, by way of a tool call."""
+    """An agent that repeats the user's text with a tool call."""
 
     agent_id: str = "echo"
     name: str = "Echo"

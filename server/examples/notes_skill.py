@@ -1,4 +1,4 @@
-"""A skill with tools, a setting, a route and what it keeps, with nothing of Callboard changed for it: notes.
+"""A skill outside of Callboard, with tools, a setting, a route and stored data: notes.
 
 CALLBOARD_AGENTS=server/examples/notes_skill.py CALLBOARD_NOTES_MOST=50 callboard serve
 curl 'http://127.0.0.1:8700/skills/notes/all?user_id=ann'

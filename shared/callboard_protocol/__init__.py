@@ -1,14 +1,14 @@
-"""The Callboard protocol, version 1: events, requests, and server-sent events as bytes.
+"""The Callboard protocol, version 1: events, requests, and the encoding of server-sent events.
 
-Below it is nothing but pydantic. The server sends these types; the pipe carries its own
-reading of the same wire, since it must be a single file.
+It depends on pydantic only. The server sends these types. The pipe parses the same format with its own code, because it
+must be a single file.
 
-Each module says itself what is public in it; of `events` that is every class and constant.
+The public names are the `__all__` of each module; in `events` these are all classes and constants.
 """
 
 from callboard_protocol import endings, events, requests, sse
 from callboard_protocol.endings import *  # noqa: F403 - the same as below
-from callboard_protocol.events import *  # noqa: F403 - so that a new event is written down once
+from callboard_protocol.events import *  # noqa: F403 - so that a new event is declared in one place only
 from callboard_protocol.requests import *  # noqa: F403 - the same
 from callboard_protocol.sse import *  # noqa: F403 - the same
 

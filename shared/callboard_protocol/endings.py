@@ -1,4 +1,4 @@
-"""The endings of calls that gave no result, by the `code` of `ToolCallError`."""
+"""How tool calls without a result ended, by the `code` of `ToolCallError`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ __all__ = ["ENDINGS", "FAILED", "CallEnding", "find_ending", "format_ending"]
 
 @dataclass(frozen=True, slots=True)
 class CallEnding:
-    """How a call ended that gave no result.
+    """The end of a call without a result.
 
-    `state` is the name in stores and queries, `label` the one that people read. `words` tell a person what happened;
-    empty if the error's own words do. `is_failure`: the call counts as an error of its tool. `has_run`: the tool was
-    started, so the call has a duration.
+    `state` is its name in the database and in queries, `label` its name for people. `words` explain it to people; empty
+    if the error's message does. `is_failure`: the call counts as an error of its tool. `has_run`: the tool was started,
+    so the call has a duration.
     """
 
     state: str
@@ -35,12 +35,12 @@ ENDINGS: Mapping[str, CallEnding] = {
 
 
 def find_ending(code: str) -> CallEnding:
-    """Return the ending that an error's code stands for."""
+    """Return the ending for the code of an error."""
     return ENDINGS.get(code, FAILED)
 
 
 def format_ending(code: str, error: str) -> str:
-    """Return an error as a person reads it; `error` is what the model is told."""
+    """Return the text of an error for people; `error` is the text for the model."""
     ending = find_ending(code)
     if ending.words:
         return ending.words

@@ -1,11 +1,10 @@
-"""Every event a run may send, one frozen class each, told apart by `type`.
+"""The events of a run: an immutable class for each `type`.
 
-The wire types know neither server nor pipe: both sides import them, they import
-pydantic alone. What the fields mean and what a stream of them promises is in
-ARCHITECTURE.md, "The protocol"; docs/reference/events.md is written from this file.
+The guarantees of a stream of events are in ARCHITECTURE.md, "The protocol"; `scripts/reference.py` writes
+docs/reference/events.md from this file.
 
-A class of `Event` with a `type` of its own is all that a new event needs: it is decoded by that type, exported from
-`callboard_protocol` where it stands here, and goes from an agent to its listeners as any other.
+A new event needs only a subclass of `Event` with a new `type`: it is then decoded by this type, exported from
+`callboard_protocol` if it is declared here, and sent to listeners like any other.
 """
 
 from collections.abc import Hashable
@@ -23,14 +22,14 @@ PROTOCOL_VERSION = 1
 FinishReason = Literal["stop", "length", "max_turns", "tool_calls", "content_filter", "refusal", "cancelled"]
 
 EVENT_CLASSES: dict[str, type["Event"]] = {}
-"""The class of each `type` that is known, in the order of their definition."""
+"""The class of each known `type`, in the order of their definitions."""
 
 
 class Event(Wire):
-    """The base of all events; a class with a default for `type` is known by it from its definition on.
+    """The base of all events. The definition of a subclass with a default for `type` registers it for this type.
 
-    A field's `Limit` bounds it on the wire; one without is bounded as `Text` is. Raises `TypeError` for a `type`
-    that another class has.
+    A field's `Limit` is its maximum size on the wire; without one it has the limit of `Text`. Raises `TypeError` if
+    another class has the same `type`.
     """
 
     type: str
@@ -50,34 +49,34 @@ class Event(Wire):
 
 
 class TextEvent(Event):
-    """The base of events that are a piece of a longer text: they may be joined and cut, at any place."""
+    """The base of events with a piece of a longer text; they may be joined and split anywhere."""
 
     text_field: ClassVar[str] = "content"
 
     @property
     def text(self) -> str:
-        """Return the piece."""
+        """The piece of text."""
         piece: str = getattr(self, self.text_field)
         return piece
 
     @property
     def stream(self) -> Hashable:
-        """Return what the pieces of one text have in common."""
+        """A value that is equal for all pieces of the same text."""
         return self.type
 
     def with_text(self, text: str) -> Self:
-        """Return the event with another piece in its place."""
+        """Return a copy of the event with another piece."""
         return self.model_copy(update={self.text_field: text})
 
 
 class CallEvent(Event):
-    """The base of events of one tool call, from its start on."""
+    """The base of events about a tool call that has started."""
 
     tool_call_id: str
 
 
 class RunStart(Event):
-    """The first event, always."""
+    """The first event of every run."""
 
     type: Literal["run_start"] = "run_start"
     run_id: str
@@ -94,7 +93,7 @@ class Status(Event):
 
 
 class Message(TextEvent):
-    """Answer text, to be appended; `refusal` is true for the words in which the model refuses to answer."""
+    """Text to append to the answer; `refusal` is true if the model refuses to answer with it."""
 
     type: Literal["message"] = "message"
     content: Pieces
@@ -102,29 +101,29 @@ class Message(TextEvent):
 
     @property
     def stream(self) -> Hashable:
-        """Return what the pieces of one text have in common."""
+        """A value that is equal for all pieces of the same text."""
         return self.type, self.refusal
 
 
 class Reasoning(TextEvent):
-    """Reasoning text, to be appended to the reasoning."""
+    """Text to append to the reasoning."""
 
     type: Literal["reasoning"] = "reasoning"
     content: Pieces
 
 
 class Rewind(Event):
-    """Takes back what was said since the last tool call event, or since the start.
+    """Withdraws the text and reasoning since the last start or end of a tool call, or since the start of the run.
 
-    That is all text and reasoning since the last start or end of a call, and calls whose arguments
-    were being written and that have not started. Calls, sources and statuses stay as they are.
+    Calls whose arguments are incomplete, and which have not started, are withdrawn too. Other calls, sources and
+    statuses stay.
     """
 
     type: Literal["rewind"] = "rewind"
 
 
 class ToolCallArgsDelta(TextEvent):
-    """A piece of the arguments while the model still writes them; may precede `tool_call_start`."""
+    """A piece of a call's arguments while the model writes them; sent before `tool_call_start`, or not at all."""
 
     type: Literal["tool_call_args_delta"] = "tool_call_args_delta"
     tool_call_id: str
@@ -135,20 +134,22 @@ class ToolCallArgsDelta(TextEvent):
 
     @property
     def stream(self) -> Hashable:
-        """Return what the pieces of one call's arguments have in common."""
+        """A value that is equal for all pieces of the same call's arguments."""
         return self.type, self.tool_call_id
 
 
 class ToolCallStart(CallEvent):
-    """The call begins.
+    """A tool call begins.
 
-    `tool_args` is the JSON object that the tool is given, or the text as the model wrote it where that is not a JSON
-    object. `round_index` counts the turn's sequential rounds and `sequence_index` the calls within one, both from 0;
-    the recorder fills them in. `stoppable` is false for a tool that a stop may not end: a plain function in its thread.
-    `label` names the call for a person: the tool's title and the argument that tells the call from others; empty if the
-    name alone says as much. `parent_call_id` is the call that brought this one about, empty for the agent's own calls:
-    it started a team member, a sub-agent or an agent in a tool, or handed over to another agent. The next turn's model
-    is told of the parent alone.
+    `tool_args` is the tool's arguments as a JSON object, or the model's text if it is not a JSON object. `round_index`
+    counts the rounds of the turn, and `sequence_index` the calls of the round, both from 0; the recorder sets them.
+    `stoppable` is false for a tool that a stop cannot end, which is a plain function in a thread. `label` names the
+    call for people: the tool's title, and the argument that distinguishes this call; empty if it is only the tool's
+    name.
+
+    `parent_call_id` is empty for the agent's own calls. For a call of another agent it is the call that started this
+    agent: a team member, a sub-agent, an agent in a tool, or one that was handed over to. In the next turn the model
+    sees only the parent.
     """
 
     type: Literal["tool_call_start"] = "tool_call_start"
@@ -163,11 +164,11 @@ class ToolCallStart(CallEvent):
 
 
 FROM_TEXT_STATUS = "from_text"
-"""The status of a call that was read from the model's text, where nobody asked for calls."""
+"""The status of a call that was read from the model's text although the model was asked for native calls."""
 
 
 class ToolStatusData(Wire):
-    """One step of a running call: `progress` is a percentage from 0 to 100, or None where it is not known."""
+    """A step of a running call; `progress` is a percentage from 0 to 100, or None if it is unknown."""
 
     status: Annotated[str, Limit(64)]
     message: Line = ""
@@ -175,20 +176,19 @@ class ToolStatusData(Wire):
 
 
 class ToolStatus(CallEvent):
-    """The progress of a call; only between its start and its end."""
+    """The progress of a call, between its start and its end."""
 
     type: Literal["tool:status"] = "tool:status"
     data: ToolStatusData
 
 
 class ToolCallComplete(CallEvent):
-    """The call ended well.
+    """A call has ended with a result.
 
-    `result` may be cut on the wire: then `truncated` is true and `result_chars` counts the
-    characters of the whole result, which the store keeps; `result_url` is a link to it that
-    expires, where the server gives out such links. A file's `url` is a `data:` URL, a web
-    address, or a path of this server (`/v1/runs/…/files/…`) where it is too large for a frame;
-    its `size` is in bytes then.
+    If `truncated` is true, `result` is the beginning of a longer result with `result_chars` characters, which the
+    database has; `result_url` is a link to it that expires, if the server makes such links. A file's `url` is a `data:`
+    URL, a web address, or, if the file is too large for a frame, a path of this server (`/v1/runs/…/files/…`); then its
+    `size` is in bytes.
     """
 
     type: Literal["tool_call_complete"] = "tool_call_complete"
@@ -203,7 +203,7 @@ class ToolCallComplete(CallEvent):
 
 
 class ToolCallError(CallEvent):
-    """The call failed, timed out, was refused or cancelled: `code` says which, `error` says why."""
+    """A call has failed, timed out, or was refused or cancelled: `code` says which of these, `error` the reason."""
 
     type: Literal["tool_call_error"] = "tool_call_error"
     tool_name: Name = ""
@@ -213,17 +213,17 @@ class ToolCallError(CallEvent):
 
 
 EXTERNAL_ID_PREFIX = "callext_"
-"""The beginning of the ids of calls that the client runs; no other call's id has it."""
+"""Prefix of the ids of calls that the client runs; no other id has it."""
 
 FORM_ID_PREFIX = "callform_"
-"""The beginning of the id of a call that stands for a run's whole answer; the id of the run follows."""
+"""Prefix of the id of a call that represents a run's whole answer; the id of the run follows."""
 
 
 class ToolCallExternal(CallEvent):
-    """The model calls a function that the client offered: it is to run it once the run has ended with `tool_calls`.
+    """The model calls a function of the client, which runs it when the run has ended with `tool_calls`.
 
-    `arguments` is JSON text; a long one comes in pieces, each an event of its own with the same
-    `tool_call_id`. The next request brings the result, by that id.
+    `arguments` is JSON text; a long text is sent in pieces, in several events with the same `tool_call_id`. The
+    client's next request contains the result, with this id.
     """
 
     type: Literal["tool_call_external"] = "tool_call_external"
@@ -232,7 +232,7 @@ class ToolCallExternal(CallEvent):
 
 
 class Source(Event):
-    """A citation, in Open WebUI's own shape."""
+    """A citation, in Open WebUI's format."""
 
     type: Literal["source"] = "source"
     source: dict[str, Any]
@@ -241,10 +241,10 @@ class Source(Event):
 
 
 class InputRequest(Event):
-    """The agent waits for the user, `timeout_seconds` long at most.
+    """The agent asks the user a question, and waits for at most `timeout_seconds`.
 
-    The answer is true or false to a `confirmation`, a text to an `input` or a `password`, null
-    where the user gave none. `request_id` has at most 640 characters.
+    The answer to a `confirmation` is true or false, to an `input` or a `password` a text, and null if the user gave
+    none. `request_id` has at most 640 characters.
     """
 
     type: Literal["input_request"] = "input_request"
@@ -258,7 +258,7 @@ class InputRequest(Event):
 
 
 class Usage(Event):
-    """Tokens, summed over the run's model calls; `cached_tokens` are of the input, `reasoning_tokens` of the output."""
+    """Tokens of the run's requests to models; the input includes `cached_tokens`, the output `reasoning_tokens`."""
 
     type: Literal["usage"] = "usage"
     input_tokens: int = Field(default=0, ge=0)
@@ -269,14 +269,14 @@ class Usage(Event):
 
 
 class Done(Event):
-    """Terminal: the run is over."""
+    """The last event of a run that has ended."""
 
     type: Literal["done"] = "done"
     finish_reason: FinishReason = "stop"
 
 
 class Error(Event):
-    """Terminal: the run failed; `upstream_code` is the word of the model's endpoint for why, where it gave one."""
+    """The last event of a run that has failed; `upstream_code` is the error code of the model's endpoint, if any."""
 
     type: Literal["error"] = "error"
     message: Line
@@ -287,7 +287,7 @@ class Error(Event):
 TERMINAL = (Done, Error)
 
 EVENT_TYPES = frozenset(EVENT_CLASSES)
-"""The types of the protocol itself: those that stand here."""
+"""The types of the protocol itself, which are declared here."""
 
-# Type checkers and the reference know by themselves what a module takes from others; a list made here would stop them.
+# Set through `globals()`, because type checkers and the reference would read a literal `__all__` as the complete list.
 globals()["__all__"] = sorted(name for name in globals().keys() - _IMPORTED if not name.startswith("_"))

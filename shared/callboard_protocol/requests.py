@@ -21,7 +21,7 @@ RunId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
 
 
 class User(Wire):
-    """The user who is asking, as the client knows them; `groups` are the names of those that they are in."""
+    """The user of a request, as the client knows them; `groups` are names of groups."""
 
     id: Identifier
     name: str = ""
@@ -31,7 +31,7 @@ class User(Wire):
 
 
 class FunctionCall(Wire):
-    """The function half of an OpenAI tool call; `arguments` is JSON text as the model wrote it."""
+    """The `function` of an OpenAI tool call; `arguments` is JSON text as the model wrote it."""
 
     name: str
     arguments: str = ""
@@ -46,7 +46,7 @@ class ToolCallPart(Wire):
 
 
 class ChatMessage(Wire):
-    """An OpenAI chat message; fields that are not named here are kept and passed on."""
+    """An OpenAI chat message; other fields are kept and passed on."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -56,12 +56,12 @@ class ChatMessage(Wire):
     tool_call_id: str | None = None
 
     def to_openai(self) -> dict[str, Any]:
-        """Return the message as an OpenAI chat dict, without the fields that are unset."""
+        """Return the message as a dict in OpenAI's form, without unset fields."""
         return {"content": self.content, **self.model_dump(mode="json", exclude_none=True)}
 
 
 class OfferedFunction(Wire):
-    """A function that the client has and runs itself; `parameters` is the JSON schema of its arguments."""
+    """A function that the client offers and runs itself; `parameters` is the JSON schema of its arguments."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     description: str = ""
@@ -72,12 +72,11 @@ class OfferedFunction(Wire):
 class RunRequest(Wire):
     """The body of `POST /v1/runs`.
 
-    `messages` is the active branch as the client sees it. `chat_id` and `message_id` may be
-    null: the run works and nothing is kept. `task` names a background task of the client
-    (`title_generation`, …): a plain completion without tools. A `run_id` chosen by the
-    client attaches to that run where it exists. A call of one of the `functions` ends the run
-    with `tool_calls`, and the next request brings its result; with `must_call` the model may not
-    end its turn without one. `recall`: whether what agents know of the user may go into their prompt.
+    `messages` is the client's active branch of the chat. Without `chat_id` or `message_id` the run works, but nothing
+    is stored. `task` names a background task of the client (`title_generation`, …), which is a completion without
+    tools. The client may choose a `run_id`; if this run exists, the request follows it. A call of one of the
+    `functions` ends the run with `tool_calls`, and the next request contains its result; with `must_call` the model
+    must make such a call before its turn ends. `recall`: whether the agents' memories of the user may be in the prompt.
     """
 
     agent: Identifier
@@ -96,8 +95,8 @@ class RunRequest(Wire):
 class InputAnswer(Wire):
     """The body of `POST /v1/runs/{run_id}/input`.
 
-    A null `value` is no answer. Then `asked` says whether the user saw the question: it is false if nobody could be
-    asked.
+    A null `value` means that there is no answer. Then `asked` says whether the user saw the question; it is false if
+    the client could not show it.
     """
 
     request_id: RequestId

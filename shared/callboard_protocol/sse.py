@@ -1,7 +1,7 @@
-"""Server-sent events as bytes: encode one event, decode a stream split anywhere.
+"""The encoding of server-sent events: encodes an event, and decodes a stream of bytes in chunks of any size.
 
-Pure: no I/O, no event loop. Only the parts of the format that the protocol uses are
-written (`id`, `data`, comments); all of it but `retry` is read, as the HTML standard says
+Without I/O. Only the parts of the format that the protocol needs are written (`id`, `data`, comments); everything
+except `retry` is read, according to the HTML standard
 (https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream).
 """
 
@@ -16,22 +16,22 @@ from callboard_protocol.events import EVENT_CLASSES, Event
 
 __all__ = ["Decoder", "Frame", "FrameError", "FrameTooLong", "decode", "encode"]
 
-# The standard's line ends, and no others: str.splitlines() would cut JSON at U+2028 or U+0085.
+# Only the standard's line ends: str.splitlines() would also split JSON at U+2028 and U+0085.
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class FrameError(ValueError):
-    """A frame of a known type that cannot be read; the stream goes on after it."""
+    """A frame of a known type cannot be read; later frames can."""
 
 
 class FrameTooLong(FrameError):
-    """A frame that goes on past the reader's bound; nothing after it can be read."""
+    """A frame is longer than the decoder's limit; nothing after it can be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One dispatched event: its `data` as text, the last `id` seen, and its name; empty where there was none."""
+    """An event of the stream: its `data` as text, the last `id` so far, and its name; empty if there is none."""
 
     id: str
     data: str
@@ -39,15 +39,15 @@ class Frame:
 
 
 def encode(seq: int, event: Event) -> bytes:
-    """Return one frame: `id:` and a single ASCII `data:` line, so that no line separator can occur inside it."""
+    """Return a frame with one `data:` line, in ASCII so that it contains no line separators."""
     payload = json.dumps(event.model_dump(), ensure_ascii=True, separators=(",", ":"))
     return f"id: {seq}\ndata: {payload}\n\n".encode("ascii")
 
 
 def decode(frame: Frame) -> Event | None:
-    """Return the event in a frame; None for a type that is not known here.
+    """Return the event in a frame; None if this version does not know its type.
 
-    Raises `FrameError` where the frame is not a JSON object with a `type`, or a field does not fit.
+    Raises `FrameError` if the frame is not a JSON object with a `type`, or if a field is invalid.
     """
     try:
         data = json.loads(frame.data)
@@ -66,13 +66,13 @@ def decode(frame: Frame) -> Event | None:
 
 
 class Decoder:
-    r"""Reads a stream of bytes, cut at any place, into frames, in a time that grows with its length alone.
+    r"""Decodes chunks of bytes into frames, in time linear in their length.
 
     >>> decoder = Decoder()
     >>> decoder.feed(b'id: 1\ndata: {"a"'), decoder.feed(b": 1}\n\n")
     ([], [Frame(id='1', data='{"a": 1}', event='')])
 
-    `max_frame_bytes` bounds what is kept of a frame that does not end; None for no bound.
+    `max_frame_bytes` limits the size of a frame; None for no limit.
     """
 
     def __init__(self, max_frame_bytes: int | None = None) -> None:
@@ -84,7 +84,8 @@ class Decoder:
         self._frame_bytes = 0
         self._id = ""
         self._event = ""
-        # All lines of data, each with a line end: many short ones cost no more than one long one.
+        # All lines of data with their line ends, in one buffer, so that many short lines cost no more than one long
+        # line.
         self._data = bytearray()
 
     def feed(self, chunk: bytes) -> list[Frame]:
@@ -99,7 +100,7 @@ class Decoder:
         if not chunk:
             return []
         if self._after_cr:
-            # The CR that ended the last chunk already ended its line: its LF is no second end.
+            # A CR at the end of the last chunk has ended its line, so an LF here is not another line end.
             chunk = chunk.removeprefix(b"\n")
         frames = []
         start = 0
@@ -120,14 +121,14 @@ class Decoder:
         return frames
 
     def read_fields(self, line: bytes) -> Iterable[tuple[bytes, bytes]]:
-        """Return the fields of a line, each with its value; a subclass may read lines that the standard ignores."""
+        """Return the names and values of the fields in a line; a subclass may read lines that the standard ignores."""
         name, _, value = line.partition(b":")
         return [(name, value.removeprefix(b" "))]
 
     def _count(self, added_bytes: int) -> None:
         self._frame_bytes += added_bytes
         if self._max_frame_bytes is not None and self._frame_bytes > self._max_frame_bytes:
-            raise FrameTooLong(f"a frame is longer than {self._max_frame_bytes} bytes")
+            raise FrameTooLong(f"a frame is longer than the limit of {self._max_frame_bytes} bytes")
 
     def _read_line(self, line: bytes) -> Frame | None:
         if not line:
@@ -146,7 +147,7 @@ class Decoder:
         self._frame_bytes = 0
         event = self._event
         self._event = ""
-        # An event without data is dropped: that is what a comment or a lone `id:` amounts to.
+        # An event without data is dropped, for example after a comment or a line with only `id:`.
         if not self._data:
             return None
         frame = Frame(self._id, self._data[:-1].decode("utf-8", "replace"), event)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 MAX_FRAME_BYTES = 256 * 1024
-"""The most that a frame may take; the limits of an event's fields are less, together."""
+"""Maximum size of a frame; the limits of an event's fields add up to less."""
 
 MAX_FILES_BYTES = 96 * 1024
 MAX_TEXT_BYTES = 64 * 1024
@@ -15,18 +15,19 @@ MAX_NAME_BYTES = 512
 
 
 class Wire(BaseModel):
-    """The base of all wire types: immutable, and tolerant of fields that a newer peer adds."""
+    """The base of all types of the protocol: immutable, and ignores fields that a newer peer adds."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most bytes that a field takes as ASCII-escaped JSON, since that is what travels; stands in its annotation.
+    """The maximum size of a field on the wire, where it is ASCII-escaped JSON; used in the field's annotation.
 
-    What is over it is cut: of a text the beginning is left, of a sequence the first entries that fit together, of an
-    object the entries of a line's length. `split`: the event becomes several, each with a piece of the text.
-    `as_text`: an object becomes its JSON text, and is cut as that. `flag` is the field that tells that it was cut.
+    A larger value is truncated: a text to its beginning, a sequence to the first entries that fit, an object to the
+    entries of at most `MAX_LINE_BYTES`. With `split` the event becomes several, each with a piece of the text. With
+    `as_text` an object becomes JSON text, which is truncated. `flag` is the field that is set to true if the value was
+    truncated.
     """
 
     max_bytes: int
@@ -38,7 +39,7 @@ Name = Annotated[str, Limit(MAX_NAME_BYTES)]
 Line = Annotated[str, Limit(MAX_LINE_BYTES)]
 Text = Annotated[str, Limit(MAX_TEXT_BYTES)]
 Pieces = Annotated[str, Limit(MAX_TEXT_BYTES, "split")]
-"""A text of any length, in as many events as it needs."""
+"""A text of any length, sent in as many events as needed."""
 
 RequestId = Annotated[str, StringConstraints(min_length=1, max_length=640, pattern=r"^[^\x00-\x1f\x7f]+$")]
-"""The id of a question; one about a call holds that call's id, of up to 512 characters."""
+"""The id of a question; for a question about a call it contains the call's id, which has up to 512 characters."""

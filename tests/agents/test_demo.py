@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from callboard._agents.demo import demo_agent
 from callboard._data_urls import read_data_url
 from callboard._formats import round_messages
 from callboard.calls import ToolCall
 from callboard_protocol import Done, Event, Source, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
+from examples.demo import demo_agent
 from tests.agents.conftest import ContextFor, play, text_of
 
 

@@ -14,18 +14,18 @@ from callboard._cli import main
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What it printed, and its exit code."""
+    """The printed lines and the exit code."""
 
     lines: list[str]
     exit_code: int
 
     @property
     def broken(self) -> list[str]:
-        """The lines of what is broken."""
+        """The lines with the mark ✗."""
         return [line for line in self.lines if line.startswith("✗ ")]
 
     def of(self, subject: str) -> list[str]:
-        """The lines about this."""
+        """The lines about this subject."""
         return [line for line in self.lines if line[2:].startswith(f"{subject}: ")]
 
 
@@ -58,6 +58,6 @@ def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.chdir(tmp_path)
     handlers = list(logging.getLogger().handlers)
     yield Doctor(tmp_path, monkeypatch, capsys)
-    # The command sets up the logging of its process, which here is that of all tests.
+    # The command configures the logging of its process, which the other tests share.
     structlog.reset_defaults()
     logging.getLogger().handlers[:] = handlers

@@ -1,4 +1,4 @@
-"""The command in a real pseudo terminal, and what a person would see in it."""
+"""Runs the command in a pseudo terminal, and shows its screen."""
 
 import asyncio
 import fcntl
@@ -41,12 +41,12 @@ class Terminal:
 
     @property
     def rows(self) -> list[str]:
-        """What is on the screen now."""
+        """The text on the screen."""
         return [row.rstrip() for row in self.screen.display]
 
     @property
     def text(self) -> str:
-        """What is on the screen, and above it."""
+        """The text on the screen, and above it."""
         above = ["".join(row[column].data for column in range(self.screen.columns)) for row in self.screen.history.top]
         return "\n".join([*(row.rstrip() for row in above), *self.rows]).rstrip()
 
@@ -77,7 +77,7 @@ class Terminal:
         return await self.process.wait()
 
     def read(self) -> None:
-        """Take in what the command wrote."""
+        """Read the output of the command."""
         try:
             piece = os.read(self.file, 64 * 1024)
         except OSError:
@@ -92,7 +92,7 @@ class Terminal:
 
     def __post_init__(self) -> None:
         self.stream = pyte.ByteStream(self.screen)
-        # What a terminal answers when it is asked where its cursor is.
+        # A terminal's answer to the request for the position of the cursor.
         self.screen.write_process_input = self.types
 
 
@@ -100,7 +100,7 @@ class Terminal:
 async def in_terminal(
     folder: Path, *arguments: str, columns: int = 80, lines: int = 24, variables: dict[str, str] | None = None
 ) -> AsyncIterator[Terminal]:
-    """Run the command in a terminal of that size; `variables` are those of the environment beside its settings."""
+    """Run the command in a terminal of this size; `variables` are added to the environment."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     # Readline says in these how large the terminal of the tests is.
@@ -130,7 +130,7 @@ async def in_terminal(
 
 @dataclass(frozen=True)
 class Output:
-    """What a command wrote that had no terminal, and its exit code."""
+    """The output of a command without a terminal, and its exit code."""
 
     out: str
     beside: str

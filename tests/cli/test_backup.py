@@ -115,7 +115,7 @@ def test_a_run_that_was_under_way_ends_in_the_copy_and_runs_no_tool_again(tmp_pa
     assert call["error_code"] == "interrupted"
 
 
-def test_a_copy_is_its_owners_alone_and_one_file(tmp_path: Path) -> None:
+def test_a_copy_is_one_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
     with serving(tmp_path / "first"):
         run(tmp_path / "first", "backup", str(tmp_path / "copy.db"))
     [copy] = [file for file in tmp_path.iterdir() if file.is_file()]
@@ -123,7 +123,7 @@ def test_a_copy_is_its_owners_alone_and_one_file(tmp_path: Path) -> None:
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
 
 
-def test_a_file_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     copy.write_text("last week's")
     with serving(tmp_path / "first"):
@@ -152,7 +152,7 @@ def test_of_a_damaged_database_there_is_no_copy(tmp_path: Path) -> None:
     assert [file for file in tmp_path.iterdir() if file.is_file()] == []
 
 
-def test_where_there_is_no_database_or_no_place_for_a_copy_one_line_says_so(tmp_path: Path) -> None:
+def test_backup_without_a_database_or_without_a_place_for_the_copy_fails_with_one_line(tmp_path: Path) -> None:
     nothing = run(tmp_path, "backup", "copy.db")
     assert nothing.returncode == 1
     assert "there is no database" in nothing.stderr
@@ -165,7 +165,7 @@ def test_where_there_is_no_database_or_no_place_for_a_copy_one_line_says_so(tmp_
     assert "in the memory of one process" in in_memory.stderr
 
 
-def test_of_postgresql_the_command_is_said_that_does_it_without_the_password(tmp_path: Path) -> None:
+def test_backup_of_postgresql_names_the_right_command_without_the_password(tmp_path: Path) -> None:
     url = "postgresql+asyncpg://board:hunter2secret@db.example.org:5433/chats"
     said = run(tmp_path, "backup", "my copy.db", DATABASE_URL=url)
     assert said.returncode == 1

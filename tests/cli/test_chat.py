@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from callboard._agents import RunContext
-from callboard._agents.demo import demo_agent
 from callboard_protocol import (
     Done,
     Event,
@@ -28,6 +27,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
+from examples.demo import demo_agent
 from tests.cli.terminal import in_pipes, in_terminal
 from tests.faults.balancer import Balancer
 from tests.serving import Script, ScriptedAgent, Service, serving
@@ -96,7 +96,7 @@ async def test_text_stands_there_before_the_answer_is_whole(tmp_path: Path) -> N
         await terminal.shows("The curtain rises.")
         steps.go_on()
         assert await terminal.ends() == 0
-        # What was drawn last is not drawn over when it turns out to be the end.
+        # The last drawing is not replaced if it is also the end.
         assert terminal.text.count("The curtain rises.") == 1
 
 
@@ -220,7 +220,7 @@ FILES = (
 PAINTS = says(started("a"), ToolCallComplete(tool_call_id="a", tool_name=TOOL, result="done", files=FILES))
 
 
-async def test_a_file_is_named_with_its_type_its_size_and_where_it_is(tmp_path: Path) -> None:
+async def test_the_line_about_a_file_has_type_size_and_address(tmp_path: Path) -> None:
     async with serving(tmp_path, PAINTS) as service:
         told = await in_pipes(tmp_path, "chat", "scripted", "hi", "--url", url(service))
         dusk, sums, tiny, far = [line.strip() for line in told.beside.splitlines() if "⇩" in line]
@@ -232,7 +232,7 @@ async def test_a_file_is_named_with_its_type_its_size_and_where_it_is(tmp_path: 
         assert not (tmp_path / "dusk.png").exists()
 
 
-async def test_files_are_kept_in_a_folder_where_one_is_given_and_nothing_there_is_touched(tmp_path: Path) -> None:
+async def test_files_are_saved_in_the_given_folder_without_overwriting_others(tmp_path: Path) -> None:
     folder = tmp_path / "kept" / "here"
     folder.mkdir(parents=True)
     (folder / "sums.csv").symlink_to(tmp_path / "elsewhere")
@@ -255,7 +255,7 @@ async def test_files_are_kept_in_a_folder_where_one_is_given_and_nothing_there_i
 
 
 @pytest.mark.parametrize("given", [[], ["--verbose"]])
-async def test_arguments_steps_and_result_are_whole_where_they_are_asked_for(tmp_path: Path, given: list[str]) -> None:
+async def test_verbose_shows_whole_arguments_steps_and_result(tmp_path: Path, given: list[str]) -> None:
     result = "\n".join(f"row {number}" for number in range(50))
     agent = says(started("a", what="x" * 200), step("a", "Sketching"), step("a", "Painting"), completed("a", result))
     async with (
@@ -267,7 +267,7 @@ async def test_arguments_steps_and_result_are_whole_where_they_are_asked_for(tmp
         assert is_whole == bool(given)
 
 
-async def test_what_is_taken_back_is_taken_away(tmp_path: Path) -> None:
+async def test_rewind_removes_the_withdrawn_text(tmp_path: Path) -> None:
     steps = Steps(
         [started("a"), completed("a", "kept"), Message(content="A wrong word.")],
         [Rewind(), Message(content="The right one.")],
@@ -285,7 +285,7 @@ async def test_what_is_taken_back_is_taken_away(tmp_path: Path) -> None:
         assert "The right one." in terminal.text
 
 
-async def test_what_has_scrolled_away_and_is_taken_back_is_told_of(tmp_path: Path) -> None:
+async def test_rewind_of_text_that_has_scrolled_away_prints_a_notice(tmp_path: Path) -> None:
     wrong = Message(content="\n".join(f"wrong {number}" for number in range(60)))
     steps = Steps([wrong], [Rewind(), Message(content="The right one.")])
     async with (
@@ -296,12 +296,12 @@ async def test_what_has_scrolled_away_and_is_taken_back_is_told_of(tmp_path: Pat
         await terminal.shows("wrong 59")
         steps.go_on()
         assert await terminal.ends() == 0
-        assert "is taken back" in terminal.text
+        assert "is withdrawn" in terminal.text
         assert "wrong 59" not in terminal.text
-        assert terminal.text.index("is taken back") < terminal.text.index("The right one.")
+        assert terminal.text.index("is withdrawn") < terminal.text.index("The right one.")
 
 
-async def test_no_colour_is_written_where_none_is_wanted(tmp_path: Path) -> None:
+async def test_no_color_in_the_environment_removes_colours(tmp_path: Path) -> None:
     agent = says(Reasoning(content="Hm."), started("a"), completed("a", "fine"), Message(content="Well."))
     async with serving(tmp_path, agent) as service:
         for variables, has_colour in (({"NO_COLOR": "1"}, False), ({}, True)):
@@ -356,7 +356,7 @@ async def test_a_call_that_needs_approval_runs_after_a_yes_and_nothing_else(
         assert ("are sold" in terminal.text) == ("are sold" in comes)
 
 
-async def test_what_was_typed_before_the_question_is_no_answer_to_it(tmp_path: Path) -> None:
+async def test_characters_typed_before_the_question_do_not_answer_it(tmp_path: Path) -> None:
     approved: list[object] = []
     asking = asyncio.Event()
 
@@ -434,7 +434,7 @@ async def test_two_questions_are_asked_one_after_the_other_and_one_answer_is_not
         assert "['one', 'three']" in terminal.text
 
 
-async def test_a_question_that_somebody_else_has_answered_is_not_asked_any_more(tmp_path: Path) -> None:
+async def test_a_question_that_is_answered_elsewhere_is_withdrawn(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, demo_agent(pace=0)) as service,
         in_terminal(tmp_path, "chat", "demo", "approve", "--url", url(service)) as terminal,
@@ -443,15 +443,15 @@ async def test_a_question_that_somebody_else_has_answered_is_not_asked_any_more(
         [run] = service.state.runs
         body = {"request_id": "approve:call_0_0", "value": True}
         assert (await service.client.post(f"/v1/runs/{run.run_id}/input", json=body)).status_code == 202
-        await terminal.shows("It is not asked any more.", "are sold")
+        await terminal.shows("The question is withdrawn.", "are sold")
         assert await terminal.ends() == 0
 
 
-async def test_without_a_terminal_nobody_is_asked_and_the_answer_is_no(tmp_path: Path) -> None:
+async def test_without_a_terminal_no_question_is_asked_and_the_call_does_not_run(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(pace=0)) as service:
         output = await in_pipes(tmp_path, "chat", "demo", "approve", "--url", url(service))
     assert output.exit_code == 0
-    assert "Nobody can be asked here" in output.beside
+    assert "No question can be asked here" in output.beside
     assert "– sell_ticket · not asked" in output.beside
     assert "Not run: nobody could be asked" in output.out
 
@@ -475,7 +475,7 @@ async def test_ctrl_c_stops_the_run_in_its_call_and_says_so(tmp_path: Path) -> N
         assert "Stopped." in terminal.text
 
 
-async def test_in_a_conversation_ctrl_c_stops_the_answer_alone(tmp_path: Path) -> None:
+async def test_ctrl_c_in_a_conversation_stops_only_the_answer(tmp_path: Path) -> None:
     steps = Steps([started("a")], [completed("a", "never")], [])
     async with (
         serving(tmp_path, steps.agent) as service,
@@ -505,7 +505,7 @@ async def test_ctrl_c_at_a_question_stops_the_run(tmp_path: Path) -> None:
         assert "Traceback" not in terminal.text
 
 
-async def test_a_second_ctrl_c_leaves_where_the_run_does_not_end(tmp_path: Path) -> None:
+async def test_a_second_ctrl_c_leaves_while_the_run_has_not_ended(tmp_path: Path) -> None:
     steps = Steps([started("a")], [])
     async with (
         serving(tmp_path, steps.agent) as service,
@@ -517,10 +517,10 @@ async def test_a_second_ctrl_c_leaves_where_the_run_does_not_end(tmp_path: Path)
             await terminal.shows("paint")
             balancer.drop("server")
             terminal.presses_ctrl_c()
-            await terminal.shows("Ctrl-C once more leaves at once")
+            await terminal.shows("Press Ctrl-C again to leave at once")
             terminal.presses_ctrl_c()
             assert await terminal.ends() == 130
-            assert "Left:" in terminal.text
+            assert "Left. It is unknown" in terminal.text
             assert "Traceback" not in terminal.text
 
 
@@ -548,7 +548,7 @@ async def test_a_connection_that_is_lost_is_resumed_without_a_lost_or_doubled_wo
             assert "Reconnecting" not in terminal.text
 
 
-async def test_a_server_that_has_forgotten_the_run_is_told_of(tmp_path: Path) -> None:
+async def test_resume_of_a_run_that_the_server_has_forgotten_fails_with_a_message(tmp_path: Path) -> None:
     steps = Steps([started("a")], [])
     async with Balancer(random.Random(0)).listening() as balancer:
         async with serving(tmp_path / "one", steps.agent) as service, serving(tmp_path / "two", steps.agent) as other:
@@ -606,7 +606,7 @@ async def test_no_text_of_others_can_do_anything_in_the_terminal(tmp_path: Path)
             assert terminal.screen.title == ""
 
 
-async def test_what_is_written_into_a_file_does_nothing_where_it_is_shown_later(tmp_path: Path) -> None:
+async def test_output_in_a_file_has_no_control_characters(tmp_path: Path) -> None:
     async with serving(tmp_path, says(Message(content=HOSTILE), started("a", HOSTILE))) as service:
         output = await in_pipes(tmp_path, "chat", "scripted", "hi", "--url", url(service))
     assert [one for one in output.out + output.beside if not one.isprintable() and one != "\n"] == []
@@ -648,7 +648,7 @@ async def test_standard_input_is_the_question_as_a_whole(tmp_path: Path) -> None
         assert "standard input is empty" in empty.beside
 
 
-async def test_json_is_the_events_of_the_run_and_nothing_else(tmp_path: Path) -> None:
+async def test_json_output_is_exactly_the_events_of_the_run(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(pace=0)) as service:
         output = await in_pipes(tmp_path, "chat", "demo", "--json", "approve", "nasty", "--url", url(service))
     events = [json.loads(line) for line in output.out.splitlines()]
@@ -657,7 +657,7 @@ async def test_json_is_the_events_of_the_run_and_nothing_else(tmp_path: Path) ->
     assert events[-1] == {"type": "done", "finish_reason": "stop"}
     kinds = [event["type"] for event in events]
     assert kinds.count("tool_call_start") == 2
-    # Nobody is asked, so what needs an approval has none.
+    # No question is asked, so a call that needs approval does not run.
     assert [event["code"] for event in events if event["type"] == "tool_call_error"] == ["not_asked"]
     assert output.exit_code == 0
 
@@ -667,7 +667,7 @@ async def test_json_is_the_events_of_the_run_and_nothing_else(tmp_path: Path) ->
     ("events", "exit_code"),
     [([Message(content="fine")], 0), ([Message(content="cut"), Done(finish_reason="length")], 1), (None, 1)],
 )
-async def test_the_exit_code_says_whether_the_run_ended_well(
+async def test_exit_code_is_0_only_if_the_question_was_answered(
     tmp_path: Path, given: list[str], events: list[Event] | None, exit_code: int
 ) -> None:
     async def fails(_: RunContext) -> AsyncIterator[Event]:
@@ -695,11 +695,11 @@ async def test_an_agent_that_there_is_not_is_named_beside_those_that_there_are(t
     async with serving(tmp_path, says()) as service:
         output = await in_pipes(tmp_path, "chat", "nobody", "hi", "--url", url(service))
     assert (output.exit_code, output.out) == (1, "")
-    assert output.beside.splitlines()[0] == "callboard: there is no agent 'nobody'; there are"
+    assert output.beside.splitlines()[0] == "callboard: there is no agent 'nobody'; the agents are"
     assert "scripted: Says what the test wants." in output.beside
 
 
-async def test_a_server_that_is_not_there_is_said_in_words(tmp_path: Path) -> None:
+async def test_an_unreachable_server_fails_with_a_message(tmp_path: Path) -> None:
     output = await in_pipes(tmp_path, "chat", "demo", "hi", "--url", "http://127.0.0.1:9")
     assert output.exit_code == 1
     assert "Cannot reach a Callboard server at http://127.0.0.1:9" in output.beside
@@ -707,7 +707,7 @@ async def test_a_server_that_is_not_there_is_said_in_words(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("key", "words"), [("another", "The API key is wrong"), ("", "The API key is missing")])
-async def test_a_wrong_key_is_said_in_words(tmp_path: Path, key: str, words: str) -> None:
+async def test_a_wrong_key_fails_with_a_message(tmp_path: Path, key: str, words: str) -> None:
     async with serving(tmp_path / "server", says(), api_key="right") as service:
         output = await in_pipes(tmp_path, "chat", "scripted", "hi", "--url", url(service), API_KEY=key)
         assert output.exit_code == 1
@@ -716,14 +716,14 @@ async def test_a_wrong_key_is_said_in_words(tmp_path: Path, key: str, words: str
         assert right.exit_code == 0
 
 
-async def test_the_server_of_the_settings_is_asked_where_one_runs(tmp_path: Path) -> None:
+async def test_a_running_server_at_the_settings_address_is_used(tmp_path: Path) -> None:
     async with serving(tmp_path, says(Message(content="from the server"))) as service:
         port = str(service.client.base_url.port)
         output = await in_pipes(tmp_path, "chat", "scripted", "hi", PORT=port)
     assert output.out == "from the server\n"
 
 
-async def test_where_no_server_runs_the_agents_answer_in_this_process_and_on_no_port(tmp_path: Path) -> None:
+async def test_without_a_server_the_agents_answer_in_this_process_without_a_port(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(LOOKS_FOR_PORTS)
     first = await in_pipes(tmp_path, "chat", "mine", "hi", "--chat", "c", AGENTS=str(file))
@@ -762,7 +762,7 @@ register(Agent("mine", skills=[Skill("s", "d", tools=[look])], model=ScriptedMod
 # -------------------------------------------------------------------------------------------------------- conversation
 
 
-async def test_a_chat_goes_on_with_its_calls_in_the_same_terminal_and_in_another(tmp_path: Path) -> None:
+async def test_a_chat_continues_with_its_calls_in_the_same_and_in_another_terminal(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(pace=0)) as service:
         async with in_terminal(tmp_path, "chat", "demo", "--url", url(service)) as terminal:
             await terminal.shows("The chat is new", "›")
@@ -865,7 +865,7 @@ async def test_the_log_of_the_server_in_this_process_is_a_file_that_is_named_at_
         await terminal.until(lambda: terminal.text.count("›") == 2)
         terminal.types("\x04")
         assert await terminal.ends() == 0
-        logs = re.findall(r"What the server logged: (\S+)", terminal.text)
+        logs = re.findall(r"The server's log: (\S+)", terminal.text)
         assert all(line not in terminal.text for line in ("a library is old", "a line of the log", "Traceback"))
     kept = read_logs(tmp_path)
     assert logs == list(kept)
@@ -888,7 +888,7 @@ async def test_a_chat_of_a_user_is_that_users(tmp_path: Path) -> None:
         assert "search_archive" not in others.out
 
 
-async def test_where_users_are_signed_for_the_command_signs_with_the_servers_secret(tmp_path: Path) -> None:
+async def test_with_a_secret_for_users_the_command_signs_its_user(tmp_path: Path) -> None:
     secret = "what-open-webui-and-this-server-share"
     async with serving(tmp_path, demo_agent(pace=0), api_key="k", open_webui_jwt_secret=secret) as service:
         common = ("chat", "demo", "--url", url(service), "--user", "rosalind", "--chat", "c", "cite")
@@ -905,9 +905,7 @@ async def test_where_users_are_signed_for_the_command_signs_with_the_servers_sec
 
 
 @pytest.mark.parametrize("secret", [None, "what-open-webui-and-this-server-share"])
-async def test_an_agent_for_some_is_asked_with_the_role_and_groups_that_are_said(
-    tmp_path: Path, secret: str | None
-) -> None:
+async def test_role_and_group_options_admit_to_a_restricted_agent(tmp_path: Path, secret: str | None) -> None:
     access = "demo=group:The family: Öz,demo=role:admin"
     signing = {"OPEN_WEBUI_JWT_SECRET": secret} if secret else {}
     async with serving(tmp_path, demo_agent(pace=0), agent_access=access, open_webui_jwt_secret=secret) as service:

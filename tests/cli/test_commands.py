@@ -51,14 +51,14 @@ def test_a_wrong_setting_is_one_clear_line(tmp_path: Path, name: str, value: str
 
 
 def mistake(broken: Path) -> str:
-    """The sentence in which every command tells of a file of agents that imports what there is not."""
+    """The message of every command about a file of agents that imports a missing module."""
     return (
         f"CALLBOARD_AGENTS: {broken}, line 1: ModuleNotFoundError: No module named 'nothing_of_that_name'. "
         "Correct the mistake and start again; until then the agents of this source are left out."
     )
 
 
-def test_a_broken_agent_file_is_told_of_and_the_others_serve(tmp_path: Path) -> None:
+def test_a_broken_agent_file_is_logged_and_the_other_agents_are_served(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     good = tmp_path / "good.py"
     broken.write_text("import nothing_of_that_name\n")
@@ -84,7 +84,7 @@ def test_a_broken_agent_file_is_told_of_and_the_others_serve(tmp_path: Path) -> 
     assert "mine" in [agent["id"] for agent in known]
 
 
-def test_a_stop_ends_the_server_and_the_streams_of_what_is_kept_nowhere(tmp_path: Path) -> None:
+def test_a_stop_ends_the_server_and_the_streams_of_runs_that_are_not_stored(tmp_path: Path) -> None:
     with serving(tmp_path, API_KEY="k", DRAIN_SECONDS="0") as (url, process):
         body = {"agent": "demo", "messages": [{"role": "user", "content": "slow"}]}
         with httpx.stream("POST", f"{url}/v1/runs", json=body, headers={"Authorization": "Bearer k"}) as response:
@@ -101,7 +101,7 @@ def test_a_stop_ends_the_server_and_the_streams_of_what_is_kept_nowhere(tmp_path
 
 @pytest.fixture
 def _ctrl_c_is_heard() -> Iterator[None]:
-    """What a shell starts in the background is started with Ctrl-C ignored, and hands that on to its children."""
+    """A shell starts background processes with SIGINT ignored, and their children inherit that."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -141,7 +141,7 @@ async def keep_separated(folder: Path) -> None:
     await store.close()
 
 
-def test_what_other_programs_read_is_a_line_each_wherever_they_see_the_end_of_one(tmp_path: Path) -> None:
+def test_output_for_programs_has_no_line_separators_inside_a_line(tmp_path: Path) -> None:
     asyncio.run(keep_separated(tmp_path))
     for command, found in ((("export", "--chat", "c"), "content"), (("audit",), "arguments")):
         written = subprocess.run(
@@ -168,7 +168,7 @@ def test_the_audit_says_that_it_is_off(tmp_path: Path) -> None:
     assert (on.returncode, on.stdout, on.stderr) == (0, "", "")
 
 
-def test_the_agents_are_listed_with_their_tools_and_what_is_missing_with_the_reason(tmp_path: Path) -> None:
+def test_agents_are_listed_with_their_tools_and_missing_ones_with_the_reason(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("import nothing_of_that_name\n")
     listed = run(tmp_path, "agents", AGENTS=str(broken))
@@ -207,7 +207,7 @@ def _agent_ids(url: str) -> list[str]:
     return [agent["id"] for agent in httpx.get(f"{url}/v1/models").json()["data"]]
 
 
-def test_what_a_tool_logs_says_for_which_run_and_call(tmp_path: Path) -> None:
+def test_log_lines_of_a_tool_have_its_run_and_call(tmp_path: Path) -> None:
     agents = tmp_path / "logging_agent.py"
     agents.write_text(LOGGING_AGENT)
     with serving(tmp_path, AGENTS=str(agents)) as (url, process):
@@ -242,7 +242,7 @@ register(Agent("logs", skills=[Skill("s", "d", tools=[look])], model=ScriptedMod
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["pipe"], ["install-pipe", "--help"]])
-def test_what_needs_no_server_loads_none(tmp_path: Path, arguments: list[str]) -> None:
+def test_commands_without_a_server_import_none(tmp_path: Path, arguments: list[str]) -> None:
     heavy = "('uvicorn', 'sqlalchemy', 'starlette', 'openai', 'callboard._agents', 'callboard._http', 'watchfiles')"
     code = (
         "import sys; from callboard._cli import main\n"
@@ -256,7 +256,7 @@ def test_what_needs_no_server_loads_none(tmp_path: Path, arguments: list[str]) -
     assert ended.returncode == 0, ended.stderr
 
 
-def test_what_an_agents_file_needs_is_there_when_it_is_asked_for() -> None:
+def test_every_public_name_can_be_imported() -> None:
     for name in callboard.__all__:
         assert getattr(callboard, name) is not None
     with pytest.raises(ImportError):
@@ -282,7 +282,7 @@ register(Agent("mine", "My own.", [Skill("web", "Reads pages.", "You can read.",
 """
 
 
-def test_what_an_agent_lacks_is_listed_and_logged_and_the_model_is_not_told(tmp_path: Path) -> None:
+def test_missing_tools_of_an_agent_are_listed_and_logged_but_not_sent_to_the_model(tmp_path: Path) -> None:
     file = tmp_path / "lacking.py"
     file.write_text(LACKING)
     listed = run(tmp_path, "agents", AGENTS=str(file))

@@ -1,4 +1,4 @@
-"""The doctor finds each thing that is broken, and says what to do: settings, database, agents, MCP servers, port."""
+"""The doctor reports every fault with advice: settings, database, agents, MCP servers, port."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ import pytest
 
 from callboard._cli import build_parser
 from callboard._cli.doctor import run as examine
-from callboard._cli.doctor.findings import Context, Finding, well
+from callboard._cli.doctor.settings import Context
 from callboard._version import __version__
 from callboard.storage import Store
 from tests.cli.conftest import Doctor
@@ -42,7 +42,7 @@ async def make_database(folder: Path) -> Path:
 # ------------------------------------------------------------------------------------------------- as a whole
 
 
-async def test_where_all_is_well_every_line_says_so_and_it_ends_with_0(tmp_path: Path) -> None:
+async def test_doctor_of_a_correct_setup_prints_only_check_marks_and_returns_0(tmp_path: Path) -> None:
     database = await make_database(tmp_path)
     agents = tmp_path / "mine.py"
     agents.write_text('from callboard import Agent, register\nregister(Agent("mine"))\n')
@@ -98,7 +98,7 @@ def pipe_function() -> dict[str, object]:
     return {"id": "callboard", "name": "Callboard", "type": "pipe", "content": source, "is_active": True}
 
 
-def test_what_is_not_set_up_is_no_fault(doctor: Doctor) -> None:
+def test_optional_parts_that_are_not_set_up_are_not_faults(doctor: Doctor) -> None:
     assert doctor().exit_code == 0
 
 
@@ -113,7 +113,7 @@ def test_several_faults_are_found_in_one_run_and_no_traceback_is_shown(tmp_path:
     assert list(dict.fromkeys(broken)) == ["settings", "data folder", "database", "agents", "MCP servers"]
 
 
-def test_what_a_stranger_says_cannot_write_into_the_terminal(doctor: Doctor) -> None:
+def test_control_characters_of_another_program_are_removed(doctor: Doctor) -> None:
     with answering(400, '{"error": {"message": "\\u001b[2Jtool"}}') as port:
         found = doctor(MODEL_BASE_URL=f"http://127.0.0.1:{port}/v1", MODEL="m")
     assert "tool" in "".join(found.of("model"))
@@ -149,7 +149,7 @@ def test_a_misspelt_setting_is_named_with_the_one_that_is_meant(doctor: Doctor) 
     ]
 
 
-def test_a_broken_env_file_is_told_of_and_the_other_checks_go_on(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_broken_env_file_is_reported_and_the_other_checks_run(doctor: Doctor, tmp_path: Path) -> None:
     (tmp_path / ".env").write_bytes(b"\xff\xfe")
     found = doctor()
     assert found.broken == ["✗ settings: .env is not UTF-8: save it as UTF-8, or move it away."]
@@ -162,12 +162,12 @@ def test_a_setting_of_the_env_file_is_checked_too(doctor: Doctor, tmp_path: Path
     assert "CALLBOARD_MAX_RUNS" in line
 
 
-def test_hosts_that_cannot_be_read_are_told_of(doctor: Doctor) -> None:
+def test_invalid_hosts_are_reported(doctor: Doctor) -> None:
     [line] = doctor(ALLOWED_HOSTS="10.0.0.0/99").broken
     assert line.startswith("✗ settings: CALLBOARD_ALLOWED_HOSTS")
 
 
-def test_a_key_that_cannot_be_read_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
+def test_an_unreadable_key_is_reported(doctor: Doctor, tmp_path: Path) -> None:
     (tmp_path / "data" / "api_key").touch(mode=0o600)
     [line] = doctor().broken
     assert "api_key does not hold a key on one line: delete" in line
@@ -176,44 +176,40 @@ def test_a_key_that_cannot_be_read_is_told_of(doctor: Doctor, tmp_path: Path) ->
 # --------------------------------------------------------------------------------------------------- database
 
 
-def test_a_file_in_the_place_of_the_data_folder_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_data_folder_is_reported(doctor: Doctor, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = doctor(DATA_DIR=str(tmp_path / "file" / "data"))
+    file = tmp_path / "file"
     assert found.of("data folder") == [
-        f"✗ data folder: {tmp_path / 'file'} is no folder → mend that, or set CALLBOARD_DATA_DIR to another folder"
+        f"✗ data folder: {file} is not a folder → correct that, or set CALLBOARD_DATA_DIR to another folder"
     ]
 
 
-def test_a_folder_that_cannot_be_written_is_told_of(doctor: Doctor) -> None:
-    # A folder in which nobody can make a file, root neither.
+def test_a_data_folder_that_is_not_writable_is_reported(doctor: Doctor) -> None:
+    # A folder in which not even root can create a file.
     [line] = doctor(DATA_DIR="/proc/self/fd", DATABASE_URL="sqlite+aiosqlite://").broken
     assert "cannot be written" in line
     assert "CALLBOARD_DATA_DIR" in line
 
 
-def test_a_first_start_is_no_fault_and_nothing_is_made(doctor: Doctor, tmp_path: Path) -> None:
+def test_before_the_first_start_nothing_is_broken_and_nothing_is_created(doctor: Doctor, tmp_path: Path) -> None:
     found = doctor(DATA_DIR=str(tmp_path / "new" / "data"))
     assert found.exit_code == 0
-    assert "is not there yet" in found.of("database")[0]
+    assert "does not exist yet" in found.of("database")[0]
     assert not (tmp_path / "new").exists()
 
 
-async def test_a_database_that_is_behind_is_not_migrated_and_its_lack_is_counted(
-    doctor: Doctor, tmp_path: Path
-) -> None:
+async def test_missing_migrations_are_counted_and_not_run(doctor: Doctor, tmp_path: Path) -> None:
     database = await make_database(tmp_path)
     with sqlite3.connect(database) as connection:
-        [(newest,)] = connection.execute("SELECT version_num FROM alembic_version")
-        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+        connection.execute("DELETE FROM alembic_version")
     [line] = (await asyncio.to_thread(doctor)).of("database")
-    assert line == (
-        f"– database: it lacks {int(newest) - 1} migrations of this version → callboard serve makes them at its start"
-    )
+    assert line == "– database: it lacks 1 migrations of this version → callboard serve makes them at its start"
     with sqlite3.connect(database) as connection:
-        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == []
 
 
-async def test_a_database_of_a_newer_version_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
+async def test_a_database_of_a_newer_version_is_reported(doctor: Doctor, tmp_path: Path) -> None:
     database = await make_database(tmp_path)
     with sqlite3.connect(database) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
@@ -222,13 +218,13 @@ async def test_a_database_of_a_newer_version_is_told_of(doctor: Doctor, tmp_path
     assert "was made by another version of Callboard" in line
 
 
-def test_a_file_that_is_no_database_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_reported(doctor: Doctor, tmp_path: Path) -> None:
     (tmp_path / "data" / "callboard.db").write_text("This is no database, by any means.\n" * 100)
     [line] = doctor().broken
     assert "file is not a database" in line
 
 
-async def test_a_damaged_database_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
+async def test_a_damaged_database_is_reported(doctor: Doctor, tmp_path: Path) -> None:
     database = await make_database(tmp_path)
     with sqlite3.connect(database) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -269,21 +265,21 @@ def test_a_version_of_sqlite_that_may_damage_a_database_is_named(
     assert ("WAL-reset" in line, "3.51.3" in line.partition("→")[2]) == (has_bug, has_bug)
 
 
-async def test_a_database_that_can_only_be_read_is_told_of(doctor: Doctor, tmp_path: Path) -> None:
+async def test_a_read_only_database_is_reported(doctor: Doctor, tmp_path: Path) -> None:
     database = await make_database(tmp_path)
     url = f"sqlite+aiosqlite:///file:{database}?mode=ro&uri=true"
     [line] = (await asyncio.to_thread(doctor, DATABASE_URL=url)).broken
     assert "readonly database" in line
 
 
-def test_a_database_server_that_is_down_is_told_of_without_the_password(doctor: Doctor) -> None:
+def test_an_unreachable_database_server_is_reported_without_its_password(doctor: Doctor) -> None:
     url = "postgresql+asyncpg://callboard:the-password@127.0.0.1:9/callboard"
     found = doctor(DATABASE_URL=url)
     assert [line[:10] for line in found.broken] == ["✗ database"]
     assert "the-password" not in "\n".join(found.lines)
 
 
-def test_a_database_that_does_not_answer_is_given_up(doctor: Doctor) -> None:
+def test_a_database_that_does_not_answer_is_reported_after_the_timeout(doctor: Doctor) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         [line] = doctor(
@@ -306,11 +302,11 @@ def test_an_agent_file_that_raises_is_named_with_its_line(doctor: Doctor, tmp_pa
     assert "mine.py, line 2: RuntimeError: no. Correct the mistake and start again" in line
 
 
-def test_an_agent_that_needs_a_setting_is_listed_with_it(doctor: Doctor) -> None:
+def test_an_agent_without_its_settings_is_listed_with_them(doctor: Doctor) -> None:
     assert doctor().of("agent media") == ["– agent media: left out, needs CALLBOARD_SEERR_URL, CALLBOARD_SEERR_API_KEY"]
 
 
-def test_a_skill_whose_settings_are_half_set_is_told_of_and_the_other_agents_are_there(doctor: Doctor) -> None:
+def test_incomplete_settings_of_a_skill_are_reported_and_the_other_agents_are_listed(doctor: Doctor) -> None:
     found = doctor(SEERR_URL="http://seerr.local", ALLOWED_HOSTS="http://nas.lan")
     [seerr, hosts] = sorted(found.broken, reverse=True)
     assert "CALLBOARD_SEERR_URL is set: give its key in CALLBOARD_SEERR_API_KEY" in seerr
@@ -325,15 +321,13 @@ register(Agent("mine", skills=[Skill("web", "Reads pages.", "You can read.", mis
 """
 
 
-def test_what_an_agent_lacks_is_said_with_what_to_do(doctor: Doctor, tmp_path: Path) -> None:
+def test_missing_libraries_of_an_agent_are_reported_with_advice(doctor: Doctor, tmp_path: Path) -> None:
     found = doctor(AGENTS=agent_file(tmp_path, LACKING))
     assert found.of("agent mine") == ["– agent mine: lacks web_fetch: pip install 'callboard[web]'"]
     assert found.exit_code == 0
 
 
-def test_mcp_server_that_does_not_start_and_tools_that_are_left_out_are_told_of_and_the_others_are_well(
-    doctor: Doctor, tmp_path: Path
-) -> None:
+def test_mcp_servers_that_fail_and_tools_that_are_left_out_are_reported(doctor: Doctor, tmp_path: Path) -> None:
     tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("fetch", "good")]
     listed = [*tools, {"name": "bad", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "#/b"}}}}]
     (tmp_path / "script.json").write_text(json.dumps({"pages": [listed], "results": {}}))
@@ -358,7 +352,7 @@ def test_mcp_server_that_does_not_start_and_tools_that_are_left_out_are_told_of_
     ("text", "words"),
     [('{"mcpServers": {"a": {"comand": "x"}}}', "mcpServers.a"), ("{", "not JSON"), ("[]", "write the servers as")],
 )
-def test_a_wrong_file_of_mcp_servers_is_told_of_with_the_place(
+def test_a_wrong_file_of_mcp_servers_is_reported_with_the_place(
     doctor: Doctor, tmp_path: Path, text: str, words: str
 ) -> None:
     (tmp_path / "mcp.json").write_text(text)
@@ -368,7 +362,7 @@ def test_a_wrong_file_of_mcp_servers_is_told_of_with_the_place(
 
 
 def without(library: str, folder: Path, **settings: str) -> list[str]:
-    """What the doctor finds broken where this library is not installed."""
+    """The doctor's lines with the mark ✗ if this library is not installed."""
     code = f"import sys; sys.modules[{library!r}] = None; from callboard._cli import main; sys.exit(main(['doctor']))"
     command = [sys.executable, "-c", code]
     variables = environment(folder, **settings)
@@ -385,16 +379,16 @@ def test_an_extra_that_is_not_installed_is_named(tmp_path: Path) -> None:
     assert "pip install 'callboard[postgresql]'" in line
 
 
-async def check_that_fails(context: Context) -> AsyncIterator[Finding]:
-    yield well("first", "is well")
+async def check_that_fails(context: Context) -> AsyncIterator[str]:
+    yield "✓ first: is well"
     raise RuntimeError("sk-secret")
 
 
-async def check_that_goes_on(context: Context) -> AsyncIterator[Finding]:
-    yield well("last", "is well")
+async def check_that_goes_on(context: Context) -> AsyncIterator[str]:
+    yield "✓ last: is well"
 
 
-def test_a_check_that_fails_itself_is_a_line_without_its_words_and_the_others_go_on(
+def test_a_check_that_raises_is_reported_without_its_message_and_the_others_run(
     doctor: Doctor, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = build_parser().parse_args(["doctor"])
@@ -410,13 +404,13 @@ def test_checks_run_side_by_side_and_are_printed_in_their_order(
 ) -> None:
     is_second_done = asyncio.Event()
 
-    async def wait_for_second(context: Context) -> AsyncIterator[Finding]:
-        async with asyncio.timeout(context.timeout_seconds):
+    async def wait_for_second(context: Context) -> AsyncIterator[str]:
+        async with asyncio.timeout(context.options.timeout):
             await is_second_done.wait()
-        yield well("first", "is well")
+        yield "✓ first: is well"
 
-    async def end_at_once(context: Context) -> AsyncIterator[Finding]:
-        yield well("second", "is well")
+    async def end_at_once(context: Context) -> AsyncIterator[str]:
+        yield "✓ second: is well"
         is_second_done.set()
 
     options = build_parser().parse_args(["doctor", "--timeout", "5"])
@@ -424,7 +418,9 @@ def test_checks_run_side_by_side_and_are_printed_in_their_order(
     assert capsys.readouterr().out.endswith("✓ first: is well\n✓ second: is well\n")
 
 
-def test_a_file_whose_skill_is_not_set_up_is_told_of_with_what_it_needs(doctor: Doctor, tmp_path: Path) -> None:
+def test_an_agent_file_with_a_skill_that_is_not_set_up_is_reported_with_the_settings(
+    doctor: Doctor, tmp_path: Path
+) -> None:
     text = """
 from callboard import Agent, register
 from callboard.skills import Seerr
@@ -437,27 +433,27 @@ register(Agent("mine", skills=[Seerr.from_settings()]))
 # ------------------------------------------------------------------------------------------------------- port
 
 
-def test_a_port_that_a_stranger_uses_is_told_of(doctor: Doctor) -> None:
+def test_a_port_in_use_by_another_program_is_reported(doctor: Doctor) -> None:
     with answering(200, "<html>") as port:
         [line] = doctor(PORT=str(port)).broken
     assert line.startswith("✗ port: ")
     assert "stop what uses that port, or set another" in line
 
 
-def test_a_stranger_that_says_nothing_is_given_up(doctor: Doctor) -> None:
+def test_a_program_on_the_port_that_does_not_answer_is_reported_after_the_timeout(doctor: Doctor) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         [line] = doctor("--timeout", "0.5", PORT=str(silent.getsockname()[1])).broken
     assert line.startswith("✗ port: ")
 
 
-async def test_a_port_that_a_server_of_ours_uses_is_well(doctor: Doctor, tmp_path: Path) -> None:
+async def test_a_port_in_use_by_a_callboard_server_is_correct(doctor: Doctor, tmp_path: Path) -> None:
     async with serving(tmp_path / "other") as service:
         url = str(service.client.base_url)
         found = await asyncio.to_thread(doctor, PORT=url.rpartition(":")[2])
     assert found.of("port") == [f"✓ port: a server of ours runs at {url}, version {__version__}"]
 
 
-def test_a_server_of_ours_that_is_not_well_or_of_another_version_is_told_of(doctor: Doctor) -> None:
+def test_a_callboard_server_that_is_unhealthy_or_of_another_version_is_reported(doctor: Doctor) -> None:
     ill = {"status": "error", "version": "0", "protocol": 1, "reason": "the disk is full, says sk-the-key"}
     with answering(503, json.dumps(ill)) as port:
         found = doctor(PORT=str(port), API_KEY="sk-the-key")
@@ -467,6 +463,6 @@ def test_a_server_of_ours_that_is_not_well_or_of_another_version_is_told_of(doct
         assert "restart it to have" in doctor(PORT=str(port)).of("port")[0]
 
 
-def test_an_address_that_is_not_ours_is_told_of(doctor: Doctor) -> None:
+def test_an_address_of_another_machine_is_reported(doctor: Doctor) -> None:
     [line] = doctor(HOST="192.0.2.1", API_KEY="a long random key").broken
     assert "cannot listen on 192.0.2.1" in line

@@ -1,4 +1,4 @@
-"""The doctor and the embedding endpoint: reachable, key accepted, model there, vectors of one dimension."""
+"""The doctor's check of the embedding endpoint: reachable, key accepted, model exists, vectors of one dimension."""
 
 import asyncio
 import socket
@@ -19,14 +19,14 @@ async def examine(doctor: Doctor, server: EmbeddingServer, *arguments: str, **se
     return await asyncio.to_thread(doctor, *arguments, **given)
 
 
-async def test_an_endpoint_that_embeds_is_well_and_its_dimension_is_told(doctor: Doctor) -> None:
+async def test_a_working_endpoint_is_reported_with_its_dimension(doctor: Doctor) -> None:
     async with EmbeddingServer() as server:
         found = await examine(doctor, server)
     assert found.of("embeddings") == ["✓ embeddings: the endpoint answers and e5 gives vectors of 6 numbers"]
     assert server.keys == [f"Bearer {KEY}"]
 
 
-async def test_the_models_own_endpoint_and_key_are_used_where_no_other_is_set(doctor: Doctor) -> None:
+async def test_the_models_endpoint_and_key_are_used_by_default(doctor: Doctor) -> None:
     async with EmbeddingServer() as server:
         settings = {"MODEL_BASE_URL": server.base_url, "MODEL_API_KEY": "sk-model", "EMBEDDING_MODEL": "e5"}
         found = await asyncio.to_thread(doctor, **settings)
@@ -34,7 +34,7 @@ async def test_the_models_own_endpoint_and_key_are_used_where_no_other_is_set(do
     assert server.keys == ["Bearer sk-model"]
 
 
-def test_without_one_it_says_how_memories_are_searched(doctor: Doctor) -> None:
+def test_without_an_endpoint_the_search_by_words_is_reported(doctor: Doctor) -> None:
     assert doctor().of("embeddings") == ["– embeddings: none are set; memories are searched by their words"]
 
 
@@ -47,7 +47,9 @@ def test_without_one_it_says_how_memories_are_searched(doctor: Doctor) -> None:
         ({"EMBEDDING_MODEL": "e5", "EMBEDDING_BASE_URL": "http://[::1"}, "CALLBOARD_EMBEDDING_BASE_URL"),
     ],
 )
-def test_what_is_half_set_or_out_of_reach_is_told_of(doctor: Doctor, settings: dict[str, str], said: str) -> None:
+def test_incomplete_settings_and_an_unreachable_endpoint_are_reported(
+    doctor: Doctor, settings: dict[str, str], said: str
+) -> None:
     [line] = doctor(**settings).broken
     assert said in line
 
@@ -55,7 +57,7 @@ def test_what_is_half_set_or_out_of_reach_is_told_of(doctor: Doctor, settings: d
 @pytest.mark.parametrize(
     ("status", "said"), [(401, "CALLBOARD_EMBEDDING_API_KEY"), (404, "CALLBOARD_EMBEDDING_MODEL (e5)"), (500, "500")]
 )
-async def test_a_key_that_is_refused_and_a_model_that_is_not_there_are_told_of_without_the_key(
+async def test_a_refused_key_and_a_missing_model_are_reported_without_the_key(
     doctor: Doctor, status: int, said: str
 ) -> None:
     async with EmbeddingServer() as server:
@@ -68,7 +70,7 @@ async def test_a_key_that_is_refused_and_a_model_that_is_not_there_are_told_of_w
 
 
 @pytest.mark.parametrize("garbled", [{}, {"data": []}, {"data": [{"embedding": [0.0]}] * 2}, "no"])
-async def test_an_answer_that_is_no_vectors_is_told_of(doctor: Doctor, garbled: Any) -> None:
+async def test_an_answer_without_vectors_is_reported(doctor: Doctor, garbled: Any) -> None:
     async with EmbeddingServer() as server:
         server.garbled = garbled
         [line] = (await examine(doctor, server)).of("embeddings")
@@ -76,14 +78,14 @@ async def test_an_answer_that_is_no_vectors_is_told_of(doctor: Doctor, garbled: 
     assert "one vector for each text" in line
 
 
-def test_an_endpoint_that_does_not_answer_is_given_up(doctor: Doctor) -> None:
+def test_an_endpoint_that_does_not_answer_is_reported_after_the_timeout(doctor: Doctor) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         [line] = doctor("--timeout", "0.5", EMBEDDING_BASE_URL=url, EMBEDDING_MODEL="e5").of("embeddings")
     assert "did not answer within 0.5 s" in line
 
 
-async def test_memories_whose_vectors_have_another_dimension_are_told_of(doctor: Doctor, tmp_path: Path) -> None:
+async def test_stored_vectors_of_another_dimension_are_reported(doctor: Doctor, tmp_path: Path) -> None:
     async def embed(texts: Any) -> list[list[float]]:
         return [[1.0, 2.0, 3.0] for _ in texts]
 

@@ -1,4 +1,4 @@
-"""The doctor and who is let in: keys with names, the secret that users are signed with, and who may read either."""
+"""The doctor's checks of access: named keys, the secret that signs users, and the permissions of their files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "kept" / "api_keys"
 
 
-def test_keys_that_are_well_are_named_and_counted(doctor: Doctor, file: Path) -> None:
+def test_correct_keys_are_counted_and_named(doctor: Doctor, file: Path) -> None:
     for number in range(7):
         add_named_key(file, f"client-{number}")
     found = doctor(API_KEYS_FILE=str(file))
@@ -29,9 +29,9 @@ def test_keys_that_are_well_are_named_and_counted(doctor: Doctor, file: Path) ->
     assert file.read_text() not in "\n".join(beside.lines)
 
 
-def test_no_key_at_all_and_one_without_a_name_are_no_fault(doctor: Doctor) -> None:
+def test_no_key_and_one_key_without_a_name_are_not_faults(doctor: Doctor) -> None:
     assert doctor().of("keys") == [
-        "– keys: none is asked for: every program of this machine may use the server → callboard key"
+        "– keys: none is set: every program of this machine may use the server → callboard key"
     ]
     assert doctor(API_KEY="the one").of("keys") == ["✓ keys: one, without a name"]
 
@@ -69,15 +69,15 @@ def open_its_folder(file: Path) -> None:
     ("breaking", "words", "advice"),
     [
         (leave_out, "cannot be read", "`callboard key --add NAME` makes it"),
-        (put_a_folder_there, "cannot be read", "callboard key --add NAME"),
-        (open_to_others, "others may read or write", "chmod 600"),
+        (put_a_folder_there, "it is a folder", "callboard key --add NAME"),
+        (open_to_others, "others can read or write", "chmod 600"),
         (write_a_key_into_it, "line 1", "write NAME sha256:HASH"),
-        (write_no_text, "it is no text", "callboard key --add NAME"),
-        (take_the_last_key, "nobody is let in", "callboard key --add NAME"),
-        (open_its_folder, "others may put another file in the place of", "chmod go-w"),
+        (write_no_text, "it is not text", "callboard key --add NAME"),
+        (take_the_last_key, "every request is refused", "callboard key --add NAME"),
+        (open_its_folder, "by another file", "chmod go-w"),
     ],
 )
-def test_what_is_wrong_with_the_file_of_keys_is_said_with_what_to_do(
+def test_problems_of_the_keys_file_are_reported_with_advice(
     doctor: Doctor, file: Path, breaking: Callable[[Path], None], words: str, advice: str
 ) -> None:
     add_named_key(file, "scripts")
@@ -89,21 +89,21 @@ def test_what_is_wrong_with_the_file_of_keys_is_said_with_what_to_do(
     assert "in-the-clear" not in line
 
 
-def test_an_empty_file_beside_the_one_key_is_no_fault(doctor: Doctor, file: Path) -> None:
+def test_an_empty_keys_file_is_not_a_fault_if_there_is_the_one_key(doctor: Doctor, file: Path) -> None:
     add_named_key(file, "scripts")
     remove_named_key(file, "scripts")
     [line] = doctor(API_KEYS_FILE=str(file), API_KEY="the one").of("keys")
     assert line.startswith("– keys: one without a name, and none in")
 
 
-def test_a_key_for_the_inspector_that_there_is_not_is_named(doctor: Doctor, file: Path) -> None:
+def test_unknown_keys_for_the_inspector_are_named(doctor: Doctor, file: Path) -> None:
     add_named_key(file, "ann")
     [line] = doctor(API_KEYS_FILE=str(file), INSPECT_KEYS="ann,bob").broken
-    assert "names keys that are not there: bob" in line
+    assert "names unknown keys: bob" in line
 
 
 @pytest.mark.parametrize("origin", ["the environment", ".env"])
-def test_a_file_of_settings_that_others_may_read_is_told_of_where_it_has_secrets(
+def test_an_env_file_that_others_can_read_is_reported_if_it_has_secrets(
     doctor: Doctor, tmp_path: Path, origin: str
 ) -> None:
     key = "a-key-that-nobody-may-see"
@@ -113,7 +113,7 @@ def test_a_file_of_settings_that_others_may_read_is_told_of_where_it_has_secrets
     settings = {} if origin == ".env" else {"API_KEY": key}
     told = [line for line in doctor(**settings).of("keys") if ".env" in line]
     assert told == (
-        ["– keys: others may read .env, which has secrets in it → chmod 600 .env"] if origin == ".env" else []
+        ["– keys: others can read .env, which has secrets in it → chmod 600 .env"] if origin == ".env" else []
     )
     env_file.chmod(0o600)
     assert not [line for line in doctor(**settings).of("keys") if ".env" in line]
@@ -122,15 +122,15 @@ def test_a_file_of_settings_that_others_may_read_is_told_of_where_it_has_secrets
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({}, "– users: whoever has a key says for whom they ask"),
+        ({}, "– users: a client with a key may act for any user"),
         ({"OPEN_WEBUI_JWT_SECRET": SECRET, "API_KEY": "k"}, "✓ users: Open WebUI signs for them"),
-        ({"OPEN_WEBUI_JWT_SECRET": SECRET}, "– users: Open WebUI signs for them, and no key is asked for"),
+        ({"OPEN_WEBUI_JWT_SECRET": SECRET}, "– users: Open WebUI signs for them, and no key is set"),
         ({"OPEN_WEBUI_JWT_SECRET": ""}, "✗ users: CALLBOARD_OPEN_WEBUI_JWT_SECRET is set, and empty"),
         ({"OPEN_WEBUI_JWT_SECRET": SECRET, "API_KEY": SECRET}, "✗ users: CALLBOARD_OPEN_WEBUI_JWT_SECRET is the API"),
         ({"OPEN_WEBUI_JWT_SECRET": "changeme" * 4}, "✗ users: CALLBOARD_OPEN_WEBUI_JWT_SECRET can be guessed"),
     ],
 )
-def test_what_a_users_id_is_believed_by_is_said(doctor: Doctor, settings: dict[str, str], line: str) -> None:
+def test_the_trust_in_user_ids_is_reported(doctor: Doctor, settings: dict[str, str], line: str) -> None:
     [found] = doctor(**settings).of("users")
     assert found.startswith(line)
     assert SECRET not in found

@@ -1,4 +1,4 @@
-"""The doctor and the model's endpoint: reachable, key accepted, model there, calls a tool natively."""
+"""The doctor's check of the model's endpoint: reachable, key accepted, model exists, calls a tool natively."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ async def examine(doctor: Doctor, script: Script, models: list[str], *arguments:
         return await asyncio.to_thread(doctor, *arguments, **given)
 
 
-async def test_a_model_that_calls_a_tool_of_itself_is_well(doctor: Doctor) -> None:
+async def test_a_model_that_calls_the_tool_is_correct(doctor: Doctor) -> None:
     async with OpenAIServer([CALLS], models=["m"]) as server:
         found = await asyncio.to_thread(doctor, MODEL_BASE_URL=server.base_url, MODEL="m")
     assert found.of("model") == [
@@ -37,7 +37,7 @@ async def test_a_model_that_calls_a_tool_of_itself_is_well(doctor: Doctor) -> No
     assert "tool_choice" not in asked
 
 
-async def test_one_that_answers_in_words_is_told_of_with_the_setting(doctor: Doctor) -> None:
+async def test_a_model_that_answers_with_text_is_reported_with_the_setting(doctor: Doctor) -> None:
     [line] = (await examine(doctor, [TALKS], ["m"])).broken
     assert line == (
         "✗ model: calls a tool natively: no, in one probe → "
@@ -58,12 +58,12 @@ async def test_one_that_answers_in_words_is_told_of_with_the_setting(doctor: Doc
             "m",
             {},
             "– model: neither its chat template nor its name tells how it writes calls; auto rescues one at an "
-            "answer's end → set CALLBOARD_TOOL_FORMAT to the model's family where you know it",
+            "answer's end → set CALLBOARD_TOOL_FORMAT to the model's family if you know it",
         ),
     ],
     ids=["template", "name", "nothing"],
 )
-async def test_of_one_that_answers_in_words_it_says_how_its_text_would_be_read(
+async def test_for_a_model_that_answers_with_text_the_syntax_of_auto_is_reported(
     doctor: Doctor, name: str, pages: dict[str, Page], said: str
 ) -> None:
     async with OpenAIServer([TALKS], models=[name], pages=pages) as server:
@@ -72,7 +72,7 @@ async def test_of_one_that_answers_in_words_it_says_how_its_text_would_be_read(
 
 
 @pytest.mark.parametrize("setting", [{"TOOL_FORMAT": "native"}, {"TOOL_FORMAT": "react"}])
-async def test_in_a_format_that_was_chosen_the_endpoint_is_not_asked_for_another(
+async def test_with_a_chosen_format_the_endpoint_is_not_asked_for_the_template(
     doctor: Doctor, setting: dict[str, str]
 ) -> None:
     async with OpenAIServer([TALKS], models=["m"], pages=llama_cpp("{{- '<TOOLCALL>[' -}}")) as server:
@@ -81,23 +81,23 @@ async def test_in_a_format_that_was_chosen_the_endpoint_is_not_asked_for_another
 
 
 @pytest.mark.parametrize("setting", [{"TOOL_FORMAT": "react"}, {"REACT_MODELS": "m*"}])
-async def test_one_that_is_asked_in_another_format_need_not(doctor: Doctor, setting: dict[str, str]) -> None:
+async def test_with_another_format_a_model_need_not_call_natively(doctor: Doctor, setting: dict[str, str]) -> None:
     found = await examine(doctor, [TALKS], ["m"], MODEL="m", **setting)
     assert found.broken == []
     assert "calls a tool natively: no, which react does without" in found.of("model")[-1]
 
 
-async def test_an_endpoint_that_refuses_tools_is_one_that_does_not_call_natively(doctor: Doctor) -> None:
+async def test_an_endpoint_that_refuses_tools_counts_as_not_calling_natively(doctor: Doctor) -> None:
     [line] = (await examine(doctor, [Refusal(400, "m does not support tools")], ["m"], MODEL="m")).broken
     assert "calls a tool natively: no" in line
 
 
-async def test_a_model_that_is_not_there_is_told_of_with_those_that_are(doctor: Doctor) -> None:
+async def test_a_missing_model_is_reported_with_the_available_models(doctor: Doctor) -> None:
     [line] = (await examine(doctor, [], ["a", "b"], MODEL="gone")).broken
     assert line == "✗ model: gone is not there → set CALLBOARD_MODEL to one of these: a, b"
 
 
-async def test_a_key_that_is_refused_in_the_answer_alone_is_told_of_and_not_shown(doctor: Doctor) -> None:
+async def test_a_key_that_only_the_completion_refuses_is_reported_and_not_shown(doctor: Doctor) -> None:
     found = await examine(doctor, [Refusal(401, "Incorrect API key: sk-the-key")], ["m"])
     [line] = found.broken
     assert "refused the key (401)" in line
@@ -105,50 +105,50 @@ async def test_a_key_that_is_refused_in_the_answer_alone_is_told_of_and_not_show
     assert "sk-the-key" not in "\n".join(found.lines)
 
 
-def test_a_key_that_is_refused_is_told_of(doctor: Doctor) -> None:
+def test_a_refused_key_is_reported(doctor: Doctor) -> None:
     with answering(401, '{"error": {"message": "no"}}') as port:
         [line] = doctor(MODEL_BASE_URL=f"http://127.0.0.1:{port}/v1").broken
     assert "refused the key (401)" in line
 
 
-def test_an_endpoint_that_is_down_is_told_of(doctor: Doctor) -> None:
+def test_an_unreachable_endpoint_is_reported(doctor: Doctor) -> None:
     [line] = doctor(MODEL_BASE_URL="http://127.0.0.1:9/v1").broken
     assert "cannot be reached" in line
 
 
-def test_an_endpoint_that_does_not_answer_is_given_up(doctor: Doctor) -> None:
+def test_an_endpoint_that_does_not_answer_is_reported_after_the_timeout(doctor: Doctor) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         [line] = doctor("--timeout", "0.5", MODEL_BASE_URL=url).broken
     assert "did not answer within 0.5 s" in line
 
 
-async def test_an_answer_that_does_not_begin_or_does_not_end_is_given_up(doctor: Doctor) -> None:
+async def test_an_answer_that_does_not_begin_or_end_is_reported_after_the_timeout(doctor: Doctor) -> None:
     [line] = (await examine(doctor, [Silence()], ["m"], "--timeout", "1")).broken
     assert "did not answer within" in line or "did not end its answer in time" in line
     [line] = (await examine(doctor, [chunks(text("Well"), ending="hang")], ["m"], "--timeout", "1")).broken
     assert "did not answer within" in line or "did not end its answer in time" in line
 
 
-async def test_an_endpoint_that_lists_no_models_is_asked_all_the_same(doctor: Doctor) -> None:
+async def test_an_endpoint_that_lists_no_models_is_probed_anyway(doctor: Doctor) -> None:
     found = await examine(doctor, [CALLS], [], MODEL="m")
     assert found.broken == []
     assert found.of("model")[-1].endswith("natively: yes")
 
 
-def test_a_web_page_is_no_endpoint(doctor: Doctor) -> None:
+def test_a_web_page_is_reported_as_no_endpoint(doctor: Doctor) -> None:
     with answering(200, "<html>", {"Content-Type": "text/html"}) as port:
         found = doctor(MODEL_BASE_URL=f"http://127.0.0.1:{port}")
     assert len(found.broken) == 1
 
 
 @pytest.mark.parametrize("url", ["localhost:11434", "http://", "http://[", "ftp://host/v1"])
-def test_what_is_no_address_is_told_of(doctor: Doctor, url: str) -> None:
+def test_an_invalid_address_is_reported(doctor: Doctor, url: str) -> None:
     [line] = doctor(MODEL_BASE_URL=url).broken
-    assert line.startswith("✗ model: CALLBOARD_MODEL_BASE_URL is no address")
+    assert line.startswith("✗ model: CALLBOARD_MODEL_BASE_URL is not an address")
 
 
-def test_with_none_set_it_says_what_serve_would_find_on_this_machine(
+def test_without_a_model_setting_the_local_model_for_serve_is_reported(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CALLBOARD_DATA_DIR", str(doctor.folder))

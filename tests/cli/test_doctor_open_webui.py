@@ -1,4 +1,4 @@
-"""The doctor and an Open WebUI: the pipe's version there, its valves, and whether Open WebUI reaches this server."""
+"""The doctor's check of Open WebUI: the pipe's version, its valves, and whether Open WebUI reaches this server."""
 
 import re
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def about_pipe(found: Diagnosis) -> list[str]:
     return [line for subject in subjects for line in found.of(subject)]
 
 
-def test_a_pipe_that_is_as_it_should_be_is_well_and_nothing_is_changed(examine: Any, webui: StandIn) -> None:
+def test_a_correct_pipe_is_reported_and_nothing_is_changed(examine: Any, webui: StandIn) -> None:
     found = examine()
     assert about_pipe(found) == [
         f"✓ Open WebUI: version 0.12.4 answers at {webui.url}",
@@ -59,52 +59,52 @@ def test_an_api_key_signs_in_too(examine: Any) -> None:
     assert examine("--api-key", API_KEY).exit_code == 0
 
 
-def test_the_env_file_says_who_signs_in(doctor: Doctor, webui: StandIn, tmp_path: Path) -> None:
+def test_credentials_of_the_env_file_are_used(doctor: Doctor, webui: StandIn, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(f"OPEN_WEBUI_EMAIL={ADMIN}\nOPEN_WEBUI_PASSWORD={PASSWORD}\n")
     assert doctor("--open-webui", webui.url, PORT="8701", API_KEY=KEY).exit_code == 0
 
 
-def test_an_open_webui_that_is_down_is_told_of(doctor: Doctor) -> None:
+def test_an_unreachable_open_webui_is_reported(doctor: Doctor) -> None:
     [line] = doctor("--open-webui", "http://127.0.0.1:9", "--api-key", "k").broken
     assert "No Open WebUI answers at http://127.0.0.1:9" in line
 
 
 @pytest.mark.parametrize("url", ["localhost:3000", "http://["])
-def test_what_is_no_address_is_told_of(doctor: Doctor, url: str) -> None:
+def test_an_invalid_address_is_reported(doctor: Doctor, url: str) -> None:
     [line] = doctor("--open-webui", url, "--api-key", "k").broken
     assert "Open WebUI" in line
 
 
-def test_a_wrong_password_is_told_of(examine: Any) -> None:
+def test_a_wrong_password_is_reported(examine: Any) -> None:
     [line] = examine("--password", "another-key").broken
     assert "refused the sign-in" in line
 
 
-def test_nobody_who_signs_in_is_told_of(doctor: Doctor, webui: StandIn) -> None:
+def test_missing_credentials_are_reported(doctor: Doctor, webui: StandIn) -> None:
     [line] = doctor("--open-webui", webui.url).broken
     assert "Say who signs in" in line
 
 
-def test_a_missing_pipe_is_told_of_with_what_installs_it(examine: Any, webui: StandIn) -> None:
+def test_a_missing_pipe_is_reported_with_the_command_that_installs_it(examine: Any, webui: StandIn) -> None:
     webui.functions.clear()
     assert examine().broken == [
         f"✗ pipe: there is no pipe with the id 'callboard' → callboard install-pipe --url {webui.url}"
     ]
 
 
-def test_another_function_of_that_id_is_told_of(examine: Any, webui: StandIn) -> None:
+def test_another_function_with_the_id_is_reported(examine: Any, webui: StandIn) -> None:
     webui.functions["callboard"]["content"] = "class Pipe:\n    pass\n"
     assert "✗ pipe: the function of that id is not Callboard's pipe → name the pipe's with --id" in examine().broken
 
 
-def test_a_pipe_that_is_turned_off_is_told_of(examine: Any, webui: StandIn) -> None:
+def test_an_inactive_pipe_is_reported(examine: Any, webui: StandIn) -> None:
     webui.functions["callboard"]["is_active"] = False
     [line] = examine().broken
     assert "turned off there → turn it on under Functions" in line
 
 
 @pytest.mark.parametrize(("version", "words"), [("0.0.9", "is older than"), ("99.10.0", "is newer than")])
-def test_a_pipe_of_another_version_is_told_of(examine: Any, webui: StandIn, version: str, words: str) -> None:
+def test_a_pipe_of_another_version_is_reported(examine: Any, webui: StandIn, version: str, words: str) -> None:
     webui.functions["callboard"]["content"] = re.sub(r"(?m)^version: .*$", f"version: {version}", PIPE)
     [line] = examine().broken
     assert f"✗ pipe: version {version} {words} this server, {__version__} → " in line
@@ -114,11 +114,11 @@ def test_a_pipe_of_another_version_is_told_of(examine: Any, webui: StandIn, vers
     ("url", "words"),
     [
         ("http://127.0.0.1:9999", "this server listens on 8701 → set it to http://127.0.0.1:8701"),
-        ("127.0.0.1:8701", "it is no address → set it to http://127.0.0.1:8701"),
-        ("http://a:b:c", "it is no address"),
+        ("127.0.0.1:8701", "it is not an address → set it to http://127.0.0.1:8701"),
+        ("http://a:b:c", "it is not an address"),
     ],
 )
-def test_a_wrong_address_in_the_valve_is_told_of(examine: Any, webui: StandIn, url: str, words: str) -> None:
+def test_a_wrong_address_in_the_valve_is_reported(examine: Any, webui: StandIn, url: str, words: str) -> None:
     webui.valves["callboard"]["CALLBOARD_URL"] = url
     [line] = examine().broken
     assert line.startswith("✗ valve CALLBOARD_URL: ")
@@ -133,7 +133,7 @@ def test_the_address_of_another_machine_is_no_fault_and_is_shown_without_its_pas
 
 
 @pytest.mark.parametrize(("there", "words"), [("another-key", "not to a key of this server"), ("", "not set, and")])
-def test_a_wrong_key_in_the_valve_is_told_of_and_not_shown(
+def test_a_wrong_key_in_the_valve_is_reported_and_not_shown(
     examine: Any, webui: StandIn, there: str, words: str
 ) -> None:
     webui.valves["callboard"]["CALLBOARD_API_KEY"] = there
@@ -157,13 +157,13 @@ def test_the_key_that_the_server_made_is_its_key(doctor: Doctor, webui: StandIn,
     assert found.of("valve CALLBOARD_API_KEY") == ["✓ valve CALLBOARD_API_KEY: set, to this server's key"]
 
 
-def test_a_server_that_open_webui_does_not_reach_is_told_of(examine: Any, webui: StandIn) -> None:
+def test_a_server_that_open_webui_cannot_reach_is_reported(examine: Any, webui: StandIn) -> None:
     webui.server_reachable = False
     [line] = examine().broken
     assert f"it does not reach this server; its pipe says: {stand_in.UNREACHABLE} → start the server" in line
 
 
-def test_a_pipe_without_models_is_told_of(examine: Any, webui: StandIn) -> None:
+def test_a_pipe_without_models_is_reported(examine: Any, webui: StandIn) -> None:
     webui.functions_on = False
     [line] = examine().broken
     assert "lists no model of it" in line
@@ -175,7 +175,7 @@ def test_a_server_with_other_agents_is_another_server(examine: Any, webui: Stand
     assert "agents are not all of this one: stranger → restart this server" in line
 
 
-def test_a_key_with_a_name_is_one_of_this_servers_too(examine: Any, webui: StandIn, tmp_path: Path) -> None:
+def test_a_named_key_is_recognised(examine: Any, webui: StandIn, tmp_path: Path) -> None:
     file = tmp_path / "kept" / "api_keys"
     webui.valves["callboard"]["CALLBOARD_API_KEY"] = add_named_key(file, "open-webui")
     line = "valve CALLBOARD_API_KEY: set, to the key 'open-webui'"

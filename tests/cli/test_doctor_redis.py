@@ -1,4 +1,4 @@
-"""The doctor connects to the Redis through which servers notify each other."""
+"""The doctor's check of the Redis through which servers notify each other."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The commands read `.env` in the working directory; the environment wins, and a broken file says what to do."""
+"""The commands read `.env` in the working directory, after the environment, and report a broken file with advice."""
 
 import os
 import subprocess
@@ -35,7 +35,9 @@ def test_the_server_asks_for_the_key_that_it_sets(tmp_path: Path) -> None:
         assert httpx.get(f"{url}/v1/models", headers=key).status_code == 200
 
 
-def test_the_environment_wins_over_it_where_it_says_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nonempty_variable_of_the_environment_comes_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / ".env").write_text("CALLBOARD_PORT=1\nCALLBOARD_MODEL=file\n")
     monkeypatch.setenv("CALLBOARD_PORT", "2")
     monkeypatch.setenv("CALLBOARD_MODEL", "")
@@ -43,7 +45,7 @@ def test_the_environment_wins_over_it_where_it_says_something(tmp_path: Path, mo
     assert (settings.port, settings.model) == (2, "file")
 
 
-def test_a_library_user_gets_nothing_of_it(tmp_path: Path) -> None:
+def test_settings_in_a_program_ignore_the_file(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("CALLBOARD_PORT=1\n")
     assert Settings().port == 8700
 
@@ -72,21 +74,21 @@ def test_a_misspelt_setting_in_it_is_warned_of(tmp_path: Path) -> None:
         [*COMMAND, "serve"], cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        # Once the agents are loaded: those of packages may have settings of their own.
+        # After the agents are loaded, because agents of packages may have their own settings.
         warned = next(line for line in process.stderr if "unknown_setting" in line)
         process.kill()
     assert "CALLBOARD_PROT" in warned
 
 
 @pytest.mark.parametrize("command", ["serve", "agents", "install-pipe", "export"])
-def test_a_file_that_is_not_utf_8_is_one_line_that_says_what_to_do(tmp_path: Path, command: str) -> None:
+def test_a_file_that_is_not_utf_8_fails_with_one_line_of_advice(tmp_path: Path, command: str) -> None:
     (tmp_path / ".env").write_bytes("CALLBOARD_API_KEY=geheim".encode("utf-16"))
     ended = run(tmp_path, command, *(["--chat", "c"] if command == "export" else []))
     assert ended.returncode == 1
     assert ended.stderr == "callboard: the settings are wrong\n.env is not UTF-8: save it as UTF-8, or move it away.\n"
 
 
-def test_a_file_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
+def test_an_unreadable_file_fails_with_a_message(tmp_path: Path) -> None:
     # Readable by its rights and not in fact, for root too.
     (tmp_path / ".env").symlink_to("/proc/self/mem")
     with pytest.raises(SettingsError, match=r"\.env cannot be read .*: allow it, or move it away"):
@@ -94,14 +96,14 @@ def test_a_file_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["CALLBOARD_API_KEY secret=1", "CALLBOARD_API_KEY='secret", "'secret"])
-def test_a_line_that_sets_nothing_is_named_and_not_repeated(tmp_path: Path, wrong: str) -> None:
+def test_a_wrong_line_is_named_by_number_and_not_shown(tmp_path: Path, wrong: str) -> None:
     (tmp_path / ".env").write_text(f"CALLBOARD_PORT=1\n{wrong}\n")
     with pytest.raises(SettingsError, match=r"\.env, line 2: write NAME=VALUE") as caught:
         read_environment()
     assert "secret" not in str(caught.value)
 
 
-def test_no_file_and_a_folder_of_that_name_are_nothing_to_read(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_of_that_name_are_ignored(tmp_path: Path) -> None:
     assert read_env_file(tmp_path / ".env") == {}
     (tmp_path / ".env").mkdir()
     assert read_env_file(tmp_path / ".env") == {}

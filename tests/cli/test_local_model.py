@@ -25,7 +25,7 @@ def at(port: int, program: str = "Ollama") -> LocalEndpoint:
     return LocalEndpoint(program, port)
 
 
-def test_it_looks_where_the_four_programs_listen_in_this_order() -> None:
+def test_the_ports_of_the_four_programs_are_tried_in_order() -> None:
     assert [(one.program, one.port) for one in LOCAL_ENDPOINTS] == [
         ("Ollama", 11434),
         ("LM Studio", 1234),
@@ -57,7 +57,7 @@ async def test_the_first_in_order_that_has_a_model_is_taken() -> None:
         (200, "", {}),
     ],
 )
-async def test_what_is_no_endpoint_of_models_is_not_taken(status: int, body: str, headers: dict[str, str]) -> None:
+async def test_a_program_that_is_no_model_endpoint_is_skipped(status: int, body: str, headers: dict[str, str]) -> None:
     with answering(status, body, headers) as port:
         assert await find_local_model([at(port)]) is None
 
@@ -104,7 +104,7 @@ async def test_a_model_that_is_named_is_the_only_one_that_will_do(wanted: str, e
 
 
 def log_of_serve(folder: Path, ports: list[int], **settings: str) -> tuple[list[dict[str, str]], list[str]]:
-    """What `serve` logs of its model until it listens, the endpoints at other ports, and the ids of its agents."""
+    """The log of `serve` about its model until it listens, the endpoints at other ports, and the ids of its agents."""
     code = (
         "import sys; from callboard._cli.serve import serve; from callboard.models import LocalEndpoint; "
         "sys.exit(serve([LocalEndpoint('Ollama', int(port)) for port in sys.argv[1:]]))"
@@ -132,7 +132,7 @@ def log_of_serve(folder: Path, ports: list[int], **settings: str) -> tuple[list[
     return entries, [agent["id"] for agent in agents]
 
 
-def test_serve_says_in_one_line_what_it_found_and_how_to_choose_another(tmp_path: Path) -> None:
+def test_serve_logs_the_found_model_and_how_to_choose_another(tmp_path: Path) -> None:
     seen: list[str] = []
     with answering(200, models("qwen3:8b"), seen=seen) as port:
         entries, agents = log_of_serve(tmp_path, [port], MODEL_API_KEY="sk-of-another-endpoint")
@@ -146,7 +146,7 @@ def test_serve_says_in_one_line_what_it_found_and_how_to_choose_another(tmp_path
     assert "sk-of-another-endpoint" not in seen[0]
 
 
-def test_where_there_is_none_serve_goes_on_with_the_demo_and_says_so_in_one_line(tmp_path: Path) -> None:
+def test_without_a_local_model_serve_logs_it_and_serves_the_demo(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     entries, agents = log_of_serve(tmp_path, [port])
@@ -158,7 +158,7 @@ def test_where_there_is_none_serve_goes_on_with_the_demo_and_says_so_in_one_line
 
 
 @pytest.mark.parametrize("settings", [{"FIND_MODEL": "false"}, {"MODEL_BASE_URL": "http://127.0.0.1:9/v1"}])
-def test_where_it_is_not_wanted_nobody_is_asked(tmp_path: Path, settings: dict[str, str]) -> None:
+def test_with_find_model_false_no_port_is_tried(tmp_path: Path, settings: dict[str, str]) -> None:
     seen: list[str] = []
     with answering(200, models("m"), seen=seen) as port:
         entries, _ = log_of_serve(tmp_path, [port], **settings)

@@ -1,4 +1,4 @@
-"""What is logged: no secret, whoever writes the line and in whatever it stands."""
+"""No log line has a secret, whatever writes the line and whatever contains the secret."""
 
 import os
 import pty
@@ -52,7 +52,7 @@ def logged(*, in_terminal: bool) -> str:
             while piece := os.read(ours, 65536):
                 pieces.append(piece)
         except OSError:
-            # That is how Linux tells the end of a terminal.
+            # Linux reports the end of a terminal with this error.
             os.close(ours)
         assert program.wait(60) == 0
     return b"".join(pieces).decode()
@@ -66,7 +66,7 @@ def test_no_line_of_the_log_holds_a_secret_not_even_a_traceback(in_terminal: boo
     assert lines.count("refused: [secret]") >= 4
     assert "sk-log" not in after
     assert OTHER not in during
-    # What a run named is its own: afterwards it is a word like any other.
+    # A secret that a run named is replaced in the lines of this run only.
     assert OTHER in after
 
 

@@ -1,4 +1,4 @@
-"""The wheel has the pipe in it: `callboard pipe` prints it, `callboard install-pipe` installs it."""
+"""The wheel contains the demo agent and the pipe, which two commands print and install."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.processes import COMMAND, environment, run, serving
+from tests.processes import COMMAND, address, environment, run, serving
 from tests.scripts import stand_in
 from tests.scripts.stand_in import ADMIN, PASSWORD
 
@@ -50,7 +50,7 @@ def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def from_wheel(wheel: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    # -P: what lies in the working directory is no module of it.
+    # -P: files in the working directory cannot be imported.
     command = [sys.executable, "-P", *COMMAND[1:], *arguments]
     variables = environment(folder) | {"PYTHONPATH": str(wheel)}
     return subprocess.run(command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
@@ -64,6 +64,19 @@ def test_the_wheel_prints_it_and_installs_it(unpacked_wheel: Path, tmp_path: Pat
     assert ended.returncode == 0, ended.stderr
     assert webui.functions["callboard"]["content"] == PIPE.read_text()
     assert webui.functions["callboard_events"]["content"] == EVENTS.read_text()
+
+
+def test_a_server_from_the_wheel_runs_the_demo_without_an_agents_file(unpacked_wheel: Path, tmp_path: Path) -> None:
+    variables = environment(tmp_path) | {"PYTHONPATH": str(unpacked_wheel)}
+    command = [sys.executable, "-P", *COMMAND[1:], "serve"]
+    asked = {"agent": "demo", "user": {"id": "u"}, "messages": [{"role": "user", "content": "a page"}]}
+    with subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        try:
+            answer = httpx.post(f"{address(server.stderr)}/v1/runs", json=asked, timeout=30)
+        finally:
+            server.kill()
+    assert '"tool_name":"show_clock"' in answer.text
 
 
 # ------------------------------------------------------------------------------------------------ install-pipe
@@ -86,14 +99,14 @@ def test_the_servers_own_address_and_key_are_put_into_the_valves(tmp_path: Path)
     assert not (tmp_path / "api_key").exists()
 
 
-def test_a_server_without_a_key_gets_one_that_is_said_in_one_line_and_used_again(tmp_path: Path) -> None:
+def test_a_missing_key_of_the_server_is_made_once_and_announced(tmp_path: Path) -> None:
     with stand_in.serving() as webui:
         ended = install(tmp_path, webui.url)
         made = (tmp_path / "api_key").read_text().strip()
         assert webui.valves["callboard"]["CALLBOARD_API_KEY"] == made
         assert ended.stderr == (
             f"Made a key for the server, in {tmp_path / 'api_key'}: restart a server that is running, "
-            "so that it asks for it.\n"
+            "so that it requires the key.\n"
         )
         assert made not in ended.stdout
         again = install(tmp_path, webui.url)
@@ -110,7 +123,7 @@ def test_the_server_asks_for_the_key_that_was_made(tmp_path: Path) -> None:
         assert httpx.get(f"{url}/v1/models", headers=key).status_code == 200
 
 
-def test_what_is_given_comes_first_and_no_key_is_made(tmp_path: Path) -> None:
+def test_options_come_before_settings_and_no_key_is_made(tmp_path: Path) -> None:
     with stand_in.serving() as webui:
         given = ("--callboard-url", "http://there:1", "--callboard-api-key", "given", "--valve", "RESULT_CHARS=5")
         ended = install(tmp_path, webui.url, *given, PORT="8711")
@@ -123,7 +136,7 @@ def test_what_is_given_comes_first_and_no_key_is_made(tmp_path: Path) -> None:
     assert not (tmp_path / "api_key").exists()
 
 
-def test_an_address_that_somebody_set_there_is_kept(tmp_path: Path) -> None:
+def test_an_address_that_is_already_in_the_valve_is_kept(tmp_path: Path) -> None:
     with stand_in.serving() as webui:
         install(tmp_path, webui.url, "--callboard-url", "http://host.docker.internal:8700", API_KEY="old")
         install(tmp_path, webui.url, PORT="8711", API_KEY="new")
@@ -151,7 +164,7 @@ def test_its_help_and_its_errors_have_its_own_name(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_env_file_says_where_and_who(tmp_path: Path) -> None:
+def test_address_and_credentials_are_read_from_the_env_file(tmp_path: Path) -> None:
     with stand_in.serving() as webui:
         lines = (f"OPEN_WEBUI_URL={webui.url}", f"OPEN_WEBUI_EMAIL={ADMIN}", f"OPEN_WEBUI_PASSWORD={PASSWORD}")
         (tmp_path / ".env").write_text("\n".join((*lines, "CALLBOARD_API_KEY=from-the-file")))
@@ -160,7 +173,7 @@ def test_the_env_file_says_where_and_who(tmp_path: Path) -> None:
     assert webui.valves["callboard"]["CALLBOARD_API_KEY"] == "from-the-file"
 
 
-def test_the_script_runs_alone_with_nothing_but_python(tmp_path: Path) -> None:
+def test_the_script_runs_without_any_package(tmp_path: Path) -> None:
     script = ROOT / "scripts" / "install_pipe.py"
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("CALLBOARD_", "PYTHON"))}
     with stand_in.serving() as webui:

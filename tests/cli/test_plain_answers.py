@@ -25,7 +25,7 @@ QUESTION = InputRequest(request_id="q", kind="confirmation", title="Sure?")
 
 
 def show(events: Sequence[Event], *, is_verbose: bool = False) -> tuple[str, str, str]:
-    """What is written of the answer, what beside it, and what the answer says."""
+    """Standard output, standard error, and the text of the answer."""
     out, beside = io.StringIO(), io.StringIO()
     display = Plain(Answer(), is_verbose=is_verbose)
     with redirect_stdout(out), redirect_stderr(beside):
@@ -55,12 +55,12 @@ EVENTS = st.one_of(
 
 
 @given(st.lists(EVENTS, max_size=12), st.booleans())
-def test_what_a_script_reads_is_what_the_agent_said(events: list[Event], is_verbose: bool) -> None:
+def test_standard_output_is_the_text_of_the_answer(events: list[Event], is_verbose: bool) -> None:
     out, _, said = show(events, is_verbose=is_verbose)
     assert out == (f"{said}\n" if said else "")
 
 
-def test_no_thought_is_shown_that_nobody_asked_for() -> None:
+def test_thoughts_are_shown_only_with_verbose() -> None:
     events = [Reasoning(content="A thought."), Message(content="\n\n"), Message(content="Hi")]
     assert show(events)[:2] == ("Hi\n", "")
 

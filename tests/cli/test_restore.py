@@ -1,4 +1,4 @@
-"""`callboard restore` puts a copy in the place of a database that nobody uses; one put there by hand is refused."""
+"""`callboard restore` replaces an unused database by a copy; a server refuses a copy that was put there by hand."""
 
 import shutil
 import signal
@@ -45,7 +45,7 @@ def restore(folder: Path, copy: Path) -> None:
 
 
 def refused_start(folder: Path) -> str:
-    """Return what a server that does not start says."""
+    """Return the message of a server that does not start."""
     server = start(folder, "serve")
     said = ""
     with server.stdout, server.stderr:
@@ -69,7 +69,7 @@ def dump(database: Path) -> list[str]:
 
 
 def check_restored(folder: Path) -> None:
-    """What the copy has is there and nothing later, and a server goes on from it."""
+    """The database has the rows of the copy and no later ones, and a server can use it."""
     assert integrity(folder / "callboard.db") == "ok"
     with serving(folder) as (url, _):
         assert roles(url, "copied") == ["user", "assistant", "tool", "assistant"]
@@ -79,7 +79,7 @@ def check_restored(folder: Path) -> None:
         assert httpx.get(f"{url}/health").json()["status"] == "ok"
 
 
-def test_a_copy_laid_over_the_file_of_a_killed_server_is_not_opened_and_is_whole_once_it_is_restored(
+def test_a_copy_over_the_file_of_a_killed_server_is_not_opened_and_is_whole_after_restore(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "data"
@@ -99,7 +99,7 @@ def test_a_copy_laid_over_the_file_of_a_killed_server_is_not_opened_and_is_whole
     check_restored(folder)
 
 
-def test_a_copy_that_was_laid_over_twice_is_told_from_the_log_of_the_server_between(tmp_path: Path) -> None:
+def test_a_second_copy_over_the_file_is_distinguished_from_the_log_of_the_first(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     copy = make_copy(folder)
     for log in ("callboard.db-wal", "callboard.db-shm"):
@@ -153,7 +153,7 @@ def test_a_copy_put_in_place_under_a_running_server_is_refused_until_it_is_resto
     check_restored(folder)
 
 
-def test_a_restore_beside_a_server_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_restore_with_a_running_server_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     copy = make_copy(folder)
     with serving(folder) as (url, _):
@@ -173,7 +173,7 @@ async def test_a_restore_beside_another_program_that_has_the_database_open_is_re
     restore(folder, copy)
 
 
-def test_a_restored_database_has_every_row_and_is_its_owners_alone_and_the_copy_stays(tmp_path: Path) -> None:
+def test_a_restored_database_has_every_row_and_is_private_and_the_copy_stays(tmp_path: Path) -> None:
     copy = make_copy(tmp_path / "data")
     copied = copy.read_bytes()
     copy.chmod(0o644)
@@ -191,7 +191,7 @@ def test_a_restored_database_has_every_row_and_is_its_owners_alone_and_the_copy_
     check_restored(folder)
 
 
-def test_of_files_that_were_copied_with_their_log_what_is_in_the_log_is_restored(tmp_path: Path) -> None:
+def test_restore_of_files_copied_with_their_log_includes_the_log(tmp_path: Path) -> None:
     make_copy(tmp_path / "data")
     for suffix in ("", "-wal"):
         shutil.copyfile(tmp_path / "data" / f"callboard.db{suffix}", tmp_path / f"both.db{suffix}")
@@ -250,9 +250,7 @@ def remove(copy: Path) -> None:
         (remove, "there is no copy"),
     ],
 )
-def test_a_copy_that_is_no_whole_database_is_not_restored(
-    tmp_path: Path, harm: Callable[[Path], None], words: str
-) -> None:
+def test_a_damaged_copy_is_not_restored(tmp_path: Path, harm: Callable[[Path], None], words: str) -> None:
     folder = tmp_path / "data"
     copy = make_copy(folder)
     harm(copy)
@@ -273,7 +271,7 @@ def test_the_database_itself_and_a_database_in_memory_are_not_restored(tmp_path:
     assert "in the memory of one process" in run(folder, "restore", str(copy), DATABASE_URL="sqlite://").stderr
 
 
-def test_of_postgresql_the_command_is_said_that_restores_it_without_the_password(tmp_path: Path) -> None:
+def test_restore_of_postgresql_names_the_right_command_without_the_password(tmp_path: Path) -> None:
     url = "postgresql+asyncpg://board:hunter2secret@db.example.org:5433/chats"
     said = run(tmp_path, "restore", "my copy.db", DATABASE_URL=url)
     assert said.returncode == 1
@@ -287,7 +285,7 @@ def test_after_a_restore_that_broke_off_no_server_starts_before_the_next(tmp_pat
     copy = make_copy(folder)
     log = folder / "callboard.db-wal"
     log.unlink()
-    # What cannot be removed ends the restore once the copy is in place.
+    # If a file cannot be removed, the restore fails after the copy is in place.
     log.mkdir()
     assert run(folder, "restore", str(copy)).returncode == 1
     log.rmdir()
@@ -297,7 +295,7 @@ def test_after_a_restore_that_broke_off_no_server_starts_before_the_next(tmp_pat
 
 
 async def test_files_of_an_earlier_version_are_opened_with_their_log(tmp_path: Path) -> None:
-    """Before there were ids, no id was kept: what a killed server of that version left in its log must not be lost."""
+    """Versions without ids stored none: the log of a killed server of such a version must not be lost."""
     folder = tmp_path / "data"
     make_copy(folder)
     (folder / "callboard.db-id").unlink()

@@ -1,4 +1,4 @@
-"""Text of others in a terminal: what is left of it."""
+"""Text of models and tools is safe to print in a terminal."""
 
 import unicodedata
 
@@ -12,7 +12,7 @@ ANYTHING = st.text(st.characters(categories=("L", "M", "N", "P", "S", "Z", "C"))
 
 
 @given(ANYTHING)
-def test_nothing_is_left_that_a_terminal_acts_upon(text: str) -> None:
+def test_no_control_character_is_left(text: str) -> None:
     left = {character for character in make_visible(text) if unicodedata.category(character) in ("Cc", "Cf", "Cs")}
     assert left <= set("\n\t\u200c\u200d")
 
@@ -34,5 +34,5 @@ def test_a_line_is_one_line(text: str) -> None:
         ("👩\u200d🔬 नमस्ते", "👩\u200d🔬 नमस्ते"),
     ],
 )
-def test_what_is_not_seen_is_made_visible(text: str, shown: str) -> None:
+def test_invisible_characters_become_visible(text: str, shown: str) -> None:
     assert make_visible(text) == shown

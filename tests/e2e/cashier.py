@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from callboard import Agent, Skill, register, tool
 from callboard._agents import RunContext
-from callboard._agents.demo_tools import search_archive
 from callboard.models import user_text
 from callboard.models.model import ModelRequest
 from callboard_protocol import (
@@ -23,6 +22,7 @@ from callboard_protocol import (
     ToolCallComplete,
     ToolCallStart,
 )
+from examples.demo import search_archive
 
 THOUGHTS = ("Which play is it?", "And <b>who</b> plays?")
 THOUGHT_SECONDS = 1.2

@@ -4,9 +4,8 @@ import os
 from pathlib import Path
 
 from callboard import Agent, Skill, ToolContext, ToolError, register, tool
-from callboard._agents.demo import demo_script
-from callboard._agents.demo_tools import IMAGE_STEPS
 from callboard.models import ScriptedModel
+from examples.demo import IMAGE_STEPS, demo_script
 from tests.gates import wait_at_gate
 
 FOLDER = Path(os.environ["CALLBOARD_DATA_DIR"])

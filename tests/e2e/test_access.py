@@ -75,7 +75,7 @@ def test_what_an_admin_changes_stays_until_it_is_asked_for_and_a_new_agent_is_sh
     # An agent without an entry, as a new one is.
     admin.ask("POST", "/api/v1/models/model/delete", {"id": "shown.held"}, doing="delete an entry")
     again = install_pipe.install(open_webui.url, install_pipe.Credentials(api_key=open_webui.token), None, "shown")
-    assert again.audience == "Our demo: admins alone; Demo: everyone"
+    assert again.audience == "Our demo: only admins; Demo: everyone"
     assert list_agents(user, "shown").keys() == {"held"}
     install(open_webui, server, "shown", ACCESS="everyone")
     assert list_agents(user, "shown")["demo"]["name"] == "Our demo"
@@ -85,6 +85,6 @@ def test_without_a_choice_open_webuis_default_stays(
     open_webui: OpenWebUI, server: str, admin: install_pipe.OpenWebUI
 ) -> None:
     installed = install(open_webui, server, "quiet")
-    assert (installed.audience, installed.checked, installed.check_problem) == ("admins alone", "", "")
+    assert (installed.audience, installed.checked, installed.check_problem) == ("only admins", "", "")
     entries = admin.ask("GET", "/api/v1/models/base", doing="list entries")
     assert not [entry for entry in entries if entry["id"].startswith("quiet.")]

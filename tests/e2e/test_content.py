@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from callboard._agents.demo_tools import ARCHIVE, paint_dusk
+from examples.demo import ARCHIVE, paint_dusk
 from tests.e2e import box_office as box_offices
 from tests.e2e.answer_content import Content, Dialog
 from tests.e2e.box_office import AFTER, THOUGHT, BoxOffice

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import expect
 
-from callboard._agents.demo_tools import NASTY
+from examples.demo import NASTY
 from tests.e2e.open_webui_page import Chat
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(120, func_only=True)]

@@ -9,7 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from callboard import Agent, Callboard, Settings, Skill, tool
 from callboard._agents import RunContext
-from callboard._metrics import MOST_LEARNT
+from callboard._metrics import MAX_UNREGISTERED
 from callboard.testing import Call, FakeModel, client
 from callboard_protocol import Done, Error, Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
 from tests.fakes.openai_server import Answer, OpenAIServer, Refusal, call, chunks, finish, text, usage
@@ -156,7 +156,7 @@ async def test_the_store_is_timed_and_its_failures_are_counted(tmp_path: Path) -
 
 async def test_what_clients_models_and_tools_invent_makes_no_series_without_end(tmp_path: Path) -> None:
     async def inventing(context: RunContext) -> AsyncIterator[Event]:
-        for number in range(MOST_LEARNT + 50):
+        for number in range(MAX_UNREGISTERED + 50):
             name = f"tool_{context.run_id}_{number}"
             yield ToolCallStart(tool_call_id=name, tool_name=name)
             yield ToolCallComplete(tool_call_id=name, result="well")
@@ -172,7 +172,7 @@ async def test_what_clients_models_and_tools_invent_makes_no_series_without_end(
             )
             seen = await scrape(service.client)
             sizes.append(len(seen.samples))
-    assert len(seen.values_of("callboard_tool_calls_total", "tool")) == MOST_LEARNT + 1
+    assert len(seen.values_of("callboard_tool_calls_total", "tool")) == MAX_UNREGISTERED + 1
     assert seen.values_of("callboard_tool_calls_total", "outcome") == {"ok", "other"}
     assert sizes[1] == sizes[2]
     told = str(seen.samples)

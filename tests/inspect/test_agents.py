@@ -10,9 +10,9 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from callboard import Agent, Skill, tool
-from callboard._agents.demo import demo_agent
 from callboard.skills.skill import SkillState
 from callboard.testing import Call, FakeModel
+from examples.demo import demo_agent
 from tests.collecting import TESTS_RUN
 from tests.inspect.looking import DESKTOP, PHONE, Looking, look
 from tests.serving import Service, serving

@@ -11,8 +11,8 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from callboard._agents import RunContext
-from callboard._agents.demo import demo_agent
 from callboard_protocol import Error, Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
+from examples.demo import demo_agent
 from tests.inspect.looking import DESKTOP, look
 from tests.serving import ScriptedAgent, Service, request, serving
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from callboard._agents.demo import demo_agent
 from callboard._history import HistoryCall, Turn
 from callboard.storage import Store
+from examples.demo import demo_agent
 from tests.inspect.looking import PHONE, Looking, look
 from tests.serving import Service, request, serving
 from tests.storage.turns import StoredSteps

@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from callboard._agents import RunContext
-from callboard._agents.demo import demo_agent
 from callboard_protocol import Event, ToolCallComplete, ToolCallStart
+from examples.demo import demo_agent
 from tests.serving import ScriptedAgent, Service, request, serving
 from tests.storage.postgres import throw_away_cluster
 

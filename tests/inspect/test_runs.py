@@ -14,7 +14,6 @@ from playwright.async_api import Browser, expect
 
 from callboard import Agent, Skill, tool
 from callboard._agents import RunContext
-from callboard._agents.demo import demo_agent
 from callboard.calls import ToolContext, ToolResult
 from callboard.models import OpenAICompatible
 from callboard.testing import Call, FakeModel
@@ -28,6 +27,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
+from examples.demo import demo_agent
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text, usage
 from tests.inspect.looking import DESKTOP, PHONE, Looking, look

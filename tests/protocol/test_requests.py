@@ -1,4 +1,4 @@
-"""What a client may send."""
+"""Validation of requests."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""Events as bytes: one frame each, readable however the stream is cut."""
+"""The encoding of events: one frame each, which can be decoded however the stream is split."""
 
 import json
 from collections import deque
@@ -68,7 +68,7 @@ def test_an_unfinished_frame_is_not_dispatched() -> None:
 
 
 @pytest.mark.parametrize("endless", [b"data: ", b"x" * 40, b"data: more\n", b": ping\n", b"\rdata: 1"])
-def test_a_frame_without_an_end_is_given_up_at_the_bound(endless: bytes) -> None:
+def test_a_frame_without_an_end_raises_at_the_limit(endless: bytes) -> None:
     decoder = Decoder(max_frame_bytes=1000)
     assert decoder.feed(b"id: 1\ndata: whole\n\n") == [Frame("1", "whole")]
     pieces = repeat(endless)
@@ -76,7 +76,7 @@ def test_a_frame_without_an_end_is_given_up_at_the_bound(endless: bytes) -> None
         deque(map(decoder.feed, pieces), maxlen=0)
 
 
-def test_the_bound_is_one_frames_and_not_the_streams() -> None:
+def test_the_limit_applies_to_each_frame() -> None:
     decoder = Decoder(max_frame_bytes=30)
     assert len(decoder.feed(b"data: 0123456789\n\n" * 100)) == 100
 

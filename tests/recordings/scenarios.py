@@ -9,7 +9,6 @@ from typing import Any
 
 from callboard import Agent, Skill, Tool, ToolContext, ToolError, ToolResult, tool
 from callboard._agents import AgentLike, RunContext
-from callboard._agents.demo import demo_agent
 from callboard_protocol import (
     Done,
     Error,
@@ -29,6 +28,7 @@ from callboard_protocol import (
     ToolStatusData,
     Usage,
 )
+from examples.demo import demo_agent
 from tests.fakes.openai_server import Answer, Body, Refusal, call, chunks, finish, text, usage
 from tests.frameworks.columns import FRAMEWORKS
 from tests.recordings.stage import Scenario, Stage

@@ -44,7 +44,7 @@ class Refused(Exception):
 
 @dataclass
 class StandIn:
-    """What Open WebUI would keep in its database, and the switches that its admin has."""
+    """The data in Open WebUI's database, and the settings of its admin."""
 
     url: str = ""
     version: str = "0.12.4"
@@ -65,7 +65,7 @@ class StandIn:
     said: str = "I remember no tool call in this chat yet."
 
     def answer(self, method: str, path: str, authorization: str, body: Any) -> Any:
-        """What Open WebUI answers, or `Refused`."""
+        """Return Open WebUI's answer, or raise `Refused`."""
         self.calls.append(f"{method} {path}")
         match method, path.strip("/").split("/"):
             case "GET", ["health"]:
@@ -189,7 +189,7 @@ class StandIn:
         raise Refused(403, "Model not found")
 
     def _add_entries(self, function_id: str) -> None:
-        """What the pipe does when it is asked for its models."""
+        """The pipe's answer to a request for its models."""
         access = self.valves.get(function_id, {}).get("ACCESS")
         if not access:
             return

@@ -1,4 +1,4 @@
-"""install_pipe: what it does to an Open WebUI, and its one line for everything that can be wrong."""
+"""install_pipe installs and updates the pipe, and reports each problem in one line."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_an_inactive_function_is_activated_by_an_update(webui: StandIn, source: 
     assert webui.functions["callboard"]["is_active"]
 
 
-def test_valves_changed_in_open_webui_are_kept_unless_they_are_given(webui: StandIn, source: str) -> None:
+def test_valves_changed_in_open_webui_are_kept_unless_an_option_sets_them(webui: StandIn, source: str) -> None:
     install = ["--url", webui.url, *SIGN_IN, "--file", source]
     assert main([*install, "--callboard-url", "http://first:8700"]) == 0
     webui.valves["callboard"] |= {"RESULT_CHARS": 77, "CALLBOARD_URL": "http://changed:8700"}
@@ -128,7 +128,7 @@ def test_an_api_key_does_instead_of_a_password(webui: StandIn, source: str) -> N
     assert "POST /api/v1/auths/signin" not in webui.calls
 
 
-def test_the_environment_signs_in_where_the_command_line_does_not(
+def test_credentials_of_the_environment_are_the_default(
     webui: StandIn, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPEN_WEBUI_URL", webui.url)
@@ -169,16 +169,16 @@ def test_a_function_for_events_that_was_switched_off_is_updated_and_stays_off(we
 
 
 @pytest.mark.parametrize("version", ["0.6.43", "0.9.6"])
-def test_an_open_webui_that_is_too_old_for_events_gets_the_pipe_and_is_told(
+def test_an_open_webui_without_events_gets_the_pipe_and_a_notice(
     webui: StandIn, source: str, capsys: pytest.CaptureFixture[str], version: str
 ) -> None:
     webui.version = version
     assert main(["--url", webui.url, *SIGN_IN, "--file", source]) == 0
     assert list(webui.functions) == ["callboard"]
-    assert f"Open WebUI {version} tells functions of no events; 0.10 and later do" in capsys.readouterr().out
+    assert f"Open WebUI {version} has no events for functions; 0.10 and later have" in capsys.readouterr().out
 
 
-def test_a_function_for_events_that_is_somebody_elses_is_left_alone_and_named(
+def test_another_function_with_the_id_for_events_is_not_overwritten(
     webui: StandIn, source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     theirs = {"id": "callboard_events", "name": "Theirs", "content": "# other", "type": "event", "is_active": True}
@@ -188,10 +188,10 @@ def test_a_function_for_events_that_is_somebody_elses_is_left_alone_and_named(
     assert "belongs to another function there, 'Theirs'" in capsys.readouterr().out
 
 
-def test_a_server_out_of_reach_is_said_with_the_pipe_installed(webui: StandIn, failing: Failing) -> None:
+def test_an_unreachable_server_is_reported_after_the_installation(webui: StandIn, failing: Failing) -> None:
     webui.server_reachable = False
     said = failing(*SIGN_IN)
-    assert f"The pipe is installed, but it says {UNREACHABLE!r}" in said
+    assert f"The pipe is installed, but it reports {UNREACHABLE!r}" in said
     assert webui.functions["callboard"]["is_active"]
 
 
@@ -227,11 +227,11 @@ def test_a_wrong_password_is_one_line(failing: Failing) -> None:
 
 
 def test_an_account_that_is_no_admin_is_one_line(failing: Failing) -> None:
-    assert "no admin there (role 'user')" in failing("--email", USER, "--password", PASSWORD)
+    assert "is not an admin there (role 'user')" in failing("--email", USER, "--password", PASSWORD)
 
 
 def test_a_wrong_api_key_is_one_line(failing: Failing) -> None:
-    assert "does not take this API key" in failing("--api-key", "sk-wrong")
+    assert "does not accept this API key" in failing("--api-key", "sk-wrong")
 
 
 def test_api_keys_turned_off_is_one_line(webui: StandIn, failing: Failing) -> None:
@@ -264,7 +264,7 @@ def test_functions_turned_off_is_one_line(webui: StandIn, failing: Failing) -> N
     assert "lists no model of it" in failing(*SIGN_IN)
 
 
-def test_a_function_of_somebody_else_is_not_overwritten(webui: StandIn, failing: Failing) -> None:
+def test_another_function_with_the_id_is_not_overwritten(webui: StandIn, failing: Failing) -> None:
     theirs = {"id": "callboard", "name": "Theirs", "content": "class Filter: ...", "type": "filter", "is_active": True}
     webui.functions["callboard"] = dict(theirs)
     assert "belongs to another function there, 'Theirs'" in failing(*SIGN_IN)
@@ -283,7 +283,7 @@ def test_a_source_that_is_not_there_is_one_line(failing: Failing) -> None:
     assert "source cannot be read" in failing(*SIGN_IN, "--file", "/nowhere/pipe.py")
 
 
-def test_nobody_to_sign_in_is_one_line(failing: Failing) -> None:
+def test_missing_credentials_are_one_line(failing: Failing) -> None:
     assert "--email" in failing()
 
 
@@ -304,7 +304,7 @@ def test_credentials_do_not_show_their_secrets() -> None:
 
 @pytest.fixture
 def installing(webui: StandIn, source: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs the command line, expects it to succeed, and returns what it says."""
+    """Runs the command line, expects it to succeed, and returns its output."""
 
     def run(*arguments: str) -> str:
         assert main(["--url", webui.url, "--file", source, *SIGN_IN, *arguments]) == 0
@@ -342,22 +342,22 @@ def test_agents_are_shown_to_whom_the_flag_says_which_is_checked_as_a_user_who_i
     assert webui.users == {}
 
 
-def test_agents_for_admins_alone_are_checked_with_no_user(webui: StandIn, installing: Callable[..., str]) -> None:
-    assert "Who sees them: admins alone (--access" in installing("--access", "admins")
+def test_agents_for_admins_only_are_not_checked_with_a_user(webui: StandIn, installing: Callable[..., str]) -> None:
+    assert "Who sees them: only admins (--access" in installing("--access", "admins")
     assert grants(webui) == []
     assert "POST /api/v1/auths/add" not in webui.calls
 
 
-def test_without_the_flag_and_a_terminal_open_webuis_default_stays_and_is_said_in_one_line(
+def test_without_the_option_and_a_terminal_open_webuis_default_stays_and_is_printed(
     webui: StandIn, installing: Callable[..., str]
 ) -> None:
     said = installing()
     [line] = [line for line in said.splitlines() if "--access" in line]
-    assert line == "Who sees them: admins alone (--access everyone, admins or group:NAME changes it)."
+    assert line == "Who sees them: only admins (--access everyone, admins or group:NAME changes it)."
     assert webui.entries == {}
 
 
-def test_at_a_terminal_it_asks_once_and_again_for_a_word_that_it_does_not_know(
+def test_at_a_terminal_the_question_is_repeated_after_an_invalid_answer(
     webui: StandIn, installing: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = ["all", "everyone"]
@@ -369,7 +369,7 @@ def test_at_a_terminal_it_asks_once_and_again_for_a_word_that_it_does_not_know(
     assert answers == []
 
 
-def test_what_an_admin_changed_stays_until_the_flag_asks_for_it_and_new_agents_are_shown(
+def test_access_changed_by_an_admin_stays_without_the_option_and_new_agents_are_shown(
     webui: StandIn, installing: Callable[..., str]
 ) -> None:
     installing("--access", "everyone")
@@ -378,7 +378,7 @@ def test_what_an_admin_changed_stays_until_the_flag_asks_for_it_and_new_agents_a
     said = installing()
     assert grants(webui) == []
     assert grants(webui, "cook") == [EVERYONE]
-    assert "Who sees them: Demo: admins alone; Cook: everyone" in said
+    assert "Who sees them: Demo: only admins; Cook: everyone" in said
     assert "sees Cook, and Cook answers" in said
     installing("--access", "everyone")
     assert grants(webui) == [EVERYONE]
@@ -404,7 +404,7 @@ def test_users_with_a_second_factor_are_not_checked_and_removed(webui: StandIn, 
     ("access", "said"),
     [("all", "'all' does not say who"), ("group:Work", "no group 'Work'; it has Family"), ("group:", "'group:' does")],
 )
-def test_an_access_that_there_is_not_is_one_line_and_changes_nothing(
+def test_an_invalid_access_is_one_line_and_changes_nothing(
     webui: StandIn, failing: Failing, access: str, said: str
 ) -> None:
     assert said in failing(*SIGN_IN, "--access", access)

@@ -1,4 +1,4 @@
-"""What an installation shows while it runs, in a log and on a terminal. The installer is a stand-in that waits."""
+"""The progress that an installation shows, in a log and on a terminal. The installer is a stand-in that waits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STEPS = (
     "Installing 2 packages: 0 done, now numpy",
     "Installing 2 packages: 1 done, now torch",
 )
-"""What is shown while the stand-in waits, each time."""
+"""The progress that is shown while the stand-in waits."""
 
 
 class StandIn:

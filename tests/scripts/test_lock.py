@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of what the check reads."""
+    """A copy of the files that the check reads."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     return tmp_path
@@ -59,16 +59,16 @@ BROKEN = {
     ),
     "a requirement that has gone": (
         replaced("pyproject.toml", '    "docstring-parser>=0.17",\n', ""),
-        "docstring-parser is not needed any more",
+        "docstring-parser is no longer required",
     ),
     "a lock that is not there": (without_a_lock, "all.txt is missing"),
     "an entry without a hash": (
         replaced("requirements/server.txt", "alembic==", "unhashed==1.0\nalembic=="),
-        "'unhashed==1.0' is no version with hashes",
+        "'unhashed==1.0' is not a version with hashes",
     ),
     "an address": (
         replaced("requirements/dev.txt", "alembic==", "--index-url https://example.org/simple\nalembic=="),
-        "dev.txt names an address",
+        "dev.txt has a URL or an option",
     ),
     "a version of its own": (
         replaced("requirements/server.txt", "\nannotated-types==", "\nannotated-types==0.0.1+"),
@@ -78,7 +78,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("change", "told"), BROKEN.values(), ids=BROKEN.keys())
-def test_what_does_not_fit_is_named(project: Path, change: Callable[[Path], None], told: str) -> None:
+def test_every_misfit_is_named(project: Path, change: Callable[[Path], None], told: str) -> None:
     change(project)
     found = list(lock.problems(project))
     assert any(told in line for line in found), found

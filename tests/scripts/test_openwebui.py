@@ -64,7 +64,7 @@ def test_an_installation_says_its_cost_first_and_takes_the_small_torch_before_op
     assert [call.split()[-1] for call in pip] == ["pip", "torch==2.13.0", "open-webui==1.2.3"]
 
 
-def test_a_second_installation_does_and_says_nothing(log: Path) -> None:
+def test_a_second_installation_does_nothing(log: Path) -> None:
     home = openwebui.install("1.2.3", lambda _: None)
     before = log.read_text().count("pip install")
     said: list[str] = []
@@ -85,7 +85,7 @@ def test_an_installation_that_fails_shows_the_last_lines_and_is_begun_anew(broke
 
 def test_a_half_finished_installation_is_not_taken_for_a_finished_one(log: Path) -> None:
     home = openwebui.install("1.2.3", lambda _: None)
-    # What a killed installation leaves: all the files that are looked for, perhaps, and the marker.
+    # The rest of a killed installation, which may have all files that are checked, and the marker.
     home.with_name(f"{home.name}.installing").touch()
     assert openwebui.installed("1.2.3") is None
     openwebui.install("1.2.3", lambda _: None)
@@ -99,7 +99,7 @@ def test_an_environment_whose_python_is_gone_is_not_taken_for_a_finished_one() -
     assert openwebui.installed("1.2.3") is None
 
 
-def test_of_two_installations_at_once_one_waits_and_finds_it_done(log: Path) -> None:
+def test_a_concurrent_installation_waits_for_the_first(log: Path) -> None:
     homes: list[Path] = []
     threads = [
         threading.Thread(target=lambda: homes.append(openwebui.install("1.2.3", lambda _: None))) for _ in range(2)
@@ -116,7 +116,7 @@ def test_a_python_that_does_not_run_is_passed_over(machine: Path) -> None:
     assert openwebui.find_python(lambda _: None) == "python3.11"
 
 
-def test_uv_is_asked_for_a_python_where_none_fits(machine: Path, tmp_path: Path) -> None:
+def test_uv_provides_a_python_if_none_fits(machine: Path, tmp_path: Path) -> None:
     (machine / "python3.11").rename(tmp_path / "fetched")
     command(machine / "python3.11", "#!/bin/sh\nexit 127\n")
     command(machine / "uv", f'#!/bin/sh\n[ "$2" = find ] && echo {tmp_path / "fetched"}\n')
@@ -147,7 +147,7 @@ def test_the_first_admin_signs_in_when_there_is_one(webui: StandIn) -> None:
     assert openwebui.first_admin(webui.url, ADMIN, PASSWORD) == "session of admin"
 
 
-def test_an_admin_whose_password_was_changed_is_told_which_settings_to_use(webui: StandIn) -> None:
+def test_an_unknown_password_is_reported_with_the_settings(webui: StandIn) -> None:
     with pytest.raises(openwebui.OpenWebUIError) as failure:
         openwebui.first_admin(webui.url, ADMIN, "the one of the first run")
     assert "password provided is incorrect" in str(failure.value)

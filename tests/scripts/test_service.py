@@ -42,7 +42,7 @@ def test_a_service_is_waited_for_and_stopped(service: Callable[..., Service]) ->
     assert thing.exit_code is not None
 
 
-def test_the_log_is_its_owners_alone_whatever_was_there(service: Callable[..., Service]) -> None:
+def test_only_the_owner_can_read_the_log_even_if_it_existed(service: Callable[..., Service]) -> None:
     before = os.umask(0)
     try:
         thing = service(SERVE)
@@ -60,13 +60,13 @@ def test_a_service_that_ends_early_is_shown_with_the_end_of_its_log(service: Cal
     thing.start()
     with pytest.raises(ServiceError) as failure:
         thing.wait_until_healthy(30)
-    assert "The thing ended with exit code 3 before it was up." in str(failure.value)
+    assert "The thing ended with exit code 3 before it was ready." in str(failure.value)
     assert "line 99" in str(failure.value)
     assert "line 80" in str(failure.value)
     assert "line 79" not in str(failure.value)
 
 
-def test_a_service_that_never_answers_is_given_up_after_its_time(service: Callable[..., Service]) -> None:
+def test_a_service_that_never_answers_fails_after_the_timeout(service: Callable[..., Service]) -> None:
     thing = service("import threading; threading.Event().wait()")
     thing.start()
     with pytest.raises(ServiceError, match="did not answer at"):
@@ -93,7 +93,7 @@ def test_a_service_that_ignores_sigterm_is_ended_by_force(
     assert thing.exit_code == -9
 
 
-def test_stopping_what_was_never_started_does_nothing(service: Callable[..., Service]) -> None:
+def test_stopping_a_service_that_was_not_started_does_nothing(service: Callable[..., Service]) -> None:
     service("pass").stop()
 
 

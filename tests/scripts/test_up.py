@@ -1,4 +1,4 @@
-"""scripts/up: what it says when something is in the way, and that nothing outlives it.
+"""scripts/up reports problems in one line each, and leaves no process running.
 
 Open WebUI is a stand-in here; the Callboard server is the real one.
 """
@@ -49,7 +49,7 @@ def environment(webui: StandIn, tmp_path: Path, port: int) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has what this one has, into which `scripts/up` may install the server: its pip does nothing."""
+    """A Python with the packages of this one and a pip that does nothing, for the installation of `scripts/up`."""
     home = tmp_path_factory.mktemp("python")
     venv.create(home, symlinks=True)
     [packages] = home.glob("lib/python*/site-packages")
@@ -63,7 +63,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(environment: dict[str, str], python: Path) -> Iterator[START]:
-    """Starts scripts/up with settings of the test; what still runs at its end is stopped."""
+    """Starts scripts/up with settings of the test, and stops all its processes at the end."""
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: str, **settings: str) -> subprocess.Popen[str]:
@@ -84,7 +84,7 @@ def start(environment: dict[str, str], python: Path) -> Iterator[START]:
 
 
 def until_up(process: subprocess.Popen[str]) -> str:
-    """What it says until everything is up."""
+    """The output until everything is up."""
     assert process.stdout is not None
     said = ""
     for line in process.stdout:
@@ -95,7 +95,7 @@ def until_up(process: subprocess.Popen[str]) -> str:
 
 
 def the_end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Exit code and what it said on standard error."""
+    """The exit code and the standard error."""
     said = process.communicate()[1]
     assert "Traceback" not in said
     return process.returncode, said
@@ -131,7 +131,7 @@ def test_it_brings_the_server_up_and_installs_the_pipe_with_address_and_key(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_stop_the_server_and_end_well(start: START, port: int, number: signal.Signals) -> None:
+def test_ctrl_c_and_sigterm_stop_the_server_with_exit_code_0(start: START, port: int, number: signal.Signals) -> None:
     process = start()
     until_up(process)
     process.send_signal(number)
@@ -139,7 +139,7 @@ def test_ctrl_c_and_sigterm_stop_the_server_and_end_well(start: START, port: int
     assert port_is_free("127.0.0.1", port)
 
 
-def test_secrets_are_made_once_and_for_the_user_alone(start: START, tmp_path: Path) -> None:
+def test_secrets_are_made_once_and_only_the_user_can_read_them(start: START, tmp_path: Path) -> None:
     file = tmp_path / "secrets.json"
     for _ in range(2):
         process = start()
@@ -152,7 +152,7 @@ def test_secrets_are_made_once_and_for_the_user_alone(start: START, tmp_path: Pa
     assert len(set(json.loads(kept).values())) == 3
 
 
-def test_in_a_folder_that_was_there_what_it_keeps_is_the_users_alone_too(start: START, tmp_path: Path) -> None:
+def test_files_in_an_existing_folder_become_private(start: START, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     kept = dict.fromkeys(("open_webui_password", "open_webui_secret", "callboard_api_key"), "of-an-earlier-run")
     (tmp_path / "secrets.json").write_text(json.dumps(kept))
@@ -203,7 +203,7 @@ def test_a_server_that_dies_ends_it_with_the_last_lines_of_its_log(start: START)
 def test_a_server_that_does_not_come_up_is_explained_with_the_last_lines_of_its_log(start: START) -> None:
     code, said = the_end(start(CALLBOARD_SEERR_URL="http://127.0.0.1:1"))
     assert code == 1
-    assert "The Callboard server ended with exit code 1 before it was up." in said
+    assert "The Callboard server ended with exit code 1 before it was ready." in said
     assert "CALLBOARD_SEERR_API_KEY" in said
 
 
@@ -263,20 +263,20 @@ def test_a_pipe_that_cannot_reach_the_server_is_explained(start: START, webui: S
     assert "CALLBOARD_HOST" in said
 
 
-def test_what_an_admin_changed_about_who_sees_the_agents_stays(start: START, webui: StandIn) -> None:
+def test_access_changed_by_an_admin_stays(start: START, webui: StandIn) -> None:
     first = start()
     until_up(first)
     first.terminate()
     first.communicate()
     webui.entries["callboard.demo"]["access_grants"] = []
     webui.valves["callboard"]["ACCESS"] = "admins"
-    assert "Who sees them: admins alone." in until_up(start())
+    assert "Who sees them: only admins." in until_up(start())
     assert webui.valves["callboard"]["ACCESS"] == "admins"
 
 
-def test_agents_that_do_not_answer_users_are_said_and_all_stays_up(start: START, webui: StandIn) -> None:
+def test_agents_that_do_not_answer_users_are_reported_and_the_servers_stay_up(start: START, webui: StandIn) -> None:
     webui.said = ""
-    assert "Others than admins cannot use them all: " in until_up(start())
+    assert "Users who are not admins cannot use all of them: " in until_up(start())
 
 
 def test_an_open_webui_without_a_sign_in_is_explained(start: START) -> None:

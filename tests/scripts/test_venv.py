@@ -55,14 +55,14 @@ def test_an_environment_that_is_broken_is_made_anew(machine: Path) -> None:
     assert made_with(machine) == ["python3", "python3"]
 
 
-def test_uv_makes_it_where_no_python_fits(machine: Path) -> None:
+def test_uv_makes_the_environment_if_no_python_fits(machine: Path) -> None:
     has(machine, "python3", TOO_OLD)
     has(machine, "uv", FITS)
     assert run(machine).returncode == 0
     assert made_with(machine) == ["uv"]
 
 
-def test_without_any_fitting_python_it_says_what_is_needed(machine: Path) -> None:
+def test_without_a_fitting_python_a_message_says_what_is_needed(machine: Path) -> None:
     has(machine, "python3", TOO_OLD)
     ended = run(machine)
     assert ended.returncode == 1

@@ -426,7 +426,7 @@ async def test_a_run_that_the_store_has_not_whole_is_ended_with_an_error(tmp_pat
                 events.append(event)
                 if event == Message(content="Well. "):
                     with closing(sqlite3.connect(database)) as connection:
-                        connection.execute("ALTER TABLE run_frames RENAME TO lost")
+                        connection.execute("ALTER TABLE events RENAME TO lost")
                     going_on.set()
                 if event == Message(content="And so on. "):
                     stopping = asyncio.create_task(service.app.stop())

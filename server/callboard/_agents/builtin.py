@@ -6,7 +6,7 @@ Only this module reads the environment for skills.
 from collections.abc import Callable, Mapping
 
 from callboard._agents.agent import Agent, BuiltInAgent
-from callboard._agents.demo import demo_agent
+from callboard._bundled_files import load_bundled_module
 from callboard.errors import NotSetUp
 from callboard.skills import Skill
 from callboard.skills.clock import Clock
@@ -71,7 +71,7 @@ def builtin_agents(variables: Mapping[str, str] | None = None) -> tuple[list[Age
         name="Assistant",
     )
     agents = [
-        demo_agent(),
+        load_bundled_module("server/examples/demo.py").demo_agent(),
         assistant,
         BuiltInAgent("naked", "The bare model, with no prompt and no tools.", name="Model"),
     ]

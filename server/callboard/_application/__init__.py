@@ -1,6 +1,6 @@
-"""The application: `board` describes it, `application` serves it.
+"""The application: `Callboard` (in `board`) declares it, `Application` (in `application`) serves it.
 
-`Callboard.asgi` imports `application`, and with it the web server, the database and the inspector.
+Only `Callboard.asgi` imports `application`, and with it the web server, the database and the inspector.
 """
 
 from callboard._application.board import Callboard

@@ -1,4 +1,4 @@
-"""The ASGI application of a `Callboard`: which parts open and close with the server, in which order."""
+"""The ASGI application of a `Callboard`: opens its parts when the server starts, and closes them in reverse order."""
 
 import asyncio
 import hmac
@@ -27,7 +27,7 @@ from callboard._http.state import ServerState
 from callboard._http.vouching import Vouching
 from callboard._inspect import Inspector
 from callboard._logging import use_plain_tracebacks
-from callboard._metrics import Metrics, Now
+from callboard._metrics import Gauges, Metrics
 from callboard._runs import Links, Runs
 from callboard._settings import Settings
 from callboard._threads import REQUESTS
@@ -42,14 +42,14 @@ _log = structlog.get_logger(__name__)
 
 
 class Application:
-    """The board as an ASGI application; `await app.stop()` ends its runs, where no signal of the process does."""
+    """A board as an ASGI application. `await app.stop()` ends its runs if no signal to the process does."""
 
     def __init__(self, board: Callboard) -> None:
         self.start_error: Exception | None = None
-        """The error that kept it from opening, the last time that it was tried."""
+        """The error that the last attempt to open the application failed with."""
         self._board = board
-        self._links = _links(board.settings)
-        # Which there are is known once the skills are open.
+        self._links = _make_links(board.settings)
+        # Filled when the skills are open, because only then their routes are known.
         self._skill_routes = Router()
         metrics_key = board.settings.metrics_key
         self._routes = build_routes(
@@ -67,27 +67,28 @@ class Application:
         self._app = put_gate_before(self._opening, access)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the server's start and end."""
+        """Serve a request, or the server's lifespan."""
 
-        async def send_in_words(message: Message) -> None:
+        async def send_lifespan(message: Message) -> None:
             if message["type"] == "lifespan.startup.failed" and isinstance(self.start_error, CallboardError):
-                # In place of its traceback: it says what to do.
+                # Replaces a traceback by the message, which says what to do.
                 message = {**message, "message": str(self.start_error)}
             await send(message)
 
-        await self._app(scope, receive, send_in_words if scope["type"] == "lifespan" else send)
+        await self._app(scope, receive, send_lifespan if scope["type"] == "lifespan" else send)
 
     @property
     def state(self) -> ServerState:
-        """The state that the routes work with, while it is open."""
+        """The state that the routes use; it exists only while the application is open."""
         state = self._routes.state.server
         assert isinstance(state, ServerState)
         return state
 
     async def stop(self, *, at_once: bool = False) -> None:
-        """Stop as after a SIGTERM: return once every run has ended, or is left to the next server, and its stream ends.
+        """Stop as after a SIGTERM: return when every run has ended or is released to another server.
 
-        `at_once`: without the `CALLBOARD_DRAIN_SECONDS` that runs may go on. What opened by itself closes.
+        Streams end with their runs. With `at_once`, runs do not get the `CALLBOARD_DRAIN_SECONDS` to finish. An
+        application that the first request has opened is closed.
         """
         stopping = self.state.stopping
         stopping.asked.set()
@@ -97,9 +98,10 @@ class Application:
 
     @asynccontextmanager
     async def lifespan(self, _around: object = None) -> AsyncIterator[Mapping[str, Any]]:
-        """Be open until the block ends: `Starlette(routes=[Mount("/board", app)], lifespan=app.lifespan)`.
+        """Keep the application open until the block ends; the lifespan for an application that mounts this one.
 
-        For an application around this one that is to start and stop with it; without, the first request opens it.
+        `Starlette(routes=[Mount("/board", app)], lifespan=app.lifespan)`. Without it the first request opens the
+        application.
         """
         self._opening.is_served = True
         async with self._live(self._routes) as state:
@@ -111,8 +113,8 @@ class Application:
         use_plain_tracebacks()
         async with AsyncExitStack() as closing:
             try:
-                watching = [self._inspector.watch.observe] if self._inspector else []
-                opening = _open(self._board, self._links, self._opening.leave, watching)
+                observers = [self._inspector.watch.observe] if self._inspector else []
+                opening = _open(self._board, self._links, self._opening.leave, observers)
                 state = await closing.enter_async_context(opening)
                 routes.state.server = state
                 if self._inspector:
@@ -121,22 +123,22 @@ class Application:
                     Mount(f"/{skill.name}", routes=skill.routes) for skill in state.registry.skills if skill.routes
                 ]
                 lifespan = self._board.lifespan
-                told = await closing.enter_async_context(lifespan(routes)) if lifespan else None
-            # Whatever a skill's or the user's lifespan raises: the server is told by it, and stops.
+                user_state = await closing.enter_async_context(lifespan(routes)) if lifespan else None
+            # The lifespans of skills and users may raise any error; the server reports it and stops.
             except Exception as error:
                 self.start_error = error
                 raise
-            yield told or {}
+            yield user_state or {}
 
 
 @asynccontextmanager
 async def _open(
-    board: Callboard, links: Links, leave: Callable[[], None], watching: Sequence[Observer]
+    board: Callboard, links: Links, leave: Callable[[], None], more_observers: Sequence[Observer]
 ) -> AsyncIterator[ServerState]:
-    """Open the database and stand ready to run the agents; at the end, however it comes, every run is closed.
+    """Open the database, the agents and the registry of runs until the block ends; then close all runs.
 
-    `leave` is called when the process was asked to stop and the runs have ended; `watching` are observers of this
-    application beside the board's.
+    `leave` is called when the process is stopping and its runs have ended. `more_observers` are called besides the
+    board's own.
     """
     settings = board.settings
     secret = settings.open_webui_jwt_secret
@@ -152,10 +154,10 @@ async def _open(
             _log.warning("calls_interrupted_by_last_stop", calls=interrupted)
         await closing.enter_async_context(retaining(store, settings))
         run_log = store.run_log(token_hex())
-        metrics = Metrics(agents, lambda: _look_at(runs, store)) if settings.metrics else None
-        observers = [*board.observers, *watching]
+        metrics = Metrics(agents, lambda: _read_gauges(runs, store)) if settings.metrics else None
+        observers = [*board.observers, *more_observers]
         if metrics:
-            observers.append(metrics.tell)
+            observers.append(metrics.observe)
             store.measure(metrics.note_access)
         tracing = Tracing(has_contents=settings.trace_content)
         runs = Runs(agents, services, settings, board.redaction, run_log, links, observers, tracing)
@@ -180,21 +182,20 @@ async def _open(
 
 
 IN_MEMORY = "sqlite://"
-"""The URL of a database that ends with its process."""
+"""The URL of a database in the memory of this process."""
 
 
 def _make_store(board: Callboard) -> Store:
-    """Return the store that was given; else a new one, in the settings' database or in memory for `store=None`."""
+    """Return the board's store, or a new one: in memory if it is None, by default in the settings' database."""
     if isinstance(board.store, EllipsisType):
         settings = board.settings
         return Store(settings.resolved_database_url, settings.redis_url)
     return board.store or Store(IN_MEMORY)
 
 
-def _look_at(runs: Runs, store: Store) -> Now:
-    """Return what there is at this moment."""
+def _read_gauges(runs: Runs, store: Store) -> Gauges:
     queues = store.queues
-    return Now(
+    return Gauges(
         open_runs=Counter(run.owner.agent_id for run in runs if not run.ended),
         listeners=runs.listeners,
         waiting_runs=runs.waiting,
@@ -208,9 +209,9 @@ def _look_at(runs: Runs, store: Store) -> Now:
 async def _draining(
     stopping: Stopping, runs: Runs, drain_seconds: float, leave: Callable[[], None]
 ) -> AsyncIterator[None]:
-    """Let runs come to their ends once the process is asked to stop, and leave the others: streams end with them.
+    """When the process is asked to stop, let runs finish for `drain_seconds`, then release the others.
 
-    A server stops with its streams.
+    Streams end with their runs, and ASGI servers stop when all streams have ended.
     """
 
     async def drain() -> None:
@@ -230,17 +231,17 @@ async def _draining(
         await asyncio.wait({draining})
 
 
-def _links(settings: Settings) -> Links:
-    # Without an API key links end with the process that made them.
+def _make_links(settings: Settings) -> Links:
+    # Without an API key, links are valid only until the process ends.
     secret = settings.api_key.get_secret_value() if settings.api_key else token_hex()
     key = hmac.digest(secret.encode(), b"callboard links", "sha256")
     return Links(settings.public_url or "", settings.result_link_seconds, key)
 
 
 def _find_inspecting_keys(settings: Settings) -> frozenset[str] | None:
-    """Return the names of the keys that open the inspector, None for every one.
+    """Return the names of the keys that open the inspector; None if every key does.
 
-    Where users are signed for, a client with a key is nobody by itself: there it shall not see what everybody said.
+    If users are signed, a client's key stands for no user, and must not show the chats of all users.
     """
     if settings.inspect_keys or settings.open_webui_jwt_secret:
         return frozenset({THE_KEY, *settings.inspect_keys})

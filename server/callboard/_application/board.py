@@ -3,8 +3,9 @@
     board = Callboard([Agent("clerk", skills=[…])], model=OpenAICompatible("http://127.0.0.1:11434/v1", model="qwen3"))
     app = board.asgi()
 
-Any ASGI server runs it, and other applications mount it below a prefix: it opens with the server, or else with the
-first request, and closes with it. `callboard serve` is this with the environment's settings.
+Any ASGI server can run it, and other applications can mount it under a prefix. It opens when the server starts, or
+otherwise with the first request, and closes with the server. `callboard serve` does this with the environment's
+settings.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,18 +38,23 @@ if TYPE_CHECKING:
 
 
 class Callboard:
-    """Agents, what they work with, and who may ask them; `asgi` makes an application of it.
+    """The declaration of an application: agents, model, store and access. `asgi` makes the application.
 
-    `model` is that of every agent without one of its own; without it a script says how to connect one. `store` is
-    where chats, memories and the like are kept, opened and closed by the application: without it the database of the
-    settings, with None the memory of the process. `authenticate` knows who asks (`api_key("…")` does by a key), None
-    lets in whoever reaches the server. `routes`, `middleware` and `lifespan` are Starlette's, and stand behind
-    `authenticate`. `observers` are told what runs do (`callboard.observers`). `settings` are limits, times and
-    addresses; where they are not given, the environment's. `redaction` is that of the log, where it has one: what is
-    secret is added to it.
+    Args:
+        agents: The agents; their ids must differ.
+        model: The model of agents without one of their own. Default: a script that explains how to connect a model.
+        store: The database for chats, memories and other data, opened and closed by the application. Default: the
+            database of the settings. None: the memory of the process.
+        authenticate: Returns the caller of a request, for example `api_key("…")`. None: every request is accepted.
+        routes: More routes, as in Starlette. `authenticate` guards them too.
+        middleware: Middleware, as in Starlette, behind `authenticate`.
+        lifespan: A lifespan, as in Starlette, entered after the application has opened.
+        observers: Functions that are called with the events of runs, see `callboard.observers`.
+        settings: Limits, times and addresses. Default: those of the environment.
+        redaction: The secrets that the log leaves out, to which the application adds its own.
 
-    Raises `AgentError` for two agents of one id and for what is no agent or no model, `SettingsError` for wrong
-    settings and for any other argument that the application could not work with, each with the fix.
+    Raises `AgentError` for a wrong agent or model and for two agents with one id, and `SettingsError` for any other
+    wrong argument. Each message says how to correct it.
     """
 
     def __init__(
@@ -85,8 +91,8 @@ class Callboard:
         )
 
     def asgi(self) -> "Application":
-        """Return an application that opens what this board names when it is started; each has runs of its own."""
-        # A file of agents describes a board and needs neither the web server nor the database that serve it.
+        """Return a new application, which opens the store and the agents when it is started; runs are not shared."""
+        # A file of agents that declares a board needs neither the web server nor the database.
         from callboard._application.application import Application
 
         return Application(self)

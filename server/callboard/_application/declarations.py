@@ -1,4 +1,4 @@
-"""What is wrong with the declaration of an application, said when it is declared, with the fix."""
+"""Checks of the arguments of `Callboard`, which report a mistake at its declaration and how to correct it."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from callboard.errors import AgentError, SettingsError
 
 
 def list_agents(agents: object) -> tuple[Any, ...]:
-    """Return the agents; raises `AgentError` for a single one, and for one that could not answer."""
+    """Return the agents; raises `AgentError` if they are not a list, or one of them is not an agent."""
     if isinstance(agents, str | Mapping) or not isinstance(agents, Iterable):
         shown = getattr(agents, "agent_id", None) or f"{agents!r:.80}"
         raise AgentError(f"Callboard takes a list of agents, not {shown}: write Callboard([agent]).")
@@ -22,11 +22,11 @@ def list_agents(agents: object) -> tuple[Any, ...]:
 
 
 def check_authenticate(authenticate: object) -> None:
-    """Raise `SettingsError` for what cannot know callers. Never says what was given: it may be the key itself."""
+    """Raise `SettingsError` if it is not an async function of one argument. The value is not shown: it may be a key."""
     if authenticate is None:
         return
     if isinstance(authenticate, str):
-        raise SettingsError("authenticate is a text: for a key write authenticate=api_key(…), from callboard.")
+        raise SettingsError("authenticate is a string: for a key write authenticate=api_key(…), from callboard.")
     if not callable(authenticate) or isinstance(authenticate, type):
         raise SettingsError(
             f"authenticate is a {type(authenticate).__name__}: give a function, `async def know(connection)`, that "
@@ -39,7 +39,7 @@ def check_authenticate(authenticate: object) -> None:
     try:
         inspect.signature(authenticate).bind(None)
     except ValueError:
-        return  # not every callable tells its parameters
+        return  # some callables have no signature
     except TypeError:
         raise SettingsError(
             "authenticate must take the connection and nothing else: `async def know(connection)`."
@@ -47,17 +47,17 @@ def check_authenticate(authenticate: object) -> None:
 
 
 def check_store(store: object) -> None:
-    """Raise `SettingsError` for what keeps nothing."""
+    """Raise `SettingsError` if it is not a store."""
     if store is None or isinstance(store, EllipsisType):
         return
     if isinstance(store, str):
-        raise SettingsError("store is a text: for a database write store=Store(url), with Store of callboard.storage.")
+        raise SettingsError("store is a string: for a database write store=Store(url), with callboard.storage.Store.")
     if isinstance(store, type) or not callable(getattr(store, "start", None)):
-        raise SettingsError(f"store={store!r:.80} is no callboard.Store: give Store(url), or None for memory alone.")
+        raise SettingsError(f"store={store!r:.80} is not a callboard.Store: give Store(url), or None for memory only.")
 
 
 def check_settings(settings: object) -> None:
-    """Raise `SettingsError` for what are no settings."""
+    """Raise `SettingsError` if they are not `Settings`."""
     if settings is not None and not isinstance(settings, Settings):
         raise SettingsError(
             f"settings is a {type(settings).__name__}: give Settings(max_runs=…), with Settings of callboard."
@@ -65,7 +65,7 @@ def check_settings(settings: object) -> None:
 
 
 def check_observers(observers: object) -> None:
-    """Raise `SettingsError` for a single function, or for what cannot be called."""
+    """Raise `SettingsError` if they are not a list of plain functions."""
     if isinstance(observers, str) or not isinstance(observers, Iterable):
         raise SettingsError("observers must be a list of functions: observers=[tell].")
     for observer in observers:
@@ -74,5 +74,5 @@ def check_observers(observers: object) -> None:
 
 
 def _is_lambda(function: Any) -> bool:
-    """Return whether it is a lambda, which may return a coroutine."""
+    """Return whether the function is a lambda. Such a function may return a coroutine."""
     return bool(function.__name__ == "<lambda>")

@@ -14,7 +14,7 @@ from callboard.storage import Store
 SECONDS_A_DAY = 86_400
 RETENTION_ROUND_SECONDS = 3600
 FIRST_ROUND_SECONDS = 60
-"""A server that has just started has people waiting for it."""
+"""Not at the start, when users wait for the server."""
 
 _log = structlog.get_logger(__name__)
 
@@ -22,22 +22,22 @@ _log = structlog.get_logger(__name__)
 @asynccontextmanager
 async def retaining(store: Store, settings: Settings) -> AsyncGenerator[None, None]:
     """Drop expired data every hour until the block ends."""
-    leaving = asyncio.Event()
-    retention = asyncio.create_task(_retain(store, settings, leaving), name="retention")
+    stopping = asyncio.Event()
+    retention = asyncio.create_task(_retain(store, settings, stopping), name="retention")
     try:
         yield
     finally:
-        # Not cancelled: a statement that is broken off leaves its connection behind.
-        leaving.set()
+        # Not cancelled, because a cancelled statement leaves its connection open.
+        stopping.set()
         await retention
 
 
-async def _retain(store: Store, settings: Settings, leaving: asyncio.Event) -> None:
+async def _retain(store: Store, settings: Settings, stopping: asyncio.Event) -> None:
     wait_seconds = FIRST_ROUND_SECONDS
     while True:
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_seconds):
-                await leaving.wait()
+                await stopping.wait()
                 return
         wait_seconds = RETENTION_ROUND_SECONDS
         try:
@@ -47,7 +47,7 @@ async def _retain(store: Store, settings: Settings, leaving: asyncio.Event) -> N
 
 
 async def drop_expired(store: Store, settings: Settings) -> None:
-    """Drop everything that is older than the settings allow."""
+    """Drop all data that is older than the settings allow."""
     now = time.time()
     await store.drop_usage()
     await store.drop_traces()

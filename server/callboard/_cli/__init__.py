@@ -1,7 +1,7 @@
-"""The command line: what `callboard` and a word after it do.
+"""The command line: `callboard COMMAND`.
 
-One module a command, imported when it is asked for: what prints a file need not load a web
-server, a database and the agents. Above: nothing. Below: everything.
+Each command has a module, which is imported only if the command is given: `callboard pipe` prints a file and needs no
+web server, database or agents. Nothing imports this package; it may import everything.
 """
 
 import argparse
@@ -19,17 +19,17 @@ from callboard._version import __version__
 from callboard.errors import CallboardError, SettingsError
 
 INTERRUPTED = 130
-"""The exit code that a shell reports of a command that Ctrl-C ended."""
+"""Exit code of a command that Ctrl-C ended, as shells report it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # What follows it is read by a parser of its own, which works without this package too.
+    # `install-pipe` has its own parser, because its script also runs without this package.
     rest = given[1:] if given[:1] == ["install-pipe"] else []
     chosen = parse(given[:1] if rest else given, argparse.Namespace(rest=rest))
     try:
-        # Without arguments this is the process of a command, not a program that calls one.
+        # Without arguments this process runs one command; with arguments a program calls this function.
         with _freezing_imports() if arguments is None else nullcontext():
             module = import_module(f"callboard._cli.{chosen.command.replace('-', '_')}")
         return int(module.run(chosen))
@@ -40,16 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read the output has gone: `callboard export … | head`. Python would flush once more at its end.
+        # The reader of the output has ended: `callboard export … | head`. Python flushes once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 
 
 @contextmanager
 def _freezing_imports() -> Iterator[None]:
-    """Exclude everything that the block imports from garbage collection: modules stay until the process ends.
+    """Exclude everything that the block imports from garbage collection, because modules are never freed.
 
-    The collections during its imports took a sixth of the time that `callboard serve` needs to start.
+    Collections during the imports took a sixth of the start of `callboard serve`.
     """
     gc.disable()
     try:
@@ -60,7 +60,7 @@ def _freezing_imports() -> Iterator[None]:
 
 
 def parse(given: Sequence[str], namespace: argparse.Namespace) -> argparse.Namespace:
-    """Return what is chosen on the command line; exits where that is wrong."""
+    """Return the command and its options; prints a message and exits if they are wrong."""
     parser = build_parser()
     chosen, left = parser.parse_known_args(given, namespace)
     if chosen.command == "chat" and not any(word.startswith("-") for word in left):
@@ -72,7 +72,7 @@ def parse(given: Sequence[str], namespace: argparse.Namespace) -> argparse.Names
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; `install-pipe` has one of its own behind it, for the `rest`."""
+    """Return the parser of all commands, without the options of `install-pipe`, which has its own parser."""
     parser = argparse.ArgumentParser(
         prog="callboard",
         description="Agents for Open WebUI, every tool call in sight.",
@@ -90,11 +90,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-"""What the commands are added to; argparse has no public name for it."""
+"""The type of `subparsers`, for which argparse has no public name."""
 
 
 def _add_server(commands: Commands) -> None:
-    """Add `serve`, and `agents` that lists what it would serve."""
+    """Add `serve` and `agents`."""
     serve = commands.add_parser("serve", help="start the server")
     how = serve.add_mutually_exclusive_group()
     how.add_argument("--reload", action="store_true", help="start again when a file of your agents changes")
@@ -106,86 +106,84 @@ def _add_server(commands: Commands) -> None:
         help="run N processes on the one port, over PostgreSQL (default: 1)",
     )
 
-    commands.add_parser("agents", help="list the agents that were found, and what is missing and why")
+    commands.add_parser("agents", help="list the agents, their tools, and which agents could not be loaded and why")
 
 
 def _add_chat(commands: Commands) -> None:
-    """Add `chat`, which talks to an agent."""
     chat = commands.add_parser("chat", help="talk to an agent in the terminal; without one, list the agents")
     chat.add_argument("agent", nargs="?", metavar="AGENT", help="the agent's id; without it the agents are listed")
     chat.add_argument(
         "question",
         nargs="*",
         metavar="QUESTION",
-        help="ask this and end with its answer; without it standard input is asked, in a terminal one line at a time",
+        help="ask this and end with its answer; without it read questions from standard input, in a terminal by line",
     )
-    chat.add_argument("--chat", metavar="ID", help="go on with this chat, or begin one of this id")
-    chat.add_argument("--user", metavar="ID", help="the user who asks, whose chats and memories they are")
-    chat.add_argument("--role", metavar="ROLE", help="the user's role, as Open WebUI has it; user by default")
+    chat.add_argument("--chat", metavar="ID", help="continue this chat, or begin one with this id")
+    chat.add_argument("--user", metavar="ID", help="ask as this user, with their chats and memories")
+    chat.add_argument("--role", metavar="ROLE", help="the user's role in Open WebUI (default: user)")
     chat.add_argument(
-        "--group", action="append", default=[], metavar="NAME", help="a group that the user is in; once for each"
+        "--group", action="append", default=[], metavar="NAME", help="a group of the user; may be repeated"
     )
-    chat.add_argument("--url", metavar="URL", help="the server's address; without it that of the settings")
-    chat.add_argument("--files", type=Path, metavar="FOLDER", help="keep the files of tools in this folder")
-    chat.add_argument("--json", action="store_true", help="write the run's events as JSON Lines; ask nobody anything")
-    chat.add_argument("--verbose", action="store_true", help="show all of every call: arguments, steps, result")
+    chat.add_argument("--url", metavar="URL", help="the server's address (default: the one in the settings)")
+    chat.add_argument("--files", type=Path, metavar="FOLDER", help="save the files of tools in this folder")
+    chat.add_argument("--json", action="store_true", help="write the run's events as JSON Lines, and ask no questions")
+    chat.add_argument("--verbose", action="store_true", help="show the whole of every call: arguments, steps, result")
 
 
 def _add_doctor(commands: Commands) -> None:
-    """Add `doctor`, which checks everything."""
-    doctor = commands.add_parser(
-        "doctor", help="check everything, and say what to do; exit 1 where something is broken"
-    )
+    doctor = commands.add_parser("doctor", help="check everything, and say what to do; exit 1 if something is broken")
     doctor.add_argument("--timeout", type=seconds, default=30.0, metavar="SECONDS", help=TIMEOUT_HELP)
-    webui = doctor.add_argument_group("Open WebUI", "OPEN_WEBUI_… in the environment serve where they are not given.")
-    webui.add_argument("--open-webui", metavar="URL", help="check the pipe in the Open WebUI at this address too")
+    webui = doctor.add_argument_group("Open WebUI", "The defaults are OPEN_WEBUI_… in the environment.")
+    webui.add_argument("--open-webui", metavar="URL", help="also check the pipe in the Open WebUI at this address")
     webui.add_argument("--email", help="email of an admin there")
-    webui.add_argument("--password", help="its password; asked for when it is not given")
+    webui.add_argument("--password", help="the admin's password (default: you are asked for it)")
     webui.add_argument("--api-key", help="an admin's API key instead of both")
     webui.add_argument("--id", default="callboard", help="the function's id there (default: %(default)s)")
 
 
 def _add_key(commands: Commands) -> None:
-    """Add `key`, which makes, lists and removes the keys of clients."""
-    key = commands.add_parser("key", help="print the key that clients must send, made now if there is none")
-    what = key.add_mutually_exclusive_group()
-    what.add_argument("--quiet", action="store_true", help="make it if there is none, and print nothing")
-    what.add_argument("--add", metavar="NAME", help="make a further key of that name, and print it this once")
-    what.add_argument("--remove", metavar="NAME", help="let nobody in any more by the key of that name")
-    what.add_argument("--list", action="store_true", help="print the names of the further keys")
+    key = commands.add_parser("key", help="print the key that clients must send; make it first if there is none")
+    action = key.add_mutually_exclusive_group()
+    action.add_argument("--quiet", action="store_true", help="make the key if there is none, and print nothing")
+    action.add_argument("--add", metavar="NAME", help="make another key with this name, and print it once")
+    action.add_argument("--remove", metavar="NAME", help="remove the key with this name, so that it is refused")
+    action.add_argument("--list", action="store_true", help="print the names of the named keys")
 
 
 def _add_stored_data(commands: Commands) -> None:
-    """Add `export`, `forget`, `audit`, `backup` and `restore`: what is done with what is stored."""
-    export = commands.add_parser("export", help="print a stored chat, or all that is kept of a user, as JSON Lines")
+    """Add the commands for stored data: `export`, `forget`, `audit`, `backup` and `restore`."""
+    export = commands.add_parser("export", help="print a stored chat, or all stored data of a user, as JSON Lines")
     which = export.add_mutually_exclusive_group(required=True)
     which.add_argument("--chat", metavar="ID", help="the chat's id, as Open WebUI's address bar shows it")
     which.add_argument("--user", type=identifier, metavar="ID", help="the user's id, as Open WebUI has it")
 
-    forget = commands.add_parser("forget", help="delete everything that is kept of a user")
+    forget = commands.add_parser("forget", help="delete all stored data of a user")
     forget.add_argument(
         "--user", required=True, type=identifier, metavar="ID", help="the user's id, as Open WebUI has it"
     )
 
-    audit = commands.add_parser("audit", help="print who ran what, who agreed to it and when, as JSON Lines")
-    audit.add_argument("--user", metavar="ID", help="of this user alone")
-    audit.add_argument("--agent", metavar="ID", help="of this agent alone")
-    audit.add_argument("--tool", metavar="NAME", help="of this tool alone")
-    audit.add_argument("--chat", metavar="ID", help="of this chat alone")
-    audit.add_argument("--run", metavar="ID", help="of this run alone")
+    audit = commands.add_parser(
+        "audit", help="print which user ran which tool, who approved it and when, as JSON Lines"
+    )
+    audit.add_argument("--user", metavar="ID", help="only this user")
+    audit.add_argument("--agent", metavar="ID", help="only this agent")
+    audit.add_argument("--tool", metavar="NAME", help="only this tool")
+    audit.add_argument("--chat", metavar="ID", help="only this chat")
+    audit.add_argument("--run", metavar="ID", help="only this run")
     audit.add_argument("--kind", choices=AUDIT_KINDS, metavar="KIND", help=f"one of {', '.join(AUDIT_KINDS)}")
-    audit.add_argument("--since", type=moment, metavar="TIME", help="from then on: 2026-01-31T18:00, UTC by default")
-    audit.add_argument("--until", type=moment, metavar="TIME", help="up to then")
+    audit.add_argument(
+        "--since", type=moment, metavar="TIME", help="from this time on: 2026-01-31T18:00, in UTC by default"
+    )
+    audit.add_argument("--until", type=moment, metavar="TIME", help="up to this time")
 
-    backup = commands.add_parser("backup", help="copy the database into a new file while servers write to it")
-    backup.add_argument("file", type=Path, metavar="FILE", help="the copy; there must be no such file yet")
+    backup = commands.add_parser("backup", help="copy the database into a new file; servers may go on writing to it")
+    backup.add_argument("file", type=Path, metavar="FILE", help="the copy; the file must not exist yet")
 
-    restore = commands.add_parser("restore", help="put a copy in the place of the database, while no server uses it")
-    restore.add_argument("file", type=Path, metavar="FILE", help="the copy; it stays as it is")
+    restore = commands.add_parser("restore", help="replace the database by a copy, while no server uses it")
+    restore.add_argument("file", type=Path, metavar="FILE", help="the copy; it is not changed")
 
 
 def _add_pipe(commands: Commands) -> None:
-    """Add `pipe`, which prints the pipe, and `install-pipe`."""
     pipe = commands.add_parser("pipe", help="print the pipe, to paste it under Admin Panel → Functions in Open WebUI")
     pipe.add_argument("--events", action="store_true", help="print the function for events instead")
 
@@ -195,11 +193,13 @@ def _add_pipe(commands: Commands) -> None:
 
 
 AUDIT_KINDS = ("call", "handed_over", "approved", "ended", "forgotten")
-TIMEOUT_HELP = "most seconds that a check may take (default: %(default)g); a large model may need more to load"
+TIMEOUT_HELP = "maximum duration of a check (default: %(default)g); a large model may need more to load"
+
+# argparse names these functions in its messages: "argument --timeout: invalid seconds value: 'x'".
 
 
 def number(text: str) -> int:
-    """Return a number of processes that is given on the command line; argparse names this function where it is none."""
+    """Read a number of processes."""
     given = int(text)
     if given < 1:
         raise ValueError(text)
@@ -207,20 +207,20 @@ def number(text: str) -> int:
 
 
 def moment(text: str) -> float:
-    """Return a time that is given on the command line, in seconds since the epoch; argparse names this function."""
+    """Read a time, in UTC unless it names another zone, as seconds since the epoch."""
     given = datetime.fromisoformat(text)
     return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
 
 
 def identifier(text: str) -> str:
-    """Return an id that is given on the command line; argparse names this function where it is none."""
+    """Read an id, which may not be empty."""
     if not text:
         raise ValueError(text)
     return text
 
 
 def seconds(text: str) -> float:
-    """Return a time that is given on the command line; argparse names this function where it is none."""
+    """Read a duration in seconds."""
     given = float(text)
     if not 0 < given < float("inf"):
         raise ValueError(text)

@@ -1,4 +1,4 @@
-"""`callboard agents`: the agents that there are, with their tools, and what is missing and why."""
+"""`callboard agents`: lists the agents with their tools, and the agents and servers that are left out."""
 
 import argparse
 import asyncio
@@ -12,7 +12,7 @@ from callboard.skills.mcp import McpServer, McpServers
 
 
 def run(_options: argparse.Namespace) -> int:
-    """Print each agent with its tools and its source, then what is missing; 1 where a source is broken."""
+    """Print each agent with its tools and its source, then those left out; returns 1 if a source is broken."""
     settings = load_settings()
     set_up_logging("warning")
     loaded = load_all_agents(settings)
@@ -37,7 +37,7 @@ def run(_options: argparse.Namespace) -> int:
 
 
 def _read_servers() -> tuple[list[McpServer], tuple[str, ...]]:
-    """Return the MCP servers, and a line on each that is left out."""
+    """Return the MCP servers, and a problem for each that is left out."""
     try:
         declared = McpServers.from_settings()
         return declared.servers(), declared.problems()

@@ -1,4 +1,4 @@
-"""`callboard audit`: who ran what with which arguments, who agreed to it, and when."""
+"""`callboard audit`: prints which user ran which tool with which arguments, who approved it, and when."""
 
 import argparse
 import asyncio
@@ -13,7 +13,7 @@ from callboard.storage import AuditFilter, Store
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the entries that are wanted, oldest first, a line of JSON each; 1 if the audit is off."""
+    """Print the selected entries, oldest first, a line of JSON each; returns 1 if the audit is off."""
     set_up_logging("warning")
     wanted = AuditFilter(
         kind=options.kind,
@@ -30,8 +30,8 @@ def run(options: argparse.Namespace) -> int:
     if settings.audit:
         return 0
     print(
-        "callboard: the audit is off, so calls are not written down: set CALLBOARD_AUDIT=true and restart the server. "
-        "Entries of a time when it was on are printed.",
+        "callboard: the audit is off, so calls are not recorded: set CALLBOARD_AUDIT=true and restart the server. "
+        "Only entries from a time when it was on are printed.",
         file=sys.stderr,
     )
     return 1

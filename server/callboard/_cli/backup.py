@@ -1,4 +1,4 @@
-"""`callboard backup`: a copy of the database, made while servers write to it."""
+"""`callboard backup`: copies the database, also while servers write to it."""
 
 import argparse
 
@@ -8,7 +8,7 @@ from callboard.storage import Store
 
 
 def run(options: argparse.Namespace) -> int:
-    """Copy the database, and print where the copy is and how large."""
+    """Copy the database, and print the path and the size of the copy."""
     set_up_logging("warning")
     copy = options.file
     Store(load_settings().resolved_database_url).database.back_up(copy)

@@ -1,4 +1,4 @@
-"""`callboard export`: a stored chat, or all that is kept of a user, for other programs."""
+"""`callboard export`: prints a stored chat, or all stored data of a user."""
 
 import argparse
 import asyncio
@@ -11,7 +11,7 @@ from callboard.storage import ANY_USER, Store
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the chat's messages, or everything of the user, a line each."""
+    """Print the chat's messages, or the user's data, a line of JSON each."""
     set_up_logging("warning")
     asyncio.run(_print_lines(options.chat, options.user))
     return 0

@@ -1,4 +1,4 @@
-"""`callboard forget`: nothing of a user is kept any more."""
+"""`callboard forget`: deletes all stored data of a user."""
 
 import argparse
 import asyncio
@@ -10,11 +10,11 @@ from callboard._settings import load_settings
 from callboard.storage import Store
 
 COMMAND = "callboard forget"
-"""What the audit has for the name of a key."""
+"""Stands in the audit in the place of a key's name."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Forget the user, and print how much of each kind there was."""
+    """Delete the data, and print the number of deleted rows by kind."""
     set_up_logging("warning")
     asyncio.run(_forget(options.user))
     return 0
@@ -26,7 +26,7 @@ async def _forget(user_id: str) -> None:
     await store.start()
     try:
         run_log = store.run_log(token_hex())
-        # A server that takes itself for alone looks for no orders of others.
+        # Opening the log announces this process: a server without peers does not look for their signals.
         async with run_log.open(settings.lease_seconds, lambda _: None):
             forgotten = await forget_user(store, run_log, user_id, COMMAND)
     finally:

@@ -1,11 +1,11 @@
-"""Whether a server of ours answers at an address, and how it is."""
+"""A request for `GET /health` of a Callboard server."""
 
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Health(BaseModel):
-    """What `GET /health` says."""
+    """The answer of `GET /health`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -16,9 +16,9 @@ class Health(BaseModel):
 
 
 async def ask_health(url: str, timeout_seconds: float) -> Health | None:
-    """Return how the server of ours at `url` is; None where none answers there."""
+    """Return the health of the Callboard server at `url`; None if no such server answers there."""
     try:
-        # A proxy of the environment is for other machines.
+        # The environment's proxy is for other machines.
         async with httpx.AsyncClient(trust_env=False, timeout=timeout_seconds) as http:
             answer = await http.get(f"{url}/health")
         return Health.model_validate_json(answer.content)

@@ -1,19 +1,17 @@
-"""`callboard install-pipe`: `scripts/install_pipe.py`, with this server's own address and key for the valves."""
+"""`callboard install-pipe`: runs `scripts/install_pipe.py`, and sets the valves to this server's address and key."""
 
 import argparse
-import importlib.util
 import sys
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
-from callboard._bundled_files import find_bundled_file
+from callboard._bundled_files import load_bundled_module
 from callboard._keys import make_api_key
 from callboard._settings import Settings, load_settings, read_environment
 
 
 def run(command: argparse.Namespace) -> int:
-    """Install the pipe; the exit code is 0 only when it is installed and reaches its server."""
+    """Install the pipe; returns 0 only if it is installed and reaches its server."""
     install_pipe = load_install_pipe()
     variables = read_environment()
     options = install_pipe.parse(command.rest, prog="callboard install-pipe", environment=variables)
@@ -21,7 +19,7 @@ def run(command: argparse.Namespace) -> int:
 
     def own_valves(stored: Mapping[str, Any]) -> dict[str, str]:
         valves = {}
-        # An address that stands there stays: where Open WebUI runs elsewhere, ours would not do.
+        # An address that is set stays: if Open WebUI runs on another machine, this server's own would be wrong.
         if (url := settings.own_url) and not stored.get("CALLBOARD_URL"):
             valves["CALLBOARD_URL"] = url
         if options.callboard_api_key is None:
@@ -32,27 +30,19 @@ def run(command: argparse.Namespace) -> int:
     return exit_code
 
 
-def load_install_pipe() -> ModuleType:
-    """Return the module `install_pipe`, which runs alone as well."""
-    file = find_bundled_file("scripts/install_pipe.py")
-    spec = importlib.util.spec_from_file_location("callboard_install_pipe", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Its dataclasses look their module up by name while it is being executed.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def load_install_pipe() -> Any:
+    """Return the module `scripts/install_pipe.py`, which is a script of its own as well."""
+    return load_bundled_module("scripts/install_pipe.py")
 
 
 def _own_key(settings: Settings) -> str:
-    """Return the key of this server, made now where it has none."""
+    """Return the key of this server; make it first if there is none."""
     if settings.api_key is not None:
         return settings.api_key.get_secret_value()
     made = make_api_key(settings.data_dir)
     print(
         f"Made a key for the server, in {settings.data_dir / 'api_key'}: restart a server that is running, "
-        "so that it asks for it.",
+        "so that it requires the key.",
         file=sys.stderr,
     )
     return made

@@ -1,4 +1,4 @@
-"""`callboard key`: the key that clients must send, and further ones with names."""
+"""`callboard key`: prints the key that clients must send, and makes, lists and removes named keys."""
 
 import argparse
 
@@ -8,7 +8,7 @@ from callboard._settings import make_server_key, read_keys_file
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print this server's key, made now if there is none; or add, remove or list keys with names."""
+    """Print this server's key, which is made if there is none; or add, remove or list named keys."""
     set_up_logging("warning")
     if options.add is not None:
         print(add_named_key(read_keys_file(), options.add))

@@ -1,4 +1,4 @@
-"""`callboard pipe`: the files to paste into Open WebUI."""
+"""`callboard pipe`: prints the files to paste into Open WebUI."""
 
 import argparse
 import sys

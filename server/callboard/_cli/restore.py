@@ -1,4 +1,4 @@
-"""`callboard restore`: puts a copy in the place of the database, while no server uses it."""
+"""`callboard restore`: replaces the database by a copy, while no server uses it."""
 
 import argparse
 
@@ -8,7 +8,7 @@ from callboard.storage import Store
 
 
 def run(options: argparse.Namespace) -> int:
-    """Restore the database, and print where it is and how large."""
+    """Restore the database, and print its path and its size."""
     set_up_logging("warning")
     database = Store(load_settings().resolved_database_url).database
     database.restore(options.file)

@@ -19,7 +19,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.config import STARTUP_FAILURE
 
-import callboard._agents.builtin  # noqa: F401 - settings of skills are known once these are imported
+import callboard._agents.builtin  # noqa: F401 - registers the settings of skills
 from callboard._agents import AgentAccess, Registry, load_all_agents
 from callboard._application import Callboard
 from callboard._application.application import Application
@@ -43,29 +43,29 @@ from callboard.models import (
 from callboard.storage import Store
 
 MAX_HEADER_BYTES = 16 * 1024
-"""The headers of a request."""
+"""Maximum size of a request's headers."""
 
 KEEP_ALIVE_SECONDS = 5
-"""The time that a connection stays open after an answer, for the next request."""
+"""Time that a connection stays open after a response, waiting for another request."""
 
 SHUTDOWN_SECONDS = 10
-"""The time that open connections may take to end once the runs have ended, or are left."""
+"""Time that open connections have to end after the runs have ended or were released."""
 
 _log = structlog.get_logger(__name__)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the server until it is told to stop."""
+    """Run the server until a signal stops it."""
     if options.workers > 1:
         return serve_with_workers(options.workers)
     return reload_on_change() if options.reload else serve()
 
 
 def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
-    """Run the server until it is told to stop; `endpoints` are where a model is looked for when none is set."""
+    """Run one server until a signal stops it; if no model is set, look for one at `endpoints`."""
     variables = read_environment()
     settings = load_settings(variables)
-    redaction = _know_secrets(settings, variables)
+    redaction = _make_redaction(settings, variables)
     set_up_logging(settings.log_level, redaction)
     settings = asyncio.run(with_local_model(settings, endpoints))
     registry = _load_agents(settings, variables)
@@ -76,13 +76,13 @@ def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
 
 
 def serve_with_workers(count: int) -> int:
-    """Run so many servers on one port, each in a process of its own, until this one is told to stop.
+    """Run `count` servers on one port, each in its own process, until a signal stops this one.
 
-    Raises `SettingsError` if they could not share what they keep.
+    Raises `SettingsError` if they cannot share the database or the key that signs links.
     """
     variables = read_environment()
     settings = load_settings(variables)
-    set_up_logging(settings.log_level, _know_secrets(settings, variables))
+    set_up_logging(settings.log_level, _make_redaction(settings, variables))
     if Store(settings.resolved_database_url).database.is_of_one_process:
         raise SettingsError(
             "CALLBOARD_DATABASE_URL: --workers needs PostgreSQL, because one server process owns an SQLite database: "
@@ -90,7 +90,7 @@ def serve_with_workers(count: int) -> int:
         )
     if settings.result_link_seconds and settings.api_key is None:
         raise SettingsError(
-            "CALLBOARD_RESULT_LINK_SECONDS is set: with --workers links need a key that signs them, run `callboard key`"
+            "CALLBOARD_RESULT_LINK_SECONDS is set: with --workers links need a key that signs them: run `callboard key`"
         )
     settings = asyncio.run(with_local_model(settings, LOCAL_ENDPOINTS))
     with bind(settings) as listener:
@@ -102,11 +102,11 @@ def serve_with_workers(count: int) -> int:
 
 
 def build_worker(variables: Mapping[str, str], settings: Settings, address: str) -> Application:
-    """Return the application of one of several workers, in a process that has nothing set up yet."""
-    redaction = _know_secrets(settings, variables)
+    """Return the application of a worker; sets up logging first, because the process is new."""
+    redaction = _make_redaction(settings, variables)
     set_up_logging(settings.log_level, redaction)
     structlog.contextvars.bind_contextvars(pid=os.getpid())
-    # uvicorn builds it in its event loop, in which agents' files could not use `asyncio.run`.
+    # uvicorn calls this function in its event loop, where the files of agents could not use `asyncio.run`.
     with ThreadPoolExecutor(1) as thread:
         registry = thread.submit(_load_agents, settings, variables).result()
     try:
@@ -116,7 +116,7 @@ def build_worker(variables: Mapping[str, str], settings: Settings, address: str)
         sys.exit(STARTUP_FAILURE)
 
 
-def _know_secrets(settings: Settings, variables: Mapping[str, str]) -> Redaction:
+def _make_redaction(settings: Settings, variables: Mapping[str, str]) -> Redaction:
     return Redaction((*settings.secrets, *secrets_in(variables), *find_secrets(variables)))
 
 
@@ -125,8 +125,8 @@ def _load_agents(settings: Settings, variables: Mapping[str, str]) -> Registry:
     for name in unknown_settings(variables):
         _log.warning("unknown_setting", name=name, hint="docs/reference/settings.md lists the settings")
     for name in AgentAccess.of(settings.agent_access).unknown([agent.agent_id for agent in registry]):
-        _log.warning("unknown_agent", name=name, hint="CALLBOARD_AGENT_ACCESS names it, and there is none")
-    # What was imported stays: without it a collection takes a tenth of the time, and streams do not stutter.
+        _log.warning("unknown_agent", name=name, hint="CALLBOARD_AGENT_ACCESS names an agent that does not exist")
+    # Imported modules are never freed. Without them a collection takes a tenth of the time, so streams do not stutter.
     gc.collect()
     gc.freeze()
     return registry
@@ -141,7 +141,7 @@ def _build(
     *,
     is_worker: bool = False,
 ) -> Application:
-    """Return the application with these agents."""
+
     export = begin_export(variables, redaction, has_contents=settings.trace_content)
     board = Callboard(
         tuple(registry),
@@ -159,15 +159,15 @@ def _build(
 async def _lifespan(
     address: str, has_key: bool, is_worker: bool, export: Export | None, routes: Starlette
 ) -> AsyncGenerator[None, None]:
-    """Log the address once the server is open, be a worker until the end, then send the last spans.
+    """Log the address when the application has opened; when it closes, send the last spans.
 
-    After that a signal may end the process.
+    They are sent here because a signal may end the process afterwards.
     """
     if not has_key:
         _log.warning(
             "no_api_key",
-            danger="every user and program of this machine may use the server, its tools and all stored chats",
-            hint="`callboard key` makes a key and keeps it; start the server again and clients must send it",
+            danger="every user and program of this machine can use the server, its tools and all stored chats",
+            hint="`callboard key` makes a key and stores it; restart the server, and clients must send the key",
         )
     async with working(routes.state.server.metrics) if is_worker else nullcontext():
         _log.info("listening", url=address, version=__version__, auth=has_key)
@@ -177,13 +177,12 @@ async def _lifespan(
 
 
 def _configure(app: Application | Callable[[], Application], settings: Settings, **more: Any) -> uvicorn.Config:
-    """Return uvicorn's configuration of a server with these settings."""
     limit = compute_connection_limit(
         raise_descriptor_limit(), max_connections=settings.max_connections, max_runs=settings.max_runs
     )
     return uvicorn.Config(
         app,
-        # The other parser, which uvicorn takes if it is installed, has no limit for headers.
+        # uvicorn prefers httptools if it is installed, which does not limit headers.
         http="h11",
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         limit_concurrency=limit,
@@ -202,12 +201,12 @@ async def _serve(app: Application, settings: Settings, listener: socket.socket) 
     try:
         await server.serve(sockets=[listener])
     except SystemExit:
-        # So uvicorn ends where the application does not open; the command line says why.
+        # uvicorn exits if the application does not open; the command line prints the reason.
         raise app.start_error or CallboardError("The server did not start.") from None
 
 
 def default_model(settings: Settings) -> ChatModel:
-    """Return the model of every agent that names none."""
+    """Return the model for agents that have none of their own."""
     if not settings.model_base_url:
         return ScriptedModel()
     key = settings.model_api_key.get_secret_value() if settings.model_api_key else None
@@ -215,12 +214,12 @@ def default_model(settings: Settings) -> ChatModel:
 
 
 async def with_local_model(settings: Settings, endpoints: Sequence[LocalEndpoint]) -> Settings:
-    """Return settings with a model that this machine serves, where none is set; logs in one line what was found."""
+    """Return the settings; if they have no model, with one that this machine serves. Logs whether one was found."""
     if settings.model_base_url or not settings.find_model:
         return settings
     found = await find_local_model(endpoints, settings.model)
     if found is None:
-        _log.info("no_model_found", hint="set CALLBOARD_MODEL_BASE_URL; until then the demo shows what there is")
+        _log.info("no_model_found", hint="set CALLBOARD_MODEL_BASE_URL; until then only the demo agent answers")
         return settings
     _log.info(
         "model_found",
@@ -229,13 +228,13 @@ async def with_local_model(settings: Settings, endpoints: Sequence[LocalEndpoint
         model=found.name,
         hint="choose another with CALLBOARD_MODEL_BASE_URL and CALLBOARD_MODEL; CALLBOARD_FIND_MODEL=false: none",
     )
-    # The key that may be set is for another endpoint.
+    # A key in the settings is for another endpoint.
     chosen = {"model_base_url": found.endpoint.base_url, "model": found.name, "model_api_key": None}
     return settings.model_copy(update=chosen)
 
 
 def reload_on_change() -> int:
-    """Run `serve` in a process of its own, started again whenever one of the user's agent files changes."""
+    """Run `serve` in another process, and restart it when an agent file changes."""
     if importlib.util.find_spec("watchfiles") is None:
         raise SettingsError("--reload needs the library watchfiles: pip install 'callboard[reload]'")
     import watchfiles
@@ -260,7 +259,7 @@ def _find_folder(source: str) -> Path:
 
 
 def _load_registry(settings: Settings, variables: Mapping[str, str]) -> Registry:
-    """Return the agents: the built-in ones and the user's. What is broken is logged and left out."""
+    """Return the built-in agents and the user's. Broken ones are logged and left out."""
     loaded = load_all_agents(settings, variables)
     for agent_id, reason in loaded.left_out.items():
         _log.info("agent_left_out", agent=agent_id, reason=reason)
@@ -274,7 +273,7 @@ def _load_registry(settings: Settings, variables: Mapping[str, str]) -> Registry
 
 
 def bind(settings: Settings) -> socket.socket:
-    """Return the listening socket; raises `SettingsError` where the address is taken or not ours."""
+    """Return the listening socket; raises `SettingsError` if the address is in use or belongs to another machine."""
     try:
         return listen(settings.host, settings.port)
     except OSError as error:

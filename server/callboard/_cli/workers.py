@@ -1,7 +1,7 @@
-"""`callboard serve --workers N`: servers that take connections from one socket, each in a process of its own.
+"""`callboard serve --workers N`: several servers that accept connections from one socket, each in its own process.
 
-uvicorn's supervisor starts them and replaces one that ends. They share the database, and through it their runs, as
-servers on several machines do.
+uvicorn's supervisor starts the workers and replaces a worker that ends. They share the database, and through it their
+runs, like servers on several machines.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from uvicorn.supervisors import Multiprocess
 from callboard._metrics import Metrics
 
 HEALTHCHECK_SECONDS = 30
-"""The time after which the supervisor kills a worker that does not answer: a start on a busy machine takes some."""
+"""The supervisor kills a worker that does not answer for this long; the start on a busy machine takes seconds."""
 
 METRICS_SECONDS = 1.0
-"""The time between two looks of a worker at its own gauges, which any other worker may be asked for."""
+"""Interval at which a worker writes its gauges to the shared folder, from which any worker answers `GET /metrics`."""
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable by which `prometheus_client` knows, once it is imported, that processes share their metrics."""
+"""Environment variable of `prometheus_client`, read at its import: the folder in which processes share metrics."""
 
 
 def supervise(config: uvicorn.Config, listener: socket.socket) -> int:
     """Run `config.workers` workers until this process is told to stop; return 1 if one of them could not start."""
-    # Otherwise no line tells that a worker died.
+    # Above this level uvicorn does not report that a worker died.
     logging.getLogger("uvicorn.error").setLevel(logging.INFO)
     with TemporaryDirectory(prefix="callboard-") as folder:
         os.environ[METRICS_FOLDER] = folder
@@ -45,7 +45,7 @@ def supervise(config: uvicorn.Config, listener: socket.socket) -> int:
 
 @asynccontextmanager
 async def working(metrics: Metrics | None) -> AsyncGenerator[None]:
-    """Be one of several workers until the block ends: share metrics, and stop when the supervisor stops or is gone."""
+    """Until the block ends, share metrics with the other workers, and stop this worker if the supervisor is gone."""
     _ignore_repeated(signal.SIGTERM)
     loop = asyncio.get_running_loop()
     supervisor = multiprocessing.parent_process()
@@ -55,7 +55,7 @@ async def working(metrics: Metrics | None) -> AsyncGenerator[None]:
         loop.remove_reader(supervisor.sentinel)
         signal.raise_signal(signal.SIGTERM)
 
-    # It is readable once that process has ended.
+    # The sentinel becomes readable when the supervisor's process has ended.
     loop.add_reader(supervisor.sentinel, stop)
     sharing = asyncio.create_task(_share(metrics), name="share metrics") if metrics else None
     try:
@@ -74,16 +74,16 @@ async def _share(metrics: Metrics) -> None:
 
 
 def _ignore_repeated(number: int) -> None:
-    """Handle the first such signal and no other.
+    """Ignore every signal of this number after the first.
 
-    The supervisor sends one to each worker, and so does systemd to each process of a service. The application takes a
-    second signal for the order to stop at once.
+    Both the supervisor and systemd, which signals each process of a service, send it to every worker. The application
+    would read the second one as the order to stop at once.
     """
     handle = signal.getsignal(number)
     assert callable(handle)
 
     def handle_first(given: int, frame: FrameType | None) -> None:
-        # Not SIG_IGN, which processes that tools start would inherit.
+        # Not SIG_IGN, because processes that tools start would inherit it.
         signal.signal(number, lambda *_: None)
         handle(given, frame)
 

@@ -1,11 +1,10 @@
-"""Metrics: what `GET /metrics` tells Prometheus. The one place that knows what is counted, and by which names.
+"""The metrics of `GET /metrics`, for Prometheus. Only this package knows their names.
 
-Above: HTTP and the command line, which ask for it. Below: observers, by whom runs are counted, and the store, which
-says how long it is waited for. Knows no HTTP.
+Runs are counted by an observer, and the store reports how long each access took. The package knows no HTTP.
 """
 
-from callboard._metrics.labels import MOST_LEARNT
+from callboard._metrics.gauges import Gauges
+from callboard._metrics.labels import MAX_UNREGISTERED
 from callboard._metrics.metrics import Metrics
-from callboard._metrics.now import Now
 
-__all__ = ["MOST_LEARNT", "Metrics", "Now"]
+__all__ = ["MAX_UNREGISTERED", "Gauges", "Metrics"]

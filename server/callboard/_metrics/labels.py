@@ -1,47 +1,48 @@
-"""The values of labels. Each label has so many and no more, whatever models, clients and tools invent."""
+"""The values of labels. Their number is bounded, although models, clients and tools may invent names."""
 
 from collections.abc import Iterable
 
 from callboard import errors, observers
 
 OTHER = "other"
-"""The label of whatever has no label of its own."""
+"""The label of all names without a label of their own."""
 OK = "ok"
 STOPPED = "stopped"
 
-MOST_LEARNT = 100
-"""The most names of tools, and of models, that get a label though nobody registered them."""
+MAX_UNREGISTERED = 100
+"""Number of tools, and of models, that get a label without being registered."""
 
 
 class Names:
-    """The names that are labels: those that are registered, and a few that turn out to be real."""
+    """The names that are labels: registered ones, and up to `MAX_UNREGISTERED` others that exist."""
 
     def __init__(self, registered: Iterable[str] = ()) -> None:
         self.registered = frozenset(registered)
-        self._learnt: set[str] = set()
+        self._unregistered: set[str] = set()
 
     def label(self, name: str, *, is_real: bool = False) -> str:
         """Return the label for a name.
 
-        `is_real`: there is such a tool, or such a model, for it has just done its work. Others may be invented.
+        `is_real`: a tool or model of this name exists, because it has just returned a result. Other names may be
+        invented.
         """
-        if name in self.registered or name in self._learnt:
+        if name in self.registered or name in self._unregistered:
             return name
-        if is_real and name and len(self._learnt) < MOST_LEARNT:
-            self._learnt.add(name)
+        if is_real and name and len(self._unregistered) < MAX_UNREGISTERED:
+            self._unregistered.add(name)
             return name
         return OTHER
 
 
 def name_outcome(error: str | None) -> str:
-    """Return the outcome of a request to a model by the exception that it ended with."""
+    """Return the outcome of a request to a model; `error` is the class name of the exception that ended it."""
     if error is None:
         return OK
     return STOPPED if error in observers.STOPPED else _MODEL_CODES.get(error, OTHER)
 
 
 def _codes_of(base: type[errors.CallboardError]) -> dict[str, str]:
-    """Return the codes of a class of ours and of all below it, by their names; those of others are no labels."""
+    """Return the codes of `base` and its subclasses by class name, without classes outside of `callboard.errors`."""
     found = {base.__name__: base.code} if base.__module__ == errors.__name__ else {}
     for kind in base.__subclasses__():
         found |= _codes_of(kind)

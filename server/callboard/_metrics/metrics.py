@@ -1,10 +1,10 @@
 """The metrics of one application.
 
-What runs do is counted by an observer (`Metrics.tell`), what the store takes by `Metrics.note_access`; what there is at
-a moment (`Now`) is looked at when somebody asks.
+Runs are counted by an observer (`Metrics.observe`), accesses to the store by `Metrics.note_access`. Gauges are read at
+each scrape.
 
-Each application counts for itself: nothing is the process's, and two in one process do not mix. Workers
-(`callboard serve --workers`) count in files of one folder, by `prometheus_client.multiprocess`, and add these up.
+Each application has its own registry, so several in one process do not mix. Workers (`callboard serve --workers`) count
+in files of one folder, with `prometheus_client.multiprocess`, and each reports the sums of all workers.
 """
 
 import os
@@ -19,9 +19,9 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from prometheus_client.registry import Collector
 
 from callboard._agents import Registry
-from callboard._metrics.counted import CallMetrics, ModelMetrics, RunMetrics, StoreMetrics
+from callboard._metrics.counters import CallMetrics, ModelMetrics, RunMetrics, StoreMetrics
+from callboard._metrics.gauges import GaugeMetrics, Gauges
 from callboard._metrics.labels import Names
-from callboard._metrics.now import Now, NowMetrics
 from callboard._version import __version__
 from callboard.observers import ModelAnswered, Observation, ObservedRun, RunLeft, RunTakenOver
 from callboard.storage import StoreAccess
@@ -29,11 +29,11 @@ from callboard_protocol import Done, Error, RunStart, ToolCallComplete, ToolCall
 
 
 class Metrics(Collector):
-    """The metrics of one application, which has these agents and is, at a moment, as `now` says."""
+    """The metrics of an application with these agents; `read_gauges` returns the current values of the gauges."""
 
-    def __init__(self, agents: Registry, now: Callable[[], Now]) -> None:
+    def __init__(self, agents: Registry, read_gauges: Callable[[], Gauges]) -> None:
         self.folder: Path | None = None
-        """The folder in which workers count, each in files of its own; None for an application in one process."""
+        """The folder with the files in which workers count; None if there is only one process."""
         self._registry = CollectorRegistry(auto_describe=False)
         agent_names = Names(agent.agent_id for agent in agents)
         tool_names = Names(tool.name for skill in agents.skills for tool in skill.current_tools())
@@ -47,8 +47,8 @@ class Metrics(Collector):
             multiprocess_mode="livemax",
         )
         info.labels(__version__).set(1)
-        self._look = now
-        self._now = NowMetrics(agent_names, self._registry)
+        self._read_gauges = read_gauges
+        self._gauges = GaugeMetrics(agent_names, self._registry)
         runs = RunMetrics(agent_names, self._registry)
         calls = CallMetrics(tool_names, self._registry)
         models = ModelMetrics(self._registry)
@@ -65,22 +65,22 @@ class Metrics(Collector):
             ModelAnswered: models.end,
         }
 
-    def tell(self, run: ObservedRun, what: Observation) -> None:
-        """Count what a run does: an `Observer`."""
-        # By its very class: most of what comes is text, and is to cost nothing.
-        if count := self._counters.get(type(what)):
-            count(run, what)
+    def observe(self, run: ObservedRun, observation: Observation) -> None:
+        """Count an event of a run; an `Observer`."""
+        # Looked up by class, because most events are text and must cost little.
+        if count := self._counters.get(type(observation)):
+            count(run, observation)
 
     def note_access(self, access: StoreAccess) -> None:
         """Count an access to the store."""
         self._store.note(access)
 
     def refresh(self) -> None:
-        """Set the gauges to what there is now."""
-        self._now.set(self._look())
+        """Set the gauges to their current values."""
+        self._gauges.set(self._read_gauges())
 
     def collect(self) -> Iterator[Metric]:
-        """Return this application's metrics, or those of all workers together."""
+        """Return this application's metrics, or the sums of all workers."""
         self.refresh()
         source: Collector = self._registry
         if self.folder:
@@ -90,19 +90,19 @@ class Metrics(Collector):
 
 
 def _forget_dead_workers(folder: Path) -> None:
-    """Remove the gauges of processes that have ended; the counts of these stay."""
+    """Remove the gauges of workers that have ended; their counts stay."""
     for file in folder.glob("gauge_live*_*.db"):
         pid = int(file.stem.rpartition("_")[2])
         try:
             os.kill(pid, 0)
         except (ProcessLookupError, PermissionError):
-            # No process of this user has that number. Another worker may remove the files at the same moment.
+            # No process of this user has this number. Another worker may remove the files at the same time.
             with suppress(FileNotFoundError):
                 mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call] # it has no types
 
 
 def _without_times(metric: Metric) -> Metric:
-    """Return the metric without when each of its series began: half as many lines, and Prometheus does without."""
+    """Return the metric without its `_created` samples, which double the lines and which Prometheus does not need."""
     kept = Metric(metric.name, metric.documentation, metric.type, metric.unit)
     kept.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
     return kept

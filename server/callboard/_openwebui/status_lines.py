@@ -3,31 +3,17 @@
 The code of the pipe makes the lines, so they are the same with and without the pipe.
 """
 
-import sys
 import time
-from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
-from callboard._bundled_files import find_bundled_file
+from callboard._bundled_files import load_bundled_module
 from callboard_protocol import CallEvent, Done, Error, Event, Status
 
 UNUSED_FIELDS = {"tool_args", "result", "files", "embeds"}
 """The large fields of events that status lines do not use."""
 
 
-def _load_pipe() -> Any:
-    """Return the pipe as a module. It is in no package, because Open WebUI loads the text of that file."""
-    spec = spec_from_file_location("callboard_pipe", find_bundled_file("pipe/callboard_pipe.py"))
-    assert spec is not None
-    assert spec.loader is not None, "the pipe is a Python file"
-    module = module_from_spec(spec)
-    # Dataclasses look their module up in `sys.modules`.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-_PIPE = _load_pipe()
+_PIPE = load_bundled_module("pipe/callboard_pipe.py")
 
 
 class StatusLines:

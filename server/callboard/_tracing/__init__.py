@@ -1,7 +1,6 @@
-"""Tracing: the spans of runs, by OpenTelemetry, and where they are sent.
+"""Traces of runs, with OpenTelemetry: makes the spans, as an observer of each run, and exports them.
 
-Above: runs, which have their spans begun here. Below: observers, by whom the spans are made, and the context in which
-they are passed on. Knows no agents, no tools and no HTTP.
+The package knows no agents, tools or HTTP.
 """
 
 from callboard._tracing.spans import RunSpans, Tracing

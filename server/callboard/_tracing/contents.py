@@ -1,4 +1,4 @@
-"""What was said, as the conventions have it in attributes: JSON of messages, each with its parts. Pure."""
+"""Conversations in the form that OpenTelemetry's conventions require for attributes: messages with parts, as JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,36 +15,36 @@ def system_parts(messages: Sequence[ChatDict]) -> list[Part]:
 
 
 def input_messages(messages: Sequence[ChatDict]) -> list[dict[str, Any]]:
-    """Return the messages that a model was sent, but for the system prompt."""
-    return [{"role": one.get("role"), "parts": _parts(one)} for one in messages if not _is_system(one)]
+    """Return the messages of a request to a model, without the system prompt."""
+    return [{"role": message.get("role"), "parts": _parts(message)} for message in messages if not _is_system(message)]
 
 
 def output_messages(deltas: Sequence[ModelDelta]) -> list[dict[str, Any]]:
-    """Return the one message that a model has answered with."""
+    """Return a model's answer, which is one message."""
     thought = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
-    said = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta | RefusalDelta))
+    text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta | RefusalDelta))
     parts: list[Part] = []
     if thought:
         parts.append({"type": "reasoning", "content": thought})
-    if said:
-        parts.append({"type": "text", "content": said})
+    if text:
+        parts.append({"type": "text", "content": text})
     parts += _join_calls([delta for delta in deltas if isinstance(delta, ToolCallDelta)])
     reasons = [delta.reason for delta in deltas if isinstance(delta, Finish)]
     return [{"role": "assistant", "parts": parts, "finish_reason": (reasons or [None])[-1] or "stop"}]
 
 
-def said_by_user(text: str) -> list[dict[str, Any]]:
-    """Return what a run was asked as a message."""
+def user_message(text: str) -> list[dict[str, Any]]:
+    """Return the question of a run as a list of one message."""
     return [{"role": "user", "parts": [{"type": "text", "content": text}]}]
 
 
-def said_by_agent(text: str, finish_reason: str) -> list[dict[str, Any]]:
-    """Return the answer of a run as a message."""
+def agent_message(text: str, finish_reason: str) -> list[dict[str, Any]]:
+    """Return the answer of a run as a list of one message."""
     return [{"role": "assistant", "parts": [{"type": "text", "content": text}], "finish_reason": finish_reason}]
 
 
 def as_json(value: object) -> str:
-    """Return a value as an attribute holds it."""
+    """Return a value as JSON, because attributes cannot be nested."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -73,7 +73,7 @@ def _content_parts(content: object) -> list[Part]:
 def _content_part(piece: Mapping[str, Any]) -> Part:
     if piece.get("type") == "text":
         return {"type": "text", "content": piece.get("text", "")}
-    # A picture or a recording: a span is no place for megabytes of it.
+    # Pictures and recordings are too large for a span.
     return {"type": str(piece.get("type"))}
 
 
@@ -82,7 +82,7 @@ def _call_part(call_id: object, name: object, arguments: object) -> Part:
 
 
 def _join_calls(deltas: Sequence[ToolCallDelta]) -> list[Part]:
-    """Return the calls that the pieces make, as far as their places tell them apart."""
+    """Join the deltas of each call, which have the same index."""
     calls: dict[object, Part] = {}
     for delta in deltas:
         call = calls.setdefault(delta.index, _call_part(None, None, ""))

@@ -1,13 +1,13 @@
 """The names of spans' attributes: OpenTelemetry's semantic conventions for generative AI, version 1.41.0.
 
-All that is taken from them stands here. They are in development and change with their versions; 1.41.0 is the last one
-before they moved into a repository of their own, and the one that receivers read today.
+Only this module depends on the conventions, which are in development and change with each version. 1.41.0 is the last
+version before they moved to their own repository, and the one that receivers support today.
 """
 
 from typing import Final
 
 SCOPE: Final = "callboard"
-"""The library that the spans are of."""
+"""The instrumentation scope of the spans."""
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.41.0"
 
 OPERATION_NAME: Final = "gen_ai.operation.name"
@@ -17,7 +17,7 @@ EXECUTE_TOOL: Final = "execute_tool"
 
 PROVIDER_NAME: Final = "gen_ai.provider.name"
 OPENAI: Final = "openai"
-"""The provider, as the conventions have it, where an endpoint speaks OpenAI's API and nobody knows whose it is."""
+"""The conventions' name of the provider for an endpoint with OpenAI's API whose provider is unknown."""
 
 AGENT_ID: Final = "gen_ai.agent.id"
 AGENT_NAME: Final = "gen_ai.agent.name"
@@ -36,16 +36,16 @@ REQUEST_OPTIONS: Final = {
     "presence_penalty": "gen_ai.request.presence_penalty",
     "frequency_penalty": "gen_ai.request.frequency_penalty",
 }
-"""The attributes of OpenAI's parameters of a request; all of them are numbers."""
+"""Attributes of OpenAI's request parameters; all values are numbers."""
 
 FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
 
 USAGE: Final = "gen_ai.usage."
-"""What the names of tokens begin with at a request to a model."""
+"""Prefix of the token counts of a request to a model."""
 SUM_OF_USAGE: Final = "gen_ai.aggregated_usage."
-"""What they begin with at a run, of all its requests: receivers add up `gen_ai.usage` of all spans, and would count
-each token twice. The conventions have no name for it; that is the one that others took."""
+"""Prefix of the token counts of a run, which are the sums of its requests. Receivers add up `gen_ai.usage` of all
+spans, and would count each token twice. The conventions have no name for the sums; other libraries use this one."""
 INPUT_TOKENS: Final = "input_tokens"
 OUTPUT_TOKENS: Final = "output_tokens"
 CACHED_TOKENS: Final = "cache_read.input_tokens"
@@ -56,7 +56,7 @@ TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 FUNCTION: Final = "function"
 UNKNOWN_TOOL: Final = "unknown"
-"""The name of a tool that there is not, where contents are not told."""
+"""Replaces the name of a tool that does not exist, unless traces have contents: the model invented the name."""
 
 SYSTEM_INSTRUCTIONS: Final = "gen_ai.system_instructions"
 INPUT_MESSAGES: Final = "gen_ai.input.messages"
@@ -64,11 +64,11 @@ OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
 TOOL_CALL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 TOOL_CALL_RESULT: Final = "gen_ai.tool.call.result"
 
-# OpenInference's names: what lists of traces show as what went in and out, in Phoenix and elsewhere.
+# OpenInference's names, which lists of traces show as input and output, for example in Phoenix.
 INPUT_VALUE: Final = "input.value"
 OUTPUT_VALUE: Final = "output.value"
 
-# What the conventions have no name for.
+# Attributes without a name in the conventions.
 RUN_ID: Final = "callboard.run.id"
 TASK: Final = "callboard.task"
 LOSSES: Final = "callboard.run.losses"

@@ -1,6 +1,6 @@
-"""The export of spans, for `callboard serve`: as OpenTelemetry's own variables (`OTEL_…`) say, by its SDK.
+"""The export of spans in `callboard serve`, with OpenTelemetry's SDK and its environment variables (`OTEL_…`).
 
-An application that is not `callboard serve` sets up the SDK itself: there is one in a process, and it is the process's.
+Another application sets up the SDK itself, because the SDK has one configuration for the whole process.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PREFIX = "OTEL_"
 EXPORTERS = "opentelemetry_traces_exporter"
-"""The group of entry points by which exporters are found."""
+"""The group of entry points that exporters are registered in."""
 HTTP = "otlp_proto_http"
 GRPC = "otlp_proto_grpc"
 
@@ -33,13 +33,13 @@ _HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 LAST_SECONDS = 5.0
-"""The seconds that the last spans may take to be sent."""
+"""Maximum time to send the last spans."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Export:
-    """The spans of this process on their way to whoever takes them."""
+    """Exports the spans of this process, without secrets."""
 
     def __init__(self, exporters: Sequence["SpanExporter"], redaction: Redaction, *, has_contents: bool) -> None:
         from opentelemetry.sdk.resources import Resource
@@ -55,18 +55,18 @@ class Export:
         trace.set_tracer_provider(self._provider)
 
     async def end(self) -> None:
-        """Send the last spans; a receiver that is away is not waited for."""
+        """Send the last spans, for at most `LAST_SECONDS`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_SECONDS):
-                # In a thread, for it waits.
+                # In a thread, because it blocks.
                 await asyncio.to_thread(self._provider.shutdown)
 
 
 def begin_export(variables: Mapping[str, str], redaction: Redaction, *, has_contents: bool) -> Export | None:
-    """Export the spans of this process from here on, if the variables say where to.
+    """Start to export the spans of this process if the variables name a receiver; otherwise return None.
 
-    Secrets that `redaction` knows are in no span; `has_contents`: what was said may be. Raises `SettingsError` for an
-    exporter that nobody knows.
+    `redaction` has the secrets to remove; with `has_contents`, conversations are exported. Raises `SettingsError` for
+    an unknown exporter.
     """
     names = find_exporters(variables)
     if not names:
@@ -74,7 +74,7 @@ def begin_export(variables: Mapping[str, str], redaction: Redaction, *, has_cont
     if not is_installed("otel"):
         _log.warning("traces_not_exported", hint=f"OTEL_… asks for traces: {how_to_install('otel')}")
         return None
-    # The SDK reads the environment alone, and `.env` is as good as that.
+    # The SDK reads only the environment, but the variables may be in `.env`.
     for name, value in variables.items():
         if name.startswith(PREFIX):
             os.environ.setdefault(name, value)
@@ -88,7 +88,7 @@ def begin_export(variables: Mapping[str, str], redaction: Redaction, *, has_cont
 def _make_exporter(name: str) -> "SpanExporter":
     found = tuple(entry_points(group=EXPORTERS, name=name))
     if not found and name == GRPC:
-        raise SettingsError("OTLP by grpc needs a library: pip install opentelemetry-exporter-otlp-proto-grpc")
+        raise SettingsError("OTLP over grpc needs a library: pip install opentelemetry-exporter-otlp-proto-grpc")
     if not found:
         raise SettingsError(f"OTEL_TRACES_EXPORTER: there is no exporter {name!r}: install it, or set otlp or none")
     exporter: SpanExporter = found[0].load()()
@@ -101,9 +101,9 @@ def _names_service(variables: Mapping[str, str]) -> bool:
 
 
 def find_exporters(variables: Mapping[str, str]) -> list[str]:
-    """Return the names of the exporters that the variables ask for: OTLP where they name its endpoint, else none.
+    """Return the names of the exporters in the variables; OTLP if they only name its endpoint.
 
-    Raises `SettingsError` for OTLP in a form that is not spoken.
+    Raises `SettingsError` for an OTLP protocol that is not supported.
     """
     if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return []
@@ -123,12 +123,12 @@ def _find_otlp(variables: Mapping[str, str]) -> str:
         case "grpc":
             return GRPC
         case _:
-            raise SettingsError(f"{variable}: {protocol!r} is not spoken here: set http/protobuf or grpc")
+            raise SettingsError(f"{variable}: {protocol!r} is not supported: set http/protobuf or grpc")
 
 
 def find_secrets(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values of the headers that are sent with traces: keys of whoever takes them."""
+    """Return the values of the headers that are sent with traces, because they are keys of the receiver."""
     pairs = [pair.partition("=")[2].strip() for name in _HEADERS for pair in variables.get(name, "").split(",")]
     values = [form for value in pairs for form in (value, unquote(value))]
-    # `Basic …`, `Bearer …`: what follows is a secret by itself.
+    # In `Bearer KEY`, the key alone is a secret too.
     return tuple(dict.fromkeys(part for value in values for part in (value, value.partition(" ")[2]) if part))

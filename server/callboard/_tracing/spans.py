@@ -1,7 +1,7 @@
-"""The spans of runs: `invoke_agent`, in it `chat` for each request to a model and `execute_tool` for each call.
+"""The spans of a run: `invoke_agent`, and in it `chat` for each request to a model and `execute_tool` for each call.
 
-They are made by an observer of what the run does, and so of any agent: built in, of a framework, by hand. Where nobody
-takes spans, or this trace is not sampled, none is made of what happens within a run.
+An observer of the run makes them, so they exist for every kind of agent. If spans are not exported, or the trace is not
+sampled, only the span of the run is made.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,12 +16,12 @@ from callboard._redaction import Redaction
 from callboard._trace_context import RunTrace, current_span_id, is_within, link_to, with_run
 from callboard._tracing import conventions as names
 from callboard._tracing.contents import (
+    agent_message,
     as_json,
     input_messages,
     output_messages,
-    said_by_agent,
-    said_by_user,
     system_parts,
+    user_message,
 )
 from callboard._version import __version__
 from callboard.errors import UnknownTool
@@ -50,16 +50,16 @@ from callboard_protocol import (
 
 
 class Tracing:
-    """Begins the spans of one application's runs; `has_contents`: they hold what was said, without secrets."""
+    """Begins the spans of an application's runs; with `has_contents` they have conversations, without secrets."""
 
     def __init__(self, *, has_contents: bool = False) -> None:
         self.has_contents = has_contents
         self._tracer = trace.get_tracer(names.SCOPE, __version__, schema_url=names.SCHEMA_URL)
 
     def begin(self, run: ObservedRun, agent_name: str, former: str = "") -> "RunSpans":
-        """Begin the span of a run, in the trace of the current task where that has one.
+        """Begin the span of a run, in the trace of the current task if there is one.
 
-        `former` is the `traceparent` of the run at the server that left it.
+        After a takeover, `former` is the `traceparent` of the run at its previous server.
         """
         attributes: dict[str, AttributeValue] = {
             names.OPERATION_NAME: names.INVOKE_AGENT,
@@ -80,9 +80,9 @@ class Tracing:
 
 
 class RunSpans:
-    """The spans of one run. `context`: the OpenTelemetry context to run the agent in.
+    """The spans of one run. The agent runs in `context`, an OpenTelemetry context.
 
-    For a run that does not start nothing need be called: a span without an end is not exported.
+    If the run does not start, the span needs no end: a span without an end is not exported.
     """
 
     def __init__(self, tracer: trace.Tracer, run: Span, *, has_contents: bool) -> None:
@@ -91,11 +91,11 @@ class RunSpans:
         self._has_contents = has_contents
         self._redaction: Redaction | None = None
         self._requests: dict[int, tuple[Span, int]] = {}
-        """The spans of open requests by their numbers, with the ids of the spans that they were begun in."""
+        """The spans of open requests by number, each with the id of its parent span."""
         self._calls: dict[str, Span] = {}
-        self._said: list[str] = []
-        self._said_by_call = 0
-        """The pieces of what was said up to the last start or end of a call, behind which nothing is taken back."""
+        self._texts: list[str] = []
+        self._texts_until_call = 0
+        """The number of texts before the last start or end of a call, which a rewind does not remove."""
         self._trace = RunTrace()
         self._within = trace.set_span_in_context(run)
         self.context: Context = with_run(self._within, self._trace)
@@ -113,29 +113,29 @@ class RunSpans:
         }
 
     def observers(self, redaction: Redaction, question: str = "") -> Sequence[Observer]:
-        """Return the observer that makes the spans of what happens in the run: none where nobody would see them.
+        """Return the observer that makes the spans inside the run; none if the run's span is not recorded.
 
-        The contents of spans are told without secrets by `redaction`; `question` is what the user has said.
+        `redaction` removes secrets from contents; `question` is the user's message.
         """
         if not self._run.is_recording():
             return ()
         if self._has_contents:
             self._redaction = redaction
             self._handlers |= {Message: self._on_message, Rewind: self._on_rewind}
-            self._put_content(self._run, names.INPUT_MESSAGES, said_by_user(question) if question else None)
+            self._put_content(self._run, names.INPUT_MESSAGES, user_message(question) if question else None)
             self._put_content(self._run, names.INPUT_VALUE, question)
         return (self._observe,)
 
-    def _observe(self, _: ObservedRun, what: Observation) -> None:
-        # By its very class: most of what comes is text, and is to cost nothing.
-        if handle := self._handlers.get(type(what)):
-            handle(what)
+    def _observe(self, _: ObservedRun, observation: Observation) -> None:
+        # Looked up by class, because most events are text and must cost little.
+        if handle := self._handlers.get(type(observation)):
+            handle(observation)
 
     def _on_message(self, message: Message) -> None:
-        self._said.append(message.content)
+        self._texts.append(message.content)
 
     def _on_rewind(self, _: Rewind) -> None:
-        del self._said[self._said_by_call :]
+        del self._texts[self._texts_until_call :]
 
     def _on_taken_over(self, taken: RunTakenOver) -> None:
         self._run.set_attribute(names.LOSSES, taken.losses)
@@ -146,9 +146,9 @@ class RunSpans:
     def _on_done(self, done: Done) -> None:
         reason = done.finish_reason
         self._run.set_attribute(names.FINISH_REASONS, [reason])
-        if self._said:
-            answer = "".join(self._said)
-            self._put_content(self._run, names.OUTPUT_MESSAGES, said_by_agent(answer, reason))
+        if self._texts:
+            answer = "".join(self._texts)
+            self._put_content(self._run, names.OUTPUT_MESSAGES, agent_message(answer, reason))
             self._put_content(self._run, names.OUTPUT_VALUE, answer)
         self._end()
 
@@ -173,13 +173,14 @@ class RunSpans:
                 if isinstance(value, int | float):
                     attributes[name] = value
         name = f"{names.CHAT} {asked.model}".strip()
-        # An agent in a tool asks within that call; of a framework's requests it is told from outside.
+        # A request of an agent in a tool belongs to that call. A framework's request is reported outside of the run's
+        # context, and belongs to the run.
         around = None if is_within(self._trace) else self._within
         span = self._tracer.start_span(name, around, SpanKind.CLIENT, attributes)
         if request and self._redaction:
             self._put_content(span, names.SYSTEM_INSTRUCTIONS, system_parts(request.messages))
             self._put_content(span, names.INPUT_MESSAGES, input_messages(request.messages))
-        # A framework's request may be on its way already: it is passed on as one of the run.
+        # A framework may have sent the request already, with the run's span as its parent.
         place = current_span_id()
         self._trace.asking[place] = trace.set_span_in_context(span, self.context)
         self._requests[asked.number] = (span, place)
@@ -198,14 +199,14 @@ class RunSpans:
         if answered.deltas:
             self._put_content(span, names.OUTPUT_MESSAGES, output_messages(answered.deltas))
         if answered.error in STOPPED:
-            # Its run was stopped: that is nobody's failure.
+            # The run was stopped, which is not a failure.
             span.set_attribute(names.ERROR_TYPE, answered.error)
         elif answered.error is not None:
             self._fail(span, answered.error)
         span.end()
 
     def _on_call_start(self, call: ToolCallStart) -> None:
-        self._said_by_call = len(self._said)
+        self._texts_until_call = len(self._texts)
         attributes: dict[str, AttributeValue] = {
             names.OPERATION_NAME: names.EXECUTE_TOOL,
             names.TOOL_NAME: call.tool_name,
@@ -233,33 +234,33 @@ class RunSpans:
         else:
             span.set_attribute(names.ERROR_TYPE, call.code)
         if call.code == UnknownTool.code and not self._redaction:
-            # Its name is the model's words, and no tool's.
+            # No such tool exists, so the name is text of the model.
             span.update_name(names.EXECUTE_TOOL)
             span.set_attribute(names.TOOL_NAME, names.UNKNOWN_TOOL)
         span.end()
 
     def _take_call(self, call_id: str) -> Span | None:
-        self._said_by_call = len(self._said)
+        self._texts_until_call = len(self._texts)
         self._trace.calls.pop(call_id, None)
         return self._calls.pop(call_id, None)
 
     def _end(self) -> None:
-        """End the run's span, and before it those that have no end of their own."""
+        """End the spans that are still open, and then the run's."""
         if not self._run.is_recording():
-            return  # Its `done` was told before another server took it over: the span has ended already.
+            return  # `done` was observed before another server took the run over, so the span has ended.
         for span in (*self._calls.values(), *(span for span, _ in self._requests.values())):
             span.end()
         self._calls.clear()
         self._requests.clear()
         self._run.end()
 
-    def _fail(self, span: Span, code: str, words: str = "") -> None:
-        """Let a span have failed; the words for it may quote what was said."""
+    def _fail(self, span: Span, code: str, message: str = "") -> None:
+        """Mark a span as failed; the message, which may quote the conversation, is content."""
         span.set_attribute(names.ERROR_TYPE, code)
-        span.set_status(Status(StatusCode.ERROR, self._redaction(words) if self._redaction and words else None))
+        span.set_status(Status(StatusCode.ERROR, self._redaction(message) if self._redaction and message else None))
 
     def _put_content(self, span: Span, name: str, value: object) -> None:
-        """Tell what was said, a text or what JSON can hold, where contents are told."""
+        """Set an attribute to a text, or to another value as JSON, if traces have contents."""
         if self._redaction and value:
             span.set_attribute(name, self._redaction(value if isinstance(value, str) else as_json(value)))
 

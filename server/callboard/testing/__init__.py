@@ -1,4 +1,4 @@
-"""For tests of agents, tools and applications: a model whose answers are written down, a server to talk to.
+"""Tools for tests of agents, tools and applications: a fake model, and a client of a real server.
 
     def test_adds(tmp_path):
         model = FakeModel([Call("add", a=1, b=2)], "It is 3.")
@@ -8,7 +8,7 @@
         assert run.text == "It is 3."
         assert run.results == {"add": "3"}
 
-Everything is real but the model: the server listens on a port of this machine and stores what it stores.
+Only the model is fake: the server listens on a port of this machine and stores its chats.
 """
 
 from callboard.testing.fake_model import Call, FakeModel

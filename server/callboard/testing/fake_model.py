@@ -1,4 +1,4 @@
-"""A model whose answers are written down."""
+"""A model with given answers."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +14,7 @@ MAX_SHOWN_CHARS = 200
 
 @dataclass(frozen=True, slots=True, init=False)
 class Call:
-    """A tool call that the model makes: `Call("add", a=1, b=2)`; `Call("add", '{"a": 1')` for arguments as a text."""
+    """A tool call of the model: `Call("add", a=1, b=2)`, or `Call("add", '{"a": 1')` for arguments as text."""
 
     name: str
     arguments: str
@@ -25,10 +25,10 @@ class Call:
 
 
 class FakeModel:
-    """A model with one answer for each request, in their order: a text, or a list of texts and calls.
+    """A model with one answer for each request, in order: a text, or a list of texts and calls.
 
-    `requests` keeps what it was asked. Where it is asked once more than it has answers, the run ends with an error, and
-    `callboard.testing.client` fails the test with what the model was asked.
+    `requests` has all requests so far. If there are more requests than answers, the run ends with an error, and
+    `callboard.testing.client` fails the test with a message that quotes the request.
     """
 
     name = "fake"
@@ -36,7 +36,7 @@ class FakeModel:
     def __init__(self, *answers: str | Sequence[str | Call]) -> None:
         self.requests: list[ModelRequest] = []
         self.failure: str | None = None
-        """What to say of the first request that there was no answer for, until a test was failed with it."""
+        """Message about the first request without an answer; None again after a test has failed with it."""
         self._answers = [(answer,) if isinstance(answer, str) else tuple(answer) for answer in answers]
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
@@ -45,7 +45,7 @@ class FakeModel:
         number = len(self.requests)
         if number > len(self._answers):
             self.failure = self.failure or _describe_request(request, number, len(self._answers))
-            # No AssertionError: it would end in the server's thread, far from the test.
+            # Not an AssertionError, which would end in the server's thread and not reach the test.
             raise ModelError(self.failure)
         calls = 0
         for part in self._answers[number - 1]:
@@ -57,14 +57,14 @@ class FakeModel:
         yield Finish("tool_calls" if calls else "stop")
 
     async def aclose(self) -> None:
-        """Close nothing: there is nothing to let go of."""
+        """Do nothing; every model has this method."""
 
 
 def _describe_request(request: ModelRequest, number: int, answers: int) -> str:
-    """Return that a request was one too many, and what came last in it."""
+    """Return a message about a request without an answer, with the request's last message."""
     last = request.messages[-1] if request.messages else {}
-    said = shorten(str(last.get("content") or ""), MAX_SHOWN_CHARS)
+    text = shorten(str(last.get("content") or ""), MAX_SHOWN_CHARS)
     return (
         f"FakeModel has {answers} answers and was asked {number} times, the last time after the message "
-        f"{last.get('role', 'none')}: {said!r}. Give it one more answer, or find out why it was asked again."
+        f"{last.get('role', 'none')}: {text!r}. Give it another answer, or find out why it was asked again."
     )

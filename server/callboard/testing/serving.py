@@ -1,19 +1,17 @@
-"""An application on a port of this machine, and what talks to it."""
+"""Serves an application on a port of this machine, with a client for tests."""
 
-import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
-import uvicorn
 from anyio.from_thread import start_blocking_portal
 
 from callboard._agents import Agent
 from callboard._application import Callboard
 from callboard._application.application import Application
+from callboard._application.serving import serving
 from callboard._http.auth import ApiKey
 from callboard._http.listening import listen
 from callboard.testing.fake_model import FakeModel
@@ -32,17 +30,14 @@ from callboard_protocol import (
 )
 
 RUN_SECONDS = 60
-"""The time that a client waits for the next event: a test that waits for ever says nothing."""
-
-DATE_SECONDS = 1
-"""The time after which responses have another `Date`."""
+"""Time that a client waits for the next event; without a bound, a test would hang and show no reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunCall:
-    """A tool call of a run: `result` if it ended well, else `error` and its `code`.
+    """A tool call of a run: either `result`, or `error` and its `code`.
 
-    All three are None for a call that the client was asked to run.
+    All three are None for a call of a function that the client runs.
     """
 
     tool_name: str
@@ -54,7 +49,7 @@ class RunCall:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that has ended: its events, in their order."""
+    """A run that has ended, with its events in order."""
 
     events: Sequence[Event]
 
@@ -79,13 +74,13 @@ class Run:
 
     @property
     def error(self) -> str | None:
-        """The words with which the run failed, None if it did not."""
+        """The message of the error that ended the run; None if it did not fail."""
         last = self.events[-1] if self.events else None
         return last.message if isinstance(last, Error) else None
 
     @property
     def text(self) -> str:
-        """The text that the agent said."""
+        """The text of the answer."""
         return "".join(event.content for event in self.events if isinstance(event, Message))
 
     @property
@@ -108,7 +103,7 @@ class Run:
 
 
 class Client:
-    """A client of an application; `http` is an httpx client for its routes, with the application's key."""
+    """A client of an application; `http` is an httpx client that sends the application's key."""
 
     def __init__(self, http: httpx.Client, agent: str, models: Sequence[FakeModel] = ()) -> None:
         self.http = http
@@ -124,16 +119,21 @@ class Client:
         headers: Mapping[str, str] | None = None,
         **fields: Any,
     ) -> Run:
-        """Return the run that answers `message`, a text or OpenAI's messages; `fields` are those of `RunRequest`.
+        """Start a run, and return it when it has ended.
 
-        `agent`: the application's first unless it is given. `approve` answers what a run asks: yes, no, or what the
-        function returns. `headers` are sent with each request of the run. Raises `httpx.HTTPStatusError`, with the
-        server's words, if the request is refused, `TypeError` for a field that there is not, and `AssertionError` if a
-        `FakeModel` ran out of answers.
+        Args:
+            message: The question, or a conversation as OpenAI's messages.
+            agent: An agent's id. Default: the application's first agent.
+            approve: The answer to every question of the run, or a function that returns it.
+            headers: Headers of every request of this run.
+            fields: More fields of `RunRequest`.
+
+        Raises `httpx.HTTPStatusError` with the server's message if the request is refused, `TypeError` for an unknown
+        field, and `AssertionError` if a `FakeModel` has no more answers.
         """
-        # pytest then shows the test's own line, which a failure is about.
+        # Hides this frame, so that pytest shows the line of the test.
         __tracebackhide__ = True
-        # The server ignores fields that it does not know; here one is misspelt.
+        # The server ignores unknown fields, but in a test such a field is misspelt.
         if unknown := fields.keys() - RunRequest.model_fields.keys():
             raise TypeError(f"a run has no field {min(unknown)!r}: it has {', '.join(RunRequest.model_fields)}")
         messages = [{"role": "user", "content": message}] if isinstance(message, str) else list(message)
@@ -143,7 +143,7 @@ class Client:
         return run
 
     def check_models(self) -> None:
-        """Raise `AssertionError` if a `FakeModel` was asked more than it has answers, once."""
+        """Raise `AssertionError` if a `FakeModel` got more requests than it has answers, and forget that."""
         __tracebackhide__ = True
         for model in self._models:
             if failure := model.failure:
@@ -156,7 +156,7 @@ class Client:
         __tracebackhide__ = True
         decoder = Decoder()
         with self.http.stream("POST", "/v1/runs", json=body, headers=headers) as response:
-            _raise_in_words(response)
+            _raise_refusal(response)
             run_id = response.headers["X-Callboard-Run"]
             for chunk in response.iter_bytes():
                 for frame in decoder.feed(chunk):
@@ -178,33 +178,33 @@ class Client:
             json={"request_id": question.request_id, "value": value},
             headers=headers,
         )
-        _raise_in_words(answered)
+        _raise_refusal(answered)
 
 
-def _raise_in_words(response: httpx.Response) -> None:
-    """Raise `httpx.HTTPStatusError` for a refusal, with what the server says of it."""
+def _raise_refusal(response: httpx.Response) -> None:
+    """Raise `httpx.HTTPStatusError` with the server's message if the response is an error."""
     __tracebackhide__ = True
     if not response.is_error:
         return
     response.read()
     try:
-        words = response.json()["error"]["message"]
+        reason = response.json()["error"]["message"]
     except (ValueError, KeyError, TypeError):
-        # Middleware of the application's own answers as it likes.
-        words = response.text
-    raise httpx.HTTPStatusError(f"{response.status_code}: {words}", request=response.request, response=response)
+        # The application's own middleware may answer in another form.
+        reason = response.text
+    raise httpx.HTTPStatusError(f"{response.status_code}: {reason}", request=response.request, response=response)
 
 
 @contextmanager
 def client(board: Callboard, *, headers: Mapping[str, str] | None = None) -> Iterator[Client]:
-    """Serve the board in a thread until the block ends; raises what keeps it from starting.
+    """Serve the board in a thread until the block ends; raises the error that prevents its start.
 
-    `headers` are sent with each request: those that the board's own `authenticate` reads. A key that `api_key` asks
-    for is sent without. Raises `AssertionError` at the end if a `FakeModel` ran out of answers meanwhile.
+    `headers` are sent with each request, for the board's own `authenticate`; the key of `api_key` is sent anyway.
+    Raises `AssertionError` at the end if a `FakeModel` had too few answers.
     """
     __tracebackhide__ = True
-    asked = board.authenticate
-    key = next(iter(asked.secrets), "") if isinstance(asked, ApiKey) else ""
+    authenticate = board.authenticate
+    key = next(iter(authenticate.secrets), "") if isinstance(authenticate, ApiKey) else ""
     sent = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
     models = [board.model, *(agent.model for agent in board.agents if isinstance(agent, Agent))]
     with (
@@ -221,53 +221,13 @@ def client(board: Callboard, *, headers: Mapping[str, str] | None = None) -> Ite
     opened.check_models()
 
 
-class _Server(uvicorn.Server):
-    """A server that tells when it listens, or will not, and ends as soon as `is_over` is set."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_ready = asyncio.Event()
-        self.is_over = asyncio.Event()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to the test runner: servers that end in another order than they began would mix them up."""
-        yield
-
-    async def main_loop(self) -> None:
-        """Wait for the end; uvicorn looks for it ten times a second, which is half of the time of a short test."""
-        while not await self.on_tick(0):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.is_over.wait(), DATE_SECONDS)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await super().startup(sockets)
-        except SystemExit:
-            # So uvicorn ends a process whose application does not open; this one is a test's.
-            self.should_exit = True
-        finally:
-            self.is_ready.set()
-
-
 @asynccontextmanager
 async def listening(app: Application, host: str = "127.0.0.1", **config: Any) -> AsyncIterator[str]:
-    """Serve the application on a free port, in the running event loop; yields its address on this machine.
+    """Serve the application on a free port, in the running event loop; yields its URL on this machine.
 
-    `host` is what it listens on, `config` uvicorn's. At the end runs are ended, with their last events. Raises what
-    keeps it from starting.
+    The server listens on `host`; `config` is for uvicorn. At the end, runs end with their last events. Raises the error
+    that prevents the start.
     """
     with listen(host, 0) as listener:
-        server = _Server(uvicorn.Config(app, log_config=None, lifespan="on", **config))
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        await server.is_ready.wait()
-        if app.start_error is not None:
-            await serving
-            raise app.start_error
-        try:
+        async with serving(app, [listener], **config):
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            await app.stop(at_once=True)
-            server.should_exit = True
-            server.is_over.set()
-            await serving

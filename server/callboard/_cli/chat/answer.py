@@ -1,4 +1,4 @@
-"""An answer as it is shown: texts, thoughts, notes and calls, in the order in which they came. It draws nothing."""
+"""The model of an answer for displays: texts, thoughts, notes and calls, in their order. It prints nothing."""
 
 import json
 import time
@@ -34,17 +34,17 @@ FINISH_NOTES = {
     "length": "The answer was cut at the model's length limit.",
     "content_filter": "The answer was cut by the content filter of the model's endpoint.",
     "refusal": "The model refused to answer.",
-    "max_turns": "The agent was stopped: it used all the turns that it may take for one answer.",
+    "max_turns": "The agent was stopped: it reached its limit of turns for one answer.",
     "cancelled": "Stopped.",
 }
 
 LOST_CODE = "connection_lost"
-"""The code of an error that is the client's own: the rest of the answer cannot be read."""
+"""Code of the client's own error: the rest of the answer cannot be read."""
 
 
 @dataclass(slots=True, eq=False)
 class Words:
-    """A text that comes in parts."""
+    """A text that arrives in parts."""
 
     kind: Literal["text", "thought", "note", "problem"]
     parts: list[str] = field(default_factory=list)
@@ -57,9 +57,10 @@ class Words:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A tool call; `sign` says how it ended and is empty before, `draft` are the parts of its arguments so far.
+    """A tool call.
 
-    `ending` is the word for an end without a result that is no failure: "declined", "stopped".
+    `sign` is the mark of its end (✓, ✗ or –) and empty before. `draft` has the parts of its arguments so far.
+    `ending` is a word for an end without a result that is not a failure: "declined", "stopped".
     """
 
     name: str = "tool"
@@ -76,7 +77,7 @@ class Call:
 
     @property
     def title(self) -> str:
-        """The tool's name, marked if the call was read from the model's text, and how it ended."""
+        """The tool's name, a mark if the call was read from the model's text, and the word for its end."""
         is_from_text = any(step.status == FROM_TEXT_STATUS for step in self.steps)
         return " · ".join(filter(None, (self.name, "from text" if is_from_text else "", self.ending)))
 
@@ -100,7 +101,7 @@ Piece = Words | Call
 
 
 class Answer:
-    """One answer, from its first event to its last; `server_url` is the base of paths that the server names."""
+    """One answer, built from its events; `server_url` is the base of relative URLs in them."""
 
     def __init__(self, server_url: str = "") -> None:
         self._server_url = server_url
@@ -110,43 +111,43 @@ class Answer:
         self.pieces: list[Piece] = []
         self.calls: dict[str, Call] = {}
         self.sources: dict[str, str] = {}
-        """The lines of the sources, by their numbers."""
+        """Name and URL of each source, by its number."""
         self.status = ""
         self.ending: Done | Error | None = None
         self._total_tokens = 0
-        # A rewind keeps so many pieces, and so many parts of the last of these.
+        # A rewind keeps this many pieces, and this many parts of the last of them.
         self._kept = 0
         self._kept_parts = 0
         self._is_closed = False
 
     @property
     def text(self) -> str:
-        """What the agent said, without its thoughts."""
-        said = [piece.text for piece in self.pieces if isinstance(piece, Words) and piece.kind == "text"]
-        return "\n\n".join(text.strip() for text in said)
+        """The text of the answer, without thoughts."""
+        texts = [piece.text for piece in self.pieces if isinstance(piece, Words) and piece.kind == "text"]
+        return "\n\n".join(text.strip() for text in texts)
 
     @property
     def summary(self) -> str:
-        """What the answer took, in one line: `2 calls, 4 s, 300 tokens`."""
+        """Calls, time and tokens of the answer: `2 calls, 4 s, 300 tokens`."""
         count = len(self.calls)
         calls = ["1 call" if count == 1 else f"{count} calls"] if count else []
         tokens = [f"{self._total_tokens:,} tokens"] if self._total_tokens else []
         return ", ".join([*calls, format_seconds(time.monotonic() - self._began_at_seconds), *tokens])
 
-    def is_kept(self, place: int) -> bool:
-        """Return whether the piece can be neither taken back nor continued; a call may still end."""
+    def is_final(self, place: int) -> bool:
+        """Return whether the piece can no longer be removed by a rewind or continued; a call may still end."""
         if self.ending:
             return True
         may_go_on = place == self._kept - 1 and isinstance(self.pieces[place], Words)
         return place < self._kept and not may_go_on
 
-    def is_awaited(self, question: InputRequest) -> bool:
-        """Return whether an answer to the question may still be given: its call, if it has one, has not ended."""
+    def is_open(self, question: InputRequest) -> bool:
+        """Return whether the question can still be answered: neither the run nor the question's call has ended."""
         call = self.calls.get(question.tool_call_id or "")
         return self.ending is None and (call is None or not call.sign)
 
     def apply(self, event: Event) -> None:
-        """Change the answer as the event says."""
+        """Update the answer by an event."""
         match event:
             case Message():
                 self._add("text", event.content)
@@ -157,7 +158,7 @@ class Answer:
             case Rewind():
                 self._rewind()
             case InputRequest():
-                # The question is shown below the text so far; text that follows begins below the answer.
+                # The question stands below the text so far, so later text is a new piece.
                 self._is_closed = True
                 if call := self.calls.get(event.tool_call_id or ""):
                     call.is_waiting = True
@@ -199,7 +200,7 @@ class Answer:
     def _add(self, kind: Literal["text", "thought"], part: str) -> None:
         last = self.pieces[-1] if self.pieces else None
         if not isinstance(last, Words) or last.kind != kind or self._is_closed:
-            # White space alone between two calls is no text.
+            # A piece does not begin with white space, so white space between two calls makes no piece.
             part = part.lstrip()
             if not part:
                 return
@@ -267,11 +268,11 @@ def _cut_result(event: ToolCallComplete) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a time as people read it."""
+    """Return a duration in words: `4 s`, `under 1 s`."""
     return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
 
 
 def format_step(step: ToolStatusData) -> str:
-    """Return a step as people read it: `40% Painting`."""
+    """Return a step in words: `40% Painting`."""
     percent = "" if step.progress is None else f"{step.progress:.0f}% "
     return f"{percent}{step.message}".strip()

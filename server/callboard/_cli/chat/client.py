@@ -1,6 +1,6 @@
-"""A server as the terminal uses it: its agents, its chats, and a run from its first event to its last.
+"""The HTTP client of `callboard chat`: lists agents, loads chats, and reads a run from its first event to its last.
 
-It speaks HTTP for the whole command. A connection that is lost is resumed as the pipe does it.
+After a lost connection it resumes the run, like the pipe.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ READ_SECONDS = 60.0
 """The server pings every 15 s: four missed pings are a dead connection."""
 
 RESUME_WAITS_SECONDS = (0.0, 0.5, 1.0, 2.0, 4.0)
-"""What each try to resume waits for; the last is repeated."""
+"""Waiting times before attempts to resume; the last one is repeated."""
 
 RESUME_SECONDS = 20.0
-"""How long in all, where no try brings anything new."""
+"""Time after which attempts end if none of them brought a new event."""
 
 RESUME_JITTER = 0.25
 
-CANNOT_REACH = "Cannot reach a Callboard server at {url}: is it running (`callboard serve`), and the address right?"
-NOT_CALLBOARD = "What answers at {url} is no Callboard server."
-BAD_KEY = "The API key cannot be sent: it holds characters that do not belong there."
+CANNOT_REACH = "Cannot reach a Callboard server at {url}: check the address and that `callboard serve` runs."
+NOT_CALLBOARD = "The server at {url} is not a Callboard server."
+BAD_KEY = "The API key cannot be sent: it may only have ASCII characters and no spaces."
 LOST = "The connection to the server was lost, and the answer could not be resumed."
 
 
@@ -46,18 +46,18 @@ class ServerProblem(CallboardError):
 
 
 class TemporaryProblem(ServerProblem):
-    """A server that is about to stop, or was lost before it answered: the next try may have another."""
+    """The server is stopping, or the connection broke before a response: retry, perhaps with another server."""
 
 
 class Refusal(ServerProblem):
-    """A server says itself that it will not do it, now or later."""
+    """The server refused the request, and would refuse it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is: a URL, or a socket of this process in a folder of its own.
+    """The address of a server: a URL, or the Unix socket of a server in this process.
 
-    `user_secret` is what users are signed with, where the server asks for that.
+    `user_secret` signs the user, if the server requires that.
     """
 
     url: str
@@ -68,7 +68,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ListedAgent:
-    """An agent as the server lists it."""
+    """An entry of `GET /v1/models`."""
 
     agent_id: str
     description: str
@@ -80,13 +80,13 @@ class _ErrorObject(BaseModel):
 
 
 class _ErrorBody(BaseModel):
-    """A refusal as the server writes it."""
+    """The body of an error response."""
 
     error: _ErrorObject
 
 
 class Deliver(Protocol):
-    """Takes an event: its JSON, and what it is; None where this version does not know it."""
+    """Handles an event: its JSON, and the decoded event, None if this version does not know its type."""
 
     def __call__(self, data: str, event: Event | None, /) -> None: ...
 
@@ -95,7 +95,7 @@ _OpenStream = Callable[[], AbstractAsyncContextManager[httpx.Response]]
 
 
 class ServerClient:
-    """What talks to the server at an address, for a user or for nobody by name. Every failure is a `ServerProblem`."""
+    """A client of the server at an address, for a user or without one. Every failure is a `ServerProblem`."""
 
     def __init__(self, address: Address, user: User | None) -> None:
         self.user = user
@@ -105,19 +105,19 @@ class ServerClient:
 
     @property
     def public_url(self) -> str:
-        """The address that a person could open, without a password; nothing where the server is in this process."""
+        """The address for a browser, without a password; empty if the server is in this process."""
         return "" if self._address.socket else re.sub(r"//[^/@]*@", "//", self._address.url.rstrip("/"))
 
     async def list_agents(self) -> list[ListedAgent]:
-        """Return the agents that there are."""
+        """Return the agents of the server."""
         listed = await self._fetch("GET", "/v1/models")
         try:
-            return [ListedAgent(str(one["id"]), str(one.get("description") or "")) for one in listed["data"]]
+            return [ListedAgent(str(entry["id"]), str(entry.get("description") or "")) for entry in listed["data"]]
         except (KeyError, TypeError, AttributeError) as error:
             raise self._problem(NOT_CALLBOARD) from error
 
     async def load_chat(self, chat_id: str) -> list[dict[str, Any]]:
-        """Return the stored messages of a chat; none where there is no such chat of the user's."""
+        """Return the stored messages of a chat; none if the user has no such chat."""
         path = f"/v1/chats/{quote(chat_id, safe='')}/messages"
         try:
             return list((await self._fetch("GET", path, params=self._user))["messages"])
@@ -127,10 +127,10 @@ class ServerClient:
             raise self._problem(NOT_CALLBOARD) from error
 
     async def run(self, request: RunRequest, deliver: Deliver, wait: Callable[[], None]) -> None:
-        """Start a run and deliver its events up to the last; `wait` is called where the server is away.
+        """Start a run and deliver its events up to the last; `wait` is called before each wait for the server.
 
-        Where the connection is lost before the first event, the request is sent again with the same run id, and the
-        server starts that run once.
+        If the connection is lost before the first event, the request is sent again. It has the same run id, so the
+        server starts the run once.
         """
         self._last_seq = 0
         body = request.model_dump(mode="json")
@@ -142,23 +142,23 @@ class ServerClient:
             headers = {"Last-Event-ID": str(self._last_seq)}
             return self._send("GET", f"/v1/runs/{request.run_id}/events", headers=headers, params=self._user)
 
-        await self._deliver_all(begin, resume, deliver, wait)
+        await self._read_until_done(begin, resume, deliver, wait)
 
     async def fetch_file(self, url: str) -> bytes:
-        """Return a file that the server holds for the run."""
+        """Return the content of a file of a run."""
         async with self._send("GET", url, params=self._user) as response:
             return await response.aread()
 
     async def answer(self, run_id: str, request_id: str, value: object, *, asked: bool = True) -> None:
-        """Tell the server what the user answered, or that nobody could be `asked`.
+        """Send the user's answer to a question, or, with `asked` false, that the user could not be asked.
 
-        A server that is away for a moment is waited for.
+        Retries while the server cannot be reached.
         """
         body = InputAnswer(request_id=request_id, value=value, asked=asked).model_dump(mode="json")
         await self._retry("POST", f"/v1/runs/{run_id}/input", json=body)
 
     async def cancel(self, run_id: str) -> None:
-        """End a run; one that the server has not begun yet is waited for."""
+        """Cancel a run; retries while the server cannot be reached or has not begun the run."""
         await self._retry("POST", f"/v1/runs/{run_id}/cancel", waits_for_run=True)
 
     async def _retry(self, method: str, path: str, *, waits_for_run: bool = False, **options: Any) -> None:
@@ -174,9 +174,10 @@ class ServerClient:
             else:
                 return
 
-    async def _deliver_all(
+    async def _read_until_done(
         self, begin: _OpenStream, resume: _OpenStream, deliver: Deliver, wait: Callable[[], None]
     ) -> None:
+        """Deliver events until the last one. After a lost connection, resume until `RESUME_SECONDS` bring no event."""
         tries = 0
         lost_at_seconds = 0.0
         problem: ServerProblem = self._problem(LOST)
@@ -197,11 +198,11 @@ class ServerClient:
                 raise problem
             if wait_seconds:
                 wait()
-                await asyncio.sleep(wait_seconds * (1 + random.uniform(-RESUME_JITTER, RESUME_JITTER)))  # noqa: S311 - it keeps no secret
+                await asyncio.sleep(wait_seconds * (1 + random.uniform(-RESUME_JITTER, RESUME_JITTER)))  # noqa: S311 - not for security
             tries += 1
 
     def _explain_failure(self, problem: ServerProblem, *, is_first: bool) -> ServerProblem:
-        """Return the problem to raise when the time for tries is over; raises it at once where no try can help."""
+        """Return the problem to raise when the time for attempts is over; raise it at once if they cannot help."""
         if is_first and not isinstance(problem, TemporaryProblem):
             raise problem
         lost = self._problem(LOST)
@@ -210,7 +211,7 @@ class ServerClient:
         return lost if self._last_seq else problem
 
     async def _read(self, response: httpx.Response, deliver: Deliver) -> bool:
-        """Deliver the events of one stream, each once; return true after the run's last."""
+        """Deliver new events of a stream; return true after the run's last event."""
         decoder = Decoder()
         async for chunk in response.aiter_bytes():
             for frame in decoder.feed(chunk):
@@ -236,7 +237,7 @@ class ServerClient:
 
     @asynccontextmanager
     async def _send(self, method: str, path: str, **options: Any) -> AsyncIterator[httpx.Response]:
-        """Yield an accepted answer, its body unread; everything else is a problem."""
+        """Yield a successful response whose body is not read yet; raise `ServerProblem` for any other."""
         async with self._open() as http:
             try:
                 request = http.build_request(method, self._address.url.rstrip("/") + path, **options)
@@ -254,16 +255,16 @@ class ServerClient:
         secret = self._address.user_secret
         signed = {HEADER: sign_user(self.user, secret)} if self.user and secret else {}
         if not re.fullmatch(r"[\x21-\x7e]*", key):
-            # httpx would quote the key in its own message.
+            # The error of httpx would contain the key.
             raise ServerProblem(BAD_KEY)
         socket = self._address.socket
         return httpx.AsyncClient(
             headers={**signed, **({"Authorization": f"Bearer {key}"} if key else {})},
             timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
             transport=httpx.AsyncHTTPTransport(uds=str(socket)) if socket else None,
-            # To load the certificates costs 20 ms, which plain HTTP can do without.
+            # Loading certificates takes 20 ms, and plain HTTP needs none.
             verify=not self._address.url.startswith("http:"),
-            # A proxy of the environment is for other machines.
+            # The environment's proxy is for other machines.
             trust_env=not is_local(self._address.url),
         )
 
@@ -282,33 +283,33 @@ class ServerClient:
                 return _UnknownChat(message)
             case "shutting_down":
                 return TemporaryProblem(message)
-            # A server that is full or stops says so too, and may take the next try.
+            # Except for a timeout or a full server, a later attempt would be refused too.
             case _ if 400 <= status < 500 and status not in (408, 425, 429):
                 return Refusal(message)
             case _:
                 return ServerProblem(message)
 
     def _problem(self, words: str) -> ServerProblem:
-        # What people are shown has no password in it.
+        # The address may have a password, which is not shown.
         return ServerProblem(words.format(url=re.sub(r"//[^/@]*@", "//", self._address.url)))
 
 
 class _UnknownRun(Refusal):
-    """The server knows no such run."""
+    """The server has no run with this id."""
 
 
 class _UnknownChat(Refusal):
-    """The server knows no such chat of this user's."""
+    """The user has no chat with this id."""
 
 
 def _waits(skipped: int) -> Sequence[float]:
-    """Return what tries wait for, more of them than there is time for."""
+    """Return more waiting times than fit into `RESUME_SECONDS`."""
     last = RESUME_WAITS_SECONDS[-1]
     return (*RESUME_WAITS_SECONDS[skipped:], *[last] * round(RESUME_SECONDS / last))
 
 
 def is_local(url: str) -> bool:
-    """Return whether the address is one of this machine alone."""
+    """Return whether the address is a loopback address."""
     try:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where a run's events go: plain lines or JSON Lines; `drawn` has the display of a terminal."""
+"""Displays that need no terminal: plain lines and JSON Lines. The display of a terminal is in `drawn`."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ from callboard_protocol import (
 )
 
 PLAIN_CHARS = 120
-"""The length of a plain line about a call."""
+"""Maximum length of a line about a call."""
 
 RECONNECTING = "Reconnecting…"
 
@@ -28,26 +28,26 @@ class Display:
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
-        self._told = ""
+        self._state = ""
 
-    def take(self, data: str, event: Event | None) -> None:  # noqa: ARG002 - not every display needs the JSON
-        """Take in one event: its JSON, and the event if this version knows it."""
-        if self._told == RECONNECTING:
-            self._told = ""
+    def take(self, data: str, event: Event | None) -> None:  # noqa: ARG002 - some displays need the JSON
+        """Handle an event: its JSON, and the decoded event, None if this version does not know its type."""
+        if self._state == RECONNECTING:
+            self._state = ""
         if event:
             self.answer.apply(event)
 
     def tick(self) -> None:
         """Draw the changes; called several times a second."""
 
-    def tell(self, words: str) -> None:
-        """Show how the run is getting on."""
-        if words != self._told:
-            self._told = words
+    def show_state(self, words: str) -> None:
+        """Show the state of the run until it changes, for example "Reconnecting…"."""
+        if words != self._state:
+            self._state = words
             self.say(words)
 
     def say(self, words: str) -> None:
-        """Show a line that stays."""
+        """Print a line."""
         raise NotImplementedError
 
     def paused(self) -> AbstractContextManager[None]:
@@ -55,16 +55,16 @@ class Display:
         return nullcontext()
 
     def end(self) -> None:
-        """Show the rest of the answer, and what it took."""
+        """Show the rest of the answer and its summary."""
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
 
 class Plain(Display):
-    """Writes the answer's text to standard output and everything else, line by line, to standard error.
+    """Writes the answer's text to standard output, and everything else to standard error, line by line.
 
-    A file cannot take anything back, so a text is written once no rewind can reach it.
+    Written text cannot be removed, so a text is written when no rewind can remove it any more.
     """
 
     def __init__(self, answer: Answer, *, is_verbose: bool) -> None:
@@ -74,15 +74,15 @@ class Plain(Display):
         self._has_text = False
 
     def take(self, data: str, event: Event | None) -> None:
-        """Write what the event says."""
+        """Write the lines of the event."""
         super().take(data, event)
         self._write_words()
         match event:
             case ToolCallStart():
                 call = self.answer.calls[event.tool_call_id]
                 self._write_line(f"→ {make_line(call.title)}({make_line(call.arguments_line)})")
-            case ToolStatus() if self._is_verbose and (step_of := self.answer.calls.get(event.tool_call_id)):
-                self.say(f"  {make_line(step_of.title)}: {make_line(format_step(event.data))}")
+            case ToolStatus() if self._is_verbose and (reporting := self.answer.calls.get(event.tool_call_id)):
+                self.say(f"  {make_line(reporting.title)}: {make_line(format_step(event.data))}")
             case ToolCallComplete() | ToolCallError():
                 self._write_end(self.answer.calls[event.tool_call_id])
             case Status():
@@ -95,7 +95,7 @@ class Plain(Display):
         print(words, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Write the sources and what the answer took."""
+        """Write the sources and the summary."""
         self._write_words()
         for number, line in self.answer.sources.items():
             self.say(f"[source{make_line(number)}] {make_line(line)}")
@@ -103,12 +103,12 @@ class Plain(Display):
 
     def _write_words(self) -> None:
         pieces = self.answer.pieces
-        while self._written < len(pieces) and self.answer.is_kept(self._written):
+        while self._written < len(pieces) and self.answer.is_final(self._written):
             piece = pieces[self._written]
             self._written += 1
             match piece:
                 case Words(kind="text"):
-                    # An empty line between two, as in `Answer.text`.
+                    # An empty line between two texts, as in `Answer.text`.
                     gap = "\n" if self._has_text else ""
                     print(f"{gap}{make_visible(piece.text).strip()}", flush=True)
                     self._has_text = True
@@ -132,7 +132,7 @@ class JsonLines(Display):
     """Writes each event as the server sent it, as JSON on a line; messages of the client go to standard error."""
 
     def take(self, data: str, event: Event | None) -> None:
-        """Write the event, one that this version does not know too."""
+        """Write the event, even if this version does not know its type."""
         super().take(data, event)
         sys.stdout.write(write_json_line(json.loads(data)))
         sys.stdout.flush()
@@ -142,6 +142,6 @@ class JsonLines(Display):
         print(f"callboard: {words}", file=sys.stderr)
 
     def end(self) -> None:
-        """Say what no event has said: that the last event did not come."""
+        """Report a lost connection, which is the client's own error and therefore not among the events."""
         if isinstance(self.answer.ending, Error) and self.answer.ending.code == LOST_CODE:
             self.say(self.answer.ending.message)

@@ -1,6 +1,6 @@
-"""A run in a terminal, drawn with Rich: finished pieces are printed and scroll away, the others change in place below.
+"""The display of a terminal, with Rich: finished pieces are printed and scroll away, the others change in place below.
 
-Everything that others wrote goes through `make_visible` into a `Text`, which Rich does not read for markup.
+All text of models and tools goes through `make_visible` into a `Text`, in which Rich looks for no markup.
 """
 
 import time
@@ -26,19 +26,19 @@ BAR_CELLS = 16
 INDENT = (0, 0, 0, 2)
 
 THINKING = "Thinking…"
-TAKEN_BACK = "What stands above since the last tool call is taken back: the answer begins anew."
+TAKEN_BACK = "The text above since the last tool call is withdrawn: the answer begins again."
 
 _STYLES = {"text": "", "thought": "dim", "note": "dim", "problem": "red", "✓": "green", "✗": "red", "?": "yellow"}
 _PREFIXES = {"text": "", "thought": "", "note": "· ", "problem": "✗ "}
 
 
 def make_console(out: TextIO) -> Console:
-    """Return a console that prints text as it is: nothing in it is markup, an emoji's name or highlighted."""
+    """Return a console that prints text unchanged: without markup, names of emoji and highlighting."""
     return Console(file=out, markup=False, emoji=False, highlight=False)
 
 
 class Drawn(Display):
-    """Draws the answer in a terminal."""
+    """Draws an answer in a terminal."""
 
     def __init__(self, answer: Answer, console: Console, *, is_verbose: bool) -> None:
         super().__init__(answer)
@@ -47,12 +47,12 @@ class Drawn(Display):
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._spinner = Spinner("dots", style="yellow")
         self._is_paused = False
-        # How many pieces are printed for good, and how many characters of the piece after them.
+        # The number of pieces that are printed, and of printed characters of the next piece.
         self._printed = 0
         self._printed_chars = 0
 
     def take(self, data: str, event: Event | None) -> None:
-        """Change the answer; the next tick draws it."""
+        """Update the answer; the next tick draws it."""
         if not isinstance(event, Rewind):
             super().take(data, event)
             return
@@ -65,7 +65,7 @@ class Drawn(Display):
             self._console.print(Text(f"\n{TAKEN_BACK}", "yellow"))
 
     def tick(self) -> None:
-        """Print what is finished, and draw what is not; of too many rows the last."""
+        """Print finished pieces, and redraw the others: if they are higher than the terminal, only the last rows."""
         if self._is_paused:
             return
         finished: list[RenderableType] = []
@@ -78,13 +78,13 @@ class Drawn(Display):
             rows = self._render()
         if len(rows) > max_rows:
             left_out = len(rows) - max_rows + 1
-            hint = Text(f"… {left_out} more lines, once the calls have ended", "dim", no_wrap=True)
+            hint = Text(f"… {left_out} more lines, shown when the calls have ended", "dim", no_wrap=True)
             rows = [*self._console.render_lines(hint, pad=False), *rows[left_out:]]
         self._draw(finished, rows)
 
-    def tell(self, words: str) -> None:
+    def show_state(self, words: str) -> None:
         """Show the words below the answer until it has ended."""
-        self._told = words
+        self._state = words
 
     def say(self, words: str) -> None:
         """Print a line."""
@@ -105,7 +105,7 @@ class Drawn(Display):
             self._is_paused = False
 
     def end(self) -> None:
-        """Print the rest of the answer, its sources and what it took."""
+        """Print the rest of the answer, its sources and its summary."""
         self.tick()
         self.close()
         sources = [
@@ -117,25 +117,25 @@ class Drawn(Display):
         self._console.print(Text(f"\n{self.answer.summary}", "dim"))
 
     def close(self) -> None:
-        """Erase what is not finished."""
+        """Erase the rows that are redrawn."""
         self._live.stop()
 
     def _is_finished(self, place: int) -> bool:
         pieces = self.answer.pieces
-        if place >= len(pieces) or not self.answer.is_kept(place):
+        if place >= len(pieces) or not self.answer.is_final(place):
             return False
         piece = pieces[place]
         return isinstance(piece, Words) or bool(piece.sign)
 
     def _take_piece(self) -> list[RenderableType]:
-        """Return the first open piece, which is printed then."""
+        """Return the first piece that is not printed, and count it as printed."""
         piece = [*self._show(self._printed)]
         self._printed += 1
         self._printed_chars = 0
         return piece
 
     def _take_lines(self, *, is_whole: bool = False) -> list[RenderableType]:
-        """Return all but the last row of the first open text, or all of it, which is printed then."""
+        """Return the first text that is not printed, without its last row unless `is_whole`; count it as printed."""
         pieces = self.answer.pieces
         piece = pieces[self._printed] if self._printed < len(pieces) else None
         if not isinstance(piece, Words):
@@ -152,7 +152,7 @@ class Drawn(Display):
         return lines
 
     def _draw(self, finished: Sequence[RenderableType], rows: list[list[Segment]]) -> None:
-        """Replace the rows below, and print what is finished above them; in one write, so that nothing flickers."""
+        """Replace the rows that are redrawn, and print finished pieces above them, in one write to avoid flicker."""
         with self._console:
             self._live.start()
             self._live.update(SegmentLines(rows, new_lines=True), refresh=True)
@@ -165,7 +165,7 @@ class Drawn(Display):
         return self._console.render_lines(Group(*shown, *self._show_activity()), pad=False)
 
     def _show(self, place: int, end: int | None = None) -> Iterator[RenderableType]:
-        """Yield what is to be printed of a piece, without the characters that are printed already."""
+        """Yield a piece up to `end`, without the characters that are printed already."""
         piece = self.answer.pieces[place]
         before = self.answer.pieces[place - 1] if place else None
         begin = self._printed_chars if place == self._printed else 0
@@ -180,20 +180,20 @@ class Drawn(Display):
             yield Text(f"{'' if begin else _PREFIXES[piece.kind]}{text}", _STYLES[piece.kind])
 
     def _show_activity(self) -> Iterator[RenderableType]:
-        """Yield what the run does, if nothing else shows that it goes on."""
+        """Yield the state or status of the run, or "Thinking…" if nothing else shows that it goes on."""
         if self.answer.ending:
             return
         pieces = self.answer.pieces
         is_seen = bool(pieces) and (
             isinstance(pieces[-1], Words) or any(not call.sign for call in self.answer.calls.values())
         )
-        words = self._told or make_line(self.answer.status) or ("" if is_seen else THINKING)
+        words = self._state or make_line(self.answer.status) or ("" if is_seen else THINKING)
         if words:
             gap = [Text()] if pieces else []
             yield from (*gap, _make_row(self._spin(), (f" {words}", "dim")))
 
     def _show_call(self, call: Call) -> Iterator[RenderableType]:
-        """Yield two rows: the name and arguments, and below how far the call is or what came of it."""
+        """Yield two rows: the name and arguments, and below them the progress or the result."""
         sign = Text(call.sign, _STYLES.get(call.sign, "dim")) if call.sign else self._spin()
         if call.is_waiting and not call.sign:
             sign = Text("?", _STYLES["?"])
@@ -230,7 +230,7 @@ def _count_chars(pieces: Sequence[Piece]) -> int:
 
 
 def _make_row(*parts: Text | tuple[str, str]) -> Text:
-    """Return one row, cut where the terminal ends."""
+    """Return one row, cut at the width of the terminal."""
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 

@@ -1,4 +1,4 @@
-"""Files of tools: as a line says what they are, and as they are kept in a folder."""
+"""Files of tools: describes them in a line, and saves them in a folder."""
 
 import mimetypes
 import re
@@ -11,21 +11,21 @@ from callboard._data_urls import content_type_of, count_bytes, read_data_url
 
 Fetch = Callable[[str], Awaitable[bytes]]
 
-_OF_SERVER = re.compile(r"/v1/runs/[\w-]+/files/[\w-]+", re.ASCII)
+_SERVER_PATH = re.compile(r"/v1/runs/[\w-]+/files/[\w-]+", re.ASCII)
 _UNITS = ("bytes", "KiB", "MiB", "GiB")
 _MAX_NAME_CHARS = 50
 
 
 def describe_file(file: Mapping[str, object], server_url: str = "") -> str:
-    """Return what a file is, in one line: its name, its type, its size where that is known, and where it is."""
+    """Return a line about a file: its name, its type, its size if known, and its address."""
     url = str(file.get("url") or "")
     size = file.get("size") if isinstance(file.get("size"), int) else count_bytes(url)
     kind = str(file.get("content_type") or content_type_of(url) or file.get("type") or "file")
     about = ", ".join(filter(None, (kind, _write_size(size) if isinstance(size, int) else "")))
     if file.get("dropped"):
-        where = f"  not kept: {file['dropped']}"
-    elif url.startswith("data:") or (_OF_SERVER.fullmatch(url) and not server_url):
-        # No address that anybody could open.
+        where = f"  not available: {file['dropped']}"
+    elif url.startswith("data:") or (_SERVER_PATH.fullmatch(url) and not server_url):
+        # A browser could not open the address.
         where = ""
     else:
         where = f"  {server_url if url.startswith('/') else ''}{url}"
@@ -42,24 +42,24 @@ def _write_size(size_bytes: int) -> str:
 
 
 async def read_file(file: Mapping[str, object], fetch: Fetch) -> bytes | None:
-    """Return what is in a file, None for one that is elsewhere on the web.
+    """Return the content of a file; None for a file elsewhere on the web.
 
-    Raises `ValueError` for one that cannot be read, and what `fetch` raises.
+    Raises `ValueError` if its data URL cannot be read, and the errors of `fetch`.
     """
     url = str(file.get("url") or "")
-    if _OF_SERVER.fullmatch(url):
+    if _SERVER_PATH.fullmatch(url):
         return await fetch(url)
     return read_data_url(url).content if url.startswith("data:") else None
 
 
-def keep_file(file: Mapping[str, object], content: bytes, folder: Path) -> Path:
-    """Write a file into a folder, beside what is there, and return where; raises `OSError`."""
+def save_file(file: Mapping[str, object], content: bytes, folder: Path) -> Path:
+    """Write a file into a folder under a name that is free, and return its path; raises `OSError`."""
     folder.mkdir(parents=True, exist_ok=True)
-    names = _names(file)
+    names = _yield_names(file)
     while True:
         path = folder / next(names)
         try:
-            # Nothing that is there is written over, and no link of that name followed.
+            # "x" neither overwrites a file nor follows a link of that name.
             with path.open("xb") as new:
                 new.write(content)
         except FileExistsError:
@@ -67,10 +67,10 @@ def keep_file(file: Mapping[str, object], content: bytes, folder: Path) -> Path:
         return path
 
 
-def _names(file: Mapping[str, object]) -> Iterator[str]:
-    """Yield names for a file, one after another until one is free. A tool's word for it leads out of no folder."""
-    given = make_line(str(file.get("name") or "file")).replace("\\", "/").rpartition("/")[2].lstrip(".")
-    stem, _, ending = (given or "file").rpartition(".")
+def _yield_names(file: Mapping[str, object]) -> Iterator[str]:
+    """Yield names for a file without end, the tool's own first. They contain no folder, whatever the tool wrote."""
+    wanted = make_line(str(file.get("name") or "file")).replace("\\", "/").rpartition("/")[2].lstrip(".")
+    stem, _, ending = (wanted or "file").rpartition(".")
     if not stem:
         stem = ending
         kind = str(file.get("content_type") or content_type_of(str(file.get("url"))) or "")

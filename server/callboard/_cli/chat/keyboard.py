@@ -1,4 +1,4 @@
-"""The keyboard of a terminal: lines that are typed at a prompt, with Prompt Toolkit, and nothing shown in between."""
+"""Input from a terminal, with Prompt Toolkit. Between prompts, typed characters are not shown."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ from callboard._cli.chat.turn import Interrupted
 from callboard_protocol import InputRequest
 
 PROMPTS = {"confirmation": "  Yes or no? [y/N] ", "input": "  > ", "password": "  (not shown) > "}
-NOT_HIDDEN = "  This terminal cannot hide what is typed, so no password is asked for."
+NOT_HIDDEN = "  This terminal cannot hide typed characters, so no password is asked for."
 _LOCAL_FLAGS = 3
 
 
@@ -32,18 +32,15 @@ class Keyboard:
         self._input = create_input(sys.stdin)
 
     async def read_line(self, prompt: str) -> str | None:
-        """Return the next line, which can be edited and is remembered; None on Ctrl-D.
-
-        Ctrl-C raises `KeyboardInterrupt`.
-        """
+        """Return a line, typed with editing and history; None on Ctrl-D. Ctrl-C raises `KeyboardInterrupt`."""
         return await _read(self._lines, prompt)
 
     async def ask(self, question: InputRequest) -> bool | str | None:
-        """Return what the user answers to the question; None if they give no answer. Ctrl-C raises `Interrupted`."""
+        """Return the user's answer to a question; None on Ctrl-D. Ctrl-C raises `Interrupted`."""
         if question.kind == "password" and is_dumb_terminal():
             print(NOT_HIDDEN, file=self._out)
             return None
-        # What was typed before the question is no answer to it.
+        # Characters typed before the question appeared are not an answer to it.
         termios.tcflush(self._input.fileno(), termios.TCIFLUSH)
         clear_typeahead(self._input)
         is_password = question.kind == "password"
@@ -58,18 +55,18 @@ class Keyboard:
         return self._make_session(enable_suspend=True)
 
     def _make_session(self, **options: Any) -> PromptSession[str]:
-        # Made when something is asked: it may write escape sequences at once.
+        # Not made earlier, because making it may write escape sequences.
         output = PlainTextOutput(self._out) if is_dumb_terminal() else create_output(self._out)
-        # Only a session that takes its output from here has a prompt for dumb terminals.
+        # The prompt for dumb terminals ignores an output that is given to the session itself.
         with create_app_session(self._input, output):
             return PromptSession(**options)
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Show nothing that is typed until the block ends: it would stand in the middle of the drawing."""
+        """Turn the echo of typed characters off until the block ends, because they would disturb the drawing."""
         file = self._input.fileno()
         if os.tcgetpgrp(file) != os.getpgrp():
-            # The system stops a background process that changes the terminal.
+            # The system would stop a background process that changes the terminal.
             yield
             return
         before = termios.tcgetattr(file)

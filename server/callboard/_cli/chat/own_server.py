@@ -1,27 +1,24 @@
-"""A server in this process, for a chat where none runs.
+"""A server in this process, for a chat if none runs.
 
-It listens on a socket in a folder that is the user's alone, and on no port: the chat talks to it as to any server, and
-nobody else can. It has a thread and an event loop of its own, so that a tool that holds up its loop holds up neither
-drawing nor Ctrl-C.
+It listens on no port but on a Unix socket in a folder that only the user can read, so only the chat can use it. It has
+its own thread and event loop, so that a tool that blocks the loop blocks neither the drawing nor Ctrl-C.
 """
 
 import asyncio
 import logging
 import os
-import socket as socket_module
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkstemp
 
-import uvicorn
 from anyio.from_thread import start_blocking_portal
 
-import callboard._agents.builtin  # noqa: F401 - settings of skills are known once these are imported
+import callboard._agents.builtin  # noqa: F401 - registers the settings of skills
 from callboard._agents import load_all_agents
 from callboard._application import Callboard
-from callboard._application.application import Application
+from callboard._application.serving import serving
 from callboard._cli.chat.client import Address
 from callboard._cli.serve import default_model, with_local_model
 from callboard._logging import set_up_logging
@@ -31,11 +28,11 @@ from callboard.models import LOCAL_ENDPOINTS
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[Address]:
-    """Serve the agents of the settings until the block ends; yields where."""
+def serving_agents(settings: Settings) -> Iterator[Address]:
+    """Serve the agents of the settings until the block ends; yields the server's address."""
     variables = read_environment()
     redaction = Redaction((*settings.secrets, *secrets_in(variables)))
-    with _logging(redaction):
+    with _log_warnings(redaction):
         settings = asyncio.run(with_local_model(settings, LOCAL_ENDPOINTS))
         loaded = load_all_agents(settings, variables)
         for problem in loaded.problems:
@@ -43,16 +40,16 @@ def serving(settings: Settings) -> Iterator[Address]:
         board = Callboard(tuple(loaded.registry), model=default_model(settings), settings=settings, redaction=redaction)
         with TemporaryDirectory(prefix="callboard-") as folder, start_blocking_portal() as portal:
             socket = Path(folder) / "socket"
-            with portal.wrap_async_context_manager(_listening(board.asgi(), socket)):
+            with portal.wrap_async_context_manager(serving(board.asgi(), uds=str(socket), access_log=False)):
                 secret = settings.open_webui_jwt_secret.get_secret_value() if settings.open_webui_jwt_secret else ""
                 yield Address("http://localhost", socket=socket, user_secret=secret)
 
 
 @contextmanager
-def _logging(redaction: Redaction) -> Iterator[None]:
-    """Log warnings to standard error; if that is a terminal, to a file that is named at the end.
+def _log_warnings(redaction: Redaction) -> Iterator[None]:
+    """Log warnings to standard error; if that is a terminal, to a file, whose path is printed at the end.
 
-    In a terminal a line of the log would stand in the middle of an answer.
+    On a terminal, lines of the log would interrupt the answer.
     """
     logging.captureWarnings(True)
     if not sys.stderr.isatty():
@@ -66,39 +63,6 @@ def _logging(redaction: Redaction) -> Iterator[None]:
             yield
         finally:
             if log.tell():
-                print(f"What the server logged: {path}", file=sys.stderr)
+                print(f"The server's log: {path}", file=sys.stderr)
             else:
                 Path(path).unlink()
-
-
-class _Server(uvicorn.Server):
-    """A server that tells when it listens, or will not."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_ready = asyncio.Event()
-
-    async def startup(self, sockets: list[socket_module.socket] | None = None) -> None:
-        try:
-            await super().startup(sockets)
-        except SystemExit:
-            # So uvicorn ends a process whose application does not open; this one says why first.
-            self.should_exit = True
-        finally:
-            self.is_ready.set()
-
-
-@asynccontextmanager
-async def _listening(app: Application, socket: Path) -> AsyncIterator[None]:
-    server = _Server(uvicorn.Config(app, uds=str(socket), log_config=None, access_log=False, lifespan="on"))
-    serving = asyncio.create_task(server.serve())
-    await server.is_ready.wait()
-    if app.start_error is not None:
-        await serving
-        raise app.start_error
-    try:
-        yield
-    finally:
-        await app.stop(at_once=True)
-        server.should_exit = True
-        await serving

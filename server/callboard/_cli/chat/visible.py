@@ -1,13 +1,13 @@
-"""Text of others in a terminal: it is shown there, and can do nothing.
+"""Makes text of models, tools and pages safe to print in a terminal.
 
-Pure. A model, a tool or a page may write escape sequences that move the cursor, set the clipboard or write over earlier
-text, and characters that change the direction of a line.
+Such text may contain escape sequences that move the cursor, set the clipboard or overwrite earlier text, and characters
+that change the direction of a line.
 """
 
 import unicodedata
 
 _JOINERS = "\u200c\u200d"
-"""Zero-width characters that scripts and emoji are written with."""
+"""Zero-width characters that some scripts and emoji need."""
 
 
 class _Shown(dict[int, str]):
@@ -22,7 +22,7 @@ def _show(character: str) -> str:
     if character in ("\n", "\t", *_JOINERS):
         return character
     if character == "\r":
-        # Before a line end it says nothing, elsewhere it would go back to the margin.
+        # Before a line end it is redundant; elsewhere it moves the cursor to the start of the line.
         return ""
     code = ord(character)
     match unicodedata.category(character):
@@ -44,7 +44,7 @@ _SHOWN = _Shown()
 
 
 def make_visible(text: str) -> str:
-    """Return the text with a sign in the place of each character that a terminal acts on; lines and tabs stay."""
+    """Return the text with a visible sign for each character that a terminal acts on, except line ends and tabs."""
     return text.translate(_SHOWN)
 
 

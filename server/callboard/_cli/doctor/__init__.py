@@ -1,43 +1,48 @@
-"""`callboard doctor`: a look at everything that a server needs, with a line for each that says what to do.
+"""`callboard doctor`: checks everything that a server needs, and prints a line for each finding.
 
-Every check is a function that yields findings; a check that fails does not keep the others from being made. Checks run
-side by side, so that the doctor takes as long as the slowest, and their findings are printed in the order of `CHECKS`.
+A line has a mark (✓ as it should be, ✗ broken, – not set up, or no fault), its subject, the finding, and after an arrow
+the advice. Checks are functions that yield lines. They run at the same time; their lines are printed in the order of
+`CHECKS`. A check that fails does not stop the others.
 """
 
 import argparse
 import asyncio
 import io
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+import traceback
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 from callboard._agents import load_all_agents
-from callboard._cli.doctor import agents, database, embeddings, keys, model, open_webui, port, redis, settings
-from callboard._cli.doctor.findings import Check, Context, Finding, broken
+from callboard._cli.doctor import access, data, models, reach
+from callboard._cli.doctor.open_webui import check_open_webui
+from callboard._cli.doctor.settings import Check, Context, Read, read_settings
 from callboard._logging import set_up_logging
 from callboard._redaction import Redaction
-from callboard.errors import SettingsError
+from callboard.errors import CallboardError
 from callboard.models import LOCAL_ENDPOINTS, LocalEndpoint
 
-CHECKS: Mapping[str, Check] = {
-    database.FOLDER: database.check_data_dir,
-    database.DATABASE: database.check_database,
-    database.SQLITE: database.check_sqlite,
-    redis.SUBJECT: redis.check_redis,
-    keys.KEYS: keys.check_keys,
-    keys.USERS: keys.check_users,
-    model.SUBJECT: model.check_model,
-    embeddings.SUBJECT: embeddings.check_embeddings,
-    agents.AGENTS: agents.check_agents,
-    agents.MCP: agents.check_mcp,
-    port.SUBJECT: port.check_port,
-    open_webui.SUBJECT: open_webui.check_open_webui,
-}
-"""The checks after that of the settings, by what each is about."""
+MAX_CHARS = 400
+"""Length of a finding, and of an advice: the errors of other programs may be long."""
 
-IN_TURN = frozenset({embeddings.SUBJECT, open_webui.SUBJECT})
-"""The checks that begin when all before them have ended; the others run side by side.
+CHECKS: Mapping[str, Check] = {
+    "data folder": data.check_folder,
+    "database": data.check_database,
+    "SQLite": data.check_sqlite,
+    "Redis": data.check_redis,
+    "keys": access.check_keys,
+    "users": access.check_users,
+    "model": models.check_model,
+    "embeddings": models.check_embeddings,
+    "agents": reach.check_agents,
+    "MCP servers": reach.check_mcp,
+    "port": reach.check_port,
+    "Open WebUI": check_open_webui,
+}
+"""The checks by the subject under which their own failure is printed."""
+
+IN_TURN = frozenset({"embeddings", "Open WebUI"})
+"""Checks that begin when all before them have ended.
 
 One machine may have to load both models, and the check of Open WebUI may ask for a password.
 """
@@ -48,33 +53,31 @@ def run(
     endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS,
     checks: Mapping[str, Check] = CHECKS,
 ) -> int:
-    """Make every check and print what each found; returns 1 where something is broken."""
+    """Run every check and print its lines; returns 1 if something is broken."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Not every terminal has a check mark.
+        # Some terminals have no check mark.
         sys.stdout.reconfigure(errors="backslashreplace")
-    # What the parts would log, the findings say.
+    # Messages below this level would repeat the lines.
     set_up_logging("error")
     return asyncio.run(_examine(options, endpoints, checks))
 
 
 async def _examine(options: argparse.Namespace, endpoints: Sequence[LocalEndpoint], checks: Mapping[str, Check]) -> int:
-    read = settings.read_settings()
-    given = (options.password, options.api_key, *map(read.variables.get, ("OPEN_WEBUI_PASSWORD", "OPEN_WEBUI_API_KEY")))
-    hide = Redaction((*read.secrets, *filter(None, given)))
+    read = read_settings()
+    webui = map(read.variables.get, ("OPEN_WEBUI_PASSWORD", "OPEN_WEBUI_API_KEY"))
+    hide = Redaction((*read.secrets, *filter(None, (options.password, options.api_key, *webui))))
     is_broken = False
-    # Guarded as a whole too: what is between the checks loads files of the user's.
-    async with aclosing(_guarded("doctor", _findings(options, read, endpoints, checks))) as findings:
-        async for finding in findings:
-            print(finding.line(hide), flush=True)
-            is_broken = is_broken or finding.is_broken
+    async for line in _guard("doctor", _run_checks(read, options, endpoints, checks)):
+        print(_format(line, hide), flush=True)
+        is_broken = is_broken or line.startswith("✗")
     return 1 if is_broken else 0
 
 
-async def _findings(
-    options: argparse.Namespace, read: settings.Read, endpoints: Sequence[LocalEndpoint], checks: Mapping[str, Check]
-) -> AsyncIterator[Finding]:
-    for finding in read.findings:
-        yield finding
+async def _run_checks(
+    read: Read, options: argparse.Namespace, endpoints: Sequence[LocalEndpoint], checks: Mapping[str, Check]
+) -> AsyncIterator[str]:
+    for line in read.lines:
+        yield line
     if read.settings is None:
         return
     loaded = load_all_agents(read.settings, read.variables)
@@ -84,32 +87,37 @@ async def _findings(
         for subject, check in checks.items()
         if subject not in IN_TURN
     }
+    for subject, check in checks.items():
+        for line in await (begun.get(subject) or _collect(subject, check(context))):
+            yield line
+
+
+async def _collect(subject: str, lines: AsyncIterator[str]) -> list[str]:
+    return [line async for line in _guard(subject, lines)]
+
+
+async def _guard(subject: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Yield the lines of a check, and an error that ends it as its last line."""
     try:
-        for subject, check in checks.items():
-            for finding in await (begun.get(subject) or _collect(subject, check(context))):
-                yield finding
-    finally:
-        for task in begun.values():
-            task.cancel()
-        await asyncio.gather(*begun.values(), return_exceptions=True)
+        async for line in lines:
+            yield line
+    except CallboardError as error:
+        # Such messages say what to do.
+        yield f"✗ {subject}: {error}"
+    except TimeoutError:
+        yield f"✗ {subject}: it does not answer in time → see that it runs at the address in the settings"
+    # A boundary: a defect in one check must not hide the lines of the others.
+    except Exception as error:  # noqa: BLE001 - checks call other programs and libraries, which may raise anything
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        # The message is left out because it may contain a secret.
+        failure = f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
+        yield f"✗ {subject}: the check itself failed: {failure} → report this"
 
 
-async def _collect(subject: str, findings: AsyncIterator[Finding]) -> list[Finding]:
-    async with aclosing(_guarded(subject, findings)) as guarded:
-        return [finding async for finding in guarded]
-
-
-async def _guarded(subject: str, findings: AsyncIterator[Finding]) -> AsyncGenerator[Finding, None]:
-    try:
-        async for finding in findings:
-            yield finding
-    except SettingsError as error:
-        yield broken(settings.SUBJECT, error)
-    # A boundary: a check asks strangers, and a defect of one must not hide what the others find.
-    except Exception as error:  # noqa: BLE001 - foreign code: what is asked may raise anything
-        place = error.__traceback__
-        while place is not None and place.tb_next is not None:
-            place = place.tb_next
-        where = f" in {Path(place.tb_frame.f_code.co_filename).name}, line {place.tb_lineno}" if place else ""
-        # Its words may hold anything, a secret too.
-        yield broken(subject, f"the check itself failed: {type(error).__name__}{where}", "report this")
+def _format(line: str, hide: Callable[[str], str]) -> str:
+    """Return the line within `MAX_CHARS`, without secrets and without control characters, which act on a terminal."""
+    finding, arrow, advice = line.partition(" → ")
+    if len(finding) > MAX_CHARS:
+        finding = f"{finding[:MAX_CHARS]}…"
+    shown = hide(f"{finding}{arrow}{advice[:MAX_CHARS]}")
+    return "".join(char if char.isprintable() else " " for char in shown)

@@ -30,7 +30,7 @@ from callboard.errors import RunLost, StorageError
 from callboard.storage.bus import RELEASED_RUN, Bus, OnNotification
 from callboard.storage.sql import run_calls
 from callboard.storage.sql.database import Database, Work
-from callboard.storage.sql.tables import run_files, run_frames, run_inputs, runs
+from callboard.storage.sql.tables import events, run_files, run_inputs, runs
 from callboard.storage.values import GivenAnswer, LoggedFrame, LoggedRun, Orders
 
 FRAMES_PER_QUERY = 500
@@ -41,13 +41,13 @@ RUNS_AT_ONCE = 20
 
 OF_A_RUN = [column for column in runs.c if column.name not in ("request", "size_bytes", "begun_at", "listened_until")]
 FIND_RUN = select(*OF_A_RUN).where(runs.c.id == bindparam("run"))
-ADD_FRAMES = insert(run_frames)
+ADD_FRAMES = insert(events)
 ADD_FILES = insert(run_files)
 GOING_ON = select(runs.c.id, runs.c.owner, runs.c.epoch).where(runs.c.ended_at.is_(None))
 READ_FRAMES = (
-    select(run_frames.c.seq, run_frames.c.frame)
-    .where(run_frames.c.run_id == bindparam("run"), run_frames.c.seq > bindparam("after"))
-    .order_by(run_frames.c.seq)
+    select(events.c.seq, events.c.frame)
+    .where(events.c.run_id == bindparam("run"), events.c.seq > bindparam("after"))
+    .order_by(events.c.seq)
     .limit(FRAMES_PER_QUERY)
 )
 

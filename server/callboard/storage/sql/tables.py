@@ -234,12 +234,12 @@ runs = Table(
     Column("listened_until", Double, comment="by listeners of servers that do not run it"),
 )
 
-run_frames = Table(
-    "run_frames",
+events = Table(
+    "events",
     metadata,
     Column("run_id", String(128), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("seq", Integer, primary_key=True, autoincrement=False),
-    Column("frame", LargeBinary, nullable=False, comment="as it goes to listeners"),
+    Column("frame", LargeBinary, nullable=False, comment="the event as it goes to listeners"),
 )
 
 run_inputs = Table(

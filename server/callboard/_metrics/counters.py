@@ -1,7 +1,4 @@
-"""What is counted while it happens: of runs, of calls, of requests to models and of the store, a class each.
-
-Each has its metrics, and a function for each thing that changes them.
-"""
+"""Counters and histograms of runs, tool calls, requests to models and the store: a class each."""
 
 import time
 from typing import Literal
@@ -25,7 +22,7 @@ Kind = Literal["chat", "task"]
 
 
 class RunMetrics:
-    """Runs that end here, and those that are passed from server to server."""
+    """Metrics of runs that end at this server, and of runs that move between servers."""
 
     def __init__(self, agents: Names, registry: CollectorRegistry) -> None:
         self._agents = agents
@@ -61,21 +58,21 @@ class RunMetrics:
             self._left.labels(agent)
 
     def begin(self, run: ObservedRun, _: RunStart) -> None:
-        """Note when a run begins."""
+        """Note the start of a run."""
         self._began[run.run_id] = time.monotonic()
 
     def take_over(self, run: ObservedRun, _: RunTakenOver) -> None:
-        """Count a run that begins here in its midst."""
+        """Count a run that this server takes over, and note the time."""
         self._began[run.run_id] = time.monotonic()
         self._taken_over.labels(self._agents.label(run.agent_id)).inc()
 
     def leave(self, run: ObservedRun, _: RunLeft) -> None:
-        """Count a run that ends elsewhere."""
+        """Count a run that another server continues."""
         self._began.pop(run.run_id, None)
         self._left.labels(self._agents.label(run.agent_id)).inc()
 
     def finish(self, run: ObservedRun, done: Done) -> None:
-        """Count a run that ends by itself, or because somebody stopped it."""
+        """Count a run that has ended without an error, also if it was cancelled."""
         self._end(run, done.finish_reason)
 
     def fail(self, run: ObservedRun, error: Error) -> None:
@@ -91,7 +88,7 @@ class RunMetrics:
 
 
 class CallMetrics:
-    """Tool calls."""
+    """Metrics of tool calls."""
 
     def __init__(self, tools: Names, registry: CollectorRegistry) -> None:
         self._tools = tools
@@ -103,18 +100,18 @@ class CallMetrics:
         )
         self._seconds = Histogram(
             "callboard_tool_call_seconds",
-            "The time that a tool call took, without that in which its user was asked.",
+            "Duration of a tool call, without the wait for the user's approval.",
             ["tool"],
             buckets=TOOL_SECONDS,
             registry=registry,
         )
 
     def complete(self, _: ObservedRun, call: ToolCallComplete) -> None:
-        """Count a call that ended well: so there is such a tool."""
+        """Count a call with a result. The result proves that a tool of this name exists."""
         self._end(self._tools.label(call.tool_name, is_real=True), OK, call.duration_ms)
 
     def fail(self, _: ObservedRun, call: ToolCallError) -> None:
-        """Count a call that failed, or that never ran."""
+        """Count a call that failed or was not run."""
         outcome = call.code if call.code in CALL_CODES else OTHER
         self._end(self._tools.label(call.tool_name), outcome, call.duration_ms)
 
@@ -125,7 +122,7 @@ class CallMetrics:
 
 
 class ModelMetrics:
-    """Requests to models."""
+    """Metrics of requests to models."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._models = Names()
@@ -157,7 +154,7 @@ class ModelMetrics:
         )
 
     def end(self, _: ObservedRun, answered: ModelAnswered) -> None:
-        """Count a request that has ended, however it did."""
+        """Count a request that has succeeded or failed."""
         model = self._models.label(answered.model, is_real=answered.error is None)
         self._requests.labels(model, name_outcome(answered.error)).inc()
         self._seconds.labels(model).observe(answered.seconds)
@@ -171,12 +168,12 @@ class ModelMetrics:
 
 
 class StoreMetrics:
-    """Accesses to the store."""
+    """Metrics of accesses to the store."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         seconds = Histogram(
             "callboard_store_seconds",
-            "The time that a read or a write was waited for.",
+            "Duration of a read or a write.",
             ["operation"],
             buckets=STORE_SECONDS,
             registry=registry,
@@ -187,7 +184,7 @@ class StoreMetrics:
             ["operation"],
             registry=registry,
         )
-        # Found once: a run has dozens of accesses. Created with 0, as in `RunMetrics`.
+        # Looked up once, because a run has dozens of accesses. Created with 0 as in `RunMetrics`.
         self._seconds = {operation: seconds.labels(operation) for operation in OPERATIONS}
         self._failures = {operation: failures.labels(operation) for operation in OPERATIONS}
 
