@@ -99,7 +99,7 @@ class FrameworkAgent(ABC, Generic[A]):
         Closing the generator stops the framework's run, its requests and its tools.
         """
         turn = Turn(context)
-        work = asyncio.create_task(self._work(turn), name=f"{self.agent_id} {context.run_id}")
+        work = asyncio.create_task(self._run_framework(turn), name=f"{self.agent_id} {context.run_id}")
         try:
             async with aclosing(turn.events.read(work)) as events:
                 async for event in events:
@@ -112,7 +112,7 @@ class FrameworkAgent(ABC, Generic[A]):
         for event in turn.final_events():
             yield event
 
-    async def _work(self, turn: Turn) -> None:
+    async def _run_framework(self, turn: Turn) -> None:
         made = self._make(turn.context)
         agent: A = await made if isawaitable(made) else made
         if not isinstance(agent, self.agent_classes):

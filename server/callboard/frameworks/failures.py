@@ -32,9 +32,9 @@ def model_error(error: BaseException, agent_id: str, *, always: bool = False) ->
     for cause in _causes(error):
         if isinstance(cause, ModelError):
             return cause
-        if _is(cause, "openai.APITimeoutError", "httpx.TimeoutException"):
+        if _is_instance(cause, "openai.APITimeoutError", "httpx.TimeoutException"):
             return ModelTimeout(f"{subject} did not answer in time: {reason}. Try again, or give it a longer timeout.")
-        if _is(cause, "openai.APIConnectionError", "httpx.TransportError"):
+        if _is_instance(cause, "openai.APIConnectionError", "httpx.TransportError"):
             if any(map(_is_cut_off, _causes(error))):
                 return ModelCutOff(
                     f"{subject} ended its answer in the middle: {reason}. "
@@ -43,7 +43,7 @@ def model_error(error: BaseException, agent_id: str, *, always: bool = False) ->
             return ModelUnreachable(
                 f"{subject} cannot be reached or cut the connection: {reason}. Check that its endpoint runs."
             )
-        found = found or _is(cause, "openai.APIError")
+        found = found or _is_instance(cause, "openai.APIError")
         match getattr(cause, "status_code", None):
             case 401 | 403 as status:
                 # The endpoint's message is left out because some endpoints quote the key that they refuse.
@@ -56,7 +56,7 @@ def model_error(error: BaseException, agent_id: str, *, always: bool = False) ->
     return ModelError(f"{subject} failed: {reason}. Look at its endpoint's log.") if found else None
 
 
-def _is(error: BaseException, *classes: str) -> bool:
+def _is_instance(error: BaseException, *classes: str) -> bool:
     """Return whether an error has one of these classes, given as "library.Class".
 
     Libraries are looked up in `sys.modules`, not imported: a library that was never imported has raised nothing.
@@ -66,7 +66,7 @@ def _is(error: BaseException, *classes: str) -> bool:
 
 
 def _is_cut_off(cause: BaseException) -> bool:
-    return _is(
+    return _is_instance(
         cause, "httpx.RemoteProtocolError", "httpx2.RemoteProtocolError"
     ) and "without sending a response" not in str(cause)
 

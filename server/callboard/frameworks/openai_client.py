@@ -95,7 +95,7 @@ def _wrap_streams() -> None:
         if answer.is_cut_off:
             # LangGraph discards the pieces that a failing graph has not yet passed on.
             await asyncio.sleep(FLUSH_SECONDS)
-            raise _cut_off(stream)
+            raise _cut_off_error(stream)
 
     @wraps(iterate)
     def read(stream: openai.Stream[Any]) -> Iterator[Any]:
@@ -104,7 +104,7 @@ def _wrap_streams() -> None:
             answer.read(event.data)
             yield event
         if answer.is_cut_off:
-            raise _cut_off(stream)
+            raise _cut_off_error(stream)
 
     openai.AsyncStream._iter_events = read_async  # type: ignore[method-assign, assignment] # in front of it
     openai.Stream._iter_events = read  # type: ignore[method-assign, assignment] # in front of it
@@ -127,7 +127,7 @@ class _Answer:
         return _in_turn.get() and self._has_begun and not self._has_ended
 
 
-def _cut_off(stream: "openai.Stream[Any] | openai.AsyncStream[Any]") -> "openai.APIConnectionError":
+def _cut_off_error(stream: "openai.Stream[Any] | openai.AsyncStream[Any]") -> "openai.APIConnectionError":
     """Return the error that the client raises for a lost connection, which every framework handles."""
     import openai
 

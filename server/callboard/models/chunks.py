@@ -169,9 +169,9 @@ def _read_tool_call(call: Mapping[str, Any], place: int | None = None) -> ToolCa
     name, arguments = (call.get(key) if function.get(key) is None else function[key] for key in ("name", "arguments"))
     return ToolCallDelta(
         index=_read_index(call.get("index")) if place is None else place,
-        id=_write(call.get("id")),
-        name=_write(name),
-        arguments=_write(arguments),
+        id=_to_json_text(call.get("id")),
+        name=_to_json_text(name),
+        arguments=_to_json_text(arguments),
         details={
             name: details
             for name, fields, known in (("call", call, CALL_FIELDS), ("function", function, FUNCTION_FIELDS))
@@ -190,10 +190,10 @@ def _read_details(fields: Mapping[str, Any], known: frozenset[str]) -> dict[str,
 def _read_index(index: object) -> int | str | None:
     if isinstance(index, str | float) and re.fullmatch(r"\s*[0-9]{1,9}(\.0+)?\s*", str(index)):
         return int(float(index))
-    return index if type(index) is int else _write(index)
+    return index if type(index) is int else _to_json_text(index)
 
 
-def _write(value: object) -> str | None:
+def _to_json_text(value: object) -> str | None:
     """Return text and None unchanged, and any other value as JSON."""
     if value is None:
         return None

@@ -213,12 +213,12 @@ def _find_zone(name: str) -> ZoneInfo:
     normalized = _normalize(name)
     if known := _zone_names().get(normalized):
         return ZoneInfo(known)
-    nearest = list(dict.fromkeys(_rank_near(normalized)))[:NEAREST_ZONES]
+    nearest = list(dict.fromkeys(_rank_similar_zones(normalized)))[:NEAREST_ZONES]
     hint = f"the nearest are {', '.join(nearest)}." if nearest else "give one such as Europe/Berlin or Asia/Tokyo."
     raise ToolError(f"There is no time zone '{name}': {hint}")
 
 
-def _rank_near(normalized: str) -> Iterator[str]:
+def _rank_similar_zones(normalized: str) -> Iterator[str]:
     """Yield similar zones: those of that city first, then those that contain the name, then those spelt similarly."""
     names = _zone_names()
     place = normalized.rpartition("/")[2]

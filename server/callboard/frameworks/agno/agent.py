@@ -56,7 +56,7 @@ def from_agno(
     Raises:
         AgentError: The agent cannot be served as declared.
     """
-    check_agent_or_factory(agent, _FromAgno.agent_classes, _FromAgno.agent_noun)
+    check_agent_or_factory(agent, _AgnoAdapter.agent_classes, _AgnoAdapter.agent_noun)
     hook_agents_in_tools()
     if isinstance(agent, Agent | Team):
         agent_id = agent_id or to_agent_id(agent.id or agent.name or "")
@@ -65,11 +65,11 @@ def from_agno(
         ready = hook_models(agent)
         if isinstance(agent, Team) and (agent.mode == TeamMode.tasks or not agent.determine_input_for_members):
             on_owner_loss = on_owner_loss or "end"
-        return _FromAgno(lambda _: ready, agent_id, name, description, history, on_owner_loss, known=agent)
-    return _FromAgno(agent, agent_id, name, description, history, on_owner_loss)
+        return _AgnoAdapter(lambda _: ready, agent_id, name, description, history, on_owner_loss, known=agent)
+    return _AgnoAdapter(agent, agent_id, name, description, history, on_owner_loss)
 
 
-class _FromAgno(FrameworkAgent[AgnoAgent]):
+class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
     agent_classes = (Agent, Team)
     agent_noun = "an Agent or a Team of Agno"
 

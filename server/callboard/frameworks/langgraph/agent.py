@@ -92,24 +92,24 @@ def from_langgraph(
     Raises:
         AgentError: The graph cannot be served as declared.
     """
-    check_agent_or_factory(agent, _FromLangGraph.agent_classes, _FromLangGraph.agent_noun, _advise(agent))
+    check_agent_or_factory(agent, _LangGraphAdapter.agent_classes, _LangGraphAdapter.agent_noun, _advice_for(agent))
     hook_agents_in_tools()
     contain_tools()
     if isinstance(agent, Pregel):
         own_name = "" if agent.name == DEFAULT_NAME else agent.name
         agent_id = agent_id or to_agent_id(own_name)
         name = name or own_name
-        _refuse_unfit(agent, history)
-        _refuse_unknown(agent, answers)
+        _check_graph(agent, history)
+        _check_answer_nodes(agent, answers)
         if is_agent_loop(agent):
             on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own")
-        return _FromLangGraph(
+        return _LangGraphAdapter(
             lambda _: agent, agent_id, name, description, history, on_owner_loss, model, answers, context, known=agent
         )
-    return _FromLangGraph(agent, agent_id, name, description, history, on_owner_loss, model, answers, context)
+    return _LangGraphAdapter(agent, agent_id, name, description, history, on_owner_loss, model, answers, context)
 
 
-class _FromLangGraph(FrameworkAgent[Graph]):
+class _LangGraphAdapter(FrameworkAgent[Graph]):
     agent_classes = (Pregel,)
     agent_noun = "a compiled graph of LangGraph"
 
@@ -138,7 +138,7 @@ class _FromLangGraph(FrameworkAgent[Graph]):
         return describe(agent, self._model or find_model(agent))
 
     async def run_turn(self, agent: Graph, turn: Turn) -> None:
-        _refuse_unfit(agent, self._history)
+        _check_graph(agent, self._history)
         made = self._context(turn.context) if self._context else None
         context = await made if isawaitable(made) else made
         with Hooks(turn, self.agent_id, set(hook_tool_nodes(agent))) as hooks:
@@ -146,7 +146,7 @@ class _FromLangGraph(FrameworkAgent[Graph]):
             current_hooks.set(hooks)
             graph = self._prepare(agent, hooks)
             translator = EventTranslator(hooks, self._answers)
-            given: Any = {"messages": await self._messages(graph, turn)}
+            given: Any = {"messages": await self._input_messages(graph, turn)}
             with translator:
                 while given is not None and (interrupts := await translator.follow(graph, given, context)):
                     if graph.checkpointer is None:
@@ -159,7 +159,7 @@ class _FromLangGraph(FrameworkAgent[Graph]):
             elif request := hooks.last_request:
                 model = self._model or find_model(agent)
                 if model is not None:
-                    await _ask(model, request, hooks, reasoning=True)
+                    await _stream_answer(model, request, hooks, reasoning=True)
             translator.end()
 
     async def run_task(self, agent: Graph, turn: Turn) -> None:
@@ -168,9 +168,9 @@ class _FromLangGraph(FrameworkAgent[Graph]):
                 f"The graph of '{self.agent_id}' has no model for background tasks: pass from_langgraph(…, model=…)."
             )
         with Hooks(turn, self.agent_id, ()) as hooks:
-            await _ask(model, to_messages(turn.context.messages), hooks, reasoning=False)
+            await _stream_answer(model, to_messages(turn.context.messages), hooks, reasoning=False)
 
-    async def _messages(self, graph: Graph, turn: Turn) -> list[BaseMessage]:
+    async def _input_messages(self, graph: Graph, turn: Turn) -> list[BaseMessage]:
         messages = to_messages(turn.context.messages)
         if self._history == "callboard":
             return messages
@@ -192,7 +192,7 @@ class _FromLangGraph(FrameworkAgent[Graph]):
         return graph
 
 
-def _advise(given: object) -> str:
+def _advice_for(given: object) -> str:
     match given:
         case StateGraph():
             return "Compile it: graph.compile()."
@@ -204,7 +204,7 @@ def _advise(given: object) -> str:
             return ""
 
 
-def _refuse_unknown(graph: Graph, answers: Collection[str]) -> None:
+def _check_answer_nodes(graph: Graph, answers: Collection[str]) -> None:
     inner = [subgraph for _, subgraph in graph.get_subgraphs(recurse=True) if isinstance(subgraph, Pregel)]
     names = {name for known in (graph, *inner) for name in known.nodes if not name.startswith("__")}
     if unknown := sorted(set(answers) - names):
@@ -213,7 +213,7 @@ def _refuse_unknown(graph: Graph, answers: Collection[str]) -> None:
         )
 
 
-def _refuse_unfit(graph: Graph, history: HistoryOf) -> None:
+def _check_graph(graph: Graph, history: HistoryOf) -> None:
     if "messages" not in graph.channels:
         raise AgentError(f"The state of the graph '{graph.name}' has no messages: add them, as MessagesState does.")
     if history == "own" and not isinstance(graph.checkpointer, BaseCheckpointSaver):
@@ -228,7 +228,9 @@ def is_agent_loop(graph: Graph) -> bool:
     return len(own) == 1 and all(map(is_agent_loop, inner))
 
 
-async def _ask(model: LanguageModelLike, messages: list[BaseMessage], hooks: Hooks, *, reasoning: bool) -> None:
+async def _stream_answer(
+    model: LanguageModelLike, messages: list[BaseMessage], hooks: Hooks, *, reasoning: bool
+) -> None:
     async for piece in model.astream(messages, RunnableConfig(callbacks=[hooks])):
         for words in to_pieces(piece):
             if reasoning:

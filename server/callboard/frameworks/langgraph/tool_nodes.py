@@ -130,20 +130,20 @@ class _HookedToolNode:
         is_in_tool = call_id in hooks.inner_calls
         if known is not None and read_arguments(known) is None:
             hooks.refuse(known)
-            return _failure(call, str(unreadable_error(known)))
+            return _error_message(call, str(unreadable_error(known)))
         await hooks.start(call_id, name, call["args"])
         try:
             if call_id in hooks.paused.values():
                 # The tool starts again to receive the answer it waited for. This is not a new call, so it is not
                 # counted again.
-                outcome = await hooks.turn.calls.resume(call_id, name, partial(_settle, execute))
+                outcome = await hooks.turn.calls.resume(call_id, name, partial(_return_outcome, execute))
             else:
                 outcome = await hooks.turn.calls.run(
-                    ToolCall(call_id, name, call["args"]), partial(_settle, execute), is_counted=is_in_tool
+                    ToolCall(call_id, name, call["args"]), partial(_return_outcome, execute), is_counted=is_in_tool
                 )
         except ToolError as refused:
             hooks.turn.calls.fail(call_id, refused)
-            return _failure(call, hooks.turn.mask(str(refused)))
+            return _error_message(call, hooks.turn.mask(str(refused)))
         match outcome:
             case GraphInterrupt():
                 hooks.paused |= {interrupt.id: call_id for interrupt in outcome.args[0]}
@@ -156,7 +156,7 @@ class _HookedToolNode:
                 if is_in_tool:
                     # An exception of an inner agent's tool ends that agent, and then the outer tool fails.
                     raise outcome
-                return _failure(call, hooks.turn.mask(str(error)))
+                return _error_message(call, hooks.turn.mask(str(error)))
             case BaseException():
                 raise outcome
             case _:
@@ -189,11 +189,11 @@ def _add_progress_writer(injected: Any) -> Any:
     return replace(injected, stream_writer=report_progress, config={**injected.config, "configurable": settings})
 
 
-async def _settle(execute: Execute) -> Result | BaseException:
+async def _return_outcome(execute: Execute) -> Result | BaseException:
     """Return the result of the call, or its exception: a tool may raise anything, and the run must not end."""
     [outcome] = await asyncio.gather(execute(), return_exceptions=True)
     return outcome
 
 
-def _failure(call: LangChainCall, reason: str) -> ToolMessage:
+def _error_message(call: LangChainCall, reason: str) -> ToolMessage:
     return ToolMessage(f"Error: {reason}", name=call["name"], tool_call_id=call["id"], status="error")

@@ -63,16 +63,16 @@ def from_openai_agents(
     Raises:
         AgentError: The agent cannot be served as declared, or has a tool to which the limits cannot be applied.
     """
-    check_agent_or_factory(agent, _FromOpenAIAgents.agent_classes, _FromOpenAIAgents.agent_noun)
+    check_agent_or_factory(agent, _OpenAIAgentsAdapter.agent_classes, _OpenAIAgentsAdapter.agent_noun)
     if isinstance(agent, Agent):
         for known in walk_agents(agent):
             check_supported(known)
         agent_id = agent_id or to_agent_id(agent.name)
         name = name or agent.name
-    return _FromOpenAIAgents(agent, agent_id, name, description, context, session, run_config, on_owner_loss)
+    return _OpenAIAgentsAdapter(agent, agent_id, name, description, context, session, run_config, on_owner_loss)
 
 
-class _FromOpenAIAgents(FrameworkAgent[OpenAIAgent]):
+class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
     agent_classes = (Agent,)
     agent_noun = "an Agent of the OpenAI Agents SDK"
 

@@ -11,7 +11,9 @@ from callboard.frameworks.description import DescribedTool, Description
 def describe(agent: Agent[Any]) -> Description:
     """Return the facts about the agent that its objects hold."""
     instructions = agent.instructions if isinstance(agent.instructions, str) else None
-    return Description(instructions, _name_model(agent), list(map(_describe_tool, agent.tools)), list(_note(agent)))
+    return Description(
+        instructions, _name_model(agent), list(map(_describe_tool, agent.tools)), list(_list_notes(agent))
+    )
 
 
 def _name_model(agent: Agent[Any]) -> str | None:
@@ -29,7 +31,7 @@ def _describe_tool(tool: Any) -> DescribedTool:
     return DescribedTool(tool.name, tool.description, tool.params_json_schema, asks_first)
 
 
-def _note(agent: Agent[Any]) -> Iterator[str]:
+def _list_notes(agent: Agent[Any]) -> Iterator[str]:
     if agent.model is None:
         yield "It names no model: the model of its run_config or the SDK's default is used."
     if agent.prompt is not None:

@@ -52,16 +52,16 @@ def from_pydantic_ai(
     Raises:
         AgentError: The agent cannot be served as declared.
     """
-    check_agent_or_factory(agent, _FromPydanticAI.agent_classes, _FromPydanticAI.agent_noun)
+    check_agent_or_factory(agent, _PydanticAIAdapter.agent_classes, _PydanticAIAdapter.agent_noun)
     hook_agents_in_tools()
     if isinstance(agent, AbstractAgent):
         agent_id = agent_id or to_agent_id(agent.name or "")
         name = name or agent.name or ""
-        return _FromPydanticAI(lambda _: agent, agent_id, name, description, on_owner_loss, deps, known=agent)
-    return _FromPydanticAI(agent, agent_id, name, description, on_owner_loss, deps)
+        return _PydanticAIAdapter(lambda _: agent, agent_id, name, description, on_owner_loss, deps, known=agent)
+    return _PydanticAIAdapter(agent, agent_id, name, description, on_owner_loss, deps)
 
 
-class _FromPydanticAI(FrameworkAgent[PydanticAgent]):
+class _PydanticAIAdapter(FrameworkAgent[PydanticAgent]):
     agent_classes = (AbstractAgent,)
     agent_noun = "an agent of pydantic-ai"
 
@@ -108,9 +108,9 @@ class _FromPydanticAI(FrameworkAgent[PydanticAgent]):
         except CallLimitIgnored:
             pass
         except (AgentRunError, UserError, FallbackExceptionGroup) as error:
-            raise self._failure(error) from error
+            raise self._to_error(error) from error
 
-    def _failure(self, error: Exception) -> Exception:
+    def _to_error(self, error: Exception) -> Exception:
         if isinstance(error, FallbackExceptionGroup):
             error = error.exceptions[-1]
         if (failure := model_error(error, self.agent_id, always=isinstance(error, ModelAPIError))) is not None:

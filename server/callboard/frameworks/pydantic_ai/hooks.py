@@ -185,7 +185,7 @@ class Hooks(AbstractCapability[Any]):
             return self._fail(call, ToolLimit(f"Not run: {call.tool_name} has failed too often. Continue without it."))
         try:
             value = await self.turn.calls.run(
-                ToolCall(call.tool_call_id, call.tool_name, args), lambda: self._run(handler, args)
+                ToolCall(call.tool_call_id, call.tool_name, args), lambda: self._run_in_turn(handler, args)
             )
             result = to_tool_result(value)
         except ToolError as error:
@@ -231,7 +231,7 @@ class Hooks(AbstractCapability[Any]):
             ToolError(f"Not run: {call.tool_name} is to be run outside of its agent, which is not supported."),
         )
 
-    async def _run(self, handler: Any, args: Arguments) -> Any:
+    async def _run_in_turn(self, handler: Any, args: Arguments) -> Any:
         token = turn_of_tool.set(self.turn)
         try:
             return await handler(args)

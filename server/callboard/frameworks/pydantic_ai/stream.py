@@ -65,7 +65,7 @@ class EventTranslator:
 
     def _apply_output(self, output: object) -> None:
         """Add the run's output if the model did not write it as text, or replace the text if a validator changed it."""
-        text = output if isinstance(output, str) else _json(output)
+        text = output if isinstance(output, str) else _to_json(output)
         if self._is_output_call:
             # The output was the arguments of a call, which are not shown.
             self._turn.add_text(text)
@@ -125,13 +125,13 @@ class EventTranslator:
     def _end_call(self, event: FunctionToolResultEvent) -> None:
         part = event.part
         if (outcome := getattr(part, "outcome", "retried")) != "success":
-            self._hooks.fail(part.tool_call_id, _reason(part.content), denied=outcome == "denied")
+            self._hooks.fail(part.tool_call_id, _format_reason(part.content), denied=outcome == "denied")
             return
         # Ends calls that were not run here. The others ended with their tools, and a second end is ignored.
         self._turn.calls.complete(part.tool_call_id, to_tool_result(part.content, event.content))
 
 
-def _reason(content: object) -> str:
+def _format_reason(content: object) -> str:
     """Return the reason for a failed call as text; pydantic's list of validation errors becomes one line."""
     if isinstance(content, str):
         return content
@@ -139,7 +139,7 @@ def _reason(content: object) -> str:
         isinstance(error, dict) and {"loc", "msg"} <= error.keys() for error in content
     ):
         return "; ".join(": ".join(filter(None, [".".join(map(str, error["loc"])), error["msg"]])) for error in content)
-    return _json(content)
+    return _to_json(content)
 
 
 def _is_same(output: object, text: str) -> bool:
@@ -153,5 +153,5 @@ def _is_same(output: object, text: str) -> bool:
         return True
 
 
-def _json(value: object) -> str:
+def _to_json(value: object) -> str:
     return to_json(value, serialize_unknown=True).decode()

@@ -85,7 +85,7 @@ async def connect(declaration: ServerDeclaration, signals: Signals) -> AsyncIter
         yield Session(declaration, client, signals)
 
 
-async def speaks_events(declaration: ServerDeclaration) -> bool:
+async def offers_event_stream(declaration: ServerDeclaration) -> bool:
     """Return whether a URL that refuses streamable HTTP offers the older transport's stream of events.
 
     https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility

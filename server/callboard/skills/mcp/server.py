@@ -115,7 +115,9 @@ class RunningServer:
         settled = asyncio.Event()
         scope = anyio.CancelScope()
         self.state = replace(self.state, status="starting", reason="")
-        keeping = asyncio.create_task(self._keep(signals, settled, scope), name=f"mcp {self.declaration.name}")
+        keeping = asyncio.create_task(
+            self._run_until_stopped(signals, settled, scope), name=f"mcp {self.declaration.name}"
+        )
         first = asyncio.create_task(settled.wait())
         try:
             await asyncio.wait({first, keeping}, timeout=wait_seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -164,7 +166,7 @@ class RunningServer:
                 seconds = max(1, math.ceil(self._next_start - time.monotonic()))
                 return f"The MCP server '{name}' is being restarted; try again in {seconds} s."
 
-    async def _keep(self, signals: Signals, settled: asyncio.Event, scope: anyio.CancelScope) -> None:
+    async def _run_until_stopped(self, signals: Signals, settled: asyncio.Event, scope: anyio.CancelScope) -> None:
         failures = 0
         last_reason = ""
         with scope:
@@ -202,7 +204,7 @@ class RunningServer:
             async with connect(self.declaration, signals) as session:
                 await self._serve(session, settled)
         except (*CONNECTION_ERRORS, ExceptionGroup) as error:
-            reason = self.declaration.hide(_explain(error))
+            reason = self.declaration.hide(_describe_error(error))
             if self._session is None and reason.endswith(_REFUSALS) and await self._find_transport():
                 reason += "; it speaks the older transport, which is tried next"
             signals.end(reason)
@@ -214,9 +216,9 @@ class RunningServer:
 
     async def _find_transport(self) -> bool:
         """Return whether a URL that refuses streamable HTTP uses the older transport, and then use that."""
-        from callboard.skills.mcp.connection import speaks_events
+        from callboard.skills.mcp.connection import offers_event_stream
 
-        if not self.declaration.url or self.declaration.transport or not await speaks_events(self.declaration):
+        if not self.declaration.url or self.declaration.transport or not await offers_event_stream(self.declaration):
             return False
         self.declaration = replace(self.declaration, transport="sse")
         return True
@@ -273,7 +275,7 @@ class RunningServer:
                 signals.wake.clear()
 
 
-def _explain(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, FileNotFoundError):
