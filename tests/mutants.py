@@ -105,8 +105,8 @@ FAULTS = (
     Fault(
         "a call's result is stored under the agent's own id",
         "server/callboard/_runs/recorder.py",
-        "self._journal.call_ended(call.tool_call_id, output, code, duration_ms),",
-        "self._journal.call_ended(event.tool_call_id, output, code, duration_ms),",
+        "self._rows.end_call(call.tool_call_id, output, code, duration_ms) if self._rows else [],",
+        "self._rows.end_call(event.tool_call_id, output, code, duration_ms) if self._rows else [],",
         RUNS,
     ),
     Fault(
@@ -205,9 +205,9 @@ FAULTS = (
     # Storage.
     Fault(
         "a row is not written if the commit before it was not confirmed",
-        "server/callboard/storage/sql/journal.py",
-        "return step.row < rows_there",
-        "return step.row <= rows_there",
+        "server/callboard/storage/sql/turn_writer.py",
+        "if change.number >= rows_there:",
+        "if change.number > rows_there:",
         ("tests/storage/test_lost_answers.py", "tests/storage"),
     ),
     Fault(
@@ -225,11 +225,11 @@ FAULTS = (
         ("tests/storage/test_shared_runs.py", "tests/storage"),
     ),
     Fault(
-        "unwritten turns are kept beyond their bound",
-        "server/callboard/storage/sql/unwritten.py",
-        "while len(self._turns) > MAX_TURNS or sum(one.size for one in self._turns) > MAX_BYTES:",
-        "while len(self._turns) > MAX_TURNS and sum(one.size for one in self._turns) > MAX_BYTES:",
-        ("tests/storage/test_unwritten.py", "tests/storage"),
+        "late runs are kept beyond their bound",
+        "server/callboard/storage/sql/late_records.py",
+        "is_too_much = len(ended) > MAX_ENDED or sum(record.size_bytes for record in ended) > MAX_ENDED_BYTES",
+        "is_too_much = len(ended) > MAX_ENDED and sum(record.size_bytes for record in ended) > MAX_ENDED_BYTES",
+        ("tests/storage/test_late_records.py", "tests/storage"),
     ),
     # Adapters.
     Fault(

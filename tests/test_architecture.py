@@ -216,14 +216,13 @@ def test_only_the_boundaries_catch_everything() -> None:
         "server/callboard/_agents/loading.py",
         "server/callboard/_cli/doctor/__init__.py",
         "server/callboard/_reading/child.py",
-        "server/callboard/_runs/forgiving_journal.py",
-        "server/callboard/_runs/log_keeper.py",
         "server/callboard/_runs/ownership.py",
         "server/callboard/_runs/run.py",
+        "server/callboard/_runs/factory.py",
         "server/callboard/_runs/watch.py",
         "server/callboard/storage/sql/postgresql_lease.py",
         "server/callboard/storage/bus.py",
-        "server/callboard/storage/sql/unwritten.py",
+        "server/callboard/storage/sql/run_record.py",
     }
 
 

@@ -18,15 +18,12 @@ async def _nobody_else_answers(_: str) -> bool:
 
 
 class Inputs:
-    """The open questions of one run, by the id of their request.
+    """The open questions of one run, by the id of their request."""
 
-    `close` takes no more answers to a question at other servers; it returns False where one of them has accepted one
-    already, which is then about to come.
-    """
-
-    def __init__(self, timeout_seconds: float, close: Callable[[str], Awaitable[bool]] = _nobody_else_answers) -> None:
+    def __init__(self, timeout_seconds: float) -> None:
+        self.close: Callable[[str], Awaitable[bool]] = _nobody_else_answers
+        """Takes no more answers to a question at other servers; False if one was accepted there and is on its way."""
         self._timeout_seconds = timeout_seconds
-        self._close = close
         self._answers: dict[str, asyncio.Future[GivenAnswer]] = {}
         self._early: dict[str, GivenAnswer] = {}
         self._keys: dict[str, str | None] = {}
@@ -54,7 +51,7 @@ class Inputs:
         waits.append((began_at_seconds, None))
         try:
             await asyncio.wait({answer}, timeout=request.timeout_seconds or self._timeout_seconds)
-            if not answer.done() and not await self._close(request_id):
+            if not answer.done() and not await self.close(request_id):
                 await asyncio.wait({answer}, timeout=LAST_WORD_SECONDS)
             return self._take_value(request_id, answer.result()) if answer.done() else None
         finally:

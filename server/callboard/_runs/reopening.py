@@ -83,7 +83,7 @@ async def reopen(
     return Reopened(conversation, left, again, closed)
 
 
-async def end_left_run(
+async def end_run(
     record: RunRecord, logged: LoggedRun, left: LeftRun, ending: Error
 ) -> Sequence[Error | ToolCallError]:
     """End a run that cannot go on, and its open calls; return its last events. Raises `StorageError`, `RunLost`."""

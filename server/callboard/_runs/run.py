@@ -194,6 +194,18 @@ class Run:
             raise unknown_input(request_id)
         self.inputs.take({request_id: answer})
 
+    async def close_question(self, request_id: str) -> bool:
+        """Take no more answers to a question; return False if one was taken elsewhere that has not arrived."""
+        try:
+            # If it is not stored, nobody elsewhere knows it.
+            return (
+                self._run_log is None
+                or not self.log.is_stored
+                or await self._run_log.answer(self.run_id, request_id, GivenAnswer(None))
+            )
+        except StorageError:
+            return True
+
     async def file(self, file_id: str) -> Data:
         """Return a file that an event names; raises `UnknownFile`."""
         return self.files.get(file_id)

@@ -3,84 +3,59 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 from uuid import uuid4
-from weakref import WeakValueDictionary
 
 import anyio
 import structlog
 
-from callboard._agents import AgentAccess, AgentLike, Approval, Limits, Registry, TurnContext, left_out
-from callboard._formats import FormatChoice, answer_key
-from callboard._history import Replayed, RowChange, Turn, TurnRows, bound, list_left_out, replay
+from callboard._agents import AgentAccess, AgentLike, Approval, Registry
 from callboard._redaction import Redaction
-from callboard._runs.attachments import ReadableFiles
-from callboard._runs.call_ids import CallIds
-from callboard._runs.chosen_model import with_chosen_model
-from callboard._runs.conversation import Continuation, Conversation, open_conversation
-from callboard._runs.event_enricher import EventEnricher
-from callboard._runs.files import RunFiles
+from callboard._runs.conversation import Continuation, open_conversation
+from callboard._runs.factory import RunFactory, RunSpec, is_stored, observed_run, owner_of
 from callboard._runs.followed_run import FollowedRun
 from callboard._runs.forgetting import forget_user
 from callboard._runs.holdings import Account, Holdings
-from callboard._runs.inputs import Inputs
 from callboard._runs.left_run import (
     LEFT_RUN,
     KeptRequest,
-    LeftRun,
     end_of_left_run,
     find_origin,
     pack_request,
-    read_left_run,
     return_to,
     unpack_request,
 )
 from callboard._runs.links import NO_LINKS, Links
-from callboard._runs.log import EventLog
 from callboard._runs.ownership import Ownership
 from callboard._runs.places import Places
 from callboard._runs.quota import Quota
-from callboard._runs.recorder import Recorder
-from callboard._runs.reopening import Reopened, end_left_run, reopen
+from callboard._runs.reopening import Reopened, reopen
 from callboard._runs.run import INTERRUPTED, Owner, Run
 from callboard._runs.watch import Watch
 from callboard._settings import Settings
-from callboard._text import storable
 from callboard._threads import REQUESTS
-from callboard._trace_context import within
 from callboard._tracing import RunSpans, Tracing
 from callboard.calls import ClientTool, Services
-from callboard.errors import RunConflict, RunLost, ShuttingDown, StorageError, UnknownAgent, UnknownRun
-from callboard.models import ChatDict, content_text
-from callboard.observers import ObservedRun, Observer, RunLeft, RunObservers, RunPrepared, RunTakenOver
+from callboard.errors import RunConflict, ShuttingDown, StorageError, UnknownAgent, UnknownRun
+from callboard.observers import Observer, RunLeft, RunObservers
 from callboard.storage import (
     OWN_CHAT_PREFIX,
-    AuditEntry,
-    GivenAnswer,
     LoggedRun,
     NewRun,
     Orders,
     RunLog,
     RunRecord,
-    TurnWriter,
 )
-from callboard_protocol import Done, Error, Rewind, RunRequest, RunStart, encode
+from callboard_protocol import Done, Error, RunRequest, RunStart, encode
 
 MAX_OWNERS = 3
 """The servers that may try one run: what kills each that runs it is given up."""
-MAX_NAME_CHARS = 255
-"""The characters of a user's name that are stored."""
-
 END_SECONDS = 15
 """The seconds that the last events of runs may take to be kept when the server stops."""
 
 USERS_SHARING_MEMORY = 4
 """One user's runs may take this part of what all may."""
-
-LEFT_OUT_TOLD = 200
-"""The newest of the messages without a place in the history, of which observers are told whole."""
 
 _log = structlog.get_logger(__name__)
 
@@ -105,12 +80,8 @@ class Runs:
         self._store = services.store
         self._settings = settings
         self._redaction = redact
-        self._links = links
-        self._observers = observers
         self._run_log = run_log
         self._watch = Watch(run_log, self._logged_ids, self._take_orders)
-        # One for all runs: it remembers which models call natively.
-        self._formats = FormatChoice(settings.tool_format, settings.react_models)
         self._runs: dict[str, Run] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
         self._ended: dict[str, Account] = {}
@@ -126,7 +97,9 @@ class Runs:
         memory_bytes = settings.run_memory_mib * 1024 * 1024
         self._user_bytes = memory_bytes // USERS_SHARING_MEMORY
         self._holdings = Holdings(memory_bytes, self._user_bytes, self._forget_oldest)
-        self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
+        self._factory = RunFactory(
+            services, settings, redact, run_log, links, observers, self._tracing, self._quota, self._holdings
+        )
 
     @asynccontextmanager
     async def owning(self) -> AsyncIterator[None]:
@@ -141,7 +114,7 @@ class Runs:
             self._settings.lease_seconds,
             self._settings.keep_run_seconds,
             self._user_bytes,
-            self._end_left_run,
+            self._factory.end_left_run,
             lambda: self.is_closing,
         )
         async with ownership.held():
@@ -166,9 +139,9 @@ class Runs:
             return await self.start(request, caller=caller)
         except _RunsElsewhere as elsewhere:
             # The same may have been asked here a moment ago.
-            if run := self._attached(elsewhere.run.run_id, _owner(request)):
+            if run := self._attached(elsewhere.run.run_id, owner_of(request)):
                 return run
-            if elsewhere.run.owner != _owner(request):
+            if elsewhere.run.owner != owner_of(request):
                 raise
             return elsewhere.run
 
@@ -184,7 +157,7 @@ class Runs:
         stored history cannot be read, the run goes on with what the client sent, and says so.
         """
         run_id = request.run_id or uuid4().hex
-        owner = _owner(request)
+        owner = owner_of(request)
         if run := self._attached(run_id, owner):
             return run
         self._refuse_when_closing()
@@ -205,7 +178,7 @@ class Runs:
                 return run
             self._refuse_when_closing()
             is_alone = await self._run_log.is_alone()
-            spans = self._tracing.begin(_observed(run_id, request), agent.name)
+            spans = self._tracing.begin(observed_run(run_id, request), agent.name)
             # Who else started it leaves with this server.
             packed = await self._pack(request, spans) if continuation is None else None
             logged, new = await self._log_run(run_id, conversation.request, packed)
@@ -216,10 +189,10 @@ class Runs:
                 with suppress(StorageError):
                     await self._run_log.withdraw(run_id)
             self._refuse_when_closing()
-            record = self._open_record(run_id, owner, logged, conversation, new)
-            ids = self._ids_of(conversation, is_alone=is_alone)
+            record = self._factory.open_record(run_id, owner, logged, conversation, new)
+            ids = self._factory.ids_of(conversation, is_alone=is_alone)
             run = self._begin(
-                _Beginning(run_id, owner, agent, conversation, functions, ids, spans, record, logged, caller)
+                RunSpec(run_id, owner, agent, conversation, functions, ids, spans, record, logged, caller)
             )
             run.may_be_left = logged is not None and packed is not None and _goes_on(agent)
             started = True
@@ -229,157 +202,11 @@ class Runs:
         _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
         return run
 
-    def _begin(self, beginning: "_Beginning") -> Run:
-        """Begin a run, or continue one that another server has left."""
-        run_id = beginning.run_id
-        owner = beginning.owner
-        conversation = beginning.conversation
-        record = beginning.record
-        logged = beginning.logged
-        reopened = beginning.reopened
-        left = reopened.left if reopened else LeftRun()
-        request = conversation.request
-        spans = beginning.spans
-        account = Account(self._holdings, owner.user_id or "")
-        redaction = Redaction(above=self._redaction)
-        tracing_observers = spans.observers(redaction, content_text(_asked(conversation.messages)))
-        observers = RunObservers(
-            _observed(run_id, request),
-            [*self._quota.observers, *self._observers, *tracing_observers],
-            keeps_answers=self._tracing.has_contents and bool(tracing_observers),
-        )
-        log = EventLog(account=account, on_append=observers.tell)
-        enricher = self._make_enricher(run_id, request, account)
-        recorder = Recorder(
-            log,
-            beginning.ids,
-            record.turn.rows if record and record.turn else None,
-            redaction,
-            enricher.enrich,
-            first_round=left.next_round,
-            audit=self._make_audit(run_id, owner, beginning.caller),
-            find_key=enricher.inputs.find_key,
-            waited_seconds=enricher.inputs.waited_seconds,
-        )
-        run_log = self._run_log if logged else None
-        run = Run(run_id, owner, log, recorder, enricher, self._settings.detach_grace_seconds, run_log)
-        self._runs[run_id] = run
-        if reopened and logged:
-            observers.tell(RunTakenOver(logged.losses))
-            for end in reopened.closed:
-                observers.tell(end)
-            log.continue_after(logged.last_seq + len(reopened.closed))
-            recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
-            enricher.inputs.take(left.orders.answers)
-        else:
-            # It is stored already: the run was begun with it.
-            log.append(RunStart(run_id=run_id, agent=owner.agent_id))
-        if record:
-            log.on_lost = run.abandon
-            log.store_in(record, enricher.files.take_new)
-        if left.has_open_text:
-            log.append(Rewind())
-        if conversation.history.is_missing:
-            recorder.report_trouble(True)
-        run.left_out = left_out(beginning.agent, [function.name for function in beginning.functions], request.options)
-        with within(spans.context):
-            run.start(
-                with_chosen_model(beginning.agent, conversation.history.model),
-                partial(self._prepare, beginning, recorder, redaction, enricher.inputs, observers),
-                redaction,
-                partial(self._end, chat_id=request.chat_id, account=account, observers=observers),
-                self._settings.run_timeout_seconds,
-                logged.age_seconds if logged else 0.0,
-            )
-        if reopened:
-            self._watch.wake(run_id)
-        if left.orders.is_cancelled:
-            run.cancel()
-        return run
+    def _begin(self, spec: RunSpec) -> Run:
+        return self._factory.make(spec, self._keep, partial(self._end, chat_id=spec.conversation.request.chat_id))
 
-    async def _prepare(
-        self,
-        beginning: "_Beginning",
-        recorder: Recorder,
-        redaction: Redaction,
-        inputs: Inputs,
-        observers: RunObservers,
-    ) -> tuple[TurnContext, Sequence[RowChange]]:
-        """Return the agent's context, with the text of files and the stored calls, and the changes of the question."""
-        conversation = beginning.conversation
-        request = conversation.request
-        history = conversation.history
-        files = ReadableFiles(request.user.id if request.user else "")
-        messages = await files.read(conversation.messages)
-        changes: Sequence[RowChange] = ()
-        if beginning.record and beginning.record.turn and not conversation.is_asked:
-            changes = await self._ask(beginning.record.turn.rows, conversation, messages, files)
-        max_tokens = self._settings.history_tokens
-
-        def replayed() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
-            found = replay(messages, history.calls, [call.id for call in conversation.unfinished])
-            bounded = bound(found.messages, max_tokens)
-            return bounded, list_left_out(found.messages, bounded), found
-
-        # Long chats take a while, in which others are answered.
-        bounded, left_out, past = await REQUESTS.run(replayed)
-        recorder.earlier_sources.add(past.source_map)
-        details = {call.tool_call_id: call.details for call in history.calls if call.details}
-        details |= {answer_key(text): sent for text, sent in history.answers}
-        recorder.provider_details.update(await self._redaction.large(details))
-        told = await self._redaction.large(bounded)
-        if observers.observers:
-            newest = await self._redaction.large(left_out[-LEFT_OUT_TOLD:])
-            observers.tell(RunPrepared(told, newest, len(left_out)))
-        context = TurnContext(
-            run_id=beginning.run_id,
-            messages=told,
-            max_source_number=past.max_source_number,
-            claim_tool_call_id=recorder.claim,
-            model=self._services.model,
-            chat_id=request.chat_id,
-            message_id=request.message_id,
-            user=request.user,
-            task=request.task,
-            options=request.options,
-            limits=Limits(self._settings.max_tool_calls_per_turn, self._settings.tool_timeout_seconds).without(
-                len(conversation.calls_made)
-            ),
-            formats=self._formats,
-            approval=Approval(
-                self._settings.confirm_tools,
-                inputs.wait,
-                self._settings.input_timeout_seconds,
-                self._settings.text_calls,
-                can_ask=conversation.can_ask,
-                was_asked=inputs.was_asked,
-            ),
-            services=self._services,
-            functions=beginning.functions,
-            must_call=request.must_call,
-            redaction=redaction,
-            left_running=recorder.left_running,
-            provider_details=recorder.provider_details,
-            recall=request.recall and self._settings.recall,
-            spend_call=self._quota.spend_of(request.user.id if request.user else ""),
-            observers=observers,
-            calls_made=conversation.calls_made,
-            unfinished=conversation.unfinished,
-            agent_id=request.agent,
-            emit=recorder.record_whole,
-        )
-        return context, changes
-
-    async def _ask(
-        self, rows: TurnRows, conversation: Conversation, messages: Sequence[ChatDict], files: ReadableFiles
-    ) -> Sequence[RowChange]:
-        """Return the changes that store the request."""
-        response = conversation.response
-        if response is not None:
-            brought = await files.read(response.brought)
-            response = replace(response, brought=await self._redaction.large(brought))
-        results = await self._redaction.large(dict(conversation.results))
-        return rows.begin(await self._redaction.large(_asked(messages)), results, response)
+    def _keep(self, run: Run) -> None:
+        self._runs[run.run_id] = run
 
     async def find(self, run_id: str, user_id: str | None = None) -> Run | FollowedRun:
         """Return the run of that id, wherever it goes on.
@@ -439,7 +266,7 @@ class Runs:
         if not _goes_on(agent):
             return end_of_left_run(agent.agent_id)
         approval = Approval(self._settings.confirm_tools)
-        async with self._record_of_left_run(logged, request) as (logged, record):
+        async with self._factory.record_of_left_run(logged, request) as (logged, record):
             reopened = await reopen(self._run_log, self._store, logged, record, request, agent, approval)
             if not isinstance(reopened, Reopened):
                 return reopened
@@ -450,22 +277,20 @@ class Runs:
         self, logged: LoggedRun, record: RunRecord, request: KeptRequest, agent: AgentLike, reopened: Reopened
     ) -> None:
         conversation = reopened.conversation
-        owner = _owner(request)
-        ids = self._ids_of(conversation, is_alone=await self._run_log.is_alone())
+        owner = owner_of(request)
+        ids = self._factory.ids_of(conversation, is_alone=await self._run_log.is_alone())
         await self._places.take(owner.user_id or "", is_patient=True)
         if self.is_closing:
             self._places.give_back(owner.user_id or "")
             await record.hand_over()
             return
         functions = tuple(map(ClientTool.of, request.functions))
-        spans = self._tracing.begin(_observed(logged.run_id, request), agent.name, request.origin.get("run", ""))
+        spans = self._tracing.begin(observed_run(logged.run_id, request), agent.name, request.origin.get("run", ""))
         key = request.origin.get("key")
         has_begun = False
         try:
             run = self._begin(
-                _Beginning(
-                    logged.run_id, owner, agent, conversation, functions, ids, spans, record, logged, key, reopened
-                )
+                RunSpec(logged.run_id, owner, agent, conversation, functions, ids, spans, record, logged, key, reopened)
             )
             has_begun = True
         finally:
@@ -473,55 +298,12 @@ class Runs:
                 self._runs.pop(logged.run_id, None)
                 self._places.give_back(owner.user_id or "")
         run.may_be_left = True
+        self._watch.wake(run.run_id)
         _log.warning("run_carried_on", run_id=logged.run_id, agent=owner.agent_id, losses=logged.losses)
-
-    async def _end_left_run(self, logged: LoggedRun, ending: Error) -> None:
-        """End a run of another server that cannot go on, and tell observers. Raises `StorageError`, `RunLost`."""
-        try:
-            left = await read_left_run(self._run_log, logged.run_id)
-        except StorageError:
-            raise
-        except Exception as error:  # noqa: BLE001 - another version may have written it; listeners need an end
-            _log.error("left_run_unreadable", run_id=logged.run_id, exc_info=error)
-            left = LeftRun()
-        async with self._record_of_left_run(logged, None) as (logged, record):
-            last = await end_left_run(record, logged, left, ending)
-        observed = ObservedRun(logged.run_id, logged.agent_id, logged.chat_id, logged.user_id)
-        spans = self._tracing.begin(observed, logged.agent_id)
-        observers = RunObservers(observed, [*self._observers, *spans.observers(self._redaction)])
-        observers.tell(RunTakenOver(logged.losses))
-        for event in last:
-            observers.tell(event)
-
-    @asynccontextmanager
-    async def _record_of_left_run(
-        self, logged: LoggedRun, request: RunRequest | None
-    ) -> AsyncIterator[tuple[LoggedRun, RunRecord]]:
-        """Return the run as it is stored now, and its record; the record stops if the block fails."""
-        found = (await self._run_log.find([logged.run_id])).get(logged.run_id)
-        if found is None or found.epoch != logged.epoch:
-            raise RunLost(f"run {logged.run_id!r} is another server's by now")
-        logged = replace(found, age_seconds=logged.age_seconds)
-        turn = Turn(
-            str(logged.chat_id),
-            logged.run_id,
-            logged.message_id,
-            logged.user_id,
-            None,
-            place=sum(message.role == "user" for message in request.messages) if request else None,
-            agent_id=logged.agent_id,
-            user_name=_name_user(request) if request else None,
-        )
-        record = self._make_record(logged, self._store.turn(turn, self._settings.compact_results))
-        try:
-            yield logged, record
-        except BaseException:
-            record.stop()
-            raise
 
     async def _pack(self, request: RunRequest, spans: RunSpans) -> bytes | None:
         """Return the request as it is kept, without secrets; None where that is not to be, or it is too large."""
-        if not _is_kept(request):
+        if not is_stored(request):
             return None
         public = await self._redaction.large(request.model_dump(exclude_unset=True))
         kept = KeptRequest.model_validate({**public, "origin": find_origin(spans.context)})
@@ -535,9 +317,9 @@ class Runs:
         `packed` is what another server needs to continue it. If the database is in trouble the second value says that
         the run is still to be begun there.
         """
-        if not _is_kept(request):
+        if not is_stored(request):
             return None, None
-        user_id = _owner(request).user_id
+        user_id = owner_of(request).user_id
         mine = LoggedRun(run_id, request.agent, request.chat_id, request.message_id, user_id, last_seq=1)
         first = encode(1, RunStart(run_id=run_id, agent=request.agent))
         try:
@@ -609,7 +391,7 @@ class Runs:
         await asyncio.gather(*late)
         await asyncio.gather(*self._forgetting)
         await self._quota.close()
-        await self._formats.call_styles.aclose()
+        await self._factory.formats.call_styles.aclose()
         self._has_left = True
 
     def _refuse_when_closing(self) -> None:
@@ -628,68 +410,7 @@ class Runs:
         except StorageError as error:
             _log.warning("own_chat_not_forgotten", chat_id=chat_id, error=str(error))
 
-    def _open_record(
-        self, run_id: str, owner: Owner, logged: LoggedRun | None, conversation: Conversation, new: NewRun | None
-    ) -> RunRecord | None:
-        """Return the record of a run that begins; None if nothing of it is stored."""
-        request = conversation.request
-        if logged is None:
-            not_stored = LoggedRun(run_id, owner.agent_id, owner.chat_id, owner.message_id, owner.user_id)
-            return self._make_record(not_stored, None) if self._settings.audit else None
-        turn = Turn(
-            str(request.chat_id),
-            run_id,
-            request.message_id,
-            owner.user_id,
-            None,
-            place=sum(message["role"] == "user" for message in conversation.messages),
-            agent_id=request.agent,
-            user_name=_name_user(request),
-        )
-        return self._make_record(logged, self._store.turn(turn, self._settings.compact_results), new)
-
-    def _make_record(self, logged: LoggedRun, turn: TurnWriter | None, new: NewRun | None = None) -> RunRecord:
-        keep_days = self._settings.audit_retention_days
-        return self._store.record(self._run_log, logged, turn, new=new, keep_audit_days=keep_days)
-
-    def _make_enricher(self, run_id: str, request: RunRequest, account: Account) -> EventEnricher:
-        inputs = Inputs(self._settings.input_timeout_seconds, partial(self._close_question, run_id))
-        files = RunFiles(run_id, account)
-        if not _is_kept(request):
-            return EventEnricher(inputs, files)
-        return EventEnricher(inputs, files, partial(self._links.to_result, str(request.chat_id)))
-
-    def _make_audit(self, run_id: str, owner: Owner, caller: str | None) -> AuditEntry | None:
-        if not self._settings.audit:
-            return None
-        return AuditEntry("call", owner.user_id, caller, owner.agent_id, owner.chat_id, run_id)
-
-    async def _close_question(self, run_id: str, question: str) -> bool:
-        """Take no more answers to a question; return False where one was taken that has not arrived."""
-        run = self._runs[run_id]
-        try:
-            # Where it is not kept, nobody elsewhere knows it.
-            return not (run.is_logged and run.log.is_stored) or await self._run_log.answer(
-                run_id, question, GivenAnswer(None)
-            )
-        except StorageError:
-            return True
-
-    def _ids_of(self, conversation: Conversation, *, is_alone: bool) -> CallIds:
-        """Return the ids of the chat's calls, one set a chat: two models may be answering in it side by side.
-
-        Unless this server is alone another may be taking the same ones at this moment.
-        """
-        request = conversation.request
-        history = conversation.history
-        sent = {call.id for message in request.messages for call in message.tool_calls or ()}
-        ids = self._call_ids.setdefault(request.chat_id, CallIds()) if request.chat_id else CallIds()
-        ids.add(history.tool_call_ids | sent)
-        if history.is_missing or not is_alone:
-            ids.distrust()
-        return ids
-
-    def _end(self, run: Run, chat_id: str | None, account: Account, observers: RunObservers) -> None:
+    def _end(self, run: Run, account: Account, observers: RunObservers, chat_id: str | None) -> None:
         """Give the run's place back; the log can be read for a while.
 
         What no client has named is kept for a client that is to go on with it.
@@ -730,23 +451,6 @@ class Runs:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Beginning:
-    """What a run begins with; `logged` and `record` are None if it is not stored, `reopened` if it is new."""
-
-    run_id: str
-    owner: Owner
-    agent: AgentLike
-    conversation: Conversation
-    functions: Sequence[ClientTool]
-    ids: CallIds
-    spans: RunSpans
-    record: RunRecord | None
-    logged: LoggedRun | None
-    caller: str | None
-    reopened: Reopened | None = None
-
-
 class _RunsElsewhere(RunConflict):
     """The run id is that of a run of another server."""
 
@@ -762,29 +466,3 @@ def _shutting_down() -> ShuttingDown:
 def _goes_on(agent: AgentLike) -> bool:
     """Return whether the agent can go on where another server has left it."""
     return getattr(agent, "on_owner_loss", "end") == "continue"
-
-
-def _asked(messages: Sequence[ChatDict]) -> str | list[dict[str, Any]] | None:
-    """Return what the user said last; None where a turn goes on, for that was written with its beginning."""
-    if messages[-1]["role"] == "tool":
-        return None
-    return next((message.get("content") for message in reversed(messages) if message["role"] == "user"), None)
-
-
-def _is_kept(request: RunRequest) -> bool:
-    return request.chat_id is not None and request.task is None
-
-
-def _name_user(request: RunRequest) -> str | None:
-    """Return the name of the user who asks, None if the client sent none."""
-    name = request.user.name.strip() if request.user else ""
-    return storable(name[:MAX_NAME_CHARS]) or None
-
-
-def _observed(run_id: str, request: RunRequest) -> ObservedRun:
-    user_id = request.user.id if request.user else None
-    return ObservedRun(run_id, request.agent, request.chat_id, user_id, request.task, _name_user(request))
-
-
-def _owner(request: RunRequest) -> Owner:
-    return Owner(request.agent, request.chat_id, request.message_id, request.user.id if request.user else None)

@@ -1,0 +1,382 @@
+"""Makes runs: the log, the record and the recorder of each, and the context of its agent."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from weakref import WeakValueDictionary
+
+import structlog
+
+from callboard._agents import AgentLike, Approval, Limits, TurnContext, left_out
+from callboard._formats import FormatChoice, answer_key
+from callboard._history import Replayed, RowChange, Turn, TurnRows, bound, list_left_out, replay
+from callboard._redaction import Redaction
+from callboard._runs.attachments import ReadableFiles
+from callboard._runs.call_ids import CallIds
+from callboard._runs.chosen_model import with_chosen_model
+from callboard._runs.conversation import Conversation
+from callboard._runs.event_enricher import EventEnricher
+from callboard._runs.files import RunFiles
+from callboard._runs.holdings import Account, Holdings
+from callboard._runs.inputs import Inputs
+from callboard._runs.left_run import (
+    LeftRun,
+    read_left_run,
+)
+from callboard._runs.links import Links
+from callboard._runs.log import EventLog
+from callboard._runs.quota import Quota
+from callboard._runs.recorder import Recorder
+from callboard._runs.reopening import Reopened, end_run
+from callboard._runs.run import Owner, Run
+from callboard._settings import Settings
+from callboard._text import storable
+from callboard._threads import REQUESTS
+from callboard._trace_context import within
+from callboard._tracing import RunSpans, Tracing
+from callboard.calls import ClientTool, Services
+from callboard.errors import RunLost, StorageError
+from callboard.models import ChatDict, content_text
+from callboard.observers import ObservedRun, Observer, RunObservers, RunPrepared, RunTakenOver
+from callboard.storage import (
+    AuditEntry,
+    LoggedRun,
+    NewRun,
+    RunLog,
+    RunRecord,
+    TurnWriter,
+)
+from callboard_protocol import Error, Rewind, RunRequest, RunStart
+
+MAX_NAME_CHARS = 255
+"""The characters of a user's name that are stored."""
+MAX_WHOLE_LEFT_OUT = 200
+"""The newest messages without a place in the history that observers get whole."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """The parts of a run; `logged` and `record` are None if it is not stored, `reopened` if it is new."""
+
+    run_id: str
+    owner: Owner
+    agent: AgentLike
+    conversation: Conversation
+    functions: Sequence[ClientTool]
+    ids: CallIds
+    spans: RunSpans
+    record: RunRecord | None
+    logged: LoggedRun | None
+    caller: str | None
+    reopened: Reopened | None = None
+
+
+OnEnd = Callable[[Run, Account, RunObservers], None]
+"""Called when a run has ended or was left, with its memory account and its observers."""
+
+
+class RunFactory:
+    """Makes the runs of a server."""
+
+    def __init__(
+        self,
+        services: Services,
+        settings: Settings,
+        redaction: Redaction,
+        run_log: RunLog,
+        links: Links,
+        observers: Sequence[Observer],
+        tracing: Tracing,
+        quota: Quota,
+        holdings: Holdings,
+    ) -> None:
+        self._services = services
+        self._store = services.store
+        self._settings = settings
+        self._redaction = redaction
+        self._run_log = run_log
+        self._links = links
+        self._observers = observers
+        self._tracing = tracing
+        self._quota = quota
+        self._holdings = holdings
+        # One for all runs: it remembers which models call natively.
+        self.formats = FormatChoice(settings.tool_format, settings.react_models)
+        self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
+
+    def make(self, spec: RunSpec, keep: Callable[[Run], None], on_end: OnEnd) -> Run:
+        """Make a run and start its agent, or continue a run that another server has left.
+
+        `keep` is called before anything can happen to the run, `on_end` when it has ended or was left.
+        """
+        run_id = spec.run_id
+        owner = spec.owner
+        conversation = spec.conversation
+        record = spec.record
+        logged = spec.logged
+        reopened = spec.reopened
+        left = reopened.left if reopened else LeftRun()
+        request = conversation.request
+        spans = spec.spans
+        account = Account(self._holdings, owner.user_id or "")
+        redaction = Redaction(above=self._redaction)
+        tracing_observers = spans.observers(redaction, content_text(find_question(conversation.messages)))
+        observers = RunObservers(
+            observed_run(run_id, request),
+            [*self._quota.observers, *self._observers, *tracing_observers],
+            keeps_answers=self._tracing.has_contents and bool(tracing_observers),
+        )
+        log = EventLog(account=account, on_append=observers.tell)
+        enricher = self._make_enricher(run_id, request, account)
+        recorder = Recorder(
+            log,
+            spec.ids,
+            record.turn.rows if record and record.turn else None,
+            redaction,
+            enricher.enrich,
+            first_round=left.next_round,
+            audit=self._make_audit(run_id, owner, spec.caller),
+            find_key=enricher.inputs.find_key,
+            waited_seconds=enricher.inputs.waited_seconds,
+        )
+        run_log = self._run_log if logged else None
+        run = Run(run_id, owner, log, recorder, enricher, self._settings.detach_grace_seconds, run_log)
+        enricher.inputs.close = run.close_question
+        keep(run)
+        if reopened and logged:
+            observers.tell(RunTakenOver(logged.losses))
+            for end in reopened.closed:
+                observers.tell(end)
+            log.continue_after(logged.last_seq + len(reopened.closed))
+            recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
+            enricher.inputs.take(left.orders.answers)
+        else:
+            # It is stored already: the run was begun with it.
+            log.append(RunStart(run_id=run_id, agent=owner.agent_id))
+        if record:
+            log.on_lost = run.abandon
+            log.store_in(record, enricher.files.take_new)
+        if left.has_open_text:
+            log.append(Rewind())
+        if conversation.history.is_missing:
+            recorder.report_trouble(True)
+        run.left_out = left_out(spec.agent, [function.name for function in spec.functions], request.options)
+        with within(spans.context):
+            run.start(
+                with_chosen_model(spec.agent, conversation.history.model),
+                partial(self._prepare, spec, recorder, redaction, enricher.inputs, observers),
+                redaction,
+                lambda run: on_end(run, account, observers),
+                self._settings.run_timeout_seconds,
+                logged.age_seconds if logged else 0.0,
+            )
+        if left.orders.is_cancelled:
+            run.cancel()
+        return run
+
+    async def _prepare(
+        self,
+        spec: RunSpec,
+        recorder: Recorder,
+        redaction: Redaction,
+        inputs: Inputs,
+        observers: RunObservers,
+    ) -> tuple[TurnContext, Sequence[RowChange]]:
+        """Return the agent's context, with the text of files and the stored calls, and the changes of the question."""
+        conversation = spec.conversation
+        request = conversation.request
+        history = conversation.history
+        files = ReadableFiles(request.user.id if request.user else "")
+        messages = await files.read(conversation.messages)
+        changes: Sequence[RowChange] = ()
+        if spec.record and spec.record.turn and not conversation.is_asked:
+            changes = await self._ask(spec.record.turn.rows, conversation, messages, files)
+        max_tokens = self._settings.history_tokens
+
+        def replayed() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
+            found = replay(messages, history.calls, [call.id for call in conversation.unfinished])
+            bounded = bound(found.messages, max_tokens)
+            return bounded, list_left_out(found.messages, bounded), found
+
+        # Long chats take a while, in which others are answered.
+        bounded, left_out, past = await REQUESTS.run(replayed)
+        recorder.earlier_sources.add(past.source_map)
+        details = {call.tool_call_id: call.details for call in history.calls if call.details}
+        details |= {answer_key(text): sent for text, sent in history.answers}
+        recorder.provider_details.update(await self._redaction.large(details))
+        told = await self._redaction.large(bounded)
+        if observers.observers:
+            newest = await self._redaction.large(left_out[-MAX_WHOLE_LEFT_OUT:])
+            observers.tell(RunPrepared(told, newest, len(left_out)))
+        context = TurnContext(
+            run_id=spec.run_id,
+            messages=told,
+            max_source_number=past.max_source_number,
+            claim_tool_call_id=recorder.claim,
+            model=self._services.model,
+            chat_id=request.chat_id,
+            message_id=request.message_id,
+            user=request.user,
+            task=request.task,
+            options=request.options,
+            limits=Limits(self._settings.max_tool_calls_per_turn, self._settings.tool_timeout_seconds).without(
+                len(conversation.calls_made)
+            ),
+            formats=self.formats,
+            approval=Approval(
+                self._settings.confirm_tools,
+                inputs.wait,
+                self._settings.input_timeout_seconds,
+                self._settings.text_calls,
+                can_ask=conversation.can_ask,
+                was_asked=inputs.was_asked,
+            ),
+            services=self._services,
+            functions=spec.functions,
+            must_call=request.must_call,
+            redaction=redaction,
+            left_running=recorder.left_running,
+            provider_details=recorder.provider_details,
+            recall=request.recall and self._settings.recall,
+            spend_call=self._quota.spend_of(request.user.id if request.user else ""),
+            observers=observers,
+            calls_made=conversation.calls_made,
+            unfinished=conversation.unfinished,
+            agent_id=request.agent,
+            emit=recorder.record_whole,
+        )
+        return context, changes
+
+    async def _ask(
+        self, rows: TurnRows, conversation: Conversation, messages: Sequence[ChatDict], files: ReadableFiles
+    ) -> Sequence[RowChange]:
+        """Return the changes that store the request."""
+        response = conversation.response
+        if response is not None:
+            brought = await files.read(response.brought)
+            response = replace(response, brought=await self._redaction.large(brought))
+        results = await self._redaction.large(dict(conversation.results))
+        return rows.begin(await self._redaction.large(find_question(messages)), results, response)
+
+    def open_record(
+        self, run_id: str, owner: Owner, logged: LoggedRun | None, conversation: Conversation, new: NewRun | None
+    ) -> RunRecord | None:
+        """Return the record of a run that begins; None if nothing of it is stored."""
+        request = conversation.request
+        if logged is None:
+            not_stored = LoggedRun(run_id, owner.agent_id, owner.chat_id, owner.message_id, owner.user_id)
+            return self._make_record(not_stored, None) if self._settings.audit else None
+        turn = Turn(
+            str(request.chat_id),
+            run_id,
+            request.message_id,
+            owner.user_id,
+            None,
+            place=sum(message["role"] == "user" for message in conversation.messages),
+            agent_id=request.agent,
+            user_name=name_user(request),
+        )
+        return self._make_record(logged, self._store.turn(turn, self._settings.compact_results), new)
+
+    def _make_record(self, logged: LoggedRun, turn: TurnWriter | None, new: NewRun | None = None) -> RunRecord:
+        keep_days = self._settings.audit_retention_days
+        return self._store.record(self._run_log, logged, turn, new=new, keep_audit_days=keep_days)
+
+    @asynccontextmanager
+    async def record_of_left_run(
+        self, logged: LoggedRun, request: RunRequest | None
+    ) -> AsyncIterator[tuple[LoggedRun, RunRecord]]:
+        """Return the run as it is stored now, and its record; the record stops if the block fails."""
+        found = (await self._run_log.find([logged.run_id])).get(logged.run_id)
+        if found is None or found.epoch != logged.epoch:
+            raise RunLost(f"run {logged.run_id!r} is another server's by now")
+        logged = replace(found, age_seconds=logged.age_seconds)
+        turn = Turn(
+            str(logged.chat_id),
+            logged.run_id,
+            logged.message_id,
+            logged.user_id,
+            None,
+            place=sum(message.role == "user" for message in request.messages) if request else None,
+            agent_id=logged.agent_id,
+            user_name=name_user(request) if request else None,
+        )
+        record = self._make_record(logged, self._store.turn(turn, self._settings.compact_results))
+        with ExitStack() as unless_used:
+            unless_used.callback(record.stop)
+            yield logged, record
+            unless_used.pop_all()
+
+    async def end_left_run(self, logged: LoggedRun, ending: Error) -> None:
+        """End a run of another server that cannot go on, and tell observers. Raises `StorageError`, `RunLost`."""
+        try:
+            left = await read_left_run(self._run_log, logged.run_id)
+        except StorageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - another version may have written it; listeners need an end
+            _log.error("left_run_unreadable", run_id=logged.run_id, exc_info=error)
+            left = LeftRun()
+        async with self.record_of_left_run(logged, None) as (logged, record):
+            last = await end_run(record, logged, left, ending)
+        observed = ObservedRun(logged.run_id, logged.agent_id, logged.chat_id, logged.user_id)
+        spans = self._tracing.begin(observed, logged.agent_id)
+        observers = RunObservers(observed, [*self._observers, *spans.observers(self._redaction)])
+        observers.tell(RunTakenOver(logged.losses))
+        for event in last:
+            observers.tell(event)
+
+    def _make_enricher(self, run_id: str, request: RunRequest, account: Account) -> EventEnricher:
+        inputs = Inputs(self._settings.input_timeout_seconds)
+        files = RunFiles(run_id, account)
+        if not is_stored(request):
+            return EventEnricher(inputs, files)
+        return EventEnricher(inputs, files, partial(self._links.to_result, str(request.chat_id)))
+
+    def _make_audit(self, run_id: str, owner: Owner, caller: str | None) -> AuditEntry | None:
+        if not self._settings.audit:
+            return None
+        return AuditEntry("call", owner.user_id, caller, owner.agent_id, owner.chat_id, run_id)
+
+    def ids_of(self, conversation: Conversation, *, is_alone: bool) -> CallIds:
+        """Return the ids of the chat's calls, one set a chat: two models may be answering in it side by side.
+
+        Unless this server is alone another may be taking the same ones at this moment.
+        """
+        request = conversation.request
+        history = conversation.history
+        sent = {call.id for message in request.messages for call in message.tool_calls or ()}
+        ids = self._call_ids.setdefault(request.chat_id, CallIds()) if request.chat_id else CallIds()
+        ids.add(history.tool_call_ids | sent)
+        if history.is_missing or not is_alone:
+            ids.distrust()
+        return ids
+
+
+def find_question(messages: Sequence[ChatDict]) -> str | list[dict[str, Any]] | None:
+    """Return what the user said last; None where a turn goes on, for that was written with its beginning."""
+    if messages[-1]["role"] == "tool":
+        return None
+    return next((message.get("content") for message in reversed(messages) if message["role"] == "user"), None)
+
+
+def is_stored(request: RunRequest) -> bool:
+    return request.chat_id is not None and request.task is None
+
+
+def name_user(request: RunRequest) -> str | None:
+    """Return the name of the user who asks, None if the client sent none."""
+    name = request.user.name.strip() if request.user else ""
+    return storable(name[:MAX_NAME_CHARS]) or None
+
+
+def observed_run(run_id: str, request: RunRequest) -> ObservedRun:
+    user_id = request.user.id if request.user else None
+    return ObservedRun(run_id, request.agent, request.chat_id, user_id, request.task, name_user(request))
+
+
+def owner_of(request: RunRequest) -> Owner:
+    return Owner(request.agent, request.chat_id, request.message_id, request.user.id if request.user else None)
