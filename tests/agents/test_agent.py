@@ -86,7 +86,7 @@ async def test_a_run_calls_tools_for_its_user_with_the_prompt_in_place(context_f
     assert model.requests[0].messages[0] == {"role": "system", "content": "Be polite."}
 
 
-async def test_the_agents_own_model_and_limits_go_before_the_servers(context_for: ContextFor) -> None:
+async def test_model_and_limits_of_the_agent_override_the_servers(context_for: ContextFor) -> None:
     server = Recording()
     own = Recording()
     agent = Agent("a", skills=(SKILL,), model=own, limits=Limits(max_tool_calls=1))
@@ -111,7 +111,7 @@ async def test_a_background_task_gets_no_tools_and_no_prompt(context_for: Contex
     assert list(model.requests[0].messages) == [{"role": "user", "content": "### Task: title"}]
 
 
-def test_what_the_file_of_an_agent_needs_is_one_import_away() -> None:
+def test_callboard_exports_all_names_that_an_agent_file_needs() -> None:
     names = {"Agent", "Skill", "ToolContext", "ToolResult", "register", "report_status", "tool"}
     assert names <= set(callboard.__all__)
     assert all(hasattr(callboard, name) for name in callboard.__all__)
@@ -155,7 +155,7 @@ async def test_the_servers_format_holds_unless_the_agent_has_its_own(
     assert bool(model.requests[0].stops) is asked_in_text
 
 
-async def test_what_is_seen_of_a_model_holds_for_every_agent_that_speaks_to_it(context_for: ContextFor) -> None:
+async def test_observed_native_calls_of_a_model_count_for_all_agents_with_it(context_for: ContextFor) -> None:
     formats = FormatChoice("react")
     written = '{"name": "who", "arguments": {}}'
     native = Recording()

@@ -6,7 +6,7 @@ import pytest
 
 from callboard._data_urls import read_data_url
 from callboard._formats import round_messages
-from callboard._formats.format import RequestedCall
+from callboard.calls import ToolCall
 from callboard_protocol import Done, Event, Source, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
 from examples.demo import demo_agent
 from tests.agents.conftest import ContextFor, play, text_of
@@ -122,7 +122,7 @@ async def test_nasty_text_is_in_the_answer_the_arguments_and_the_result(context_
 
 
 async def test_it_remembers_the_calls_of_earlier_turns(context_for: ContextFor) -> None:
-    calls = [RequestedCall("a", "get_weather", "{}"), RequestedCall("b", "book_table", "{}")]
+    calls = [ToolCall("a", "get_weather", "{}"), ToolCall("b", "book_table", "{}")]
     results = ['{"city": "Oslo"}', "Error: fully booked"]
     earlier = [{"role": "user", "content": "hi"}, *round_messages("", calls, results)]
     messages = [

@@ -94,7 +94,7 @@ async def adds(context: RunContext) -> AsyncIterator[Event]:
         yield Message(content=f"It is {result.text}.")
 
 
-async def test_a_call_is_checked_run_for_the_user_shown_in_its_place_and_stored(tmp_path: Path) -> None:
+async def test_call_is_checked_run_for_the_user_shown_in_order_and_stored(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(adds)) as service:
         events = await answered(service, True, chat_id="c")
         kept = (await service.client.get("/v1/tool-calls", params={"user_id": "ann"})).json()["tool_calls"]
@@ -109,7 +109,7 @@ async def test_a_call_is_checked_run_for_the_user_shown_in_its_place_and_stored(
 
 
 @pytest.mark.parametrize(("answer", "result"), [(True, "It is 3."), (False, "denied: ")])
-async def test_the_servers_settings_put_it_behind_the_users_consent(tmp_path: Path, answer: bool, result: str) -> None:
+async def test_setting_makes_a_call_ask_the_user(tmp_path: Path, answer: bool, result: str) -> None:
     async with serving(tmp_path, ScriptedAgent(adds), confirm_tools="ad*") as service:
         events = await answered(service, answer)
     [question] = of(InputRequest, events)
@@ -118,7 +118,7 @@ async def test_the_servers_settings_put_it_behind_the_users_consent(tmp_path: Pa
     assert bool(ran) == answer
 
 
-async def test_nobody_is_asked_over_openais_routes_and_nothing_runs(tmp_path: Path) -> None:
+async def test_call_that_must_ask_does_not_run_over_openais_routes(tmp_path: Path) -> None:
     async def wipes(context: RunContext) -> AsyncIterator[Event]:
         await context.call(wipe, {})
         yield Message(content="never")
@@ -153,7 +153,7 @@ async def test_arguments_that_do_not_fit_are_shown_and_nothing_runs(tmp_path: Pa
     assert ran == []
 
 
-async def test_the_time_and_the_number_of_calls_are_limited(tmp_path: Path) -> None:
+async def test_calls_have_a_time_limit_and_a_maximum_number(tmp_path: Path) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         for number in range(3):
             try:
@@ -224,9 +224,7 @@ async def starts_another_of_one_id(context: RunContext) -> AsyncIterator[Event]:
 
 
 @pytest.mark.parametrize("script", [starts_by_itself, ends_what_it_never_started, starts_another_of_one_id])
-async def test_events_of_a_call_that_went_around_consent_end_the_run_before_it_runs(
-    tmp_path: Path, script: Any
-) -> None:
+async def test_events_of_a_call_without_required_consent_end_the_run(tmp_path: Path, script: Any) -> None:
     async with serving(tmp_path, ScriptedAgent(script), confirm_tools="wipe") as service:
         events = await answered(service, True)
     last = events[-1]
@@ -247,7 +245,7 @@ async def test_events_of_other_calls_are_shown_and_the_log_warns_once(tmp_path: 
     assert [(log["agent"], log["tool"]) for log in warned] == [("by_itself", "wipe")]
 
 
-async def test_an_agent_that_hands_its_turn_to_another_one_is_not_taken_for_one_that_went_around(
+async def test_agent_that_delegates_to_another_agent_is_accepted(
     tmp_path: Path,
 ) -> None:
     inner = Agent("inner", skills=[Skill("s", "d", tools=[add])], confirm=["add"])
@@ -276,7 +274,7 @@ class Desk:
     ("given", "words"),
     [(not_a_tool, "write @tool above"), ("add", "write @tool above"), (Desk.write, "instance.write")],
 )
-async def test_what_is_no_tool_is_refused_in_words(tmp_path: Path, given: Any, words: str) -> None:
+async def test_call_of_something_else_than_a_tool_raises_a_clear_error(tmp_path: Path, given: Any, words: str) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         await context.call(given, {})
         yield Message(content="never")
@@ -287,7 +285,7 @@ async def test_what_is_no_tool_is_refused_in_words(tmp_path: Path, given: Any, w
     assert words in last.message
 
 
-async def test_a_context_made_by_hand_runs_tools_that_need_nobody_and_asks_nobody() -> None:
+async def test_hand_made_context_runs_tools_and_cannot_ask() -> None:
     context = RunContext("r", [], str, ScriptedModel())
     assert (await context.call(double, {"a": 2})).text == "4"
     with pytest.raises(ToolDenied):

@@ -74,7 +74,7 @@ async def test_a_run_of_another_user_or_of_none_or_of_another_agent_knows_nothin
     assert listening.prompts[0] == listening.prompts[1]
 
 
-async def test_an_agent_recalls_what_its_own_skills_keep_alone(tmp_path: Path) -> None:
+async def test_agent_recalls_only_data_of_its_own_skills(tmp_path: Path) -> None:
     listening = Listening()
     async with serving(tmp_path, an_agent(listening, Profile())) as service:
         await fill(service.state.store)
@@ -121,7 +121,7 @@ async def test_what_is_recalled_is_bounded_however_much_there_is_and_no_kind_tak
     assert "Be brief with ann." in prompt
 
 
-async def test_what_was_often_found_is_recalled_before_what_is_newer(tmp_path: Path) -> None:
+async def test_often_found_memories_are_recalled_before_newer_ones(tmp_path: Path) -> None:
     listening = Listening()
     async with serving(tmp_path, an_agent(listening, Memory())) as service:
         memories = service.state.store.memories("ann")
@@ -146,7 +146,7 @@ async def test_recalled_text_cannot_leave_its_line_nor_write_a_tag(tmp_path: Pat
     assert "<" not in line
 
 
-async def test_a_database_that_cannot_be_read_costs_what_is_recalled_and_not_the_answer(tmp_path: Path) -> None:
+async def test_database_error_while_recalling_does_not_prevent_the_answer(tmp_path: Path) -> None:
     listening = Listening()
     async with serving(tmp_path, an_agent(listening)) as service:
         await fill(service.state.store)

@@ -57,7 +57,7 @@ def test_an_unknown_agent_is_refused_naming_those_there_are() -> None:
         registry.add(Agent("one"))
 
 
-async def test_the_lifespan_of_an_agent_by_hand_is_that_of_the_application() -> None:
+async def test_lifespan_of_a_hand_written_agent_is_opened_with_the_application() -> None:
     entered: list[str] = []
 
     class Connected(ScriptedAgent):
@@ -108,7 +108,7 @@ def test_a_file_and_a_module_join_in_their_order(folder: Path) -> None:
     assert ids(loaded.registry)[len(BUILT_IN) :] == ["greeter_1", "other_1", "greeter_2", "other_2"]
 
 
-def test_a_folder_brings_each_of_its_files_and_one_broken_file_costs_itself_alone(folder: Path) -> None:
+def test_folder_loads_each_file_and_a_broken_file_affects_no_other(folder: Path) -> None:
     write_good(folder, 4)
     (folder / "neighbour_4.py").rename(folder / "_neighbour_4.py")
     (folder / "good_4.py").write_text(GOOD.format(number=4).replace("neighbour_", "_neighbour_"))
@@ -131,7 +131,7 @@ def test_an_installed_package_brings_agents_by_an_entry_point(folder: Path) -> N
     assert loaded.sources["packaged"] == "mine (packaged_agents:AGENT)"
 
 
-def test_a_package_whose_entry_point_is_broken_is_told_of(folder: Path) -> None:
+def test_broken_entry_point_of_a_package_is_reported(folder: Path) -> None:
     (folder / "broken_package.py").write_text("x = 1\ny = foo\n")
     info = folder / "broken_package-1.0.dist-info"
     info.mkdir()
@@ -171,9 +171,7 @@ def test_a_package_whose_entry_point_is_broken_is_told_of(folder: Path) -> None:
         ("from callboard import Agent, register\nregister(Agent('half'))\nraise ValueError", "ValueError"),
     ],
 )
-def test_a_broken_file_is_told_of_with_its_place_and_left_out_while_others_serve(
-    folder: Path, source: str, told: str
-) -> None:
+def test_broken_file_is_reported_with_its_place_and_others_are_loaded(folder: Path, source: str, told: str) -> None:
     broken = folder / "broken.py"
     broken.write_text(source)
     loaded = load_agents([str(broken), write_good(folder, 3)])
@@ -190,7 +188,7 @@ def test_the_line_is_in_the_users_file_also_when_it_has_the_name_of_one_of_ours(
     assert f"CALLBOARD_AGENTS: {file}, line 3: AgentError: " in str(problem)
 
 
-def test_a_mistake_in_a_module_is_told_of_with_its_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_in_a_module_is_reported_with_its_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = folder / "company_agents"
     package.mkdir()
     (package / "__init__.py").write_text("from company_agents import news\n")
@@ -200,7 +198,7 @@ def test_a_mistake_in_a_module_is_told_of_with_its_place(folder: Path, monkeypat
     assert f"CALLBOARD_AGENTS: {package / 'news.py'}, line 2: NameError: name 'foo' is not defined." in str(problem)
 
 
-def test_a_syntax_error_in_a_neighbour_is_told_of_with_its_place_there(folder: Path) -> None:
+def test_syntax_error_in_an_imported_file_is_reported_with_its_place(folder: Path) -> None:
     (folder / "uses_neighbour.py").write_text("import broken_neighbour\n")
     (folder / "broken_neighbour.py").write_text("\nx = 1 +\n")
     [problem] = load_agents([str(folder / "uses_neighbour.py")]).problems
@@ -208,7 +206,7 @@ def test_a_syntax_error_in_a_neighbour_is_told_of_with_its_place_there(folder: P
 
 
 @pytest.mark.parametrize("source", ["/nowhere/at_all.py", "no_such_module", "no.such.module", "~/no_such_file.py"])
-def test_a_source_that_is_not_there_is_told_of(source: str) -> None:
+def test_missing_source_is_reported(source: str) -> None:
     [problem] = load_agents([source]).problems
     assert f"CALLBOARD_AGENTS: {source} cannot be loaded: " in str(problem)
     assert "Correct the mistake and start again" in str(problem)

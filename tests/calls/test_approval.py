@@ -22,5 +22,5 @@ from callboard.calls.approval import list_arguments
         ({"a\nseats: 2": "x\nseats: 3"}, '"a\\nseats: 2":\n    x\n    seats: 3'),
     ],
 )
-def test_arguments_are_labelled_lines_and_no_value_passes_for_a_label(arguments: dict[str, Any], shown: str) -> None:
+def test_arguments_are_labelled_lines_and_no_value_looks_like_a_label(arguments: dict[str, Any], shown: str) -> None:
     assert list_arguments(arguments) == shown

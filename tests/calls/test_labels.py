@@ -23,5 +23,5 @@ from callboard.calls.call import label_call
         ("[" * 100_000, "look"),
     ],
 )
-def test_a_label_has_the_first_argument_that_is_a_line_of_text(arguments: str | dict[str, object], label: str) -> None:
+def test_label_has_the_first_argument_that_is_one_line_of_text(arguments: str | dict[str, object], label: str) -> None:
     assert label_call("look", arguments) == label

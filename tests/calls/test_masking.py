@@ -50,7 +50,7 @@ async def test_texts_are_masked_wherever_they_are_in_an_object(value: object, ma
     assert type(found) is type(masked)
 
 
-async def test_what_has_no_secret_or_goes_round_stays_the_same_object() -> None:
+async def test_value_without_a_secret_or_with_a_cycle_stays_the_same_object() -> None:
     plain = Login(host="h", key="none")
     assert await mask_result(plain, Redaction([KEY])) is plain
     circle: list[Any] = []
@@ -58,7 +58,7 @@ async def test_what_has_no_secret_or_goes_round_stays_the_same_object() -> None:
     assert await mask_result(circle, Redaction([KEY])) is circle
 
 
-async def test_attributes_are_masked_in_a_copy_and_the_objects_own_stay() -> None:
+async def test_attributes_are_masked_in_a_copy_and_not_in_the_object() -> None:
     handle = Handle()
     masked = await mask_result(handle, Redaction([KEY]))
     assert (masked.name, handle.name) == ("[secret]", KEY)

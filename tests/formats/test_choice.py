@@ -5,8 +5,8 @@ from typing import get_args
 import pytest
 from structlog.testing import capture_logs
 
-from callboard._formats import FormatChoice, RequestedCall, ToolFormat, choose_format
-from callboard.calls import tool
+from callboard._formats import FormatChoice, ToolFormat, choose_format
+from callboard.calls import ToolCall, tool
 from callboard.models import TextDelta, ToolCallDelta
 from callboard_formats import parse
 from callboard_formats.detection import find_format
@@ -40,7 +40,7 @@ def now() -> str:
     return "12:00"
 
 
-def answers(formats: FormatChoice, model: str, text: str) -> list[RequestedCall]:
+def answers(formats: FormatChoice, model: str, text: str) -> list[ToolCall]:
     reader = formats.for_name(model).reader([now], lambda given: given or "new")
     reader.feed(TextDelta(text))
     reader.finish()

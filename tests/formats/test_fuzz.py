@@ -9,7 +9,8 @@ from functools import partial
 
 import pytest
 
-from callboard._formats import ReasoningPiece, RequestedCall, TextPiece, ToolFormat, choose_format
+from callboard._formats import ReasoningPiece, TextPiece, ToolFormat, choose_format
+from callboard.calls import ToolCall
 from callboard.models import ChatDict, TextDelta
 from callboard_formats import StreamParser
 from callboard_formats.formats import SYNTAXES, names
@@ -109,7 +110,7 @@ def test_with_auto_no_mutation_loses_a_character_or_calls_an_unknown_tool(stride
         assert all(resolve_name(call.name, SCHEMAS) for call in calls), text
 
 
-def rescued(pieces: list[str]) -> tuple[str, str, list[RequestedCall]]:
+def rescued(pieces: list[str]) -> tuple[str, str, list[ToolCall]]:
     """Return the content, the reasoning and the calls, without ids, of an answer with `auto`."""
     reader = choose_format("auto", "m").reader(TOOLS, str)
     shown = [one for piece in pieces for one in reader.feed(TextDelta(piece))] + reader.finish()

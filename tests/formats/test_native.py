@@ -16,13 +16,12 @@ from callboard._formats import (
     NativeReader,
     Piece,
     ReasoningPiece,
-    RequestedCall,
     RescueFormat,
     TextPiece,
     parse_arguments,
     round_messages,
 )
-from callboard.calls import tool
+from callboard.calls import ToolCall, tool
 from callboard.errors import InvalidArguments
 from callboard.models import Finish, ModelDelta, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
 from callboard_formats.grammar import grammar
@@ -43,7 +42,7 @@ class Claims:
         return candidate
 
 
-def read(*deltas: ModelDelta, claims: Claims | None = None) -> tuple[list[Piece], list[RequestedCall]]:
+def read(*deltas: ModelDelta, claims: Claims | None = None) -> tuple[list[Piece], list[ToolCall]]:
     reader = NativeReader(claims or Claims())
     pieces = [piece for delta in deltas for piece in reader.feed(delta)]
     return pieces + reader.finish(), reader.calls()
@@ -55,7 +54,7 @@ def part(
     return ToolCallDelta(index, call_id, name, arguments)
 
 
-TWO = [RequestedCall("a", "f", '{"x": 1}'), RequestedCall("b", "g", '{"y": 2}')]
+TWO = [ToolCall("a", "f", '{"x": 1}'), ToolCall("b", "g", '{"y": 2}')]
 
 STREAMS_OF_TWO = {
     "as OpenAI does": [
@@ -130,7 +129,7 @@ def whole(place: int, call_id: str | None, name: str | None, arguments: str | No
     return ToolCallDelta(place, call_id, name, arguments, is_whole=True)
 
 
-ONE = [RequestedCall("a", "f", '{"x": 1}')]
+ONE = [ToolCall("a", "f", '{"x": 1}')]
 
 STREAMS_OF_ONE = {
     "its arguments before its name": [part(None, "a", None, '{"x":'), part(None, "a", "f", " 1}")],
@@ -170,7 +169,7 @@ WHOLE_MESSAGES_OF_TWO = {
 @pytest.mark.parametrize("repeated", WHOLE_MESSAGES_OF_TWO.values(), ids=WHOLE_MESSAGES_OF_TWO.keys())
 @pytest.mark.parametrize("streamed", [TWO, ONE], ids=["streamed", "one of them streamed"])
 def test_a_whole_message_adds_the_calls_that_were_not_streamed(
-    streamed: list[RequestedCall], repeated: list[ToolCallDelta]
+    streamed: list[ToolCall], repeated: list[ToolCallDelta]
 ) -> None:
     pieces = [part(n, call.id, call.name, call.arguments_text) for n, call in enumerate(streamed)]
     assert read(*pieces, *repeated)[1] == TWO
@@ -209,19 +208,19 @@ def test_missing_repeated_and_known_ids_become_new_ones() -> None:
 
 def test_a_late_id_is_used_if_no_arguments_were_shown_yet() -> None:
     _, calls = read(part(0, None, "f"), part(0, "late", None, "{}"))
-    assert calls == [RequestedCall("late", "f", "{}")]
+    assert calls == [ToolCall("late", "f", "{}")]
 
 
 def test_empty_arguments_are_kept_and_mean_no_arguments() -> None:
     pieces, calls = read(part(0, "a", "f", ""))
-    assert calls == [RequestedCall("a", "f", "")]
+    assert calls == [ToolCall("a", "f", "")]
     assert pieces == []
     assert parse_arguments("") == parse_arguments(" \n") == {}
 
 
 def test_a_call_without_a_name_is_kept_and_one_without_anything_is_not() -> None:
     pieces, calls = read(part(0, "a"), part(1, "b", None, '{"x": 1}'))
-    assert calls == [RequestedCall("b", "", '{"x": 1}')]
+    assert calls == [ToolCall("b", "", '{"x": 1}')]
     assert pieces == [ArgumentsPiece("b", "", '{"x": 1}')]
 
 
@@ -281,9 +280,9 @@ def add(a: int, b: int) -> int:
 
 def test_a_request_offers_the_tools_and_replaces_only_invalid_arguments() -> None:
     calls = [
-        RequestedCall("a", "add", '{"a":1,  "b":2}'),
-        RequestedCall("b", "add", ""),
-        RequestedCall("c", "add", "{oops"),
+        ToolCall("a", "add", '{"a":1,  "b":2}'),
+        ToolCall("b", "add", ""),
+        ToolCall("c", "add", "{oops"),
     ]
     messages = [{"role": "user", "content": "x"}, *round_messages("", calls, ["3", "Error: x", "Error: y"])]
     request = NativeFormat().request(messages, [add])

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from callboard._formats import (
     FormatChoice,
     ReasoningPiece,
-    RequestedCall,
     TextPiece,
     ToolFormat,
     choose_format,
     parse,
 )
-from callboard.calls import Tool, tool
+from callboard.calls import Tool, ToolCall, tool
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats.syntax import END_TOKENS
 
@@ -135,16 +134,14 @@ SHAPES: dict[str, Callable[[str], str]] = {
 }
 
 
-def read(
-    name: ToolFormat, pieces: Iterable[str], messages: Sequence[ChatDict] = ()
-) -> tuple[str, str, list[RequestedCall]]:
+def read(name: ToolFormat, pieces: Iterable[str], messages: Sequence[ChatDict] = ()) -> tuple[str, str, list[ToolCall]]:
     """Return the text, the reasoning and the calls of an answer that arrives in these pieces."""
     return read_deltas(name, [TextDelta(piece) for piece in pieces], messages)
 
 
 def read_deltas(
     name: ToolFormat, deltas: Iterable[ModelDelta], messages: Sequence[ChatDict] = ()
-) -> tuple[str, str, list[RequestedCall]]:
+) -> tuple[str, str, list[ToolCall]]:
     numbers = count()
     reader = choose_format(name, "m").reader(TOOLS, lambda given: given or f"c{next(numbers)}", messages)
     shown = [piece for delta in deltas for piece in reader.feed(delta)] + reader.finish()

@@ -46,7 +46,7 @@ SELLING = Skill(
 )
 
 
-async def test_an_agent_tells_its_prompt_its_tools_and_what_is_missing(looking: Looking, tmp_path: Path) -> None:
+async def test_page_of_an_agent_shows_prompt_tools_and_missing_settings(looking: Looking, tmp_path: Path) -> None:
     clerk = Agent("clerk", "Sells.", (SELLING,), "You are a clerk.", name="Clerk", model=FakeModel())
     async with serving(tmp_path, clerk, demo_agent(0)) as service:
         service.state.registry.left_out["home"] = "needs CALLBOARD_HOME_ASSISTANT_URL"
@@ -68,7 +68,7 @@ async def test_an_agent_tells_its_prompt_its_tools_and_what_is_missing(looking: 
         await looking.check("agent")
 
 
-async def test_what_a_skill_depends_on_is_told_as_its_lifespan_has_it(tmp_path: Path) -> None:
+async def test_state_of_a_skill_comes_from_its_lifespan(tmp_path: Path) -> None:
     @asynccontextmanager
     async def open_printer(_: object) -> Any:
         yield SkillState(conditions=lambda: ("printer: ready, 1 tool",))
@@ -114,7 +114,7 @@ def greet(name: str) -> str:
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-async def test_an_agent_of_a_framework_tells_what_its_framework_knows_and_what_not(
+async def test_page_of_a_framework_agent_shows_known_facts_and_names_unknown_ones(
     browser: Browser, tmp_path: Path, size: tuple[int, int]
 ) -> None:
     prompt = ["You greet people.", "The key is sk-abcdefghijklmnop0123456789."]
@@ -140,7 +140,7 @@ async def test_an_agent_of_a_framework_tells_what_its_framework_knows_and_what_n
             await looking.check("agent-framework-unknown")
 
 
-async def test_who_only_open_webui_speaks_for_is_not_spoken_for_here(tmp_path: Path) -> None:
+async def test_try_it_is_refused_for_users_that_need_a_signature(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0), open_webui_jwt_secret="x" * 32) as service:
         page = (await service.client.get("/inspect/try?agent=demo&user=ann")).text
         assert "only Open WebUI speaks for its users" in page
@@ -152,9 +152,7 @@ async def test_who_only_open_webui_speaks_for_is_not_spoken_for_here(tmp_path: P
         assert (await service.client.post("/inspect/try/send", data=form)).status_code == 303
 
 
-async def test_an_agent_for_some_is_tried_as_a_user_with_the_role_and_groups_that_are_said(
-    looking: Looking, tmp_path: Path
-) -> None:
+async def test_restricted_agent_is_tried_with_the_given_role_and_groups(looking: Looking, tmp_path: Path) -> None:
     model = FakeModel([Call("sell", seats=2)], "Sold.", "Good bye.")
     clerk = Agent("clerk", "Sells.", (SELLING,), model=model)
     access = "clerk=group:Box office"
@@ -212,7 +210,7 @@ def read_field(page: str, name: str) -> str:
     return unescape(page.split(f'name="{name}"')[1].split('value="')[1].split('"')[0])
 
 
-async def test_only_a_chat_that_was_begun_here_is_gone_on_with(tmp_path: Path) -> None:
+async def test_try_it_continues_only_its_own_chats(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         page = await service.client.get("/inspect/try?agent=demo")
         token = page.text.split('name="token" value="')[1].split('"')[0]

@@ -176,7 +176,7 @@ async def test_try_it_has_texts_and_cards_in_their_order(tmp_path: Path) -> None
         assert ["".join(part) for part in parts.findall(page)] == expected
 
 
-async def test_the_filters_of_a_list_stand_in_the_addresses_that_it_leads_to(tmp_path: Path) -> None:
+async def test_links_of_a_list_keep_its_filters(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         await service.events(ask("fail", agent="demo", chat_id="one", run_id="r1"))
         page = html.unescape(
@@ -191,7 +191,7 @@ async def test_the_filters_of_a_list_stand_in_the_addresses_that_it_leads_to(tmp
 
 @pytest.mark.needs("browser")
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_person_reads_who_asked_what_and_how_it_went(browser: Browser, tmp_path: Path, scheme: Any) -> None:
+async def test_page_shows_users_questions_and_outcomes(browser: Browser, tmp_path: Path, scheme: Any) -> None:
     agents = demo_agent(0), ScriptedAgent(break_off, "b", "Bo"), ScriptedAgent(look_and_fail, "keeper", "The Keeper")
     bob = {"id": "b0b", "name": "Bob"}
     async with serving(tmp_path, *agents) as service, look(browser, DESKTOP, scheme) as looking:

@@ -124,7 +124,7 @@ async def look_at(looking: Looking, service: Service, path: str) -> str:
     return await page.inner_text("body")
 
 
-async def test_no_page_runs_or_hides_what_a_model_or_a_tool_says(looking: Looking, tmp_path: Path) -> None:
+async def test_no_page_executes_or_hides_text_of_a_model_or_tool(looking: Looking, tmp_path: Path) -> None:
     hostile = Hostile()
     agent = ScriptedAgent(hostile.run, name=MARKUP, description=EVERYTHING)
     async with serving(tmp_path, agent) as service:
@@ -183,7 +183,7 @@ async def test_only_addresses_of_the_web_are_links(looking: Looking, tmp_path: P
         await expect(looking.page.locator("img")).to_have_count(0)
 
 
-async def test_a_huge_text_is_cut_and_can_be_had_whole_as_text_alone(looking: Looking, tmp_path: Path) -> None:
+async def test_huge_text_is_cut_on_pages_and_available_whole_as_plain_text(looking: Looking, tmp_path: Path) -> None:
     hostile = Hostile()
     hostile.may_end.set()
     async with serving(tmp_path, ScriptedAgent(hostile.run)) as service:
@@ -201,7 +201,7 @@ async def test_a_huge_text_is_cut_and_can_be_had_whole_as_text_alone(looking: Lo
             assert lines.text.isascii()
 
 
-async def test_what_is_made_to_grow_on_a_page_stays_within_bounds(tmp_path: Path) -> None:
+async def test_text_that_expands_on_a_page_is_limited(tmp_path: Path) -> None:
     async def grow(_: RunContext) -> AsyncIterator[Event]:
         yield Message(content="a\u200b" * 50_000)
         yield ToolCallStart(tool_call_id="deep", tool_name="deep", tool_args=DEEP)
@@ -231,7 +231,7 @@ async def test_what_is_made_to_grow_on_a_page_stays_within_bounds(tmp_path: Path
         assert "The first 200 of 20,000 sources" in (await service.client.get(pages[3])).text
 
 
-async def test_the_command_for_a_call_reads_that_call_whatever_its_ids_are(tmp_path: Path) -> None:
+async def test_curl_command_reads_the_call_with_any_id(tmp_path: Path) -> None:
     call_id = "a/b?c#d{1,2}[1-3]%2f'\"é"
     ids: dict[str, Any] = {"chat_id": "c&user_id=eve[1-2]\u200b'", "user": {"id": "ann&é"}}
 
@@ -249,7 +249,7 @@ async def test_the_command_for_a_call_reads_that_call_whatever_its_ids_are(tmp_p
         assert json.loads(said)["tool_call_id"] == call_id
 
 
-async def test_a_question_that_is_made_to_deceive_is_shown_as_it_is(browser: Browser, tmp_path: Path) -> None:
+async def test_deceptive_question_is_shown_literally(browser: Browser, tmp_path: Path) -> None:
     hostile = Hostile()
     async with serving(tmp_path, ScriptedAgent(hostile.run)) as service, look(browser) as looking:
         page = looking.page
@@ -264,7 +264,7 @@ async def test_a_question_that_is_made_to_deceive_is_shown_as_it_is(browser: Bro
         hostile.may_end.set()
 
 
-async def test_tools_and_prompts_of_strangers_are_texts_too(looking: Looking, tmp_path: Path) -> None:
+async def test_foreign_tools_and_prompts_are_escaped(looking: Looking, tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {MARKUP: {"type": "string", "description": EVERYTHING}}}
     strange = Tool("strange", EVERYTHING, schema, lambda **_: None)
     skill = Skill(
@@ -278,7 +278,7 @@ async def test_tools_and_prompts_of_strangers_are_texts_too(looking: Looking, tm
             assert "<script>" in await look_at(looking, service, path)
 
 
-async def test_secrets_are_taken_out_of_what_a_model_was_sent(tmp_path: Path) -> None:
+async def test_secrets_are_removed_from_shown_requests(tmp_path: Path) -> None:
     secret = "sk-abcdefghijklmnop0123456789"
     schema = {"type": "object", "properties": {"key": {"type": "string", "default": secret}}}
     skill = Skill(

@@ -140,7 +140,7 @@ async def test_calls_are_found_by_text_tool_status_agent_user_and_time(looking: 
         assert (await service.client.get("/inspect/calls?cursor=odd")).status_code == 422
 
 
-async def test_a_search_once_more_is_for_the_same_times(looking: Looking, tmp_path: Path) -> None:
+async def test_repeated_search_keeps_its_times(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         page = looking.page
         times = "since=2026-01-31T15%3A07&until=2026-02-03"
@@ -150,7 +150,7 @@ async def test_a_search_once_more_is_for_the_same_times(looking: Looking, tmp_pa
         await looking.check("calls-of-a-time")
 
 
-async def test_the_tools_are_told_with_their_figures(looking: Looking, tmp_path: Path) -> None:
+async def test_tools_are_listed_with_their_statistics(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         await write_long_chat(service.state.store, 1_000)
         page = looking.page
@@ -211,7 +211,7 @@ async def test_every_list_fits_a_phone_in_both_colours(browser: Browser, tmp_pat
             await looking.check(f"phone-{scheme}-{name}")
 
 
-async def test_what_is_another_users_is_not_there_for_one(looking: Looking, tmp_path: Path) -> None:
+async def test_data_of_other_users_is_hidden_from_a_user(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         await play(service, "hers", "fail", "ann")
         for path in ("/chat?id=hers", "/run?id=r&chat=hers", "/call?id=call_0_0&run=r&chat=hers"):

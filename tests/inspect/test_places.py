@@ -60,7 +60,7 @@ async def test_below_a_prefix_every_link_stays_below_it(tmp_path: Path) -> None:
         assert (await http.get("/inspect/")).status_code == 404
 
 
-async def test_without_a_database_the_pages_have_what_is_in_memory(tmp_path: Path) -> None:
+async def test_pages_without_a_database_show_runs_in_memory(tmp_path: Path) -> None:
     board = Callboard([demo_agent(0)], store=None, settings=Settings(data_dir=tmp_path))
     async with serve(board.asgi()) as http:
         await http.post("/v1/runs", json=BODY)
@@ -94,7 +94,7 @@ async def test_a_run_of_another_server_is_listed_and_stopped_too(tmp_path: Path)
         assert (await running)[-1] == Done(finish_reason="cancelled")
 
 
-async def test_a_run_that_was_left_to_another_server_does_not_go_on_here(tmp_path: Path) -> None:
+async def test_run_left_to_another_server_is_not_shown_as_running_here(tmp_path: Path) -> None:
     is_working = asyncio.Event()
 
     @tool(read_only=True)

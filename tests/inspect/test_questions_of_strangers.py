@@ -66,7 +66,7 @@ def addresses(page: str, name: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.partition("?")[0] or "now")
-async def test_no_question_makes_a_page_fail(tmp_path: Path, page: str) -> None:
+async def test_no_query_makes_a_page_fail(tmp_path: Path, page: str) -> None:
     async with asked(tmp_path) as service:
         for name in PAGES[page]:
             for address in addresses(page, name):
@@ -75,7 +75,7 @@ async def test_no_question_makes_a_page_fail(tmp_path: Path, page: str) -> None:
 
 
 @pytest.mark.needs("postgresql")
-async def test_postgresql_is_not_asked_for_what_it_cannot_hold(tmp_path: Path, cluster: Path) -> None:
+async def test_nul_characters_are_not_sent_to_postgresql(tmp_path: Path, cluster: Path) -> None:
     url = f"postgresql+asyncpg://postgres@/postgres?host={cluster}"
     async with asked(tmp_path, database_url=url) as service:
         for page, names in PAGES.items():
@@ -87,7 +87,7 @@ async def test_postgresql_is_not_asked_for_what_it_cannot_hold(tmp_path: Path, c
                     assert answered.status_code < 500, (page, name, value)
 
 
-async def test_what_held_a_nul_is_found_as_it_is_kept(tmp_path: Path) -> None:
+async def test_text_with_a_nul_is_found_by_a_search(tmp_path: Path) -> None:
     async def answer(_: RunContext) -> AsyncIterator[Event]:
         yield ToolCallStart(tool_call_id="a", tool_name="look")
         yield ToolCallComplete(tool_call_id="a", result="left\0right")

@@ -71,9 +71,7 @@ class Slow:
         yield Done()
 
 
-async def test_a_stranger_finds_why_a_call_of_the_demo_failed_and_what_the_model_was_sent(
-    looking: Looking, tmp_path: Path
-) -> None:
+async def test_person_finds_why_a_call_failed_and_the_request_to_the_model(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0.2)) as service:
         await service.events(request(agent="demo", chat_id="c", run_id="r", message_id="m", user={"id": "ann"}))
         page = looking.page
@@ -96,7 +94,7 @@ async def test_a_stranger_finds_why_a_call_of_the_demo_failed_and_what_the_model
         await looking.check("run")
 
 
-async def test_a_run_is_live_while_it_goes_on(looking: Looking, tmp_path: Path) -> None:
+async def test_page_of_a_running_run_is_live(looking: Looking, tmp_path: Path) -> None:
     slow = Slow()
     async with serving(tmp_path, ScriptedAgent(slow.run)) as service:
         running = asyncio.create_task(service.events(request(chat_id="c", run_id="r", user={"id": "ann"})))
@@ -120,7 +118,7 @@ async def test_a_run_is_live_while_it_goes_on(looking: Looking, tmp_path: Path) 
         await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
 
 
-async def test_what_a_run_and_the_request_of_a_call_cost_is_told_where_the_endpoint_says(tmp_path: Path) -> None:
+async def test_cost_of_a_run_and_of_a_request_is_shown_if_the_endpoint_reports_it(tmp_path: Path) -> None:
     asked = chunks(call("remember_number", '{"number": 6}', call_id="c1"), finish("tool_calls"), usage(9, 2, cost=0.25))
     answers = [asked, chunks(text("Done."), finish("stop"), usage(20, 3, cost=0.0000004))]
     skill = Skill("numbers", "Numbers.", tools=(remember_number,))
@@ -208,7 +206,7 @@ async def test_every_page_of_a_run_fits_a_phone_in_both_colours(browser: Browser
             await looking.check(f"phone-{scheme}-{name}")
 
 
-async def test_a_call_shows_its_result_as_what_it_is(looking: Looking, tmp_path: Path) -> None:
+async def test_result_of_a_call_is_shown_by_its_kind(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         say = [{"role": "user", "content": "cite, picture, slow"}]
         await service.events(request(agent="demo", chat_id="c", run_id="r", message_id="m", messages=say))
@@ -231,7 +229,7 @@ async def test_a_call_shows_its_result_as_what_it_is(looking: Looking, tmp_path:
         await looking.check("call-steps")
 
 
-async def test_what_a_run_is_taken_away_as_runs(looking: Looking, tmp_path: Path) -> None:
+async def test_exported_commands_of_a_run_work(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         say = [{"role": "user", "content": 'it\'s "fail" $HOME `id`'}]
         await service.events(request(agent="demo", chat_id="c", run_id="r", message_id="m", messages=say))
@@ -250,7 +248,7 @@ async def test_what_a_run_is_taken_away_as_runs(looking: Looking, tmp_path: Path
         compile(test, "test.py", "exec")
 
 
-async def test_a_run_is_taken_away_as_a_test_that_passes(tmp_path: Path) -> None:
+async def test_exported_test_of_a_run_passes(tmp_path: Path) -> None:
     model = FakeModel(
         ["Let me.", Call("remember_number", number=6), Call("remember_number", number=7)],
         [Call("remember_number", '{"number": "it\'s \\"x\\""}')],
@@ -269,7 +267,7 @@ async def test_a_run_is_taken_away_as_a_test_that_passes(tmp_path: Path) -> None
     assert process.returncode == 0, said.decode()
 
 
-async def test_a_run_as_a_test_has_every_call_whole_after_a_restart_too(tmp_path: Path) -> None:
+async def test_exported_test_has_all_calls_after_a_restart(tmp_path: Path) -> None:
     async def many(_: RunContext) -> AsyncIterator[Event]:
         for number in range(450):
             written = {"text": "a" * 5_000} if number % 100 == 0 else {"number": number}
@@ -310,7 +308,7 @@ async def remember_number(context: ToolContext, number: int) -> ToolResult:
     return ToolResult(f"remembered {number}")
 
 
-async def test_what_was_replayed_and_what_was_mended_is_marked(looking: Looking, tmp_path: Path) -> None:
+async def test_replayed_messages_and_repaired_calls_are_marked(looking: Looking, tmp_path: Path) -> None:
     model = FakeModel([Call("remember_number", number=6), Call("Remember-Number", '{"number": 7,}')], "Done.", "I do.")
     clerk = Agent("clerk", skills=(Skill("numbers", "Numbers.", tools=(remember_number,)),), model=model)
     async with serving(tmp_path, clerk) as service:
@@ -342,7 +340,7 @@ def said(*turns: tuple[str, str]) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-async def test_what_was_left_out_is_there_to_be_read(browser: Browser, tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_messages_that_were_left_out_are_shown(browser: Browser, tmp_path: Path, size: tuple[int, int]) -> None:
     long = "Where is the umbrella? " * 40
     model = FakeModel(
         *([Call("remember_number", number=number)] if turn == 0 else "Done." for number in range(3) for turn in (0, 1)),
@@ -380,7 +378,7 @@ async def test_what_was_left_out_is_there_to_be_read(browser: Browser, tmp_path:
         await expect(page.locator("#content")).to_contain_text("remembered 99")
 
 
-async def test_of_a_framework_that_does_not_tell_its_messages_what_it_was_given_is_shown(
+async def test_conversation_given_to_a_framework_is_shown_if_its_requests_are_unknown(
     looking: Looking, tmp_path: Path
 ) -> None:
     greeter = from_pydantic_ai(PydanticAgent(TestModel(custom_output_text="Hello."), name="greeter"))
@@ -412,7 +410,7 @@ async def test_a_run_of_no_chat_is_shown_while_it_is_remembered_and_to_its_user_
         assert "book_table" in (await service.client.get("/inspect/?user=ann")).text
 
 
-async def test_a_page_of_a_call_or_a_run_tells_of_no_other_run_whatever_its_address_says(tmp_path: Path) -> None:
+async def test_wrong_run_in_a_url_shows_nothing_of_another_run(tmp_path: Path) -> None:
     model = FakeModel([Call("remember_number", number=6)], "Done.", [Call("remember_number", number=7)], "Done.")
     clerk = Agent("clerk", skills=(Skill("numbers", "Numbers.", tools=(remember_number,)),), model=model)
     async with serving(tmp_path, clerk) as service:
@@ -432,7 +430,7 @@ async def test_a_page_of_a_call_or_a_run_tells_of_no_other_run_whatever_its_addr
             assert (await service.client.get(f"/inspect/{path}")).status_code == 404
 
 
-async def test_a_run_of_before_the_restart_is_shown_as_it_is_stored(looking: Looking, tmp_path: Path) -> None:
+async def test_run_before_a_restart_is_shown_from_the_store(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         await service.events(request(agent="demo", chat_id="c", run_id="r", message_id="m"))
     async with serving(tmp_path, demo_agent(0)) as service:

@@ -36,7 +36,7 @@ def test_no_template_turns_escaping_off_or_puts_markup_into_an_attribute(templat
         ("{{7*7}}", "{{7*7}}"),
     ],
 )
-def test_what_cannot_be_seen_is_marked(text: str, shown: str) -> None:
+def test_invisible_characters_are_marked(text: str, shown: str) -> None:
     assert str(visible(text)) == shown
 
 

@@ -1,14 +1,16 @@
 """How a run is drawn, and what is told of its messages."""
 
+from dataclasses import replace
 from typing import Any
 
-from callboard._history.records import StoredStatus
 from callboard._inspect.messages import mark_messages
 from callboard._inspect.shown import RunState, SentRequest, ShownCall, ShownRun
 from callboard._inspect.timeline import MIN_PERCENT, draw
 from callboard._inspect.values import read_value, web_address
+from callboard.calls import RunningCall, StatusReport
 from callboard.observers import ModelAnswered
 from callboard.storage import KeptResult
+from callboard_protocol import ToolCallComplete, ToolCallStart
 
 SHORTENED = "x\n[… 1,234 more characters of this older result are left out]"
 PICTURE = {"type": "image_url", "image_url": {"url": "d"}}
@@ -20,9 +22,10 @@ def shown_call(
     end: float | None,
     *,
     of_round: int = 0,
-    steps: tuple[StoredStatus, ...] = (),
+    steps: tuple[StatusReport, ...] = (),
 ) -> ShownCall:
-    return ShownCall(name, name, "{}", "x", None, begin, end, None, of_round, 0, steps)
+    running = RunningCall(ToolCallStart(tool_call_id=name, tool_name=name, round_index=of_round), begin, list(steps))
+    return replace(running.end(ToolCallComplete(tool_call_id=name, result="x")), ended_at=end) if end else running
 
 
 def shown_request(index: int, begin: float, end: float | None, first: float | None = None) -> SentRequest:
@@ -34,10 +37,21 @@ def shown_run(
     calls: tuple[ShownCall, ...], requests: tuple[SentRequest, ...] | None = (), end: float | None = 10.0
 ) -> ShownRun:
     state: RunState = "complete" if end else "running"
-    return ShownRun("r", "clerk", None, "c", "", {}, "", state, "", 0.0, end, calls, requests)
+    return ShownRun(
+        run_id="r",
+        agent_id="clerk",
+        user_id=None,
+        user_name=None,
+        chat_id="c",
+        state=state,
+        began_at=0.0,
+        ended_at=end,
+        calls=calls,
+        requests=requests,
+    )
 
 
-def test_each_round_has_what_the_model_was_asked_and_the_calls_that_it_made() -> None:
+def test_each_round_has_its_requests_and_calls() -> None:
     calls = (shown_call("a", 2, 4), shown_call("b", 2, 5), shown_call("c", 7, 8, of_round=1))
     requests = (shown_request(0, 0, 2, 1), shown_request(1, 5, 7, 1), shown_request(2, 8, 10, 1))
     drawn = draw(shown_run(calls, requests), 10)
@@ -49,18 +63,18 @@ def test_each_round_has_what_the_model_was_asked_and_the_calls_that_it_made() ->
     assert (answer.kind, answer.at, answer.length) == ("model", 10, 10)
 
 
-def test_time_that_is_spent_side_by_side_counts_once() -> None:
+def test_concurrent_time_counts_once() -> None:
     calls = (shown_call("a", 2, 4), shown_call("b", 3, 6))
     drawn = draw(shown_run(calls, (shown_request(0, 0, 2),)), 10)
     assert (drawn.model_seconds, drawn.tool_seconds, drawn.waiting_seconds, drawn.seconds) == (2, 4, 0, 10)
     assert draw(shown_run(calls, None), 10).model_seconds is None
 
 
-def test_waiting_for_approval_is_no_work() -> None:
+def test_waiting_for_approval_does_not_count_as_tool_time() -> None:
     steps = (
-        StoredStatus("pending", "waiting for approval", None, 2.0),
-        StoredStatus("processing", "approved", None, 6.0),
-        StoredStatus("processing", "half", 50, 7.0),
+        StatusReport("pending", "waiting for approval", None, 2.0),
+        StatusReport("processing", "approved", None, 6.0),
+        StatusReport("processing", "half", 50, 7.0),
     )
     drawn = draw(shown_run((shown_call("a", 2, 8, steps=steps),)), 10)
     [row] = drawn.rounds[0].rows
@@ -69,8 +83,8 @@ def test_waiting_for_approval_is_no_work() -> None:
     assert (drawn.tool_seconds, drawn.waiting_seconds) == (2, 4)
 
 
-def test_what_goes_on_ends_now_and_what_is_short_is_seen_all_the_same() -> None:
-    steps = (StoredStatus("pending", "waiting for approval", None, 4.0),)
+def test_running_call_lasts_until_now_and_short_bars_are_visible() -> None:
+    steps = (StatusReport("pending", "waiting for approval", None, 4.0),)
     waiting = shown_call("a", 4, None, steps=steps)
     drawn = draw(shown_run((shown_call("b", 1, 1.001), waiting), end=None), 8)
     short, long = (row.bars for row in drawn.rounds[0].rows)
@@ -80,7 +94,7 @@ def test_what_goes_on_ends_now_and_what_is_short_is_seen_all_the_same() -> None:
     assert last.at + last.length <= 100
 
 
-def test_messages_say_what_was_replayed_compacted_shortened_and_new() -> None:
+def test_messages_are_marked_replayed_compacted_shortened_and_new() -> None:
     call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     messages: list[dict[str, Any]] = [
         {"role": "user", "content": "hi"},
@@ -110,10 +124,10 @@ def test_messages_say_what_was_replayed_compacted_shortened_and_new() -> None:
     assert "5 of 900 characters" in marked[2].marks[1].meaning
     assert "1,234" in marked[3].marks[1].meaning
     assert (marked[5].text, marked[5].parts) == ("see", 1)
-    assert [(one.name, one.call_id) for one in marked[1].calls] == [("look", "a")]
+    assert [(one.name, one.id) for one in marked[1].calls] == [("look", "a")]
 
 
-def test_a_text_is_shown_as_what_it_is() -> None:
+def test_kind_of_a_text_is_recognized() -> None:
     assert read_value('{"b": [1], "a": "ü"}').text == '{\n  "b": [\n    1\n  ],\n  "a": "ü"\n}'
     assert read_value("{no json").kind == "text"
     assert read_value("[" * 100_000).kind == "text"
@@ -125,7 +139,7 @@ def test_a_text_is_shown_as_what_it_is() -> None:
     assert (source.number, source.title, source.url) == ("7", "t", "https://a.example")
 
 
-def test_only_an_address_of_the_web_is_one() -> None:
+def test_only_http_and_https_urls_are_web_addresses() -> None:
     for text in (
         "javascript:1",
         "data:text/html,x",

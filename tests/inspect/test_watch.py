@@ -2,7 +2,7 @@
 
 import pytest
 
-from callboard._inspect.watch import RunWatch, SeenRun, count_chars
+from callboard._inspect.watch import RunWatch, WatchedRun, count_chars
 from callboard.models import ModelRequest, TextDelta, TokenUsage
 from callboard.observers import ModelAnswered, ModelAsked, ObservedRun, RunLeft, RunPrepared, RunTakenOver
 from callboard_protocol import Done, Message, Rewind, RunStart, ToolCallComplete, ToolCallStart
@@ -28,8 +28,8 @@ def offered(count: int, **options: object) -> ModelAsked:
     return ModelAsked("m", 1, count, request=ModelRequest([user("hi")], tools, options=options))
 
 
-def begin(watch: RunWatch, name: str = "r") -> SeenRun:
-    watch.tell(run(name), RunStart(run_id=name, agent="clerk"))
+def begin(watch: RunWatch, name: str = "r") -> WatchedRun:
+    watch.observe(run(name), RunStart(run_id=name, agent="clerk"))
     seen = watch.find(name)
     assert seen is not None
     return seen
@@ -38,33 +38,33 @@ def begin(watch: RunWatch, name: str = "r") -> SeenRun:
 def play(watch: RunWatch, name: str, *messages: dict[str, str]) -> None:
     begin(watch, name)
     for what in (asked(*messages), Done()):
-        watch.tell(run(name), what)
+        watch.observe(run(name), what)
 
 
-def test_each_request_is_had_whole_and_what_two_share_is_kept_once() -> None:
+def test_each_request_is_complete_and_shared_messages_are_kept_once() -> None:
     watch = RunWatch()
     seen = begin(watch)
     long = user("x" * 100_000)
     grown = [SYSTEM, long]
     for number in range(20):
         # As a format makes them: the same texts in new objects.
-        watch.tell(run("r"), asked(*(dict(message) for message in grown)))
+        watch.observe(run("r"), asked(*(dict(message) for message in grown)))
         grown.append(user(f"more {number}"))
-    assert [len(seen.sent(number) or ()) for number in (0, 1, 19)] == [2, 3, 21]
-    assert seen.sent(19) == grown[:-1]
+    assert [len(seen.find_sent_messages(number) or ()) for number in (0, 1, 19)] == [2, 3, 21]
+    assert seen.find_sent_messages(19) == grown[:-1]
     assert seen.chars < 110_000
 
 
-def test_a_request_that_begins_otherwise_shares_nothing() -> None:
+def test_request_with_another_beginning_shares_no_messages() -> None:
     watch = RunWatch()
     seen = begin(watch)
-    watch.tell(run("r"), asked(SYSTEM, user("a")))
-    watch.tell(run("r"), asked(user("b")))
-    assert seen.sent(1) == [user("b")]
+    watch.observe(run("r"), asked(SYSTEM, user("a")))
+    watch.observe(run("r"), asked(user("b")))
+    assert seen.find_sent_messages(1) == [user("b")]
     assert seen.requests[1].shared == 0
 
 
-def test_the_oldest_runs_that_have_ended_make_room_first() -> None:
+def test_oldest_ended_runs_are_dropped_first() -> None:
     watch = RunWatch(max_runs=3)
     begin(watch, "live")
     for number in range(5):
@@ -72,57 +72,57 @@ def test_the_oldest_runs_that_have_ended_make_room_first() -> None:
     assert [seen.run.run_id for seen in watch] == ["live", "r3", "r4"]
 
 
-def test_of_runs_that_go_on_the_oldest_requests_make_room() -> None:
+def test_oldest_requests_of_running_runs_are_dropped() -> None:
     watch = RunWatch(max_chars=50_000)
     seen = begin(watch, "live")
     for number in range(10):
-        watch.tell(run("live"), asked(user(f"{number}" * 9_000)))
-    assert seen.sent(0) is None
-    assert seen.sent(9) == [user("9" * 9_000)]
+        watch.observe(run("live"), asked(user(f"{number}" * 9_000)))
+    assert seen.find_sent_messages(0) is None
+    assert seen.find_sent_messages(9) == [user("9" * 9_000)]
     assert len(seen.requests) == 10
 
 
-def test_a_run_that_is_left_to_another_server_is_forgotten_and_nothing_late_brings_it_back() -> None:
+def test_run_left_to_another_server_is_forgotten_and_late_observations_are_ignored() -> None:
     watch = RunWatch()
     begin(watch)
     for what in (asked(user("x" * 1_000)), RunLeft(), asked(user("late")), Message(content="late")):
-        watch.tell(run("r"), what)
+        watch.observe(run("r"), what)
     assert list(watch) == []
     # It takes no room from others any more.
     kept = RunWatch(max_chars=2_000)
     begin(kept)
     for what in (asked(user("x" * 1_500)), RunLeft()):
-        kept.tell(run("r"), what)
+        kept.observe(run("r"), what)
     play(kept, "other", user("y" * 1_500))
     assert [seen.run.run_id for seen in kept] == ["other"]
 
 
-def test_a_run_that_was_left_with_an_end_that_nobody_saw_is_forgotten_too() -> None:
+def test_ended_run_that_is_left_is_forgotten() -> None:
     watch = RunWatch()
     play(watch, "r", user("hi"))
-    watch.tell(run("r"), RunLeft())
+    watch.observe(run("r"), RunLeft())
     assert list(watch) == []
 
 
-def test_a_run_that_comes_back_to_this_server_begins_anew() -> None:
+def test_run_that_returns_to_this_server_begins_again() -> None:
     watch = RunWatch()
     begin(watch)
     for what in (Message(content="Half an "), RunTakenOver(1), Message(content="An answer.")):
-        watch.tell(run("r"), what)
+        watch.observe(run("r"), what)
     [seen] = watch
-    assert seen.show().said == "An answer."
+    assert seen.show().whole_text == "An answer."
 
 
-def test_what_an_agent_does_after_its_runs_end_does_not_begin_the_run_anew() -> None:
+def test_observation_after_the_end_does_not_begin_the_run_again() -> None:
     watch = RunWatch()
     play(watch, "r", user("hi"))
-    watch.tell(run("r"), ModelAnswered("m", 1.0, None, None, None, "GeneratorExit"))
+    watch.observe(run("r"), ModelAnswered("m", 1.0, None, None, None, "GeneratorExit"))
     [seen] = watch
     assert seen.ending == Done()
     assert seen.requests[0].answer is not None
 
 
-def test_what_a_chat_forgets_the_watch_forgets() -> None:
+def test_forget_chat_drops_ended_runs_of_the_chat() -> None:
     watch = RunWatch()
     play(watch, "r", user("hi"))
     begin(watch, "live")
@@ -132,7 +132,7 @@ def test_what_a_chat_forgets_the_watch_forgets() -> None:
     assert [seen.run.run_id for seen in watch] == ["live", "r2"]
 
 
-def test_what_is_taken_back_is_taken_back_here_too() -> None:
+def test_rewind_removes_text_since_the_last_call() -> None:
     watch = RunWatch()
     seen = begin(watch)
     for what in (
@@ -143,26 +143,26 @@ def test_what_is_taken_back_is_taken_back_here_too() -> None:
         Rewind(),
         Message(content="Here."),
     ):
-        watch.tell(run("r"), what)
-    assert seen.show().said == "Let me look. Here."
+        watch.observe(run("r"), what)
+    assert seen.show().whole_text == "Let me look. Here."
 
 
-def test_an_answer_is_of_the_request_that_it_answers() -> None:
+def test_answer_belongs_to_its_request() -> None:
     watch = RunWatch()
     seen = begin(watch)
     usage = TokenUsage(3, 4, 7)
-    watch.tell(run("r"), asked(user("a")))
-    watch.tell(run("r"), ModelAnswered("m", 1.0, 0.5, "stop", usage, None))
-    watch.tell(run("r"), asked(user("b")))
+    watch.observe(run("r"), asked(user("a")))
+    watch.observe(run("r"), ModelAnswered("m", 1.0, 0.5, "stop", usage, None))
+    watch.observe(run("r"), asked(user("b")))
     assert [request.usage for request in seen.requests] == [usage, None]
 
 
-def test_a_request_of_a_framework_that_does_not_say_its_messages_is_not_kept() -> None:
+def test_request_of_a_framework_without_messages_is_not_kept() -> None:
     watch = RunWatch()
     seen = begin(watch)
-    watch.tell(run("r"), ModelAsked("m", 3, 1))
+    watch.observe(run("r"), ModelAsked("m", 3, 1))
     assert seen.requests[0].messages == 3
-    assert seen.sent(0) is None
+    assert seen.find_sent_messages(0) is None
 
 
 @pytest.mark.parametrize(
@@ -174,78 +174,78 @@ def test_a_request_of_a_framework_that_does_not_say_its_messages_is_not_kept() -
         {"type": "of a kind that nobody knows", "x" * 5_000: None},
     ],
 )
-def test_a_message_counts_by_its_size_whatever_it_is_made_of(part: dict[str, object]) -> None:
+def test_message_of_any_form_counts_by_its_size(part: dict[str, object]) -> None:
     assert 5_000 < count_chars({"role": "user", "content": [part]}) < 6_000
 
 
-def test_what_was_let_go_of_counts_no_more_and_is_let_go_of_once() -> None:
+def test_dropped_requests_are_subtracted_once() -> None:
     watch = RunWatch(max_chars=3_000)
     seen = begin(watch)
     # Texts and calls stay as long as the run goes on.
-    watch.tell(run("r"), Message(content="x" * 5_000))
+    watch.observe(run("r"), Message(content="x" * 5_000))
     for _ in range(3):
-        watch.tell(run("r"), asked(user("y" * 1_000)))
+        watch.observe(run("r"), asked(user("y" * 1_000)))
         assert seen.chars == 5_000
 
 
-def test_what_an_agent_was_given_is_kept_until_a_request_has_it_and_what_was_left_out_beyond() -> None:
+def test_given_conversation_is_dropped_with_the_first_request_and_left_out_messages_stay() -> None:
     watch = RunWatch()
     seen = begin(watch)
-    watch.tell(run("r"), RunPrepared([user("x" * 1_000)], [user("old")], 7))
+    watch.observe(run("r"), RunPrepared([user("x" * 1_000)], [user("old")], 7))
     assert (seen.given, seen.left_out, seen.left_out_count) == ((user("x" * 1_000),), (user("old"),), 7)
-    watch.tell(run("r"), asked(user("x" * 1_000)))
+    watch.observe(run("r"), asked(user("x" * 1_000)))
     assert (seen.given, seen.left_out) == ((), (user("old"),))
     assert seen.chars < 1_500
 
 
-def test_tools_and_options_count_and_requests_of_a_run_that_have_the_same_share_them() -> None:
+def test_tools_and_options_count_and_equal_tools_are_shared() -> None:
     watch = RunWatch()
     seen = begin(watch)
     for number in range(20):
-        watch.tell(run("r"), offered(100, temperature=0.5, number=number // 10))
+        watch.observe(run("r"), offered(100, temperature=0.5, number=number // 10))
     first, *_, last = seen.requests
     assert (len(last.offered), last.options) == (100, {"temperature": 0.5, "number": 1})
     assert 100_000 < seen.chars < 150_000
-    watch.tell(run("r"), offered(101))
+    watch.observe(run("r"), offered(101))
     assert seen.chars > 200_000
     assert len(first.offered) == 100
 
 
-def test_tools_make_room_with_the_last_request_that_has_them() -> None:
+def test_tools_are_dropped_with_the_last_request_that_has_them() -> None:
     watch = RunWatch(max_chars=180_000)
     seen = begin(watch)
     for count in (100, 100, 1, 1):
-        watch.tell(run("r"), offered(count))
+        watch.observe(run("r"), offered(count))
     assert [len(request.offered) for request in seen.requests] == [100, 100, 1, 1]
-    watch.tell(run("r"), offered(99))
+    watch.observe(run("r"), offered(99))
     assert [len(request.offered) for request in seen.requests] == [0, 0, 1, 1, 99]
     assert 99_000 < seen.chars < 180_000
 
 
-def test_what_is_taken_back_counts_no_more() -> None:
+def test_removed_text_is_subtracted() -> None:
     watch = RunWatch()
     seen = begin(watch)
     for _ in range(5):
         for what in (Message(content="x" * 100), Rewind()):
-            watch.tell(run("r"), what)
-    assert (seen.show().said, seen.chars) == ("", 0)
+            watch.observe(run("r"), what)
+    assert (seen.show().whole_text, seen.chars) == ("", 0)
 
 
-def test_the_pieces_of_an_answer_are_not_kept_beside_it() -> None:
+def test_pieces_of_an_answer_are_not_kept() -> None:
     watch = RunWatch()
     seen = begin(watch)
-    watch.tell(run("r"), asked(user("a")))
+    watch.observe(run("r"), asked(user("a")))
     deltas = [TextDelta("x")] * 1_000
-    watch.tell(run("r"), ModelAnswered("m", 1.0, 0.5, "stop", None, None, deltas=deltas))
+    watch.observe(run("r"), ModelAnswered("m", 1.0, 0.5, "stop", None, None, deltas=deltas))
     answer = seen.requests[0].answer
     assert answer is not None
     assert (answer.finish_reason, answer.deltas) == ("stop", ())
 
 
-def test_what_was_left_out_makes_room_too() -> None:
+def test_left_out_messages_are_dropped_if_memory_is_short() -> None:
     watch = RunWatch(max_chars=10_000)
     seen = begin(watch, "live")
-    watch.tell(run("live"), RunPrepared([], [user("x" * 9_500)], 1))
-    watch.tell(run("live"), asked(user("y" * 900)))
+    watch.observe(run("live"), RunPrepared([], [user("x" * 9_500)], 1))
+    watch.observe(run("live"), asked(user("y" * 900)))
     assert (seen.left_out, seen.left_out_count) == ((), 1)
-    assert seen.sent(0) == [user("y" * 900)]
+    assert seen.find_sent_messages(0) == [user("y" * 900)]

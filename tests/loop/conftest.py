@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from callboard._agents.context import TurnContext
 from callboard._agents.tool_loop import run_tool_loop
 from callboard._formats import Format
 from callboard.calls import Allowance, CallContext, Limits, Tool
@@ -51,16 +52,10 @@ class Stage:
 
     def turn(self) -> AsyncGenerator[Event, None]:
         """The turn's events, not yet begun."""
-        return run_tool_loop(
-            ScriptedModel(self._script),
-            [{"role": "user", "content": "go"}],
-            self._tools,
-            claim_id=self.claim,
-            tool_format=self._format,
-            limits=self._limits,
-            allowances=self._allowances,
-            context=CallContext("chat_1", User(id="u1")),
-        )
+        asked = [{"role": "user", "content": "go"}]
+        calls = CallContext("chat_1", User(id="u1"), limits=self._limits, allowances=self._allowances)
+        context = TurnContext("r", asked, self.claim, ScriptedModel(self._script))
+        return run_tool_loop(context, self._tools, calls=calls, tool_format=self._format)
 
     async def play(self) -> list[Event]:
         """The whole turn, without the arguments' pieces."""

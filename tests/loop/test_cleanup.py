@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from callboard._agents.context import TurnContext
 from callboard._agents.tool_loop import run_tool_loop
 from callboard.calls import report_status, tool
 from callboard.models import ModelDelta, ModelRequest, OpenAICompatible, TextDelta
@@ -78,7 +79,7 @@ async def test_cancelling_while_a_tool_runs_stops_it() -> None:
     assert others() == set()
 
 
-async def test_a_tool_that_ignores_its_cancellation_does_not_hold_up_the_end() -> None:
+async def test_tool_that_ignores_its_cancellation_does_not_delay_the_end() -> None:
     running = asyncio.Event()
     release = asyncio.Event()
 
@@ -104,14 +105,14 @@ async def test_a_tool_that_ignores_its_cancellation_does_not_hold_up_the_end() -
 async def test_closing_in_the_middle_of_the_answer_closes_the_models_request() -> None:
     async with OpenAIServer([chunks(text("Once"), ending="hang")]) as server:
         model = OpenAICompatible(server.base_url, api_key="key", model="m")
-        turn = run_tool_loop(model, [{"role": "user", "content": "x"}], (), claim_id=str)
+        turn = run_tool_loop(TurnContext("r", [{"role": "user", "content": "x"}], str, model), ())
         assert await anext(turn) == Message(content="Once")
         await turn.aclose()
         await server.disconnected.wait()
         await model.aclose()
 
 
-async def test_a_models_stream_without_a_way_to_close_it_is_fine_too() -> None:
+async def test_model_stream_without_aclose_is_accepted() -> None:
     class Plain:
         """An iterator that is no generator."""
 
@@ -135,6 +136,6 @@ async def test_a_models_stream_without_a_way_to_close_it_is_fine_too() -> None:
         async def aclose(self) -> None:
             return None
 
-    turn = run_tool_loop(Model(), [{"role": "user", "content": "x"}], (), claim_id=str)
+    turn = run_tool_loop(TurnContext("r", [{"role": "user", "content": "x"}], str, Model()), ())
     events: list[Event] = [event async for event in turn]
     assert events[0] == Message(content="all")

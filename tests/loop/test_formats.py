@@ -76,7 +76,7 @@ async def test_a_call_that_was_repaired_runs_and_its_timeline_says_what_was_repa
     assert told["function"] == {"name": "search", "arguments": start.tool_args}
 
 
-async def test_a_call_as_it_should_be_has_nothing_repaired() -> None:
+async def test_correct_call_has_no_repairs() -> None:
     stage = Stage([[wants("search", {"query": "x"})], says("Found.")], TOOLS)
     assert not any(isinstance(event, ToolStatus) for event in await stage.play())
 
@@ -122,7 +122,7 @@ async def test_a_model_without_native_tools_calls_them_in_its_text(name: str) ->
     assert len(pieces) > 2
 
 
-async def test_it_is_told_of_tools_calls_and_results_in_words_and_stops_before_it_imagines(name: str) -> None:
+async def test_text_model_gets_tools_calls_and_results_as_text_and_a_stop_sequence(name: str) -> None:
     stage = Stage([tokens(CALLS[name]), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
     await stage.play()
     first, second = stage.requests
@@ -155,14 +155,14 @@ async def test_a_model_that_thinks_before_its_actions_reads_its_own_thoughts_in_
 
 
 @pytest.mark.parametrize("before", ["<think>Sums.</think>\n", "Observation: It is 3.\n", ""])
-async def test_what_is_no_thought_of_the_format_is_not_told_as_one(before: str) -> None:
+async def test_text_that_is_no_thought_of_the_format_is_not_sent_as_one(before: str) -> None:
     asked = f'{before}Action: add\nAction Input: {{"a": 1, "b": 2}}'
     stage = Stage([tokens(asked), tokens(ENDS["react"])], TOOLS, tool_format=react_format())
     await stage.play()
     assert stage.requests[1].messages[2]["content"] == 'Action: add\nAction Input: {"a": 1, "b": 2}'
 
 
-async def test_an_imagined_result_is_neither_shown_nor_sent_back_and_the_real_one_counts(name: str) -> None:
+async def test_invented_result_is_dropped_and_the_real_one_is_used(name: str) -> None:
     stage = Stage([tokens(CALLS[name] + IMAGINED[name]), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
     events = await stage.play()
     assert results(events) == ["3"]
@@ -180,7 +180,7 @@ async def test_a_call_cut_off_in_the_text_is_refused_and_the_model_tries_again(n
 
 
 @pytest.mark.parametrize("written", CALLS)
-async def test_a_call_in_a_format_that_nobody_asked_for_runs_with_rescue_alone_and_says_so(written: str) -> None:
+async def test_call_in_an_unexpected_format_runs_only_with_rescue_and_is_reported(written: str) -> None:
     stage = Stage([tokens(CALLS[written]), tokens(ENDS[written])], TOOLS, tool_format=RescueFormat())
     with capture_logs() as logs:
         events = await stage.play()
@@ -191,7 +191,7 @@ async def test_a_call_in_a_format_that_nobody_asked_for_runs_with_rescue_alone_a
 
 
 @pytest.mark.parametrize("written", CALLS)
-async def test_a_call_in_text_is_text_if_native_ones_were_asked_for(written: str) -> None:
+async def test_call_in_text_stays_text_with_the_native_format(written: str) -> None:
     said = CALLS[written].removeprefix("Thought: Sums.\n").removeprefix("<think>Sums.</think>")
     events = await Stage([tokens(said)], TOOLS, tool_format=NativeFormat()).play()
     assert (results(events), text_of(events)) == ([], said)
@@ -223,7 +223,7 @@ async def test_a_call_that_stands_in_the_text_as_well_is_run_once() -> None:
     assert len({event.tool_call_id for event in stage.events if isinstance(event, ToolCallArgsDelta)}) == 1
 
 
-async def test_at_the_limit_the_model_is_told_that_it_cannot_call_any_more(name: str) -> None:
+async def test_model_at_the_limit_is_told_that_it_has_no_more_calls(name: str) -> None:
     twice = tokens(CALLS[name].replace("1", "2"))
     stage = Stage([tokens(CALLS[name]), twice, tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name], max_tool_calls=1)
     events = await stage.play()
@@ -233,7 +233,7 @@ async def test_at_the_limit_the_model_is_told_that_it_cannot_call_any_more(name:
     assert stage.requests[-1].stops
 
 
-async def test_without_tools_text_passes_as_it_is_but_for_the_formats_own_markers(name: str) -> None:
+async def test_text_without_tools_loses_only_the_markers_of_the_format(name: str) -> None:
     events = await Stage([tokens(ENDS[name])], tool_format=FORMATS[name]).play()
     assert text_of(events) == "It is 3."
     said = "Action: movies are great, and <b>bold</b>."

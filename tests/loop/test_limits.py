@@ -5,8 +5,7 @@ import json
 import pytest
 
 from callboard._agents.tool_loop import MAX_CALLS_PER_ANSWER
-from callboard._formats.format import MAX_NAME_CHARS
-from callboard.calls import Allowance, tool
+from callboard.calls import MAX_NAME_CHARS, Allowance, tool
 from callboard.models import TextDelta
 from callboard_protocol import Done, Event, Status, ToolCallArgsDelta, ToolCallComplete, ToolCallError, ToolCallStart
 from tests.loop.conftest import Answer, Stage, results_sent, says, text_of, wants
@@ -25,7 +24,7 @@ def errors(events: list[Event]) -> list[tuple[str, str]]:
 ONE: Answer = [wants("add", {"a": 1, "b": 1})]
 
 
-async def test_exactly_the_allowed_calls_and_then_an_answer_is_an_ordinary_end() -> None:
+async def test_turn_with_exactly_the_allowed_calls_ends_normally() -> None:
     stage = Stage([ONE, ONE, says("2")], [add], max_tool_calls=2)
     events = await stage.play()
     assert errors(events) == []
@@ -41,7 +40,7 @@ async def test_a_model_that_asks_for_more_is_refused_and_asked_once_more_without
     assert events[-1] == Done(finish_reason="max_turns")
 
 
-async def test_calls_over_the_cap_within_one_answer_get_an_error_each_and_the_rest_run() -> None:
+async def test_calls_over_the_limit_in_one_answer_get_errors_and_the_others_run() -> None:
     calls = [wants("add", {"a": 0, "b": n}, index=n, call_id=f"c{n}") for n in range(5)]
     stage = Stage([calls, says("Some of it.")], [add], max_tool_calls=3)
     events = await stage.play()
@@ -52,7 +51,7 @@ async def test_calls_over_the_cap_within_one_answer_get_an_error_each_and_the_re
     assert events[-1] == Done(finish_reason="max_turns")
 
 
-async def test_of_thousands_of_calls_in_one_answer_the_first_are_looked_at_and_the_user_is_told() -> None:
+async def test_thousands_of_calls_in_one_answer_are_cut_and_a_status_says_so() -> None:
     calls = [wants("add", {"a": 0, "b": n}, index=n, call_id=f"c{n}") for n in range(3000)]
     stage = Stage([calls, says("Some of it.")], [add], max_tool_calls=3)
     events = await stage.play()
@@ -65,7 +64,7 @@ async def test_of_thousands_of_calls_in_one_answer_the_first_are_looked_at_and_t
     assert events[-1] == Done(finish_reason="max_turns")
 
 
-async def test_an_agent_that_may_call_more_at_once_does() -> None:
+async def test_agent_with_a_higher_limit_may_make_more_calls_in_one_answer() -> None:
     calls = [wants("add", {"a": 0, "b": n}, index=n, call_id=f"c{n}") for n in range(200)]
     stage = Stage([calls, says("All of it.")], [add], max_tool_calls=200)
     events = await stage.play()
@@ -73,7 +72,7 @@ async def test_an_agent_that_may_call_more_at_once_does() -> None:
     assert len(results_sent(stage)) == 200
 
 
-async def test_a_name_without_end_is_cut_before_it_is_stored_shown_or_told() -> None:
+async def test_very_long_tool_name_is_cut_everywhere() -> None:
     stage = Stage([[wants("x" * 1_000_000)], says("No.")], [add])
     events = await stage.play()
     [start] = [event for event in events if isinstance(event, ToolCallStart)]
@@ -82,7 +81,7 @@ async def test_a_name_without_end_is_cut_before_it_is_stored_shown_or_told() -> 
 
 
 @pytest.mark.parametrize("last", [[], ONE, [TextDelta(" \n")]])
-async def test_the_user_gets_an_answer_even_where_the_model_gives_none_at_the_limit(last: Answer) -> None:
+async def test_user_gets_a_text_if_the_model_gives_none_at_the_limit(last: Answer) -> None:
     stage = Stage([ONE, ONE, last], [add], max_tool_calls=1)
     events = await stage.play()
     assert "used up the tool calls" in text_of(events)
@@ -90,7 +89,7 @@ async def test_the_user_gets_an_answer_even_where_the_model_gives_none_at_the_li
     assert events[-1] == Done(finish_reason="max_turns")
 
 
-async def test_a_model_that_never_gets_a_call_right_comes_to_an_end() -> None:
+async def test_turn_of_a_model_that_makes_only_invalid_calls_ends() -> None:
     wrong: Answer = [wants("nothing")]
     stage = Stage([wrong, wrong, wrong, wrong, says("I give up.")], [add], max_tool_calls=3)
     events = await stage.play()
@@ -98,7 +97,7 @@ async def test_a_model_that_never_gets_a_call_right_comes_to_an_end() -> None:
     assert events[-1] == Done(finish_reason="max_turns")
 
 
-async def test_calls_that_could_not_be_run_take_nothing_from_those_that_can() -> None:
+async def test_rejected_calls_do_not_count_as_executions() -> None:
     wrong: Answer = [wants("nothing")]
     stage = Stage([wrong, ONE, wrong, ONE, says("Done.")], [add], max_tool_calls=2)
     events = await stage.play()
@@ -130,7 +129,7 @@ def sums(*numbers: int) -> list[Answer]:
     return [[wants("add", {"a": 0, "b": number})] for number in numbers]
 
 
-async def test_a_skills_own_limit_refuses_its_calls_and_the_turn_goes_on_with_others() -> None:
+async def test_limit_of_a_skill_refuses_its_calls_and_other_tools_still_run() -> None:
     @tool
     async def light(state: str) -> str:
         """Switches a light."""
@@ -150,7 +149,7 @@ async def test_a_skills_own_limit_refuses_its_calls_and_the_turn_goes_on_with_ot
     assert events[-1] == Done(finish_reason="stop")
 
 
-async def test_the_same_call_for_the_third_time_in_a_row_is_told_that_it_has_its_result() -> None:
+async def test_third_identical_call_in_a_row_is_refused() -> None:
     stage = Stage([*sums(1, 1, 1, 2, 1), says("1 and 2.")], [add])
     events = await stage.play()
     assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["1", "1", "2", "1"]
@@ -161,7 +160,7 @@ async def test_the_same_call_for_the_third_time_in_a_row_is_told_that_it_has_its
     assert events[-1] == Done(finish_reason="stop")
 
 
-async def test_the_same_call_in_other_words_is_the_same_call() -> None:
+async def test_identical_call_written_differently_is_identical() -> None:
     same: list[Answer] = [
         [wants("add", text)] for text in ('{"a": 0, "b": 1}', '{"b": "1", "a": 0}', "{'a': 0, 'b': 1}")
     ]
@@ -169,7 +168,7 @@ async def test_the_same_call_in_other_words_is_the_same_call() -> None:
     assert [code for code, _ in errors(events)] == ["limit"]
 
 
-async def test_a_model_that_repeats_itself_for_ever_comes_to_an_end() -> None:
+async def test_turn_of_a_model_that_repeats_a_call_forever_ends() -> None:
     stage = Stage([*sums(*[1] * 8), says("I give up.")], [add], max_tool_calls=5)
     events = await stage.play()
     assert text_of(events) == "I give up."

@@ -2,6 +2,7 @@
 
 import pytest
 
+from callboard._agents.context import TurnContext
 from callboard._agents.tool_loop import run_tool_loop
 from callboard._formats import Format, ToolFormat, choose_format
 from callboard.calls import tool
@@ -43,8 +44,8 @@ async def turn(
     )
     asked = [{"role": "user", "content": "sums"}]
     try:
-        claim = Stage([]).claim
-        async for event in run_tool_loop(model, asked, [add], claim_id=claim, tool_format=tool_format):
+        context = TurnContext("r", asked, Stage([]).claim, model)
+        async for event in run_tool_loop(context, [add], tool_format=tool_format):
             events.append(event)  # noqa: PERF401 - what came before a failure is looked at too
     finally:
         await model.aclose()
@@ -71,7 +72,7 @@ SLOPPY = {
 
 
 @pytest.mark.parametrize("first", SLOPPY.values(), ids=SLOPPY.keys())
-async def test_sloppy_streams_become_the_calls_that_were_meant_and_a_valid_next_request(first: Chunks) -> None:
+async def test_nonstandard_streams_give_the_intended_calls_and_a_valid_next_request(first: Chunks) -> None:
     events: list[Event] = []
     async with OpenAIServer([first, chunks(text("3 and 7."), finish("stop"))]) as server:
         await turn(server, events)
@@ -87,7 +88,7 @@ async def test_sloppy_streams_become_the_calls_that_were_meant_and_a_valid_next_
     assert [answer["content"] for answer in answers][:2] == ["3", "7"]
 
 
-async def test_a_connection_cut_in_mid_answer_fails_the_turn_after_what_was_said() -> None:
+async def test_broken_connection_fails_the_turn_after_its_text() -> None:
     events: list[Event] = []
     async with OpenAIServer([chunks(text("Once upon"), ending="cut")]) as server:
         with pytest.raises(ModelCutOff, match="in the middle"):
@@ -120,7 +121,7 @@ TEXT_AND_NATIVE: list[ToolFormat] = ["native", "react", "xml"]
 
 
 @pytest.mark.parametrize("name", TEXT_AND_NATIVE)
-async def test_null_deltas_a_wrong_reason_and_a_rate_limit_stop_no_call(name: ToolFormat) -> None:
+async def test_null_deltas_wrong_finish_reason_and_rate_limit_do_not_stop_calls(name: ToolFormat) -> None:
     events: list[Event] = []
     script: list[Answer] = [
         Refusal(429, "slow down", {"Retry-After": "0"}),

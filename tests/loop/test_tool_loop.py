@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from callboard._agents.context import RunContext
 from callboard._agents.tool_loop import run_completion
 from callboard.calls import ToolContext, ToolResult, tool
 from callboard.errors import ModelError
@@ -51,7 +52,7 @@ async def test_a_plain_answer_is_streamed_and_the_turn_ends() -> None:
     ]
 
 
-async def test_a_call_is_run_its_result_told_to_the_model_and_the_answer_follows() -> None:
+async def test_call_runs_the_model_gets_its_result_and_the_answer_follows() -> None:
     stage = Stage(
         [[TextDelta("Let me see."), wants("add", '{"a": 1,  "b": 2}', call_id="c1")], says("It is 3.")], [add]
     )
@@ -75,7 +76,7 @@ async def test_a_call_is_run_its_result_told_to_the_model_and_the_answer_follows
     assert stage.requests[1].tools == [add.schema()]
 
 
-async def test_the_arguments_are_shown_while_they_are_written_and_add_up_to_what_the_start_holds() -> None:
+async def test_argument_deltas_add_up_to_the_arguments_of_the_start() -> None:
     stage = Stage([[wants("add", '{"a": 1,'), wants("add", '"b": 2}')], says("3")], [add])
     events = await stage.play()
     pieces = [event for event in stage.events if isinstance(event, ToolCallArgsDelta)]
@@ -85,7 +86,7 @@ async def test_the_arguments_are_shown_while_they_are_written_and_add_up_to_what
     assert {piece.tool_call_id for piece in pieces} == {events[0].tool_call_id}
 
 
-async def test_parallel_calls_all_start_before_one_runs_and_each_end_comes_when_it_happens() -> None:
+async def test_parallel_calls_start_before_one_runs_and_each_end_is_sent_at_once() -> None:
     ran: list[str] = []
     second_ended = asyncio.Event()
 
@@ -135,7 +136,7 @@ async def test_progress_is_passed_on_while_the_tool_runs() -> None:
     assert kinds[1:4] == ["tool_call_start", "tool:status", "tool_call_complete"]
 
 
-async def test_a_failing_tool_is_shown_as_an_error_the_model_sees_it_and_the_run_goes_on() -> None:
+async def test_error_of_a_tool_is_shown_and_sent_to_the_model_and_the_run_continues() -> None:
     stage = Stage([[wants("fails"), wants("add", {"a": 1, "b": 1}, index=1)], says("One failed.")], [add, fails])
     events = await stage.play()
     assert errors(events) == [("tool_failed", "ValueError: no luck")]
@@ -143,7 +144,7 @@ async def test_a_failing_tool_is_shown_as_an_error_the_model_sees_it_and_the_run
     assert events[-1] == Done(finish_reason="stop")
 
 
-async def test_a_tool_out_of_time_is_an_error_and_the_run_goes_on() -> None:
+async def test_tool_that_is_out_of_time_is_an_error_and_the_run_continues() -> None:
     @tool
     async def hangs() -> None:
         """Hangs."""
@@ -165,7 +166,7 @@ async def test_a_tool_out_of_time_is_an_error_and_the_run_goes_on() -> None:
         ("add", '{"a": "one", "b": 1}', "invalid_args", "argument 'a'"),
     ],
 )
-async def test_a_call_that_cannot_be_run_starts_with_what_the_model_wrote_and_ends_with_the_reason(
+async def test_rejected_call_starts_as_written_and_ends_with_the_reason(
     name: str, arguments: str, code: str, told: str
 ) -> None:
     stage = Stage([[wants(name, arguments)], says("Sorry.")], [add, fails])
@@ -178,19 +179,19 @@ async def test_a_call_that_cannot_be_run_starts_with_what_the_model_wrote_and_en
     assert results_sent(stage) == [f"Error: {shown}"]
 
 
-async def test_a_call_without_tools_to_call_is_told_so() -> None:
+async def test_call_of_an_agent_without_tools_gets_an_error() -> None:
     stage = Stage([[wants("add")], says("Text then.")])
     [(code, shown)] = errors(await stage.play())
     assert (code, "answer in text" in shown) == ("unknown_tool", True)
 
 
-async def test_a_call_with_neither_name_nor_id_is_answered_too() -> None:
+async def test_call_without_name_and_id_gets_an_error() -> None:
     stage = Stage([[wants("", '{"a": 1}')], says("Sorry.")], [add])
     [(code, shown)] = errors(await stage.play())
     assert (code, shown) == ("unknown_tool", "The call names no tool. The tools are: add.")
 
 
-async def test_calls_with_one_id_keep_apart() -> None:
+async def test_calls_with_the_same_id_get_different_ids() -> None:
     calls = [wants("add", {"a": 1, "b": n}, index=n, call_id="same") for n in range(3)]
     stage = Stage([calls, [wants("add", {"a": 5, "b": 5}, call_id="same")], says("Done.")], [add])
     events = await stage.play()
@@ -239,7 +240,7 @@ async def test_an_empty_answer_is_replaced_by_words() -> None:
     assert "without an answer" in text_of(events)
 
 
-async def test_a_failing_model_is_not_the_loops_to_hide() -> None:
+async def test_error_of_the_model_is_raised() -> None:
     def breaks(request: ModelRequest) -> Answer:
         yield TextDelta("half")
         raise ModelError("the endpoint is gone")
@@ -257,7 +258,8 @@ async def test_a_background_task_is_one_plain_completion() -> None:
         seen.append(request)
         return answer
 
-    events = [event async for event in run_completion(ScriptedModel(script), [{"role": "user", "content": "title?"}])]
+    context = RunContext("r", [{"role": "user", "content": "title?"}], str, ScriptedModel(script))
+    events = [event async for event in run_completion(context)]
     assert events == [
         Message(content="A title"),
         Usage(input_tokens=1, output_tokens=1, total_tokens=2),

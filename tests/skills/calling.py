@@ -10,8 +10,8 @@ from callboard.models import ChatModel, ScriptedModel
 from callboard.skills import Skill
 from callboard.storage import Store
 from callboard_protocol import User
+from tests.calls.calling import run_tool
 from tests.storage.turns import StoredSteps
-from tests.tools.calling import run_tool
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from callboard.calls import Services, StatusChannel
 from callboard.errors import AgentError
 from callboard.skills import SkillState
 from callboard_protocol import ToolCallComplete
+from tests.calls.calling import run_tool
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
 from tests.serving import request, serving
-from tests.tools.calling import run_tool
 
 
 class Counter(Skill):

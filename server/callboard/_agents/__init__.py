@@ -1,8 +1,7 @@
-"""Agents: something with an id that turns a conversation into protocol events, and the tool loop of the built-in ones.
+"""Agents, which turn a conversation into protocol events, and the tool loop that runs the built-in kind.
 
-Above: adapters of frameworks, runs. Below: calls, formats, skills, models. Knows nothing of storage or HTTP.
-
-An agent is declared with `context` alone; `tool_loop`, which imports every format of calls, runs it.
+This package knows nothing of storage or HTTP. To declare an agent imports only what this module imports; `tool_loop`,
+which imports every format of calls, is imported when an agent runs.
 """
 
 from callboard._agents.access import AgentAccess

@@ -1,4 +1,4 @@
-"""Who may ask which agent, by the role and the groups of a user; an agent that no entry names is everybody's."""
+"""Which users may ask which agent, by role and group. Every user may ask an agent that no entry names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class AgentAccess:
-    """The entries, of which one that admits the user is enough."""
+    """The access entries of the settings; one entry that admits the user is enough."""
 
     entries: Sequence[_Entry] = ()
 
     @classmethod
     def of(cls, entries: Sequence[str]) -> Self:
-        """Return the access of entries as the settings have them: `coder=group:Developers`, `home*=role:admin`."""
+        """Return the access for entries of the form `coder=group:Developers` or `home*=role:admin`."""
         return cls(tuple(_read_entry(entry) for entry in entries))
 
     def admits(self, agent_id: str, user: User | None) -> bool:
@@ -43,7 +43,7 @@ class AgentAccess:
             raise AgentRefused(f"You may not use the agent {agent_id!r}: ask an admin for the role or group that may.")
 
     def unknown(self, agent_ids: Sequence[str]) -> list[str]:
-        """Return what stands for agents in entries that name none: most likely misspelt."""
+        """Return the agent patterns that match none of these agents; they are probably misspelt."""
         return [entry.agents for entry in self.entries if not any(fnmatchcase(one, entry.agents) for one in agent_ids)]
 
 

@@ -1,13 +1,9 @@
-"""Agents: something with an id that turns a conversation into protocol events.
-
-`AgentLike` is all that a run needs; `Agent` is the built-in kind, a prompt and skills over
-the tool loop. Knows nothing of storage or HTTP.
-"""
+"""`AgentLike`, the interface that a run needs, and `Agent`, the built-in kind: a prompt and skills."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Never, Protocol
@@ -44,15 +40,15 @@ _log = structlog.get_logger(__name__)
 
 
 class AgentLike(Protocol):
-    """The one interface of built-in agents and of every framework adapter.
+    """The interface of built-in agents, framework adapters and agents written by hand.
 
-    It may have an `on_owner_loss` too. Without one it is `end`: an agent that is called once more in a turn, with
-    messages that end in the results of its tools, may not read them, and do all anew.
+    It may also have `on_owner_loss`, which is `end` by default: an agent that runs again in the same turn gets messages
+    that end with the results of its tools, and it might ignore them and call the tools again.
     """
 
     @property
     def agent_id(self) -> str:
-        """The name that the `model` field of a request gives."""
+        """The id that requests send in their `model` field."""
         ...
 
     @property
@@ -62,11 +58,11 @@ class AgentLike(Protocol):
 
     @property
     def description(self) -> str:
-        """One sentence on what it is for."""
+        """One sentence that says what it is for."""
         ...
 
     def run(self, context: RunContext) -> AsyncIterator[Event]:
-        """Yield the run's events. The recorder adds what is missing: start, ids, rounds, durations, ends."""
+        """Yield the events of the run. The recorder adds missing starts, ids, rounds, durations and ends."""
         ...
 
 
@@ -74,17 +70,17 @@ class AgentLike(Protocol):
 class Agent:
     """The built-in kind of agent: a prompt, skills and tools, run by the tool loop.
 
-    `description` is what people read about it, `name` what they read in the model list: the id if there is none.
-    `prompt` is the system prompt; what the skills add to it comes after it. `tools` are functions or `Tool`s beside
-    those of the skills. `model`, `limits` and `tool_format` override the server's; for a model of its own
-    `tool_format` is `auto` unless it is set. `confirm`: name patterns (`request_*`) of tools that ask the user before
-    they run, beside those that always do. `on_owner_loss`: whether another server goes on with a run whose own is
-    gone, or ends it. `suggestions` are first questions that
-    a client may offer, such as "What is on in the kitchen?", and `icon` is a picture, as a `data:image/png;base64,…`
-    URL or a web address.
+    `description`: a sentence for people. `name`: its name in the model list, by default the id.
+    `prompt`: the system prompt, followed by the prompts of the skills.
+    `tools`: functions or `Tool`s, in addition to the tools of the skills.
+    `model`, `limits` and `tool_format` replace the server's. If only `model` is set, `tool_format` is `auto`.
+    `confirm`: name patterns (`request_*`) of tools that ask the user first, in addition to tools that always ask.
+    `on_owner_loss`: whether another server continues or ends a run whose server is gone.
+    `suggestions`: first questions that a client may offer, such as "What is on in the kitchen?".
+    `icon`: a picture, as a `data:image/png;base64,…` URL or a web address.
 
-    Raises `AgentError`, with the fix, for an argument that the agent could not run with, for an id that a model list
-    cannot hold, for two tools of one name, and for MCP servers whose names begin each other.
+    Raises `AgentError`, which says how to fix it, for an invalid argument, for two tools with the same name, and for
+    MCP servers of which one name is the beginning of another.
     """
 
     agent_id: str
@@ -146,7 +142,7 @@ class Agent:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools that all skills have now, in their order; of tools that share a name none."""
+        """The current tools of all skills, in order. Tools that share a name are left out."""
         listed = self._list_tools()
         doubles = _find_doubles(listed)
         for name, skills in doubles.items():
@@ -155,7 +151,7 @@ class Agent:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The things that it lacks, and what to do: a line for each, in the order of its skills."""
+        """What the agent works without, such as a service that is not set up: a line for each, with the fix."""
         doubles = [
             f"{name}: {' and '.join(skills)} have a tool of this name each, and none is offered; rename one of them"
             for name, skills in _find_doubles(self._list_tools()).items()
@@ -163,47 +159,41 @@ class Agent:
         return tuple(dict.fromkeys([*(line for skill in self.skills for line in skill.missing), *doubles]))
 
     def bind(self, opened: Mapping[Skill, Skill]) -> "Agent":
-        """Return the agent with what its skills are in a running application."""
-        # Not `replace`: what an open skill offers changes, and names that meet by then are no fault of the agent's.
+        """Return the agent with its opened skills in place of the declared ones."""
+        # Not `replace`, which raises an error if two tools have one name: the tools of an open skill may change.
         bound = copy(self)
         object.__setattr__(bound, "skills", tuple(opened[skill] for skill in self.skills))
         return bound
 
     def build_system_prompt(self) -> str:
-        """Return the prompt and the skills' fragments; tools add nothing to it. Empty where there is none."""
+        """Return the prompts of the agent and its skills, joined."""
         parts = (self.prompt, *(skill.current_prompt() for skill in self.skills))
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
     async def run(self, context: RunContext) -> AsyncGenerator[Event, None]:
-        """Play one turn by the tool loop; for a background task one plain answer of the model. Raises `ModelError`."""
+        """Run one turn in the tool loop, or ask the model once for a background task. Raises `ModelError`."""
         context = TurnContext.of(context)
-        # To declare an agent takes none of the formats. A server has imported the loop before its first run.
+        # Imported here, so that the file of an agent loads fast. A server has imported it before its first run.
         from callboard._agents.tool_loop import run_completion, run_tool_loop
         from callboard._formats import ProviderDetails, model_key
 
         model = self.model or context.model
-        watched = context.observers.watch(model)
+        context = replace(context, model=context.observers.watch(model))
         if context.task is not None:
-            events = run_completion(watched, context.messages, context.options)
+            events = run_completion(context)
         else:
             known = await recall(self.skills, context, self.agent_id)
             if known.status is not None:
                 yield known.status
             prompt = "\n\n".join(part for part in (self.build_system_prompt(), known.prompt) if part)
             model_name = await model.find_name() if isinstance(model, ModelEndpoint) else model.name
+            limits = self.limits.without(len(context.calls_made)) if self.limits else None
+            allowances = self._list_allowances(context.calls_made)
             events = run_tool_loop(
-                watched,
-                with_system_prompt(prompt, context.messages),
+                replace(context, messages=with_system_prompt(prompt, context.messages)),
                 self.tools,
-                claim_id=context.claim_tool_call_id,
+                calls=context.make_call_context(self.agent_id, self.confirm, limits, allowances),
                 tool_format=await self._choose_format(model, model_name, context.formats),
-                limits=self.limits.without(len(context.calls_made)) if self.limits else context.limits,
-                allowances=self._list_allowances(context.calls_made),
-                context=context.make_call_context(self.agent_id, self.confirm),
-                options=context.options,
-                functions=context.functions,
-                must_call=context.must_call,
-                unfinished=context.unfinished,
                 details=ProviderDetails(model_key(model, model_name), context.provider_details),
             )
         async with aclosing(events):
@@ -213,7 +203,7 @@ class Agent:
     async def _choose_format(self, model: ChatModel, model_name: str, server: "FormatChoice") -> "Format":
         if self.tool_format is None and self.model is None:
             return await server.for_model(model, model_name)
-        # The server's setting is about the server's model.
+        # The server's own format is for the server's model.
         return await server.for_model(model, model_name, self.tool_format or "auto")
 
     def _list_allowances(self, calls_made: Sequence[str]) -> list[Allowance]:
@@ -226,7 +216,7 @@ class Agent:
         return allowances
 
     def _list_tools(self) -> list[tuple[str, Tool]]:
-        """Return every tool with the name of its skill."""
+        """Return every tool with its skill's name."""
         return [(skill.name, tool) for skill in self.skills for tool in skill.current_tools()]
 
     def _refuse_doubles(self) -> None:
@@ -245,7 +235,7 @@ class Agent:
 
 
 class BuiltInAgent(Agent):
-    """An agent that every server has and that answers with the server's model."""
+    """An agent that every server has. It answers with the server's model."""
 
     __slots__ = ()
 
@@ -253,7 +243,7 @@ class BuiltInAgent(Agent):
 def _find_doubles(listed: Sequence[tuple[str, Tool]]) -> dict[str, tuple[str, ...]]:
     """Return the names that several tools have, each with the skills of those tools.
 
-    None of them can be offered: the wrong one would run, with the wrong rule on who is asked first.
+    None of these tools is offered, because the wrong one might run, with the wrong rule for approval.
     """
     owners: dict[str, list[str]] = {}
     for skill, tool in listed:
@@ -263,15 +253,15 @@ def _find_doubles(listed: Sequence[tuple[str, Tool]]) -> dict[str, tuple[str, ..
 
 @cache
 def _warn_of_double(agent_id: str, tool_name: str, skills: tuple[str, ...]) -> None:
-    """Log that tools of one name are not offered: once, and not with each run."""
+    """Log once, and not with each run, that tools with the same name are not offered."""
     _log.warning("tools_of_one_name_left_out", agent=agent_id, tool=tool_name, skills=skills)
 
 
 def left_out(agent: AgentLike, functions: Sequence[str], options: Mapping[str, Any]) -> list[str]:
-    """Return the names of what a client asks for of calls and the agent does not do.
+    """Return the names of the functions and options of a client that the agent does not support.
 
-    An agent of another kind has its framework's tools alone, and calls them as that has it, several at
-    once too; one of our own runs its own tool where a function has the same name.
+    An agent of a framework has only its own tools, and may call several at once. A built-in agent runs its own tool
+    if a function of the client has the same name.
     """
     if not isinstance(agent, Agent):
         return [*functions, *(["parallel_tool_calls"] if options.get("parallel_tool_calls") is False else [])]
@@ -280,9 +270,9 @@ def left_out(agent: AgentLike, functions: Sequence[str], options: Mapping[str, A
 
 
 def with_system_prompt(prompt: str, messages: Sequence[ChatDict]) -> list[ChatDict]:
-    """Return the messages with `prompt` first and what the client itself put there after it.
+    """Return the messages with one system message: `prompt`, then the client's own instructions.
 
-    One system message in all: many chat templates refuse a second.
+    Many chat templates refuse a second system message.
     """
     own = list(takewhile(lambda message: message.get("role") in ("system", "developer"), messages))
     parts = [prompt, *(content_text(message.get("content")) for message in own)]

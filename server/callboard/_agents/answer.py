@@ -1,12 +1,22 @@
-"""One answer of the model: what came of it, and how a turn ends with it. Pure."""
+"""One answer of the model, and how a turn ends with it. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from callboard._formats import ClaimId, Reader, RequestedCall
+from callboard._formats import ClaimId, Reader
+from callboard.calls import ToolCall
 from callboard.errors import ModelAborted, ModelMalformedCall
-from callboard.models import KNOWN_REASONS, Finish, TokenUsage
+from callboard.models import (
+    KNOWN_REASONS,
+    Finish,
+    MessageDetails,
+    ModelDelta,
+    PictureDelta,
+    RefusalDelta,
+    TokenUsage,
+    merge_details,
+)
 from callboard_protocol import Event, FinishReason, Message, ToolCallComplete, ToolCallStart
 
 LIMIT_REACHED = "I have used up the tool calls of this turn before I could finish. Ask me to go on, and I will."
@@ -15,23 +25,23 @@ NOTHING_SAID = "The model ended its turn without an answer. Ask again, or put it
 FILTERED = "The content filter of the model's endpoint kept the answer back. Put the question in other words."
 REFUSED = "The model refused to answer, and gave no reason."
 SHOWN = "It is shown to the user."
-"""The words that the next turn is told of a picture that the model gave."""
+"""The result, for the next turn's model, of the call that stands for a picture of the model."""
 PICTURE_TOOL = "image_generation"
-"""The name of the call as which a picture of the model is shown."""
-MAX_SAID_CHARS = 500
-"""The most that is quoted of an endpoint's words."""
+"""The tool name of the call that stands for a picture of the model."""
+MAX_QUOTED_CHARS = 500
+"""The longest quotation of an endpoint's message."""
 
 _ENDINGS: dict[str | None, tuple[FinishReason, str]] = {
     "length": ("length", CUT_OFF),
     "content_filter": ("content_filter", FILTERED),
     "refusal": ("refusal", REFUSED),
 }
-"""The endings that are not `stop`, by the endpoint's reason, each with what is said where there is no text."""
+"""The finish reasons that are not `stop`, by the endpoint's reason, each with the text for an answer without text."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """One answer of the model, filled while it comes."""
+    """One answer of the model, filled as its stream is read. `details` are the fields of `MessageDetails`."""
 
     text: list[str] = field(default_factory=list)
     refusal: list[str] = field(default_factory=list)
@@ -39,22 +49,40 @@ class Answer:
     finish: Finish = field(default_factory=lambda: Finish(None))
     usage: TokenUsage | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What the model sent beside the answer, as `MessageDetails` has it."""
     reader: Reader = field(init=False)
+
+    def take(self, delta: ModelDelta) -> None:
+        """Add a piece of the model's stream that is not text; `reader` reads the text and the calls."""
+        match delta:
+            case Finish():
+                self.finish = delta
+            case RefusalDelta():
+                self.refusal.append(delta.text)
+            case PictureDelta():
+                self.pictures.append(delta.url)
+            case TokenUsage():
+                # Some endpoints send the total so far with every chunk: the last one counts.
+                self.usage = delta
+            case MessageDetails(fields=fields) if delta.is_whole:
+                self.details = {**self.details, **fields}
+            case MessageDetails(fields=fields):
+                self.details = merge_details(self.details, fields)
+            case _:
+                pass
 
     @property
     def reason(self) -> str | None:
-        """The endpoint's reason for the end; words of refusal are one, whatever is said beside them."""
-        is_said = self.refusal and self.finish.reason != "content_filter"
-        return "refusal" if is_said else self.finish.reason
+        """Why the answer ended, in the endpoint's word; `refusal` if there is text of a refusal."""
+        is_refused = self.refusal and self.finish.reason != "content_filter"
+        return "refusal" if is_refused else self.finish.reason
 
     @property
     def is_malformed(self) -> bool:
-        """Whether the endpoint could not read the call that its model wrote."""
+        """Whether the endpoint could not read a call that the model wrote."""
         return self.finish.reason == "malformed_function_call"
 
     def clear(self) -> None:
-        """Forget the answer: the model is asked again."""
+        """Remove everything, because the model is asked again."""
         self.text.clear()
         self.refusal.clear()
         self.pictures.clear()
@@ -62,14 +90,14 @@ class Answer:
         self.usage = None
         self.details = {}
 
-    def calls(self) -> list[RequestedCall]:
-        """Return the calls to run: none of an answer that was cut by a filter or taken back by its model."""
+    def calls(self) -> list[ToolCall]:
+        """Return the calls to run; none if the answer was filtered or is a refusal."""
         return [] if self.reason in ("content_filter", "refusal") else self.reader.calls()
 
     def raise_for_failure(self) -> None:
-        """Raise `ModelMalformedCall` or `ModelAborted` for an answer that its endpoint gave up."""
-        said = " ".join([self.finish.word, *"".join(self.refusal).split()]).strip()[:MAX_SAID_CHARS]
-        quoted = f" ({said})" if said else ""
+        """Raise `ModelMalformedCall` or `ModelAborted` if the endpoint ended the answer with such an error."""
+        message = " ".join([self.finish.word, *"".join(self.refusal).split()]).strip()[:MAX_QUOTED_CHARS]
+        quoted = f" ({message})" if message else ""
         if self.is_malformed:
             raise ModelMalformedCall(
                 f"The model wrote a tool call that its endpoint could not read, twice{quoted}. "
@@ -81,8 +109,8 @@ class Answer:
                 "What came until then is all there is: ask again, and look at its log if it happens often."
             )
 
-    def tell_rest(self, claim_id: ClaimId) -> Iterator[Event]:
-        """Yield what is told once the answer has ended: the words of a refusal, and pictures as calls that are over."""
+    def closing_events(self, claim_id: ClaimId) -> Iterator[Event]:
+        """Yield the last events of the answer: the text of a refusal, and each picture as a call that has ended."""
         if words := "".join(self.refusal):
             if "".join(self.text).strip():
                 yield Message(content="\n\n")
@@ -100,7 +128,7 @@ class Answer:
             )
 
     def conclude(self, *, is_over_limit: bool = False) -> tuple[FinishReason, str]:
-        """Return why a turn ends with this answer, and what is said in the place of a text that is missing."""
+        """Return the finish reason of a turn that ends with this answer, and a notice if the answer has no text."""
         reason, notice = _ENDINGS.get(self.reason, ("stop", NOTHING_SAID))
         if is_over_limit:
             reason, notice = "max_turns", LIMIT_REACHED

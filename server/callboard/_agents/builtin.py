@@ -1,6 +1,6 @@
-"""Agents that every server has, made of the environment; those that need a service come with its settings.
+"""The agents of every server. An agent that needs a service exists if the service's settings are set.
 
-The one place that reads the environment for skills.
+Only this module reads the environment for skills.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,9 +48,10 @@ tool did.""",
 
 
 def builtin_agents(variables: Mapping[str, str] | None = None) -> tuple[list[Agent], dict[str, str]]:
-    """Return the agents that `variables` set up, by default those of `read_environment`; and why others are left out.
+    """Return the built-in agents, and for each that is left out the reason, by its id.
 
-    The reasons are by the agents' ids. Raises `SettingsError` for a setting of a skill that is wrong.
+    `variables` are the settings of skills, by default the environment (`read_environment`). Raises `SettingsError` for
+    an invalid setting.
     """
     assistant = BuiltInAgent(
         "assistant",

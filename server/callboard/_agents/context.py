@@ -1,4 +1,4 @@
-"""The context that one run gives its agent, whichever kind of agent it is."""
+"""The context of a run, which every kind of agent gets."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from callboard._agents.own_calls import OwnCalls
 from callboard._redaction import Redaction
 from callboard.calls import (
+    Allowance,
     Approval,
     CallContext,
     ClientTool,
@@ -15,6 +16,7 @@ from callboard.calls import (
     SourceNumbers,
     Spend,
     Tool,
+    ToolCall,
     ToolResult,
     spend_nothing,
 )
@@ -24,14 +26,14 @@ from callboard.observers import NO_OBSERVERS, RunObservers
 from callboard_protocol import Event, InputRequest, User
 
 if TYPE_CHECKING:
-    from callboard._formats import FormatChoice, RequestedCall
+    from callboard._formats import FormatChoice
 
 OnOwnerLoss = Literal["continue", "end"]
-"""What becomes of an agent's run whose server is gone: another one goes on with it, or ends it."""
+"""Whether another server continues or ends a run whose server is gone."""
 
 
 def check_on_owner_loss(agent_id: str, value: object) -> None:
-    """Raise `AgentError` for what is no `OnOwnerLoss`."""
+    """Raise `AgentError` unless `value` is an `OnOwnerLoss`."""
     if value not in get_args(OnOwnerLoss):
         raise AgentError(
             f"The agent '{agent_id}' cannot have on_owner_loss={value!r}: say 'continue', and another server goes on "
@@ -47,16 +49,16 @@ def _default_formats() -> "FormatChoice":
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The context that one run gives its agent: what was asked, by whom, and what the agent may do.
+    """The request that a run answers, and ways to call tools and to ask the user.
 
-    `messages` is the conversation as the model should see it, stored tool calls and full results included. `model` is
-    the server's default model, `task` a background task of the client (no tools then), `limits` the server's limits
-    for a turn. `options` are the client's parameters for the model (`temperature` …). `functions` are those that the
-    client offers: a call of one is no tool's to run, it is yielded as `ToolCallExternal` and the turn ends with
-    `tool_calls`; with `must_call` the model may not end the turn without one.
-
-    `claim_tool_call_id` makes an id unique within the chat. An agent that yields events of calls by itself passes each
-    id through it before use, so that the events, the store and the model all hold the same one; `call` does so too.
+    `messages`: the conversation for the model, with stored tool calls and their full results.
+    `model`: the server's default model. `limits`: the server's limits for a turn.
+    `task`: the name of a background task of the client, which gets no tools.
+    `options`: the client's parameters for the model (`temperature` …).
+    `functions`: functions that the client offers and runs. For a call of one the agent yields `ToolCallExternal` and
+    ends the turn with `tool_calls`. If `must_call`, the turn may not end without such a call.
+    `claim_tool_call_id`: makes an id unique within the chat. An agent that yields the events of calls itself must pass
+    each id through it, so that events, store and model have the same id. `call` does so by itself.
     """
 
     run_id: str
@@ -73,42 +75,45 @@ class RunContext:
     must_call: bool = False
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str = "") -> ToolResult:
-        """Run a tool as the server runs those of its own agents, and return its result: `.text` is what a model reads.
+        """Run a tool as the built-in agents do, and return its result; a model reads `.text` of it.
 
-        The arguments are checked, the user is asked where the tool or `CALLBOARD_CONFIRM_TOOLS` says so, limits and
-        time-outs hold, `context: ToolContext` is filled in, and the call's start, steps and end are shown and stored
-        at once. Yield no events for it. Calls may run side by side (`asyncio.gather`).
+        The arguments are checked. The user is asked if the tool or `CALLBOARD_CONFIRM_TOOLS` demands it. Limits and
+        timeouts apply, and `context: ToolContext` is filled in. The start, steps and end of the call are shown and
+        stored at once, so do not yield events for it. Calls may run concurrently (`asyncio.gather`).
 
         `arguments` are an object, or JSON text as a model wrote it. `call_id` is the model's id of the call.
-        Raises `ToolError` where the call failed (`ToolDenied`, `ToolTimeout`, `ToolLimit`, `InvalidArguments` …): show
-        its words to the model, or let it end the run. Raises `AgentError` for what is no `Tool`.
+        Raises `ToolError` if the call fails (`ToolDenied`, `ToolTimeout`, `ToolLimit`, `InvalidArguments` …): give its
+        message to the model, or let it end the run. Raises `AgentError` if `tool` is not a `Tool` that can run here.
         """
         return await TurnContext.of(self).call(tool, arguments, call_id=call_id)
 
     async def ask(self, question: InputRequest) -> Any:
-        """Ask the user, and return the answer; None if none comes in time, or nobody can be asked."""
+        """Ask the user and return the answer; None if no answer comes in time, or no user can be asked."""
         return await TurnContext.of(self).ask(question)
 
 
 async def _emit_nowhere(_: Event) -> None:
-    """Send an event nowhere: the context belongs to no run."""
+    """Drop an event, because the context belongs to no run."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnContext(RunContext):
-    """A run's context with what the server's own agents and adapters work with, beside what an author may use.
+    """The context for the built-in agents and the adapters: also the fields that are internal to the server.
 
-    `emit` records an event at once, beside those that the agent yields. `begun` receives the ids of the calls that a
-    `CallRunner` has begun. `formats` says how the server's model is asked to write tool calls. `approval` says which
-    tools ask the user first, and who asks. `services` is for the tools that come with the server. `redaction` knows
-    what no event, row, log or model may be told; tools add to it. `left_running` receives the ids of calls whose tools
-    go on though the run was cancelled. `provider_details` holds what models sent beside the chat's calls and answers,
-    as `ProviderDetails` has it; it receives that of a new call before it starts.
-    `spend_call` counts a call of the user's before it runs, and raises `ToolLimit` where none is left for today.
-    `recall`: what skills know of the user may go into the prompt. `observers` are told of requests to models.
-    New sources are numbered after `max_source_number`, the highest in the history; −1 where
-    there is none. Of a turn that began on a server that is gone, `calls_made` are the tools of the calls that have
-    ended, which `limits` count, and `unfinished` may run again, for an agent that is Callboard's own.
+    `emit`: records an event at once, beside the events that the agent yields.
+    `formats`: how the server's model is asked to write tool calls.
+    `approval`: which tools ask the user first, and how.
+    `services`: for the tools that come with the server.
+    `redaction`: the secrets that are removed from events, rows, logs and requests to models; tools add to it.
+    `begun`: the ids of the calls that a `CallRunner` has started, added by it.
+    `left_running`: the ids of calls whose tools still run although the run was cancelled, added by the runner.
+    `provider_details`: details that models sent with the chat's calls and answers, see `ProviderDetails`.
+    `spend_call`: counts a call against the user's quota before it runs; raises `ToolLimit` if none is left for today.
+    `recall`: whether the prompt may include what skills know of the user.
+    `observers`: are told of requests to models.
+    `max_source_number`: the highest number of a source in the history, −1 if there is none.
+    `calls_made` and `unfinished` belong to a turn that another server has begun: the tools of the calls that have
+    ended, which count against the limits, and the calls that a built-in agent runs again.
     """
 
     max_source_number: int = -1
@@ -122,7 +127,7 @@ class TurnContext(RunContext):
     spend_call: Spend = spend_nothing
     observers: RunObservers = NO_OBSERVERS
     calls_made: Sequence[str] = ()
-    unfinished: "Sequence[RequestedCall]" = ()
+    unfinished: Sequence[ToolCall] = ()
     agent_id: str = ""
     emit: Callable[[Event], Awaitable[None]] = field(default=_emit_nowhere, repr=False)
     begun: set[str] = field(default_factory=set, repr=False)
@@ -130,13 +135,19 @@ class TurnContext(RunContext):
 
     @classmethod
     def of(cls, context: RunContext) -> "TurnContext":
-        """Return the whole context of a run; of one that was made by hand, the same with nothing else in it."""
+        """Return the context of a run as a `TurnContext`; one that was made by hand gets default values."""
         if isinstance(context, cls):
             return context
         return cls(**{one.name: getattr(context, one.name) for one in fields(RunContext)})
 
-    def make_call_context(self, agent_id: str, confirm: Sequence[str] = ()) -> CallContext:
-        """Return the context of the turn's calls; `confirm` are the agent's own name patterns of tools that ask."""
+    def make_call_context(
+        self,
+        agent_id: str,
+        confirm: Sequence[str] = (),
+        limits: Limits | None = None,
+        allowances: Sequence[Allowance] = (),
+    ) -> CallContext:
+        """Return the context of the turn's calls. `confirm` are the agent's own patterns of tools that ask first."""
         return CallContext(
             self.chat_id,
             self.user,
@@ -148,6 +159,8 @@ class TurnContext(RunContext):
             left_running=self.left_running,
             spend=self.spend_call,
             begun=self.begun,
+            limits=limits or self.limits,
+            allowances=allowances,
         )
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str = "") -> ToolResult:

@@ -1,4 +1,4 @@
-"""What is wrong with the declaration of an agent, said when it is declared, with the fix."""
+"""Checks of the declaration of an agent, whose errors say how to fix it."""
 
 import inspect
 import re
@@ -12,7 +12,7 @@ from callboard.errors import AgentError
 from callboard.skills import Skill
 
 AGENT_ID_PATTERN = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
-# No SVG, which may hold scripts: Open WebUI shows none.
+# No SVG: it may contain scripts, and Open WebUI does not show it.
 _ICON_PATTERN = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*|https?://\S+")
 
 _PARAMETERS = (
@@ -41,7 +41,7 @@ _OTHER_NAMES = {
     "title": "name",
     "llm": "model",
 }
-"""The names of other frameworks and of earlier versions, with those that they have here."""
+"""The parameters of `Agent`, by their names in other frameworks and in earlier versions."""
 
 _ADAPTERS = {
     "agno": "callboard.frameworks.agno.from_agno",
@@ -49,11 +49,11 @@ _ADAPTERS = {
     "langgraph": "callboard.frameworks.langgraph.from_langgraph",
     "agents": "callboard.frameworks.openai_agents.from_openai_agents",
 }
-"""The adapters of frameworks, by the packages that their agents come from."""
+"""The adapter of each framework, by the package of the framework's agents."""
 
 
 def check_parameters(unknown: Mapping[str, object]) -> None:
-    """Raise `AgentError` for the first argument that `Agent` does not take."""
+    """Raise `AgentError` for an argument that `Agent` does not have."""
     for name in unknown:
         close = get_close_matches(name, _PARAMETERS, n=1)
         meant = _OTHER_NAMES.get(name) or (close[0] if close else "")
@@ -70,14 +70,14 @@ def check_id(agent_id: object) -> None:
 
 
 def check_texts(agent_id: str, **texts: object) -> None:
-    """Raise `AgentError` for an argument that is no text."""
+    """Raise `AgentError` unless all of these arguments are texts."""
     for name, value in texts.items():
         if not isinstance(value, str):
             raise AgentError(f"The agent '{agent_id}' needs its {name} as a text, not {value!r:.80}: {name}=\"…\".")
 
 
 def check_model(model: object, where: str) -> None:
-    """Raise `AgentError` for what answers no requests; `where` begins the sentence."""
+    """Raise `AgentError` unless `model` is None or a model; `where` is the subject of the error message."""
     if model is None or (callable(getattr(model, "stream", None)) and not isinstance(model, type)):
         return
     if isinstance(model, str):
@@ -92,13 +92,13 @@ def check_model(model: object, where: str) -> None:
 
 
 def check_limits(agent_id: str, limits: object) -> None:
-    """Raise `AgentError` for what is no `Limits`."""
+    """Raise `AgentError` unless `limits` is None or a `Limits`."""
     if limits is not None and not isinstance(limits, Limits):
         raise AgentError(f"The agent '{agent_id}' has limits={limits!r:.80}: give Limits(max_tool_calls=…).")
 
 
 def check_tool_format(agent_id: str, tool_format: object) -> None:
-    """Raise `AgentError` for a format that there is not."""
+    """Raise `AgentError` for an unknown format."""
     if tool_format is not None and tool_format not in get_args(ToolFormat):
         raise AgentError(
             f"The agent '{agent_id}' has tool_format={tool_format!r:.80}: give one of "
@@ -107,7 +107,7 @@ def check_tool_format(agent_id: str, tool_format: object) -> None:
 
 
 def check_list(agent_id: str, name: str, given: object) -> tuple[Any, ...]:
-    """Return what an argument lists; raises `AgentError` for a single thing."""
+    """Return a list argument as a tuple. Raises `AgentError` if it is not a list."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         shown = getattr(given, "__name__", None) or f"{given!r:.80}"
         raise AgentError(f"The agent '{agent_id}' needs {name} as a list: {name}=[{shown}].")
@@ -115,7 +115,7 @@ def check_list(agent_id: str, name: str, given: object) -> tuple[Any, ...]:
 
 
 def check_suggestions(agent_id: str, suggestions: object) -> tuple[str, ...]:
-    """Return the suggestions; raises `AgentError` for anything but a list of texts."""
+    """Return the suggestions. Raises `AgentError` unless they are a list of texts."""
     listed = check_list(agent_id, "suggestions", suggestions)
     for text in listed:
         check_texts(agent_id, suggestions=text)
@@ -123,7 +123,7 @@ def check_suggestions(agent_id: str, suggestions: object) -> tuple[str, ...]:
 
 
 def check_icon(agent_id: str, icon: object) -> str:
-    """Return the icon; raises `AgentError` for what is no address of a picture that browsers show as it is."""
+    """Return the icon. Raises `AgentError` unless it is "" or the URL of a picture that browsers show."""
     if isinstance(icon, str) and (not icon or _ICON_PATTERN.fullmatch(icon)):
         return icon
     raise AgentError(
@@ -133,7 +133,7 @@ def check_icon(agent_id: str, icon: object) -> str:
 
 
 def check_skills(agent_id: str, skills: object) -> tuple[Skill, ...]:
-    """Return the skills; raises `AgentError` for anything else among them."""
+    """Return the skills. Raises `AgentError` unless they are a list of `Skill`s."""
     if isinstance(skills, Skill):
         raise AgentError(f"The agent '{agent_id}' needs skills as a list: skills=[{skills.name}].")
     given = (skills,) if isinstance(skills, str) else check_list(agent_id, "skills", skills)
@@ -143,7 +143,7 @@ def check_skills(agent_id: str, skills: object) -> tuple[Skill, ...]:
 
 
 def make_tools(agent_id: str, tools: Sequence[Tool | Callable[..., Any]]) -> list[Tool]:
-    """Return the tools, made of plain functions where they are such. Raises `AgentError` for anything else."""
+    """Return the tools, with each function made into one. Raises `AgentError` for anything else."""
     if isinstance(tools, Tool):
         raise AgentError(f"The agent '{agent_id}' needs tools as a list: tools=[{tools.name}].")
     made: list[Tool] = []
@@ -163,7 +163,7 @@ def make_tools(agent_id: str, tools: Sequence[Tool | Callable[..., Any]]) -> lis
 
 
 def check_agent(agent: object) -> None:
-    """Raise `AgentError` for an object that is no agent, or that could not answer a question."""
+    """Raise `AgentError` unless `agent` is an agent whose `run` can be used."""
     if isinstance(agent, type):
         raise AgentError(f"{agent.__name__} is a class: give an agent that is made of it, {agent.__name__}(…).")
     what = f"{type(agent).__name__} {getattr(agent, '__name__', '') or ''}".strip()
@@ -185,7 +185,7 @@ def check_agent(agent: object) -> None:
 
 
 def _check_run(agent: Any) -> None:
-    """Raise `AgentError` for a `run` that cannot yield events, or takes no context."""
+    """Raise `AgentError` for a `run` that does not yield events or does not take a context."""
     where = f"run() of the agent '{agent.agent_id}'"
     run = agent.run
     if inspect.iscoroutinefunction(run):
@@ -195,7 +195,7 @@ def _check_run(agent: Any) -> None:
     try:
         inspect.signature(run).bind(None)
     except ValueError:
-        return  # not every callable tells its parameters
+        return  # Some callables have no signature.
     except TypeError:
         raise AgentError(f"{where} must take the context and nothing else: write run(self, context).") from None
 

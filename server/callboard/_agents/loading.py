@@ -1,4 +1,4 @@
-"""Loading of agents: the built-in ones, those of the user's files, folders and modules, and of installed packages."""
+"""Loads the agents of a server: built-in agents, and agents of files, folders, modules and installed packages."""
 
 import hashlib
 import importlib
@@ -22,7 +22,7 @@ from callboard._settings import Settings
 from callboard.errors import AgentError
 
 ENTRY_POINTS = "callboard.agents"
-"""The entry point group of packages that bring agents."""
+"""The entry point group of packages with agents."""
 
 MAX_MESSAGE_CHARS = 160
 _ADVICE = "Correct the mistake and start again; until then the agents of this source are left out."
@@ -30,24 +30,26 @@ _ADVICE = "Correct the mistake and start again; until then the agents of this so
 
 @dataclass(slots=True)
 class LoadedAgents:
-    """The agents that could be loaded, each one's source by its id, and one error for each source that could not."""
+    """The agents that were loaded, the source of each by its id, and an error for each source that failed.
+
+    `left_out` are the built-in agents whose settings are not set, by id, each with the reason. `lacks` are lines that
+    say what loaded agents work without, by id, each with the fix.
+    """
 
     registry: Registry = field(default_factory=Registry)
     sources: dict[str, str] = field(default_factory=dict)
     problems: list[AgentError] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
-    """Agents that need settings, by id, and which."""
     lacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Lines on what agents that serve do without, by id: each says what to do."""
 
 
 _loading: ContextVar[list[AgentLike] | None] = ContextVar("callboard_loading_agents", default=None)
 
 
 def register(agent: AgentLike) -> AgentLike:
-    """Offer an agent to the server; for the files that `CALLBOARD_AGENTS` names. Returns the agent.
+    """Offer an agent to the server that loads this file (`CALLBOARD_AGENTS`), and return the agent.
 
-    Does nothing where no server is loading the file, so that its own tests can import it.
+    Does nothing if no server loads the file, for example in the file's own tests.
     """
     check_agent(agent)
     check_on_owner_loss(agent.agent_id, getattr(agent, "on_owner_loss", "end"))
@@ -59,12 +61,11 @@ def register(agent: AgentLike) -> AgentLike:
 def load_all_agents(settings: Settings, variables: Mapping[str, str] | None = None) -> LoadedAgents:
     """Return the built-in agents, those that `CALLBOARD_AGENTS` names and those of installed packages, in this order.
 
-    `variables` are what the skills of the built-in agents are made of, by default those of
-    `read_environment`. A source that cannot be imported, registers nothing or uses an id twice is
-    left out whole and told of in `problems`; the others serve. A built-in agent whose settings are
-    not set is `left_out`. Raises `SettingsError` for a setting of a skill that is wrong.
+    `variables` are the settings of skills, by default the environment (`read_environment`). If a source cannot be
+    imported, registers no agent or uses an id twice, none of its agents is loaded, and `problems` has the error. Raises
+    `SettingsError` for an invalid setting of a skill.
     """
-    # Here, since it imports every skill: the file of an agent imports this module, and needs a few.
+    # Imported here, because it imports every skill; the file of an agent imports this module and needs few skills.
     from callboard._agents.builtin import builtin_agents
 
     loaded = LoadedAgents()
@@ -81,7 +82,7 @@ def load_all_agents(settings: Settings, variables: Mapping[str, str] | None = No
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Code that registers agents: `load` imports `module`, which is named `name` in `setting`."""
+    """Code that registers agents: `load` imports `module`; `name` and `setting` are for error messages."""
 
     name: str
     setting: str
@@ -107,7 +108,7 @@ def _add(agents: Sequence[AgentLike], source: str, loaded: LoadedAgents) -> None
 
 
 def _expand_folders(given: Sequence[str]) -> Iterator[str]:
-    """Yield the files of folders in place of the folders."""
+    """Yield the sources, with each folder replaced by its Python files."""
     for source in given:
         path = Path(source).expanduser()
         if path.is_dir():
@@ -121,8 +122,8 @@ def _collect(source: _Source, registry: Registry) -> list[AgentLike]:
     token = _loading.set(found)
     try:
         source.load()
-    # The one broad catch beside the three boundaries: a user's file may raise anything when it is
-    # imported, and must not keep the other agents from serving. SystemExit: a script without a main guard.
+    # Everything is caught, because a user's file may raise anything, and the other agents must be loaded all the same.
+    # SystemExit: a script without a main guard.
     except (Exception, SystemExit) as error:
         raise AgentError(f"{source.setting}: {_explain(error, source)}. {_ADVICE}") from error
     finally:
@@ -140,7 +141,7 @@ def _collect(source: _Source, registry: Registry) -> list[AgentLike]:
 
 
 def _find_source(given: str) -> _Source:
-    """Return the source that an entry of `CALLBOARD_AGENTS` names: a file or a module."""
+    """Return the source for an entry of `CALLBOARD_AGENTS`: a file or a module."""
     if given.endswith(".py") or os.sep in given:
         path = Path(given).expanduser().resolve()
         name = f"callboard_agents_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
@@ -149,7 +150,7 @@ def _find_source(given: str) -> _Source:
 
 
 def _import_module(name: str) -> None:
-    # What was imported before would not register again.
+    # A module that has been imported before would not register its agents again.
     sys.modules.pop(name, None)
     importlib.import_module(name)
 
@@ -163,20 +164,20 @@ def _import_entry_point(point: EntryPoint) -> None:
 def _import_file(path: Path, name: str) -> None:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    # Its neighbours can be imported, as in a script; last, so that they hide no installed package.
+    # As in a script, the file can import its neighbours. Last in the path, so that they hide no installed package.
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pydantic look their module up by name while it is being executed.
+    # Dataclasses and pydantic look up the module by name while it is executed.
     sys.modules[name] = module
     spec.loader.exec_module(module)
 
 
 def _explain(error: BaseException, source: _Source) -> str:
-    """Return the error on one line, with the last line of the source's own code that led to it."""
+    """Return the error on one line, with the place in the source's own code that led to it."""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     message = shorten(f"{type(error).__name__}: {message}", MAX_MESSAGE_CHARS, placeholder=" …").rstrip(".: ")
     if isinstance(error, SyntaxError) and error.lineno and Path(error.filename or "").is_file():

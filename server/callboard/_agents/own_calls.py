@@ -1,20 +1,19 @@
-"""The calls that an agent written by hand makes through its context: by the same runner as those of other agents."""
+"""Tool calls that an agent written by hand makes with `context.call`; they use the same `CallRunner` as all others."""
 
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from callboard.calls import Budget, CallContext, CallRunner, ClientTool, EventBuffer, Tool, ToolResult
-from callboard.calls.call import write_arguments
-from callboard.errors import AgentError, ToolError
+from callboard.calls import Budget, CallContext, CallRunner, ClientTool, EventBuffer, Tool, ToolCall, ToolResult
+from callboard.errors import AgentError
 
 if TYPE_CHECKING:
     from callboard._agents.context import TurnContext
 
 
 class OwnCalls:
-    """The calls of one turn, which share its limits; they may run side by side."""
+    """Runs the calls of one turn, which share the turn's limits and may run concurrently."""
 
     def __init__(self) -> None:
         self._shared: tuple[CallContext, Budget] | None = None
@@ -22,20 +21,18 @@ class OwnCalls:
     async def run(
         self, turn: "TurnContext", tool: Tool, arguments: Mapping[str, Any] | str, call_id: str
     ) -> ToolResult:
-        """Run one call to its end, and return its result; see `RunContext.call`."""
-        # To declare an agent takes none of the formats. A server has imported them before its first run.
+        """Run a call and return its result; see `RunContext.call`."""
+        # Imported here, so that the file of an agent loads fast. A server has imported it before its first run.
         from callboard._agents.resolution import resolve_calls
-        from callboard._formats import RequestedCall
 
         _refuse_other(tool)
         context, budget = self._share(turn)
         context.redaction.add(*tool.secret_values)
-        written = arguments if isinstance(arguments, str) else write_arguments(arguments)
-        requested = RequestedCall(turn.claim_tool_call_id(call_id), tool.name, written)
-        calls = resolve_calls([requested], {tool.name: tool}, budget)
+        call = ToolCall(turn.claim_tool_call_id(call_id), tool.name, arguments)
+        calls = resolve_calls([call], {tool.name: tool}, budget)
         events = EventBuffer()
         work = asyncio.create_task(
-            CallRunner(events, context, turn.limits).run_round(calls), name=f"call {tool.name} of {turn.run_id}"
+            CallRunner(events, context).run_round(calls), name=f"call {tool.name} of {turn.run_id}"
         )
         try:
             async with aclosing(events.read(work)) as reading:
@@ -44,10 +41,11 @@ class OwnCalls:
         finally:
             work.cancel()
             await asyncio.wait({work})
-        ended = work.result()[requested.id].ended
-        if isinstance(ended, ToolError):
-            raise ended
-        return ended
+        outcome = work.result()[call.id].outcome
+        if isinstance(outcome, ToolResult):
+            return outcome
+        assert outcome is not None, "the runner sets it"
+        raise outcome
 
     def _share(self, turn: "TurnContext") -> tuple[CallContext, Budget]:
         if self._shared is None:

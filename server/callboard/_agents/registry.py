@@ -1,4 +1,4 @@
-"""Registry: the agents that there are."""
+"""The registry of a server's agents."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,17 +13,16 @@ from callboard.skills import Skill
 
 
 class Registry:
-    """Agents by id, in the order they came."""
+    """Agents by id, in the order in which they were added. `left_out`: why others are missing, by id or by file."""
 
     def __init__(self, agents: Sequence[AgentLike] = (), left_out: Mapping[str, str] | None = None) -> None:
         self._agents: dict[str, AgentLike] = {}
         self.left_out: dict[str, str] = dict(left_out or {})
-        """The reasons why other agents are not here, by their ids, or by their files where those could not be read."""
         for agent in agents:
             self.add(agent)
 
     def add(self, agent: AgentLike) -> None:
-        """Add an agent; raises `AgentError` where its id is taken, or its `on_owner_loss` is nothing known."""
+        """Add an agent. Raises `AgentError` if its id is taken or one of its attributes is invalid."""
         if agent.agent_id in self._agents:
             raise AgentError(f"There are two agents with the id '{agent.agent_id}': give one of them another.")
         check_on_owner_loss(agent.agent_id, getattr(agent, "on_owner_loss", "end"))
@@ -32,7 +31,7 @@ class Registry:
         self._agents[agent.agent_id] = agent
 
     def get(self, agent_id: str) -> AgentLike:
-        """Return the agent of that id; raises `UnknownAgent`, naming those there are."""
+        """Return the agent with that id. Raises `UnknownAgent`, which names the existing agents."""
         if agent_id not in self._agents:
             known = ", ".join(self._agents) or "none"
             raise UnknownAgent(
@@ -42,9 +41,9 @@ class Registry:
         return self._agents[agent_id]
 
     def list_usable(self, model: ChatModel) -> list[AgentLike]:
-        """Return the agents for model lists; without a model for the server, no built-in agent that needs one.
+        """Return the agents for model lists: without the built-in ones if the server has no model.
 
-        Agents of the user's own are listed: they answer by saying how to connect a model.
+        The user's own agents are always listed; without a model they answer how to connect one.
         """
         if not (isinstance(model, ScriptedModel) and model.is_placeholder):
             return list(self)
@@ -52,14 +51,14 @@ class Registry:
 
     @property
     def skills(self) -> tuple[Skill, ...]:
-        """Every skill once, however many agents have it."""
+        """The skills of all agents, each once."""
         return tuple(dict.fromkeys(skill for agent in self if isinstance(agent, Agent) for skill in agent.skills))
 
     @asynccontextmanager
     async def open(self, services: Services) -> AsyncIterator["Registry"]:
-        """Yield the agents as they are in one running application: each skill, and each agent with a lifespan, is open.
+        """Open the skills, and the agents with a lifespan, for one application, and yield its registry.
 
-        What is opened is this application's own: another one that has the same agents opens its own.
+        Another application with the same agents opens them for itself.
         """
         async with AsyncExitStack() as stack:
             opened = {skill: await stack.enter_async_context(skill.open(services)) for skill in self.skills}

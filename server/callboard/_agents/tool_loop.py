@@ -1,7 +1,7 @@
-"""The tool loop: ask the model, run the calls it asks for, tell it the results, ask again.
+"""The tool loop: ask the model, run the calls of its answer, give it the results, ask again.
 
-Does not know which format the model speaks (`callboard._formats` does) and keeps nothing:
-what is to be remembered, the recorder of the run takes from the events.
+The format of the model's calls is the business of `callboard._formats`. The loop stores nothing: the recorder of the
+run stores the events.
 """
 
 import asyncio
@@ -11,34 +11,26 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from callboard._agents.answer import LIMIT_REACHED, NOTHING_SAID, Answer
+from callboard._agents.context import RunContext, TurnContext
 from callboard._agents.resolution import resolve_calls
 from callboard._formats import (
     ArgumentsPiece,
     AutoFormat,
-    ClaimId,
     Format,
     NativeFormat,
     Piece,
     ProviderDetails,
     Reader,
     ReasoningPiece,
-    RequestedCall,
     TextPiece,
     round_messages,
     tool_meant,
 )
 from callboard._formats.transcript import with_instructions
-from callboard.calls import Allowance, CallContext, CallRunner, ClientTool, EventBuffer, Limits, ResolvedCall, Tool
+from callboard.calls import CallContext, CallRunner, ClientTool, EventBuffer, ResolvedCall, Tool, ToolCall
 from callboard.models import (
-    ChatDict,
-    ChatModel,
-    Finish,
-    MessageDetails,
     ModelRequest,
-    PictureDelta,
-    RefusalDelta,
     TokenUsage,
-    merge_details,
 )
 from callboard_protocol import (
     Done,
@@ -56,104 +48,77 @@ from callboard_protocol import (
 __all__ = ["LIMIT_REACHED", "NOTHING_SAID", "run_completion", "run_tool_loop", "usage_event"]
 
 MAX_CALLS_PER_ANSWER = 128
-"""Calls of one answer that are looked at, or twice the turn's limit where that is more: each has a card and a row."""
+"""The calls of one answer that are run, or twice the turn's limit if that is more; each has a card and a row."""
 
 MUST_CALL = "Do not answer in text: your answer must be a call of one of these tools."
 
 
 async def run_tool_loop(
-    model: ChatModel,
-    messages: Sequence[ChatDict],
+    context: TurnContext,
     tools: Sequence[Tool],
     *,
-    claim_id: ClaimId,
+    calls: CallContext | None = None,
     tool_format: Format | None = None,
-    limits: Limits | None = None,
-    allowances: Sequence[Allowance] = (),
-    context: CallContext | None = None,
-    options: Mapping[str, Any] | None = None,
-    functions: Sequence[ClientTool] = (),
-    must_call: bool = False,
-    unfinished: Sequence[RequestedCall] = (),
     details: ProviderDetails | None = None,
 ) -> AsyncGenerator[Event, None]:
-    """Play one turn as events, the last one `Done`; what `messages` holds is not changed.
+    """Run one turn and yield its events, the last one `Done`. `context.messages` is not changed.
 
-    All calls of an answer are started before any runs, then run side by side. A call that
-    fails in any way is told to the model and the turn goes on. Once the model has asked for
-    more calls than `limits` allow, it is asked a last time without tools, and the turn ends
-    with `max_turns`; beyond an allowance it gets errors. The user always gets some text.
-    Of an answer that the endpoint's filter cut or that is a refusal no call runs.
-    `functions` are the client's: where an answer calls one, the tools that it calls beside it are
-    run, and the turn ends with `tool_calls`. A function named as a tool is left out. With the
-    option `parallel_tool_calls` False no more than the first call of an answer is made.
-    `unfinished` are calls of the last round of `messages` that have no result there: they are run before the model is
-    asked. `details` is what the chat's models sent beside their calls; it receives that of this turn.
-    Raises `ModelError`; closing the generator, at any point, closes the model's stream and
-    cancels the tools.
+    All calls of an answer are started before any of them runs; then they run concurrently. A call that fails gives the
+    model an error, and the turn continues. If the model asks for more calls than `calls.limits` allow, it is asked one
+    last time, without tools, and the turn ends with `max_turns`; calls over an allowance get errors. The user always
+    gets some text. No call runs of a refusal, or of an answer that the endpoint's filter cut.
+
+    If an answer calls one of `context.functions`, which the client runs, the turn ends with `tool_calls` after the
+    tools of that answer; a function with the name of a tool is not offered. `context.unfinished` are calls of the last
+    round of the messages that have no result yet: they run before the model is asked. `details` are the provider
+    details of the chat; the details of this turn are added.
+
+    Raises `ModelError`. Closing the generator closes the model's stream and cancels the tools.
     """
-    limits = limits or Limits()
-    context = context or CallContext()
-    one_call = (options or {}).get("parallel_tool_calls") is False
-    max_calls_per_answer = 1 if one_call else max(MAX_CALLS_PER_ANSWER, 2 * limits.max_tool_calls)
-    turn = _Turn(
-        list(messages),
-        model,
-        tool_format or NativeFormat(),
-        claim_id,
-        options or {},
-        max_calls_per_answer=max_calls_per_answer,
-        must_call=must_call,
-        one_call=one_call,
-        details=details or ProviderDetails(),
-        begun=context.begun,
-    )
-    buffer = EventBuffer()
-    runner = CallRunner(buffer, context, limits, allowances)
-    own = {tool.name for tool in tools}
-    external = {function.name: function for function in functions if function.name not in own}
-    by_name: dict[str, Tool] = {tool.name: tool for tool in tools} | external
-    context.redaction.add(*(secret for tool in tools for secret in tool.secret_values))
-    calls = unfinished
-    text: str | None = None
-    is_cut_short = False
+    calls = calls or context.make_call_context(context.agent_id)
+    runner_events = EventBuffer()
+    runner = CallRunner(runner_events, calls)
+    calls.redaction.add(*(secret for tool in tools for secret in tool.secret_values))
+    turn = _Turn(context, tool_format or NativeFormat(), details or ProviderDetails())
+    turn.max_calls_per_answer = 1 if turn.one_call else max(MAX_CALLS_PER_ANSWER, 2 * calls.limits.max_tool_calls)
+    own: dict[str, Tool] = {tool.name: tool for tool in tools}
+    external = {function.name: function for function in context.functions if function.name not in own}
+    by_name = own | external
+    round_ = _Round(None, context.unfinished)
     answer = Answer()
     while True:
-        if calls:
-            made = turn.run_round(text, calls, by_name, runner, buffer, answer.details, cut_short=is_cut_short)
-            async with aclosing(made) as events:
+        if round_.calls:
+            async with aclosing(turn.run_round(round_, by_name, runner, runner_events)) as events:
                 async for event in events:
                     yield event
         if turn.is_handed_over:
             break
         answer = Answer()
-        # Functions cost no executions here: who has used those up may still hand over.
+        # The client's functions are not counted by the limit, so they are offered even when it is reached.
         offered = external if runner.is_over_limit else by_name
         async with aclosing(turn.ask(tuple(offered.values()), answer)) as events:
             async for event in events:
                 yield event
-        asked_for = answer.calls()
+        made = answer.calls()
         if runner.is_over_limit:
-            asked_for = [call for call in asked_for if tool_meant(call.name, by_name) in external]
-        if not asked_for:
+            made = [call for call in made if tool_meant(call.name, by_name) in external]
+        if not made:
             break
-        calls = asked_for[:max_calls_per_answer]
-        text = "".join(answer.text)
-        if left_out := len(asked_for) - len(calls):
-            yield Status(content=f"The model asked for {len(asked_for)} calls at once; {left_out} were left out")
+        kept = made[: turn.max_calls_per_answer]
+        if left_out := len(made) - len(kept):
+            yield Status(content=f"The model asked for {len(made)} calls at once; {left_out} were left out")
         is_cut_short = answer.reason == "length" and not left_out
+        round_ = _Round("".join(answer.text), kept, answer.details, is_cut_short)
     for event in turn.conclude(answer, is_over_limit=runner.is_over_limit):
         yield event
 
 
-async def run_completion(
-    model: ChatModel, messages: Sequence[ChatDict], options: Mapping[str, Any] | None = None
-) -> AsyncGenerator[Event, None]:
+async def run_completion(context: RunContext) -> AsyncGenerator[Event, None]:
     """Ask for one answer without tools or reasoning, for background tasks: `Message`, `Usage` and `Done`.
 
     Raises `ModelError`.
     """
-    turn = _Turn(list(messages), model, AutoFormat(), str, options or {})
+    turn = _Turn(TurnContext.of(context), AutoFormat(), ProviderDetails())
     answer = Answer()
     async with aclosing(turn.ask((), answer)) as events:
         async for event in events:
@@ -164,27 +129,41 @@ async def run_completion(
         yield event
 
 
-@dataclass(slots=True)
-class _Turn:
-    """The conversation as it grows, how its model is asked, and what it cost."""
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """The calls of one answer, with the answer's text and details; `text` is None if the messages have the answer.
 
-    messages: list[ChatDict]
-    model: ChatModel
-    tool_format: Format
-    claim_id: ClaimId
-    options: Mapping[str, Any]
-    max_calls_per_answer: int = MAX_CALLS_PER_ANSWER
-    must_call: bool = False
-    one_call: bool = False
-    usage: TokenUsage | None = None
-    details: ProviderDetails = field(default_factory=ProviderDetails)
-    begun: set[str] = field(default_factory=set)
-    is_handed_over: bool = False
+    `is_cut_short`: the model reached its token limit, so the last call may lack its arguments.
+    """
+
+    text: str | None
+    calls: Sequence[ToolCall]
+    details: Mapping[str, Any] = field(default_factory=dict)
+    is_cut_short: bool = False
+
+
+class _Turn:
+    """The conversation of a turn, which grows with each round, and the tokens that the turn used."""
+
+    def __init__(self, context: TurnContext, tool_format: Format, details: ProviderDetails) -> None:
+        self.is_handed_over = False
+        """Whether the model has called a function that the client runs."""
+        self.max_calls_per_answer = MAX_CALLS_PER_ANSWER
+        self._context = context
+        self._messages = list(context.messages)
+        self._format = tool_format
+        self._details = details
+        self._usage: TokenUsage | None = None
+
+    @property
+    def one_call(self) -> bool:
+        """Whether the client wants no more than one call in an answer."""
+        return self._context.options.get("parallel_tool_calls") is False
 
     async def ask(self, tools: Sequence[Tool], answer: Answer) -> AsyncGenerator[Event, None]:
-        """Ask, and once more for a call that the endpoint cannot read; fill `answer` and yield what is seen of it.
+        """Ask the model, fill `answer` and yield its events; ask again if the endpoint could not read the call.
 
-        Raises `ModelMalformedCall` for the second such call, and `ModelAborted` for an answer that ends as an error.
+        Raises `ModelMalformedCall` after the second such call, and `ModelAborted` if the answer ends with an error.
         """
         is_shown = False
         async with aclosing(self._ask_once(tools, answer)) as events:
@@ -199,20 +178,19 @@ class _Turn:
                 async for event in events:
                     yield event
         answer.raise_for_failure()
-        for event in answer.tell_rest(self.claim_id):
+        for event in answer.closing_events(self._context.claim_tool_call_id):
             if isinstance(event, ToolCallStart):
-                self.begun.add(event.tool_call_id)
+                self._context.begun.add(event.tool_call_id)
             yield event
 
     async def _ask_once(self, tools: Sequence[Tool], answer: Answer) -> AsyncGenerator[Event, None]:
-        reader = self.tool_format.reader(tools, self.claim_id, self.messages)
+        reader = self._format.reader(tools, self._context.claim_tool_call_id, self._messages)
         answer.reader = reader
-        # A function's call has no start, and while arguments are written it cannot be told which are secret.
+        # The call of a client's function has no start event, and half-written arguments cannot be searched for secrets.
         unannounced = {tool.name for tool in tools if isinstance(tool, ClientTool) or tool.secret_arguments}
         known = [tool.name for tool in tools]
         announced: set[str] = set()
-        request = self._request(tools)
-        async with aclosing(self._pieces(request, reader, answer)) as pieces:
+        async with aclosing(self._read_pieces(self._build_request(tools), reader, answer)) as pieces:
             async for piece in pieces:
                 match piece:
                     case TextPiece():
@@ -221,94 +199,19 @@ class _Turn:
                     case ReasoningPiece():
                         yield Reasoning(content=piece.text)
                     case ArgumentsPiece():
-                        # Without tools no call will follow, nor past the bound: there is nothing to announce.
+                        # Calls that will not run are not announced: those without tools and those over the maximum.
                         is_shown = bool(tools) and tool_meant(piece.name, known) not in unannounced
                         if is_shown and (piece.call_id in announced or len(announced) < self.max_calls_per_answer):
                             announced.add(piece.call_id)
                             yield ToolCallArgsDelta(tool_call_id=piece.call_id, tool_name=piece.name, delta=piece.text)
         if answer.usage is not None:
-            self.usage = answer.usage + (self.usage or TokenUsage())
+            self._usage = answer.usage + (self._usage or TokenUsage())
 
-    async def run_round(
-        self,
-        text: str | None,
-        calls: Sequence[RequestedCall],
-        tools: Mapping[str, Tool],
-        runner: CallRunner,
-        buffer: EventBuffer,
-        message: Mapping[str, Any],
-        *,
-        cut_short: bool = False,
-    ) -> AsyncGenerator[Event, None]:
-        """Run the calls of one answer, and yield their events; then the conversation has the answer and their outcomes.
-
-        `text`: the words of the answer, None if the conversation has the answer already. `message`: the details that
-        came with it. If the client is to run one of the calls, the turn `is_handed_over` instead.
-        """
-        made = resolve_calls(calls, tools, runner.budget, text_calls=runner.approval.text_calls, cut_short=cut_short)
-        self.details.note_calls([(one.call.id, asked) for one, asked in zip(made, calls, strict=True)], message)
-        running = asyncio.create_task(runner.run_round(made))
-        try:
-            async with aclosing(buffer.read(running)) as events:
-                async for event in events:
-                    yield event
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
-        outcomes = running.result()
-        self.is_handed_over = any(isinstance(one, ResolvedCall) and one.is_external for one in made)
-        if not self.is_handed_over:
-            as_run = [
-                replace(asked, name=one.call.name, arguments_text=str(one.call.arguments))
-                for one, asked in zip(made, calls, strict=True)
-            ]
-            answer, *results = round_messages(text or "", as_run, [outcomes[call.id].told for call in as_run])
-            self.messages += results if text is None else [answer, *results]
-
-    def _request(self, tools: Sequence[Tool]) -> ModelRequest:
-        request = self._put_in_words(tools)
-        return replace(request, messages=self.details.outgoing(request.messages))
-
-    def _put_in_words(self, tools: Sequence[Tool]) -> ModelRequest:
-        request = replace(
-            self.tool_format.request(self.details.with_thoughts(self.messages), tools),
-            options=self.options,
-            one_call=self.one_call and bool(tools),
-        )
-        if not tools:
-            return request
-        is_asked_in_words = not request.tools
-        if is_asked_in_words and "response_format" in self.options:
-            # An endpoint that holds the model to a form of answer keeps it from writing a call.
-            options = {name: value for name, value in self.options.items() if name != "response_format"}
-            request = replace(request, options=options)
-        if not self.must_call:
-            return request
-        if is_asked_in_words:
-            return replace(request, messages=with_instructions(request.messages, MUST_CALL))
-        return replace(request, must_call=True)
-
-    async def _pieces(self, request: ModelRequest, reader: Reader, answer: Answer) -> AsyncGenerator[Piece, None]:
-        stream = self.model.stream(request)
+    async def _read_pieces(self, request: ModelRequest, reader: Reader, answer: Answer) -> AsyncGenerator[Piece, None]:
+        stream = self._context.model.stream(request)
         try:
             async for delta in stream:
-                match delta:
-                    case Finish():
-                        answer.finish = delta
-                    case RefusalDelta():
-                        answer.refusal.append(delta.text)
-                    case PictureDelta():
-                        answer.pictures.append(delta.url)
-                    case TokenUsage():
-                        # Some endpoints send the running total with every chunk: the last one counts.
-                        answer.usage = delta
-                    case MessageDetails():
-                        before = answer.details
-                        answer.details = (
-                            {**before, **delta.fields} if delta.is_whole else merge_details(before, delta.fields)
-                        )
-                    case _:
-                        pass
+                answer.take(delta)
                 for piece in reader.feed(delta):
                     yield piece
         finally:
@@ -317,25 +220,67 @@ class _Turn:
         for piece in reader.finish():
             yield piece
 
+    def _build_request(self, tools: Sequence[Tool]) -> ModelRequest:
+        formatted = self._format.request(self._details.with_thoughts(self._messages), tools)
+        options = self._context.options
+        must_call = self._context.must_call and bool(tools)
+        if tools and not formatted.tools:
+            # The tools are described in words. A forced form of the answer would keep the model from writing a call.
+            options = {name: value for name, value in options.items() if name != "response_format"}
+            if must_call:
+                formatted = replace(formatted, messages=with_instructions(formatted.messages, MUST_CALL))
+                must_call = False
+        return replace(
+            formatted,
+            messages=self._details.outgoing(formatted.messages),
+            options=options,
+            one_call=self.one_call and bool(tools),
+            must_call=must_call,
+        )
+
+    async def run_round(
+        self, round_: _Round, tools: Mapping[str, Tool], runner: CallRunner, runner_events: EventBuffer
+    ) -> AsyncGenerator[Event, None]:
+        """Run the calls of a round and yield their events; then add the answer and the results to the conversation.
+
+        If the client runs one of the calls, set `is_handed_over` instead of adding them.
+        """
+        text_calls = runner.approval.text_calls
+        made = resolve_calls(round_.calls, tools, runner.budget, text_calls=text_calls, cut_short=round_.is_cut_short)
+        self._details.note_calls([one.call for one in made], round_.details)
+        running = asyncio.create_task(runner.run_round(made))
+        try:
+            async with aclosing(runner_events.read(running)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+        ended = running.result()
+        self.is_handed_over = any(isinstance(one, ResolvedCall) and one.is_external for one in made)
+        if not self.is_handed_over:
+            answer, *results = round_messages(round_.text or "", made, [ended[call.id].result_text for call in made])
+            self._messages += results if round_.text is None else [answer, *results]
+
     def conclude(self, answer: Answer, *, is_over_limit: bool) -> list[Event]:
-        """Return the last events of a turn that ends with this answer, or waits for what the client is to run."""
+        """Return the last events of a turn that ends with this answer, or waits for results of the client."""
         if self.is_handed_over:
             return self.end("tool_calls")
-        follows_calls = self.messages[-1]["role"] == "tool"
-        self.details.note_answer("".join(answer.text), answer.details, follows_calls=follows_calls)
+        follows_calls = self._messages[-1]["role"] == "tool"
+        self._details.note_answer("".join(answer.text), answer.details, follows_calls=follows_calls)
         reason, notice = answer.conclude(is_over_limit=is_over_limit)
         return self.end(reason, notice)
 
     def end(self, reason: FinishReason, notice: str = "") -> list[Event]:
-        """Return the last events: the notice, `Usage` where the model told of any, `Done`."""
+        """Return the last events: the notice, `Usage` if the model reported any, `Done`."""
         events: list[Event] = [Message(content=notice, refusal=reason == "refusal")] if notice else []
-        if self.usage is not None:
-            events.append(usage_event(self.usage))
+        if self._usage is not None:
+            events.append(usage_event(self._usage))
         return [*events, Done(finish_reason=reason)]
 
 
 def usage_event(usage: TokenUsage) -> Usage:
-    """Return what a turn cost, as its listeners are told."""
+    """Return the event for the tokens that a turn used, without their cost."""
     tokens = asdict(usage)
     del tokens["cost"]
     return Usage(**tokens)

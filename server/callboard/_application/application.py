@@ -63,7 +63,7 @@ class Application:
         access = Access.of(board.settings)
         keys = _find_inspecting_keys(board.settings)
         self._inspector = Inspector(board.authenticate, access, keys) if board.settings.inspect else None
-        self._opening = OpensItself(self._inspector.before(self._routes) if self._inspector else self._routes)
+        self._opening = OpensItself(self._inspector.wrap(self._routes) if self._inspector else self._routes)
         self._app = put_gate_before(self._opening, access)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,7 +113,7 @@ class Application:
         use_plain_tracebacks()
         async with AsyncExitStack() as closing:
             try:
-                observers = [self._inspector.watch.tell] if self._inspector else []
+                observers = [self._inspector.watch.observe] if self._inspector else []
                 opening = _open(self._board, self._links, self._opening.leave, observers)
                 state = await closing.enter_async_context(opening)
                 routes.state.server = state

@@ -10,7 +10,6 @@ from callboard._formats.format import (
     Format,
     Piece,
     Reader,
-    RequestedCall,
     round_messages,
 )
 from callboard._formats.native import AutoFormat, FamilyFormat, NativeFormat, RescueFormat, prepare_reading
@@ -19,6 +18,7 @@ from callboard._formats.parsing import parse
 from callboard._formats.provider_details import ProviderDetails, answer_key
 from callboard._formats.text import TextFormat, react_format, xml_format
 from callboard._settings import ToolFormat
+from callboard.calls import ToolCall as RequestedCall
 from callboard_formats import Parsed, ParsedCall, ReasoningPiece, TextPiece
 from callboard_formats.calls import MeantCall, tool_meant
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from callboard._formats.descriptions import ModelDescriptions, ModelKey
-from callboard._formats.format import ClaimId, Format, Piece, Reader, RequestedCall
-from callboard.calls import Tool
+from callboard._formats.format import ClaimId, Format, Piece, Reader
+from callboard.calls import Tool, ToolCall
 from callboard.models import ChatDict, DescribedModel, ModelDelta, ModelDescription, ModelRequest, ToolCallDelta
 from callboard_formats.detection import FoundFormat, find_format, prompt_opens_thought
 from callboard_formats.formats import is_written_by
@@ -164,5 +164,5 @@ class _ObservedReader:
                 self.styles.request_description(self.model, self.described)
         return pieces
 
-    def calls(self) -> list[RequestedCall]:
+    def calls(self) -> list[ToolCall]:
         return self.reader.calls()

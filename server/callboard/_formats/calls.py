@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from callboard._formats.format import RequestedCall
+from callboard.calls import ToolCall
 from callboard.errors import InvalidArguments, UnknownTool
 from callboard_formats import arguments, calls, syntax
 
 Schema = Mapping[str, Any]
 
 
-def understand(call: RequestedCall, schemas: Mapping[str, Schema]) -> calls.MeantCall:
+def understand(call: ToolCall, schemas: Mapping[str, Schema]) -> calls.MeantCall:
     """Return the tool and the arguments that `call` means. `schemas` maps each tool's name to its parameters.
 
     Raises `UnknownTool`, with the closest name, and `InvalidArguments`, also for a call that was cut off.

@@ -5,11 +5,11 @@ into a request that its model understands, and reads the answer back. So the loo
 shape, and a chat can continue with a model of another format.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from callboard.calls import Tool
+from callboard.calls import RejectedCall, ResolvedCall, Tool, ToolCall
 from callboard.models import ChatDict, ModelDelta, ModelRequest
 from callboard_formats import ReasoningPiece, TextPiece
 
@@ -35,49 +35,6 @@ def make_pieces(reasoning: str, text: str) -> list[Piece]:
     return [*pieces, TextPiece(text)] if text else pieces
 
 
-MAX_NAME_CHARS = 256
-"""The number of characters kept of a tool's name that a model wrote. OpenAI's limit for names is 64."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestedCall:
-    """A call as the model wrote it. `id` is unique within the chat; `calls.understand` checks everything else.
-
-    Attributes:
-        name: Cut at `MAX_NAME_CHARS`, because it is stored, shown and compared, and no tool has a name that long.
-        arguments_text: Exactly as written; "" if the model wrote none.
-        truncated: The output ended before the call did.
-        in_text: The call was written in the answer's text, where arguments need not be JSON.
-        untyped: All arguments are strings; the schema says which type each is meant to be.
-        words: Arguments that are not JSON may be the only string argument of the tool.
-        broken: The call violates its syntax and is refused.
-        syntax: The name of the syntax that the call was read in; "" for a native call.
-        rescued: The call was found in text that was not asked to contain calls.
-        asks_first: The call needs an approval unless its tool is `read_only`.
-        thought: The model's words before the call, if the format shows them to the model again.
-        provider_id: The endpoint's id of the call; "" if it gave none.
-        details: See `ToolCallDelta`.
-    """
-
-    id: str
-    name: str
-    arguments_text: str
-    truncated: bool = False
-    in_text: bool = False
-    untyped: bool = False
-    words: bool = False
-    broken: bool = False
-    syntax: str = ""
-    rescued: bool = False
-    asks_first: bool = False
-    thought: str = ""
-    provider_id: str = field(default="", compare=False)
-    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.name[:MAX_NAME_CHARS])
-
-
 class Reader(Protocol):
     """Reads one answer of a model while it is streamed. The same deltas always give the same pieces."""
 
@@ -89,7 +46,7 @@ class Reader(Protocol):
         """Return the pieces that were held back. Call it once, after the last delta."""
         ...
 
-    def calls(self) -> list[RequestedCall]:
+    def calls(self) -> list[ToolCall]:
         """Return the calls of the answer in the order they began. Call it after `finish`."""
         ...
 
@@ -111,7 +68,9 @@ class Format(Protocol):
         ...
 
 
-def round_messages(text: str, calls: Sequence[RequestedCall], results: Sequence[str]) -> list[ChatDict]:
+def round_messages(
+    text: str, calls: Sequence[ToolCall | ResolvedCall | RejectedCall], results: Sequence[str]
+) -> list[ChatDict]:
     """Return one round as OpenAI messages: an assistant message with the calls, then a `tool` message for each result.
 
     `results` are in the order of `calls`.

@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from callboard._formats.format import MAX_NAME_CHARS, ArgumentsPiece, ClaimId, Piece, RequestedCall
+from callboard._formats.format import ArgumentsPiece, ClaimId, Piece
+from callboard.calls import MAX_NAME_CHARS, ToolCall
 from callboard.models import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta, merge_details
 from callboard_formats import ReasoningPiece, TextPiece
 
@@ -49,10 +50,10 @@ class NativeReader:
         """Return the arguments of calls that have no name."""
         return [piece for call in self._calls for piece in self._show(call)]
 
-    def calls(self) -> list[RequestedCall]:
+    def calls(self) -> list[ToolCall]:
         """Return the calls that have a name or arguments, in the order they began."""
         return [
-            RequestedCall(self._id(call), call.name, call.arguments, provider_id=call.given_id, details=call.details)
+            ToolCall(self._id(call), call.name, call.arguments, provider_id=call.given_id, details=call.details)
             for call in self._calls
             if call.name or call.arguments
         ]

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callboard._formats.calls import understand
-from callboard._formats.format import RequestedCall
 from callboard._formats.rescuing.reader import RescuingReader
+from callboard.calls import ToolCall
 from callboard.errors import ToolError
 from callboard.models import TextDelta
 from callboard_formats import Parsed, ParsedCall, ReasoningPiece, TextPiece
@@ -57,7 +57,7 @@ def _rescued(text: str, schemas: Mapping[str, Mapping[str, Any]]) -> Parsed:
     )
 
 
-def _parsed(call: RequestedCall, schemas: Mapping[str, Mapping[str, Any]]) -> ParsedCall:
+def _parsed(call: ToolCall, schemas: Mapping[str, Mapping[str, Any]]) -> ParsedCall:
     try:
         meant = understand(call, schemas)
     except ToolError as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 from callboard._call_ids import nine_characters
 from callboard._formats.descriptions import ModelKey
-from callboard._formats.format import RequestedCall
+from callboard.calls import ToolCall
 from callboard.models import REASONING, ChatDict, content_text
 from callboard_protocol import EXTERNAL_ID_PREFIX
 
@@ -26,7 +26,7 @@ class ProviderDetails:
     - `message`, `call`, `function`: the fields that OpenAI's API does not have. The fields of a message are kept with
       its first call.
     - `id`: the endpoint's id of the call, if the chat uses another id.
-    - `thought`: see `RequestedCall`.
+    - `thought`: see `ToolCall`.
     """
 
     def __init__(self, model: ModelKey | None = None, kept: MutableMapping[str, ChatDict] | None = None) -> None:
@@ -34,18 +34,18 @@ class ProviderDetails:
         self._origin = [model.endpoint, model.name]
         self._kept: MutableMapping[str, ChatDict] = {} if kept is None else kept
 
-    def note_calls(self, calls: Sequence[tuple[str, RequestedCall]], message: Mapping[str, Any]) -> None:
-        """Keep the fields of the calls of one message. Each call comes with its id in the chat."""
-        for number, (call_id, call) in enumerate(calls):
+    def note_calls(self, calls: Sequence[ToolCall], message: Mapping[str, Any]) -> None:
+        """Keep the fields of the calls of one message, and of the message itself."""
+        for number, call in enumerate(calls):
             entry = {"origin": self._origin, **call.details}
-            if call.provider_id not in ("", call_id):
+            if call.provider_id not in ("", call.id):
                 entry["id"] = call.provider_id
             if call.thought:
                 entry["thought"] = call.thought
             if message and number == 0:
                 entry["message"] = dict(message)
             # A call that runs again after a restart already has its entry.
-            self._kept.setdefault(call_id, entry)
+            self._kept.setdefault(call.id, entry)
 
     def note_answer(self, text: str, message: Mapping[str, Any], *, follows_calls: bool = False) -> None:
         """Keep the fields of an answer without calls; its reasoning only after calls, where DeepSeek requires it."""

@@ -9,12 +9,12 @@ from itertools import groupby
 
 import structlog
 
-from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall, make_pieces
+from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, make_pieces
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.rescuing.completeness import is_complete
 from callboard._formats.rescuing.react_labels import LabelRemover
 from callboard._formats.rescuing.repetition import is_repeated, sent_texts
-from callboard.calls import Tool
+from callboard.calls import Tool, ToolCall
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats import CallPiece, StreamParser, TextPiece
 from callboard_formats import Piece as ParsedPiece
@@ -110,13 +110,13 @@ class ScanningReader:
             pieces += self._held
         return pieces
 
-    def calls(self) -> list[RequestedCall]:
+    def calls(self) -> list[ToolCall]:
         """Return the native calls, or else the calls in the text, in the order they began."""
         return self._native.calls() or [self._requested(part, found) for part, found in self._found]
 
-    def _requested(self, part: int, found: FoundCall) -> RequestedCall:
+    def _requested(self, part: int, found: FoundCall) -> ToolCall:
         call = found.call
-        return RequestedCall(
+        return ToolCall(
             self._id(part, found.number),
             call.name,
             call.arguments,

@@ -1,7 +1,7 @@
-"""The inspector: pages of the server's own at `/inspect`, of what runs do and did, and of what models were told.
+"""The inspector: web pages at `/inspect` about runs, their tool calls, and the requests that models were sent.
 
-Reads the store, the runs and what `RunWatch` has seen of them; changes nothing but what a person asks for with a
-button: Stop, Forget, and the runs of Try it. Knows HTTP and HTML; what is below it knows nothing of pages.
+It reads the store, the runs, and the `RunWatch`. It changes something only when a person presses a button: Stop,
+Forget, or Send in "Try it".
 """
 
 from callboard._inspect.inspector import Inspector

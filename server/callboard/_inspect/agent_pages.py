@@ -1,7 +1,7 @@
-"""The pages of agents: what each is told and can do, what it lacks, and a small chat to try it in.
+"""The pages of agents: prompt, tools, missing settings, and "Try it", a small chat with the agent.
 
-The chat needs no scripts: what it shows is made from the same runs, stored chats and questions as everywhere. A run
-that was begun here goes on until its end, its time or Stop, whoever looks.
+"Try it" works without scripts. It shows the same runs, stored chats and questions as the other pages. A run that was
+started there continues until it ends, reaches its time limit or is stopped, even if nobody looks at it.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from starlette.routing import Route
 from callboard._agents import Agent, AgentLike
 from callboard._http.body import refuse_invalid
 from callboard._http.state import ServerState
-from callboard._inspect.page import go_to, is_fragment, show, state_of
+from callboard._inspect.page import is_part_request, redirect, show, state_of
 from callboard._inspect.shown import ShownRun, show_stored
 from callboard._inspect.visit import Visit
-from callboard._inspect.watch import SeenRun
+from callboard._inspect.watch import WatchedRun
 from callboard._runs import Run
 from callboard.errors import RequestError, Unauthorized, UnknownChat, UnknownInput, UnknownRun
 from callboard.frameworks.adapter import FrameworkAgent
@@ -30,12 +30,12 @@ from callboard.storage import GivenAnswer, Overview
 from callboard_protocol import RunRequest
 
 CHAT_PREFIX = "try-"
-"""The beginning of the ids of chats that were begun here: others are not gone on with."""
+"""The beginning of the ids of chats of "Try it", which continues no other chats."""
 TURNS_SHOWN = 20
 CALLS_SHOWN = 100
 MAX_MESSAGE_CHARS = 100_000
 
-NOT_TOLD = "It is an agent of a class of its own: what its prompt, its tools and its model are it does not tell."
+UNKNOWN = "This agent is written by hand: its prompt, its tools and its model are not known to the server."
 FRAMEWORKS = {
     "agno": "Agno",
     "langgraph": "LangGraph",
@@ -45,7 +45,7 @@ FRAMEWORKS = {
 
 
 async def agents(request: Request) -> Response:
-    """Show all agents, and why others are not there."""
+    """Show all agents, and why others are missing."""
     _, state, _ = state_of(request)
     listed = [(agent, _count_tools(agent)) for agent in state.registry]
     left_out = state.registry.left_out
@@ -54,9 +54,9 @@ async def agents(request: Request) -> Response:
 
 
 async def agent(request: Request) -> Response:
-    """Show an agent: its prompt as it is sent now, its tools with their schemas, its skills and what they depend on.
+    """Show an agent: its current prompt, its tools with their schemas, its skills and their settings.
 
-    Of an agent of a framework what the framework's objects tell, and what they do not.
+    For an agent of a framework: the facts that the framework's objects have, and which are unknown.
     """
     _, state, _ = state_of(request)
     found = state.registry.get(request.query_params.get("id", ""))
@@ -74,7 +74,7 @@ async def agent(request: Request) -> Response:
             tools=found.tools,
             redact=redaction.value,
         )
-    known = found.describe() if isinstance(found, FrameworkAgent) else Description(notes=(NOT_TOLD,))
+    known = found.describe() if isinstance(found, FrameworkAgent) else Description(notes=(UNKNOWN,))
     return show(
         request,
         "framework_agent.html",
@@ -89,13 +89,13 @@ async def agent(request: Request) -> Response:
 
 
 async def try_it(request: Request) -> Response:
-    """Show a small chat with an agent."""
+    """Show the chat of "Try it" with an agent."""
     visit, state, _ = state_of(request)
     found = state.registry.get(request.query_params.get("agent", ""))
     chat_id = request.query_params.get("chat") or ""
     turns = await _read_chat(request, chat_id) if chat_id else []
     is_live = any(turn.is_live for turn in turns)
-    template = "try_turns.html" if is_fragment(request) else "try.html"
+    template = "try_turns.html" if is_part_request(request) else "try.html"
     return show(
         request,
         template,
@@ -111,14 +111,14 @@ async def try_it(request: Request) -> Response:
 
 
 async def send(request: Request) -> Response:
-    """Send a message to an agent: the beginning of a chat, or the next turn of it."""
+    """Send a message to an agent, in a new chat or as the next turn of one."""
     visit, state, _ = state_of(request)
     agent_id = visit.form.get("agent", "")
     message = visit.form.get("message", "").strip()
     chat_id = visit.form.get("chat") or f"{CHAT_PREFIX}{token_hex(8)}"
     _check_chat(chat_id)
     if not _may_send(visit, state):
-        raise Unauthorized("here only Open WebUI speaks for its users: try the agent as nobody")
+        raise Unauthorized("users need a signature of Open WebUI on this server: try the agent without a user")
     if not 0 < len(message) <= MAX_MESSAGE_CHARS:
         raise RequestError("write a message first")
     body: dict[str, Any] = {
@@ -139,11 +139,11 @@ async def send(request: Request) -> Response:
         open_trials: set[asyncio.Task[None]] = request.app.state.open_trials
         open_trials.add(listening)
         listening.add_done_callback(open_trials.discard)
-    return go_to(visit.link("try", agent=agent_id, chat=chat_id, **said))
+    return redirect(visit.link("try", agent=agent_id, chat=chat_id, **said))
 
 
 async def answer(request: Request) -> Response:
-    """Answer a question of a run that was begun here."""
+    """Answer a question of a run of "Try it"."""
     visit, state, _ = state_of(request)
     chat_id = visit.form.get("chat", "")
     _check_chat(chat_id)
@@ -152,12 +152,12 @@ async def answer(request: Request) -> Response:
         raise UnknownRun("there is no such run in this chat")
     value: object = visit.form.get("value", "")
     if visit.form.get("kind") == "confirmation":
-        # Only the button that says so is an agreement.
+        # Only the button "Allow" sends "yes".
         value = value == "yes"
-    # One that was answered elsewhere, or whose time is over: the page says what became of it.
+    # It may have been answered elsewhere, or its time is over; the page shows the outcome.
     with suppress(UnknownInput):
         await run.answer(visit.form.get("question", ""), GivenAnswer(value, visit.caller))
-    return go_to(visit.link("try", agent=run.owner.agent_id, chat=chat_id, **_read_said(visit.form)))
+    return redirect(visit.link("try", agent=run.owner.agent_id, chat=chat_id, **_read_said(visit.form)))
 
 
 async def _listen(run: Run) -> None:
@@ -166,33 +166,33 @@ async def _listen(run: Run) -> None:
 
 
 async def _read_chat(request: Request, chat_id: str) -> list[ShownRun]:
-    """Return the newest turns of a chat, oldest first; one that has only just begun is not stored yet."""
+    """Return the newest turns of a chat, oldest first, also one that has just begun and is not stored yet."""
     visit, state, watch = state_of(request)
     _check_chat(chat_id)
     overview = state.store.overview(visit.user)
-    seen = {one.run.run_id: one for one in watch if one.run.chat_id == chat_id and one.run.user_id == visit.user}
+    watched = {one.run.run_id: one for one in watch if one.run.chat_id == chat_id and one.run.user_id == visit.user}
     try:
         turns = (await overview.turns(chat_id, TURNS_SHOWN)).turns
     except UnknownChat:
         turns = ()
     shown = []
     for turn in reversed(turns):
-        if one := seen.pop(turn.run_id, None):
+        if one := watched.pop(turn.run_id, None):
             shown.append(_show_newest_calls(one, turn.question))
         else:
             page = await overview.calls_of_turn(chat_id, turn.run_id, CALLS_SHOWN)
-            shown.append(show_stored(turn, page.calls, page.next_cursor, is_live=False))
-    return [*shown, *map(_show_newest_calls, seen.values())]
+            shown.append(show_stored(turn, page.calls, page.next_cursor))
+    return [*shown, *map(_show_newest_calls, watched.values())]
 
 
-def _show_newest_calls(seen: SeenRun, question: str = "") -> ShownRun:
-    """Return a run as it was seen, with the newest of its calls: all of them are on its own page."""
-    shown = seen.show(question)
+def _show_newest_calls(watched: WatchedRun, question: str = "") -> ShownRun:
+    """Return a watched run with its newest calls; its own page has all of them."""
+    shown = watched.show(question)
     return replace(shown, calls=shown.calls[-CALLS_SHOWN:])
 
 
 async def _list_messages(overview: Overview, chat_id: str) -> list[dict[str, Any]]:
-    """Return a chat as a client sends it: texts, and of each answer the id by which its calls are found."""
+    """Return a chat as a client sends it: texts, and the id of each answer, by which the server finds its calls."""
     found: list[dict[str, Any]] = []
     cursor = None
     while True:
@@ -209,12 +209,12 @@ async def _list_messages(overview: Overview, chat_id: str) -> list[dict[str, Any
 
 
 def _may_send(visit: Visit, state: ServerState) -> bool:
-    """Return whether a run may be begun for the user whose chats are shown: not where users are to be signed for."""
+    """Return whether a run may start for the user whose chats are shown; not if users need a signature."""
     return visit.user is None or not state.vouching.is_asked
 
 
 def _read_said(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the role and the groups that the user of a trial is said to have; they are stored nowhere."""
+    """Return the role and groups of the user of "Try it", as typed in the form; they are not stored."""
     return {name: given.get(name, "").strip() for name in ("role", "groups")}
 
 
@@ -224,18 +224,18 @@ def _say(role: str, content: str) -> dict[str, Any]:
 
 def _check_chat(chat_id: str) -> None:
     if not chat_id.startswith(CHAT_PREFIX):
-        raise RequestError("only a chat that was begun here is gone on with here")
+        raise RequestError("this page continues only chats that were begun on it")
 
 
 def _count_tools(found: AgentLike) -> int | None:
-    """Return how many tools an agent has, None where it does not say."""
+    """Return the number of tools of an agent, None if it is unknown."""
     if isinstance(found, Agent):
         return len(found.tools)
     return len(found.describe().tools) if isinstance(found, FrameworkAgent) else None
 
 
 def _name_kind(found: AgentLike) -> str:
-    """Return the name of an agent's class, or of the framework that it is of."""
+    """Return the name of an agent's framework, or of its class."""
     kind = type(found)
     package = kind.__module__.removeprefix("callboard.frameworks.").partition(".")[0]
     return FRAMEWORKS.get(package, f"{kind.__module__}.{kind.__qualname__}")

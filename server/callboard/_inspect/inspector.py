@@ -1,4 +1,4 @@
-"""The inspector as an application of its own, in front of the server's routes."""
+"""The inspector as an ASGI application in front of the server's routes."""
 
 import asyncio
 from collections.abc import Collection
@@ -19,10 +19,10 @@ from callboard._http.auth import Authenticate, read_route_path
 from callboard._http.errors import find_status
 from callboard._http.gate import Access
 from callboard._http.state import ServerState
-from callboard._inspect import agent_pages, list_pages, run_pages
-from callboard._inspect.door import Door
+from callboard._inspect import agent_pages, list_pages, now_pages, run_pages
+from callboard._inspect.access_control import AccessControl
+from callboard._inspect.page import PART_SECONDS, PartCache
 from callboard._inspect.rendering import render
-from callboard._inspect.sharing import Shared
 from callboard._inspect.signing_in import SigningIn
 from callboard._inspect.visit import SCOPE_KEY, Visit
 from callboard._inspect.watch import RunWatch
@@ -33,9 +33,9 @@ _log = structlog.get_logger(__name__)
 
 
 class Inspector:
-    """The pages of one application; `watch.tell` is to be one of the observers of its runs.
+    """The pages of one application. `watch.observe` must be one of the observers of its runs.
 
-    `keys` are the names of the keys that open them, None for every one.
+    `keys` are the names of the keys that may sign in, None for all keys.
     """
 
     def __init__(self, authenticate: Authenticate | None, access: Access, keys: Collection[str] | None) -> None:
@@ -44,11 +44,12 @@ class Inspector:
         self._pages = Starlette(
             routes=[
                 Mount("/assets", StaticFiles(packages=[(__package__, "assets")])),
+                *now_pages.ROUTES,
                 *run_pages.ROUTES,
                 *list_pages.ROUTES,
                 *agent_pages.ROUTES,
             ],
-            middleware=[Middleware(Door, signing_in=self._signing_in, access=access)],
+            middleware=[Middleware(AccessControl, signing_in=self._signing_in, access=access)],
             exception_handlers={
                 errors.CallboardError: _answer_error,
                 HTTPException: _answer_http_error,
@@ -56,18 +57,18 @@ class Inspector:
             },
         )
         self._pages.state.watch = self.watch
-        self._pages.state.shared = Shared()
-        # Of the runs that were begun in Try it, what keeps each from being given up.
+        self._pages.state.parts = PartCache(PART_SECONDS)
+        # A task that listens to each run of "Try it": a run without a listener would be cancelled.
         self._pages.state.open_trials = set[asyncio.Task[None]]()
 
     async def open(self, state: ServerState) -> None:
-        """Serve the pages of this server from now on; raises `StorageError`."""
+        """Start to serve the pages of this server. Raises `StorageError`."""
         await self._signing_in.open(state.store)
         state.runs.on_forgotten = self.watch.forget_user
         self._pages.state.server = state
 
-    def before(self, app: ASGIApp) -> ASGIApp:
-        """Return an application that has the pages at their prefix, and is `app` everywhere else."""
+    def wrap(self, app: ASGIApp) -> ASGIApp:
+        """Return an application with the pages under `PREFIX` and `app` everywhere else."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             path = read_route_path(scope) if scope["type"] in ("http", "websocket") else ""

@@ -1,4 +1,4 @@
-"""The pages of what is stored: chats, a chat, calls by what they are, the figures of tools."""
+"""The pages of the store: chats, one chat, calls, and statistics of tools."""
 
 import re
 from dataclasses import asdict, dataclass, fields
@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callboard._inspect.page import go_to, show, state_of
-from callboard._inspect.run_pages import goes_on_here
-from callboard._inspect.shown import list_stored
+from callboard._inspect.now_pages import is_running_here
+from callboard._inspect.page import redirect, show, state_of
+from callboard._inspect.shown import show_stored
 from callboard.errors import RequestError
 from callboard.storage import CallState, ChatFilter, ToolCallFilter
 
@@ -28,7 +28,7 @@ SECONDS_A_DAY = 86_400
 
 @dataclass(frozen=True, slots=True)
 class FilterForm:
-    """A form of filters, as it was filled in."""
+    """The values of the filter form."""
 
     text: str = ""
     tool: str = ""
@@ -39,12 +39,12 @@ class FilterForm:
 
     @classmethod
     def of(cls, request: Request) -> "FilterForm":
-        """Return what the query says."""
+        """Return the values in the query."""
         query = request.query_params
         return cls(*(query.get(field.name, "").strip()[:MAX_TEXT_CHARS] for field in fields(cls)))
 
     def to_call_filter(self) -> ToolCallFilter:
-        """Return the calls that it means; raises `RequestError` for what is no time and no status."""
+        """Return the filter for calls. Raises `RequestError` for an invalid time or status."""
         return ToolCallFilter(
             tool_name=self.tool or None,
             status=_read_status(self.status),
@@ -55,74 +55,74 @@ class FilterForm:
         )
 
     def to_chat_filter(self) -> ChatFilter:
-        """Return the chats that it means, with the same errors."""
+        """Return the filter for chats. Raises `RequestError` like `to_call_filter`."""
         calls = self.to_call_filter()
         return ChatFilter(self.text, calls.tool_name, calls.status, calls.agent_id, calls.since, calls.until)
 
 
 async def chats(request: Request) -> Response:
-    """Show the stored chats, those with the newest answers first: all, or those that fit every filter."""
+    """Show the stored chats that match the filters, the newest answers first."""
     visit, state, _ = state_of(request)
     wanted = FilterForm.of(request)
     cursor = request.query_params.get("cursor") or None
-    page = await state.store.overview(visit.sees).chats(wanted.to_chat_filter(), CHATS_PER_PAGE, cursor)
+    page = await state.store.overview(visit.user_filter).chats(wanted.to_chat_filter(), CHATS_PER_PAGE, cursor)
     older = visit.link("chats", **asdict(wanted), cursor=page.next_cursor) if page.next_cursor else None
     is_narrowed = wanted != FilterForm()
     return show_list(request, "chats.html", "Chats", wanted, chats=page.chats, older=older, is_narrowed=is_narrowed)
 
 
 async def chat(request: Request) -> Response:
-    """Show a chat: its turns, newest first, and what goes on in it."""
+    """Show a chat: its turns, newest first, also those that still run."""
     visit, state, watch = state_of(request)
     chat_id = request.query_params.get("id", "")
     cursor = request.query_params.get("cursor") or None
-    overview = state.store.overview(visit.sees)
+    overview = state.store.overview(visit.user_filter)
     found = await overview.chat(chat_id)
     page = await overview.turns(chat_id, TURNS_PER_PAGE, cursor)
-    live = {one.run.run_id: one.summarise() for one in watch if one.run.chat_id == chat_id and goes_on_here(state, one)}
+    live = {one.run.run_id: one.show() for one in watch if one.run.chat_id == chat_id and is_running_here(state, one)}
     older = visit.link("chat", id=chat_id, cursor=page.next_cursor) if page.next_cursor else None
     title = found.began_with or f"Chat {chat_id}"
-    runs = [live.get(turn.run_id) or list_stored(turn) for turn in page.turns]
+    runs = [live.get(turn.run_id) or show_stored(turn, turn.failures) for turn in page.turns]
     return show(
         request, "chat.html", title=title, chat=found, turns=list(zip(page.turns, runs, strict=True)), older=older
     )
 
 
 async def forget(request: Request) -> Response:
-    """Forget a chat, with all its calls; raises `UnknownChat`."""
+    """Delete a chat and all its calls. Raises `UnknownChat`."""
     visit, state, watch = state_of(request)
     chat_id = visit.form.get("chat", "")
     if visit.form.get("sure") != "yes":
-        raise RequestError("a chat is forgotten for ever: say that you are sure")
+        raise RequestError("forgetting a chat cannot be undone: tick 'I am sure'")
     try:
-        await state.store.chats(visit.sees).delete(chat_id)
+        await state.store.chats(visit.user_filter).delete(chat_id)
     finally:
         watch.forget_chat(chat_id)
-    return go_to(visit.link("chats"))
+    return redirect(visit.link("chats"))
 
 
 async def calls(request: Request) -> Response:
-    """Show calls, newest first: all, or those that fit every filter."""
+    """Show the calls that match the filters, newest first."""
     visit, state, _ = state_of(request)
     wanted = FilterForm.of(request)
     cursor = request.query_params.get("cursor") or None
-    page = await state.store.overview(visit.sees).calls(wanted.to_call_filter(), CALLS_PER_PAGE, cursor)
+    page = await state.store.overview(visit.user_filter).calls(wanted.to_call_filter(), CALLS_PER_PAGE, cursor)
     older = visit.link("calls", **asdict(wanted), cursor=page.next_cursor) if page.next_cursor else None
     return show_list(request, "calls.html", "Calls", wanted, calls=page.calls, older=older)
 
 
 async def tools(request: Request) -> Response:
-    """Show how the calls of each tool went."""
+    """Show statistics of the calls of each tool."""
     visit, state, _ = state_of(request)
     wanted = FilterForm.of(request)
-    overview = state.store.overview(visit.sees)
+    overview = state.store.overview(visit.user_filter)
     found = await overview.tools(wanted.to_call_filter())
     slowest = await overview.slowest_calls(wanted.to_call_filter(), SLOWEST_CALLS)
     return show_list(request, "tools.html", "Tools", wanted, tools=found, slowest=slowest)
 
 
 def show_list(request: Request, template: str, title: str, wanted: FilterForm, **shown: object) -> Response:
-    """Show what fits a form of filters, with the form."""
+    """Show a list with its filter form."""
     _, state, _ = state_of(request)
     agents = {agent.agent_id: agent.name for agent in state.registry}
     if wanted.agent:
@@ -137,16 +137,16 @@ def _read_status(text: str) -> CallState | None:
     if not text:
         return None
     if text not in CALL_STATES:
-        raise RequestError(f"status is to be one of {', '.join(CALL_STATES)}")
+        raise RequestError(f"status must be one of {', '.join(CALL_STATES)}")
     return text
 
 
 def _read_time(text: str, *, is_end: bool = False) -> float | None:
-    """Return a day, or a minute of it, as seconds since the epoch; a day that is an end includes itself."""
+    """Return a day or minute as seconds since the epoch; a day that is an end is included."""
     if not text:
         return None
     if not _DAY.fullmatch(text):
-        raise RequestError("a time is to be a day, such as 2026-01-31, or a minute of it, such as 2026-01-31T15:00")
+        raise RequestError("a time must be a day, such as 2026-01-31, or a minute, such as 2026-01-31T15:00")
     try:
         at = datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
     except ValueError:

@@ -1,10 +1,11 @@
-"""The messages that a model was sent, each with what is to be known of it: replayed, compacted, new. Pure."""
+"""The messages of a request to a model, each with marks such as replayed, compacted or new. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from callboard.calls import ToolCall
 from callboard.models import ChatDict, content_text
 from callboard.storage import KeptResult
 
@@ -13,41 +14,32 @@ _SHORTENED = re.compile(r"\[… ([\d,]+) more characters of this older result ar
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A word on a message, and what it means where the page does not say that once for all."""
+    """A mark on a message; `meaning` is empty if the page explains the word elsewhere."""
 
     word: str
     meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class SentCall:
-    """A call as a message holds it."""
-
-    call_id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
 class SentMessage:
-    """A message as the model was sent it; `parts` counts what of it is no text, such as pictures."""
+    """A message of a request; `parts` counts its parts that are not text, such as pictures."""
 
     number: int
     role: str
     text: str
-    calls: tuple[SentCall, ...]
+    calls: tuple[ToolCall, ...]
     call_id: str | None
     marks: tuple[Mark, ...]
     parts: int
 
     @property
     def chars(self) -> int:
-        """The characters of its text and of the arguments that it holds."""
-        return len(self.text) + sum(len(call.arguments) for call in self.calls)
+        """The characters of its text and of the arguments of its calls."""
+        return len(self.text) + sum(len(call.arguments_text) for call in self.calls)
 
 
 def list_call_ids(messages: Sequence[ChatDict]) -> list[str]:
-    """Return the ids of the calls whose results are among the messages."""
+    """Return the ids of the calls whose results are in the messages."""
     return [str(message["tool_call_id"]) for message in messages if message.get("tool_call_id")]
 
 
@@ -56,8 +48,7 @@ def mark_messages(
 ) -> list[SentMessage]:
     """Return the messages with their marks.
 
-    `results` is what the chat keeps of the results among them, `first_new` the first that the request before it did
-    not have.
+    `results` are the stored results, by call id. `first_new` is the first message that the request before did not have.
     """
     return [_mark(number, message, results, run_id, first_new) for number, message in enumerate(messages)]
 
@@ -72,7 +63,7 @@ def _mark(
     marks: list[Mark] = []
     if first_new and number >= first_new:
         marks.append(Mark("new"))
-    ids = [call.call_id for call in calls]
+    ids = [call.id for call in calls]
     if call_id and not calls:
         ids = [str(call_id)]
     kept = [results[one] for one in ids if one in results]
@@ -97,6 +88,6 @@ def _mark_result(text: str, kept: KeptResult) -> list[Mark]:
     return []
 
 
-def _read_call(call: Mapping[str, Any]) -> SentCall:
+def _read_call(call: Mapping[str, Any]) -> ToolCall:
     function = call.get("function") or {}
-    return SentCall(str(call.get("id", "")), str(function.get("name", "")), str(function.get("arguments", "")))
+    return ToolCall(str(call.get("id", "")), str(function.get("name", "")), str(function.get("arguments", "")))

@@ -1,4 +1,4 @@
-"""Pages from templates: everything that is put into one is escaped, and what cannot be seen is made visible."""
+"""Renders templates. Every value is escaped, and invisible characters are made visible."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from callboard._version import __version__
 from callboard_protocol import ENDINGS, FAILED, format_ending
 
 MAX_SHOWN_CHARS = 100_000
-"""The characters of one text that a page shows; the whole has an address of its own."""
+"""The characters of a text that a page shows; the whole text has a URL of its own."""
 
 STATE_LABELS = {
     "running": "running",
@@ -29,12 +29,12 @@ STATE_LABELS = {
     "ended": "ended",
     **{ending.state: ending.label for ending in (FAILED, *ENDINGS.values())},
 }
-"""The words for the states of calls and runs."""
+"""The labels of the states of calls and runs."""
 
 MAX_UNSEEN = 5_000
-"""The characters of one text that cannot be seen and that a page shows: each as some fifty others."""
+"""The invisible characters of a text that a page shows; each takes some fifty characters of HTML."""
 
-# Controls, and what turns the direction of text around or takes no room: with them a text can look like another.
+# Controls, and characters that change the direction of text or have no width: a text with them can look like another.
 _UNSEEN = re.compile(
     "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
@@ -42,8 +42,8 @@ _UNSEEN = re.compile(
 
 
 def visible(text: object) -> Markup:
-    """Return a text as HTML: escaped, with each character that cannot be seen as its code point, marked as such."""
-    # None of them is one that is escaped, or that an escape is written with.
+    """Return a text as escaped HTML, with each invisible character replaced by its marked code point."""
+    # After escaping: no invisible character is part of an escape.
     return Markup(_UNSEEN.sub(lambda found: _mark(found[0]), str(escape(str(text)))))  # noqa: S704 - escaped, and marks
 
 
@@ -55,27 +55,27 @@ def _mark(char: str) -> str:
 
 
 def beginning(text: str) -> str:
-    """Return as much of a text as a page shows of one."""
+    """Return the part of a text that a page shows."""
     part = text[:MAX_SHOWN_CHARS]
     beyond = next(islice(_UNSEEN.finditer(part), MAX_UNSEEN, None), None)
     return part[: beyond.start()] if beyond else part
 
 
 def excerpt(text: object, chars: int = 120) -> Markup:
-    """Return the beginning of a text on one line, as `visible` has it."""
+    """Return the beginning of a text on one line, as HTML like `visible`."""
     given = str(text)
     line = " ".join(given[: chars * 4].split())
     return visible(line[:chars] + ("…" if len(line) > chars or len(given) > chars * 4 else ""))
 
 
 def label(text: object, chars: int = 80) -> str:
-    """Return the beginning of a text on one line as text, for attributes and titles, which can hold no markup."""
+    """Return the beginning of a text on one line, without HTML, for attributes and titles."""
     line = " ".join(str(text)[: chars * 4].split())
     return _UNSEEN.sub(lambda found: f"U+{ord(found[0]):04X}", line[:chars])
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time as people say it: `340 ms`, `1.2 s`, `3 min 20 s`."""
+    """Format a duration for people: `340 ms`, `1.2 s`, `3 min 20 s`."""
     if seconds is None:
         return "–"
     if seconds < 0.9995:
@@ -88,12 +88,12 @@ def duration(seconds: float | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """Return a time that is given in milliseconds."""
+    """Format a duration in milliseconds like `duration`."""
     return duration(None if value is None else value / 1000)
 
 
 def moment(at: float | None) -> Markup:
-    """Return a time of day, in UTC: a server does not know where the reader is."""
+    """Format a time in UTC, because the server does not know the reader's time zone."""
     if at is None:
         return Markup("–")
     when = datetime.fromtimestamp(at, UTC)
@@ -101,7 +101,7 @@ def moment(at: float | None) -> Markup:
 
 
 def ago(at: float | None) -> Markup:
-    """Return how long ago a moment was, `2 min ago`, with the moment itself as a tooltip."""
+    """Format the age of a time, `2 min ago`, with the time itself as a tooltip."""
     if at is None:
         return Markup("–")
     when = datetime.fromtimestamp(at, UTC)
@@ -122,17 +122,17 @@ def _say_age(seconds: float, when: datetime) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number with its thousands apart."""
+    """Format a number with thousands separators."""
     return "–" if value is None else f"{value:,}"
 
 
 def money(cost: float) -> str:
-    """Return what something cost, of which the endpoint does not say in which money."""
+    """Format a cost, whose currency the endpoint does not say."""
     return f"{cost:.6f}".rstrip("0").rstrip(".") if cost >= 0.000001 or not cost else "less than 0.000001"
 
 
 def pretty(value: object) -> str:
-    """Return a value as JSON that people read; on one line where it would be far longer than a page."""
+    """Format a value as indented JSON, or on one line if that would be too long."""
     return indent(value) or json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -164,10 +164,10 @@ ENVIRONMENT.globals.update(
 
 
 def render(template: str, visit: Visit, status: int = HTTPStatus.OK, **values: object) -> HTMLResponse:
-    """Return a page of that template; `visit` and `values` are what it says."""
+    """Return a page from a template."""
     return HTMLResponse(write(template, visit, **values), status)
 
 
 def write(template: str, visit: Visit, **values: object) -> str:
-    """Return what a template says."""
+    """Return the HTML of a template."""
     return ENVIRONMENT.get_template(template).render(visit=visit, **values)

@@ -1,4 +1,4 @@
-"""The pages of runs: those under way, one with its timeline, a call, what a model was sent."""
+"""The pages of a run with its timeline, of a call, and of a request to a model."""
 
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -11,14 +11,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callboard._http.state import ServerState
-from callboard._inspect.copying import MAX_COMPARED_CHARS, write_call_curl, write_curl, write_lines, write_test
+from callboard._inspect.exports import (
+    MAX_COMPARED_CHARS,
+    describe_call,
+    write_call_curl,
+    write_curl,
+    write_lines,
+    write_test,
+)
 from callboard._inspect.messages import list_call_ids, mark_messages
+from callboard._inspect.now_pages import is_running_here
 from callboard._inspect.page import (
     READING,
-    find_address,
-    give,
-    go_to,
-    is_fragment,
+    download,
+    find_server_url,
+    is_part_request,
     read_number,
     show,
     show_part,
@@ -27,83 +34,30 @@ from callboard._inspect.page import (
 from callboard._inspect.shown import (
     ShownCall,
     ShownRun,
-    list_elsewhere,
-    list_stored,
+    read_stored_call,
     show_stored,
-    show_stored_call,
 )
 from callboard._inspect.timeline import draw
 from callboard._inspect.values import is_picture, read_value, web_address
-from callboard._inspect.watch import SeenRun
+from callboard._inspect.watch import WatchedRun
 from callboard._openwebui.requests import strip_context
+from callboard.calls import EndedCall
 from callboard.errors import UnknownChat, UnknownRun, UnknownToolCall
 from callboard.models import ChatDict
 from callboard.storage import CallSummary, KeptResult, Overview, StoredCall, StoredMessage, ToolCallFilter, TurnSummary
 
 CALLS_PER_PAGE = 200
-ANSWERS_SHOWN = 100
-TASKS_SHOWN = 50
 UNSENT_SHOWN = 50
-
-# --- Now ------------------------------------------------------------------------------------------------------------
-
-
-async def now(request: Request) -> Response:
-    """Show the runs that are under way, and the last answers."""
-    find = partial(_find_now, request)
-    if is_fragment(request):
-        return await show_part(request, "now_rows.html", find)
-    return show(request, "now.html", **await find())
-
-
-async def _find_now(request: Request) -> dict[str, object]:
-    visit, state, watch = state_of(request)
-    overview = state.store.overview(visit.sees)
-    turns = {turn.run_id: turn for turn in await overview.newest_turns(ANSWERS_SHOWN)}
-    seen = [one for one in watch if visit.can_see(one.run.user_id)]
-    live = [one.summarise() for one in seen if goes_on_here(state, one)]
-    ended = {one.run.run_id: one for one in reversed(seen) if one.ended_at is not None}
-    here = {run.run_id for run in live} | ended.keys()
-    elsewhere = [
-        list_elsewhere(run, turns.get(run.run_id)) for run in await overview.open_runs() if run.run_id not in here
-    ]
-    under_way = {run.run_id for run in [*live, *elsewhere]}
-    # What was asked before the oldest turn of the list may be stored, and is no longer in the list.
-    oldest = min((turn.began_at for turn in turns.values()), default=0) if len(turns) == ANSWERS_SHOWN else 0
-    unstored = [one.summarise() for run_id, one in ended.items() if run_id not in turns and one.began_at >= oldest]
-    answers = [list_stored(turn) for run_id, turn in turns.items() if run_id not in under_way]
-    answers = sorted([*answers, *unstored], key=lambda run: -run.began_at)
-    return {
-        "title": "Now",
-        "runs": [run for run in [*live, *elsewhere] if run.task is None],
-        "answers": [run for run in answers if run.task is None][:ANSWERS_SHOWN],
-        "tasks": [run for run in [*live, *answers] if run.task is not None][:TASKS_SHOWN],
-    }
-
-
-async def stop(request: Request) -> Response:
-    """Stop a run; the button says which, and whose it is."""
-    visit, state, _ = state_of(request)
-    _, run_id = _read_place(request)
-    user_id = request.query_params.get("of") or None
-    if not visit.can_see(user_id):
-        raise UnknownRun("there is no such run of this user")
-    run = await state.runs.find(run_id, user_id)
-    await run.ask_to_end()
-    return go_to(visit.link("run", id=run_id, chat=run.owner.chat_id))
-
-
-# --- A run ----------------------------------------------------------------------------------------------------------
 
 
 async def run(request: Request) -> Response:
-    """Show a run: its timeline, what its agent said, what its model was sent."""
-    if is_fragment(request):
+    """Show a run: its timeline and its text."""
+    if is_part_request(request):
         return await show_part(request, "run_live.html", partial(_find_timeline, request))
     visit, _, _ = state_of(request)
     values = await _find_timeline(request)
     shown = values["run"]
-    address = find_address(request)
+    address = find_server_url(request)
     has_key = visit.can_sign_out
     curl = write_curl(address, shown.agent_id or "", shown.question, has_key=has_key)
     return show(request, "run.html", **values, curl=curl)
@@ -117,38 +71,38 @@ async def _find_timeline(request: Request) -> dict[str, Any]:
 
 
 def read_title(run: ShownRun) -> str:
-    """Return what a run is called: by what the user typed, a background task by its name."""
+    """Return the title of a run: the user's question, or the name of a background task."""
     if run.task is not None:
         return run.task.replace("_", " ").capitalize()
     return strip_context(run.question) or f"Run {run.run_id}"
 
 
 async def run_as_test(request: Request) -> Response:
-    """Return a run as a test: text, with all its calls."""
+    """Return a Python test with all calls of a run."""
     shown = await _find_whole_run(request)
     test = await READING.run(partial(write_test, shown))
-    return give(test, "test_again.py", "text/plain; charset=utf-8", is_shown=True)
+    return download(test, "test_again.py", "text/plain; charset=utf-8", is_shown=True)
 
 
 async def run_lines(request: Request) -> Response:
-    """Return the messages and calls of a run as lines of JSON, to be saved."""
+    """Return the messages and calls of a run as JSON Lines."""
     visit, state, _ = state_of(request)
     chat_id, run_id = _read_place(request)
     if chat_id:
-        pages = aiter(state.store.chats(visit.sees).message_pages(chat_id))
-        # Before the answer begins: whether there is such a chat.
+        pages = aiter(state.store.chats(visit.user_filter).message_pages(chat_id))
+        # Raises `UnknownChat` before the response begins.
         first: list[StoredMessage] = await anext(pages, [])
-        return give(_write_rows(run_id, first, pages), "run.jsonl", "application/x-ndjson")
-    if seen := _find_seen(request, run_id):
-        records = [asdict(call) for call in seen.calls.values()]
-        return give(await READING.run(partial(write_lines, records)), "run.jsonl", "application/x-ndjson")
-    raise UnknownRun("there is no such run, or nothing of it is kept")
+        return download(_write_rows(run_id, first, pages), "run.jsonl", "application/x-ndjson")
+    if watched := _find_watched(request, run_id):
+        records = [describe_call(call) for call in watched.calls.values()]
+        return download(await READING.run(partial(write_lines, records)), "run.jsonl", "application/x-ndjson")
+    raise UnknownRun("there is no such run, or it is not stored")
 
 
 async def _write_rows(
     run_id: str, first: Iterable[StoredMessage], pages: AsyncIterator[Iterable[StoredMessage]]
 ) -> AsyncIterator[str]:
-    """Yield the rows of a run as lines, one at a time: all of them may be more than there is memory for."""
+    """Yield the rows of a run as lines, one by one, because all of them may not fit into memory."""
     page: Iterable[StoredMessage] | None = first
     while page is not None:
         for row in page:
@@ -158,23 +112,25 @@ async def _write_rows(
 
 
 async def sent(request: Request) -> Response:
-    """Show the messages that a model was sent, each with its marks."""
+    """Show the messages of a request to a model, each with its marks."""
     _, state, _ = state_of(request)
     _, run_id = _read_place(request)
-    seen = _find_seen(request, run_id)
+    watched = _find_watched(request, run_id)
     index = read_number(request, "request")
-    if seen is None or index >= len(seen.requests):
+    if watched is None or index >= len(watched.requests):
         raise UnknownRun(
-            "what this model was sent is not kept: that is in the memory of the server that ran it, for the newest runs"
+            "this request is not kept: requests are in the memory of the server that ran them, for the newest runs"
         )
-    asked = seen.requests[index]
-    messages = seen.sent(index)
+    asked = watched.requests[index]
+    messages = watched.find_sent_messages(index)
     is_sent = messages is not None
-    # Redacted only now: the prompt that an agent builds has passed no redaction.
-    told = await seen.redaction.large(messages if messages is not None else list(seen.given))
-    left_out = await seen.redaction.large(list(seen.left_out))
-    results, unsent, unsent_count = await _look_up(state.store.overview(seen.run.user_id), seen, [*told, *left_out])
-    shown = seen.show()
+    # Redacted here, because the prompt of an agent has not been redacted before.
+    shown_messages = await watched.redaction.large(messages if messages is not None else list(watched.given))
+    left_out = await watched.redaction.large(list(watched.left_out))
+    results, unsent, unsent_count = await _look_up(
+        state.store.overview(watched.run.user_id), watched, [*shown_messages, *left_out]
+    )
+    shown = watched.show()
     return show(
         request,
         "sent.html",
@@ -182,64 +138,64 @@ async def sent(request: Request) -> Response:
         run=shown,
         index=index,
         asked=asked,
-        messages=mark_messages(told, results, run_id, asked.shared if is_sent else 0),
+        messages=mark_messages(shown_messages, results, run_id, asked.shared if is_sent else 0),
         is_sent=is_sent,
         left_out=mark_messages(left_out, results, run_id, 0),
-        left_out_count=seen.left_out_count,
+        left_out_count=watched.left_out_count,
         unsent=unsent,
         unsent_count=unsent_count,
-        tools=seen.redaction.value(list(asked.offered)),
-        options=seen.redaction.value(dict(asked.options)),
+        tools=watched.redaction.value(list(asked.offered)),
+        options=watched.redaction.value(dict(asked.options)),
     )
 
 
 async def _look_up(
-    overview: Overview, seen: SeenRun, messages: Sequence[ChatDict]
+    overview: Overview, watched: WatchedRun, messages: Sequence[ChatDict]
 ) -> tuple[Mapping[str, KeptResult], Sequence[CallSummary], int]:
-    """Return what the chat keeps of the results among the messages, and the calls before the run that are not there.
+    """Return the stored results of the messages, and the earlier calls of the chat that are not in the messages.
 
-    Of those the newest, and how many there are in all.
+    Of these calls the newest, and the number of all.
     """
-    chat_id = seen.run.chat_id
+    chat_id = watched.run.chat_id
     if chat_id is None:
         return {}, (), 0
     known = set(list_call_ids(messages))
     unsent: list[CallSummary] = []
     try:
         results = await overview.results(chat_id, known)
-        earlier = await overview.count_calls(chat_id, seen.began_at)
-        unsent_count = max(0, earlier - sum(kept.run_id != seen.run.run_id for kept in results.values()))
+        earlier = await overview.count_calls(chat_id, watched.began_at)
+        unsent_count = max(0, earlier - sum(kept.run_id != watched.run.run_id for kept in results.values()))
         cursor: str | None = None
         while len(unsent) < min(unsent_count, UNSENT_SHOWN):
-            page = await overview.calls(ToolCallFilter(chat_id, until=seen.began_at), CALLS_PER_PAGE, cursor)
+            page = await overview.calls(ToolCallFilter(chat_id, until=watched.began_at), CALLS_PER_PAGE, cursor)
             unsent += [one for one in page.calls if one.call.tool_call_id not in known]
             cursor = page.next_cursor
             if cursor is None:
                 break
     except UnknownChat:
-        return {}, (), 0  # Forgotten, or never kept.
+        return {}, (), 0  # The chat was deleted, or is not stored.
     return results, unsent[:UNSENT_SHOWN], unsent_count
 
 
 async def call(request: Request) -> Response:
-    """Show one call: what it was asked, what it gave, each of its steps, and how it came to be."""
+    """Show a call: its arguments, its result and its steps."""
     visit, _, _ = state_of(request)
     chat_id, run_id = _read_place(request)
     shown, stored = await _find_call(request)
     if stored is not None:
-        # Whatever the address says.
+        # The run in the URL may be wrong.
         run_id = stored.run_id
-    seen = _find_seen(request, run_id)
-    files = _list_files(seen, shown.call_id) if seen else []
-    asked = [one for one in seen.requests if one.asked_at <= shown.started_at] if seen else []
+    watched = _find_watched(request, run_id)
+    files = _list_files(watched, shown.id) if watched else []
+    asked = [one for one in watched.requests if one.asked_at <= shown.started_at] if watched else []
     result = None
-    if shown.result is not None:
-        result = await READING.run(partial(read_value, shown.result))
-    address = find_address(request)
+    if shown.result_text is not None:
+        result = await READING.run(partial(read_value, shown.result_text))
+    address = find_server_url(request)
     curl = None
     if stored is not None:
         curl = write_call_curl(
-            address, stored.chat_id, shown.call_id, request.query_params.get("user"), has_key=visit.can_sign_out
+            address, stored.chat_id, shown.id, request.query_params.get("user"), has_key=visit.can_sign_out
         )
     return show(
         request,
@@ -248,7 +204,7 @@ async def call(request: Request) -> Response:
         call=shown,
         chat_id=chat_id,
         run_id=run_id,
-        arguments=await READING.run(partial(read_value, shown.arguments)),
+        arguments=await READING.run(partial(read_value, shown.arguments_text)),
         result=result,
         files=files,
         asked=asked[-1] if asked else None,
@@ -258,20 +214,20 @@ async def call(request: Request) -> Response:
 
 
 async def result_text(request: Request) -> Response:
-    """Return the whole result of a call, as text and nothing else."""
+    """Return the whole result of a call as text."""
     shown, _ = await _find_call(request)
-    return give(shown.result or "", "result.txt", "text/plain; charset=utf-8", is_shown=True)
+    return download(shown.result_text or "", "result.txt", "text/plain; charset=utf-8", is_shown=True)
 
 
 async def call_lines(request: Request) -> Response:
     """Return a call as a line of JSON."""
     shown, stored = await _find_call(request)
-    content = await READING.run(partial(write_lines, [asdict(stored or shown)]))
-    return give(content, "call.jsonl", "application/x-ndjson")
+    content = await READING.run(partial(write_lines, [asdict(stored) if stored else describe_call(shown)]))
+    return download(content, "call.jsonl", "application/x-ndjson")
 
 
 async def file(request: Request) -> Response:
-    """Return a picture that a tool gave; other files are to be saved, as nobody's page."""
+    """Return a file of a tool: a picture is shown, any other file is a download."""
     visit, state, _ = state_of(request)
     _, run_id = _read_place(request)
     user_id = request.query_params.get("of") or None
@@ -284,82 +240,78 @@ async def file(request: Request) -> Response:
 
 
 async def _find_run(request: Request) -> ShownRun:
-    """Return a run with a page of its calls; raises `UnknownRun`, `UnknownChat`."""
+    """Return a run with one page of its calls. Raises `UnknownRun` or `UnknownChat`."""
     visit, state, _ = state_of(request)
     found = await _look_up_run(request)
     if isinstance(found, ShownRun):
         return _take_page(found, request)
-    overview = state.store.overview(visit.sees)
+    overview = state.store.overview(visit.user_filter)
     cursor = request.query_params.get("cursor")
     page = await overview.calls_of_turn(found.chat_id, found.run_id, CALLS_PER_PAGE, cursor)
-    is_live = await _goes_on(state, found.run_id, found.user_id)
+    is_live = await _is_running(state, found.run_id, found.user_id)
     return show_stored(found, page.calls, page.next_cursor, is_live=is_live)
 
 
 async def _find_whole_run(request: Request) -> ShownRun:
-    """Return a run with all its calls, their arguments whole; of long results it has none. Raises as `_find_run`."""
+    """Return a run with all its calls and whole arguments; long results are cut. Raises like `_find_run`."""
     visit, state, _ = state_of(request)
     found = await _look_up_run(request)
     if isinstance(found, ShownRun):
         return found
-    chats = state.store.chats(visit.sees)
+    chats = state.store.chats(visit.user_filter)
     wanted = ToolCallFilter(found.chat_id, run_id=found.run_id)
     calls: list[CallSummary] = []
     cursor: str | None = None
     while True:
         page = await chats.tool_calls(wanted, CALLS_PER_PAGE, cursor)
-        calls += [CallSummary(_without_long_result(one), None, None, 0) for one in page.tool_calls]
+        calls += [CallSummary(_cut_result(one), None, None, 0) for one in page.tool_calls]
         cursor = page.next_cursor
         if cursor is None:
-            return show_stored(found, calls, None, is_live=False)
+            return show_stored(found, calls)
 
 
-def _without_long_result(call: StoredCall) -> StoredCall:
-    return replace(call, result=None) if len(call.result or "") > MAX_COMPARED_CHARS else call
+def _cut_result(call: StoredCall) -> StoredCall:
+    """Return a call with its result cut, because all results may not fit into memory; no test compares long ones."""
+    return replace(call, result=call.result[: MAX_COMPARED_CHARS + 1]) if call.result else call
 
 
 async def _look_up_run(request: Request) -> ShownRun | TurnSummary:
-    """Return a run as it was seen here, with all its calls, else its turn in the store.
+    """Return a run that this server has watched, with all its calls, otherwise its stored turn.
 
-    Raises `UnknownRun`, `UnknownChat`.
+    Raises `UnknownRun` or `UnknownChat`.
     """
     visit, state, _ = state_of(request)
     chat_id, run_id = _read_place(request)
-    seen = _find_seen(request, run_id)
-    if seen and seen.ended_at is None and not goes_on_here(state, seen):
-        seen = None
+    watched = _find_watched(request, run_id)
+    if watched and watched.ended_at is None and not is_running_here(state, watched):
+        watched = None
     turn: TurnSummary | None = None
-    place = chat_id or (seen.run.chat_id if seen else None)
+    place = chat_id or (watched.run.chat_id if watched else None)
     if place:
         try:
-            turn = await state.store.overview(visit.sees).turn(place, run_id)
+            turn = await state.store.overview(visit.user_filter).turn(place, run_id)
         except UnknownChat:
-            if seen is None:
+            if watched is None:
                 raise
-    if seen:
-        return seen.show(turn.question if turn else "")
+    if watched:
+        return watched.show(turn.question if turn else "")
     if turn is None:
-        raise UnknownRun("there is no such run, or nothing of it is kept: runs without a chat are not")
+        raise UnknownRun("there is no such run, or it is not stored: runs without a chat are kept only in memory")
     return turn
 
 
-def _find_seen(request: Request, run_id: str) -> SeenRun | None:
-    """Return what was seen of a run; None where it is another user's, or of another chat than the page names."""
+def _find_watched(request: Request, run_id: str) -> WatchedRun | None:
+    """Return a watched run, None if the visit may not see its user or the page names another chat."""
     visit, _, watch = state_of(request)
     chat_id, _ = _read_place(request)
-    seen = watch.find(run_id)
-    if seen is None or not visit.can_see(seen.run.user_id):
+    watched = watch.find(run_id)
+    if watched is None or not visit.can_see(watched.run.user_id):
         return None
-    return seen if chat_id in (None, seen.run.chat_id) else None
-
-
-def goes_on_here(state: ServerState, seen: SeenRun) -> bool:
-    """Return whether a run has not ended and is this server's: another may have taken it over, with its end."""
-    return seen.ended_at is None and state.runs.is_going_on(seen.run.run_id)
+    return watched if chat_id in (None, watched.run.chat_id) else None
 
 
 def _take_page(run: ShownRun, request: Request) -> ShownRun:
-    """Return a run with one page of its calls: the first, or the newest while it goes on, unless one is asked for."""
+    """Return a run with one page of its calls: the requested one, by default the first, or the last if it runs."""
     if len(run.calls) <= CALLS_PER_PAGE:
         return run
     newest = (len(run.calls) - 1) // CALLS_PER_PAGE
@@ -375,7 +327,7 @@ def _take_page(run: ShownRun, request: Request) -> ShownRun:
     return replace(run, calls=calls, next_cursor=next_page)
 
 
-async def _goes_on(state: ServerState, run_id: str, user_id: str | None) -> bool:
+async def _is_running(state: ServerState, run_id: str, user_id: str | None) -> bool:
     try:
         return not (await state.runs.find(run_id, user_id)).ended
     except UnknownRun:
@@ -383,37 +335,37 @@ async def _goes_on(state: ServerState, run_id: str, user_id: str | None) -> bool
 
 
 async def _find_call(request: Request) -> tuple[ShownCall, StoredCall | None]:
-    """Return a call, whole, and how the store has it; raises `UnknownToolCall`, `UnknownChat`."""
+    """Return a call, and its stored form if there is one. Raises `UnknownToolCall` or `UnknownChat`."""
     visit, state, _ = state_of(request)
     chat_id, run_id = _read_place(request)
-    seen = _find_seen(request, run_id)
+    watched = _find_watched(request, run_id)
     call_id = request.query_params.get("id", "")
     if chat_id:
         try:
-            stored = await state.store.chats(visit.sees).tool_call(chat_id, call_id)
-            return show_stored_call(CallSummary(stored, None, None, 0)), stored
+            stored = await state.store.chats(visit.user_filter).tool_call(chat_id, call_id)
+            return read_stored_call(stored), stored
         except (UnknownChat, UnknownToolCall):
-            if seen is None:
+            if watched is None:
                 raise
-    if seen and (found := seen.calls.get(call_id)):
+    if watched and (found := watched.calls.get(call_id)):
         return found, None
-    raise UnknownToolCall("there is no such call, or nothing of it is kept")
+    raise UnknownToolCall("there is no such call, or it is not stored")
 
 
-def _list_files(seen: SeenRun, call_id: str) -> list[dict[str, Any]]:
-    """Return the files that a call gave, each with the address of its picture where it is one that may be shown."""
-    found = seen.calls.get(call_id)
+def _list_files(watched: WatchedRun, call_id: str) -> list[dict[str, Any]]:
+    """Return the files of a call, each with the URLs under which it can be shown."""
+    found = watched.calls.get(call_id)
     listed = []
-    for one in found.files if found else ():
+    for one in found.files if isinstance(found, EndedCall) else ():
         url = one.get("url")
-        path = f"/v1/runs/{seen.run.run_id}/files/"
+        path = f"/v1/runs/{watched.run.run_id}/files/"
         listed.append(
             {
                 "name": str(one.get("name") or one.get("type") or "file"),
                 "is_image": one.get("type") == "image",
                 "picture": url if is_picture(url) else None,
                 "kept": url.removeprefix(path) if isinstance(url, str) and url.startswith(path) else None,
-                "of": seen.run.user_id,
+                "of": watched.run.user_id,
                 "web": web_address(url),
             }
         )
@@ -421,14 +373,12 @@ def _list_files(seen: SeenRun, call_id: str) -> list[dict[str, Any]]:
 
 
 def _read_place(request: Request) -> tuple[str | None, str]:
-    """Return the chat and the run that a page is of."""
+    """Return the chat and the run of a page."""
     query = request.query_params
     return query.get("chat") or None, query.get("run") or query.get("id") or ""
 
 
 ROUTES = [
-    Route("/", now),
-    Route("/stop", stop, methods=["POST"]),
     Route("/run", run),
     Route("/run.jsonl", run_lines),
     Route("/test.py", run_as_test),

@@ -1,9 +1,8 @@
-"""Signing in: an API key once, then a cookie that is signed.
+"""Signing in to the inspector: once with an API key, then with a signed cookie.
 
-The cookie holds until its time is over or its key is another, or gone: it is signed with what the key is known by and a
-secret of the store. So a server that is started again knows it, as do others that share the store; and who has read the
-file of hashes can make none. Without a key nobody signs in; the cookie is then a random value, from which the tokens of
-forms are made.
+A cookie is signed with the stored form of its key and a secret of the store. So it is valid until it expires or the key
+changes, also after a restart and on all servers of the store, and a thief of the file of key hashes cannot make one.
+If the server has no keys, no sign-in is needed; the cookie is a random value then, from which form tokens are made.
 """
 
 import hmac
@@ -25,10 +24,10 @@ SESSION_SECONDS = 12 * 3600
 """A working day."""
 
 NAMESPACE = "inspector"
-COOKIE_SECRET = "cookies"  # noqa: S105 - the key that it is kept under
+COOKIE_SECRET = "cookies"  # noqa: S105 - the key of the record
 
 FindSecret = Callable[[str], bytes | None]
-"""What cookies are signed with, by the name of the key that somebody signed in with."""
+"""Returns the stored form of an API key, by the key's name; None if there is no such key."""
 
 _UNSIGNED = re.compile(r"[\w-]{43}", re.ASCII)
 _SIGNED = re.compile(r"(?P<until>[0-9]{1,12})\.(?P<caller>(?:[0-9a-f]{2})*)\.[\w-]{1,64}", re.ASCII)
@@ -36,9 +35,9 @@ _SIGNED = re.compile(r"(?P<until>[0-9]{1,12})\.(?P<caller>(?:[0-9a-f]{2})*)\.[\w
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Somebody who may look; `cookie` is what their browser sends, `is_new` where it has not been sent it yet.
+    """A session of a browser. `is_new`: the cookie has not been sent to the browser yet.
 
-    `caller` is the name of the key that they signed in with.
+    `caller` is the name of the key that was used to sign in.
     """
 
     cookie: str
@@ -47,30 +46,30 @@ class Session:
 
     @property
     def token(self) -> str:
-        """The token that every form of this session's pages carries: no other page knows it."""
+        """The token in every form of this session's pages, which pages of other sites do not know."""
         return hmac.new(self.cookie.encode(), b"form", "sha256").hexdigest()
 
     def owns(self, token: str) -> bool:
-        """Return whether a form was one of this session's pages."""
+        """Return whether a form with this token comes from a page of this session."""
         return hmac.compare_digest(token.encode(), self.token.encode())
 
 
 class SigningIn:
-    """Knows sessions, and begins one for who has a key; `keys` are the names of those that count, None for all."""
+    """Finds and begins sessions. `keys` are the names of the keys that may sign in, None for all keys."""
 
     def __init__(self, authenticate: Authenticate | None, keys: Collection[str] | None = None) -> None:
         self._authenticate = authenticate
         self._keys = keys
         self._kept = token_bytes()
         own = token_bytes()
-        # Who authenticates by something else than keys of ours signs in anew after a restart.
+        # With an authentication of the application's own, sessions end when the server restarts.
         self._find_secret: FindSecret = getattr(authenticate, "find_secret", lambda _: own)
 
     async def open(self, store: Store) -> None:
-        """Sign with the secret of a store too, made now if there is none; raises `StorageError`."""
+        """Read the secret of the store, or make it. Raises `StorageError`."""
         records = store.records(NAMESPACE, "")
         if await records.get(COOKIE_SECRET) is None:
-            # Of servers that start at one time one makes it.
+            # `put_new`: only one of several servers that start at the same time makes it.
             await records.put_new(COOKIE_SECRET, token_hex())
         found = await records.get(COOKIE_SECRET)
         assert found is not None
@@ -78,13 +77,13 @@ class SigningIn:
 
     @property
     def is_needed(self) -> bool:
-        """Return whether there is a key."""
+        """Whether the server has keys."""
         return self._authenticate is not None
 
     async def find(self, connection: HTTPConnection) -> Session | None:
-        """Return the session of a request; None where somebody is to sign in first.
+        """Return the session of a request, None if its sender must sign in first.
 
-        Who may use the API, by a header of the request, may look as well.
+        A request with a valid API key in its headers needs no sign-in.
         """
         cookie = connection.cookies.get(COOKIE, "")
         if self._authenticate is None:
@@ -94,37 +93,37 @@ class SigningIn:
         return await self._begin_for(connection)
 
     async def sign_in(self, connection: HTTPConnection, key: str) -> Session | None:
-        """Return a new session for who has the key, None for who has not."""
+        """Return a new session if the key is valid, otherwise None."""
         others = [(name, value) for name, value in connection.scope["headers"] if name != b"authorization"]
         headers = [*others, (b"authorization", b"Bearer " + key.strip().encode())]
         return await self._begin_for(HTTPConnection({**connection.scope, "headers": headers}))
 
     async def _begin_for(self, connection: HTTPConnection) -> Session | None:
-        """Return a new session for who may use the API, None for who may not."""
+        """Return a new session if the request may use the API, otherwise None."""
         assert self._authenticate is not None
         try:
             principal = await self._authenticate(connection)
         except Unauthorized:
             return None
-        # The pages show the chats of all users: the caller of one user gets in only if CALLBOARD_INSPECT_KEYS names it.
+        # The pages show the chats of all users, so the key of one user must be named in CALLBOARD_INSPECT_KEYS.
         if principal is None or (principal.user_id is not None and principal.name not in (self._keys or ())):
             return None
         return self.begin(principal.name)
 
     def begin(self, caller: str) -> Session | None:
-        """Return a new session for who has the key of that name, None where there is none."""
+        """Return a new session for the key with that name, None if there is no such key."""
         content = f"{int(time.time()) + SESSION_SECONDS}.{caller.encode().hex()}.{token_urlsafe(16)}"
         signature = self._sign(content, caller)
         return Session(f"{content}.{signature}", is_new=True, caller=caller) if signature else None
 
     def _read(self, cookie: str) -> str | None:
-        """Return whose cookie it is, None where it is none of ours, or holds no more."""
+        """Return the name of the key of a cookie, None if the cookie is invalid or has expired."""
         content, _, signature = cookie.rpartition(".")
         if not (parts := _SIGNED.fullmatch(content)):
             return None
         caller = bytes.fromhex(parts["caller"]).decode("utf-8", "replace")
         wanted = self._sign(content, caller)
-        # Constant time: the answer must not tell how much of a forged one was right.
+        # Compared in constant time, so that the time does not show how much of a forged signature is right.
         if wanted is None or not hmac.compare_digest(signature.encode(), wanted.encode()):
             return None
         return caller if time.time() < int(parts["until"]) else None
@@ -138,7 +137,7 @@ class SigningIn:
 
 
 def send_cookie(response: Response, session: Session, path: str, *, is_secure: bool) -> None:
-    """Let the browser keep the session: for the inspector's pages alone, and out of the reach of scripts."""
+    """Set the cookie of the session, only for the inspector's pages and not readable by scripts."""
     response.set_cookie(
         COOKIE,
         session.cookie,
@@ -150,6 +149,6 @@ def send_cookie(response: Response, session: Session, path: str, *, is_secure: b
     )
 
 
-def take_cookie_back(response: Response, path: str) -> None:
-    """Let the browser forget the session."""
+def delete_cookie(response: Response, path: str) -> None:
+    """Delete the cookie of the session."""
     response.delete_cookie(COOKIE, path=path, httponly=True, samesite="strict")

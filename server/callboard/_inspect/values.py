@@ -1,4 +1,4 @@
-"""A text that a call brought, as what it is: JSON, sources, a picture, plain text. Pure."""
+"""Recognizes the kind of a text of a call: JSON, sources, a picture, plain text. Pure."""
 
 import json
 import re
@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from callboard._history.sources import read_sources
 
 MAX_PARSED_CHARS = 1024 * 1024
-"""The most characters of JSON that is indented, before that and after: what is longer is shown as it was written."""
+"""The longest JSON that is indented, before and after; longer JSON is shown unchanged."""
 MAX_SOURCES = 200
-"""The sources of a result that are listed; the others stand in its JSON."""
+"""The sources of a result that are listed; the JSON below the list has all."""
 
 _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+")
 _WEB = ("http", "https")
@@ -20,7 +20,7 @@ _WEB = ("http", "https")
 
 @dataclass(frozen=True, slots=True)
 class ShownSource:
-    """A source of a result; `url` is there where it is one of the web, which a link may lead to."""
+    """A source of a result; `url` is None unless it is a web address, to which a page may link."""
 
     number: str
     title: str
@@ -30,7 +30,7 @@ class ShownSource:
 
 @dataclass(frozen=True, slots=True)
 class ShownValue:
-    """A text, and how it is shown; `text` is what is, of a picture its address. `sources` are the first of so many."""
+    """A text with its kind. `text` is shown, or is the URL of a picture. `sources` are the first of `source_count`."""
 
     kind: Literal["json", "text", "picture", "sources"]
     text: str
@@ -39,7 +39,7 @@ class ShownValue:
 
 
 def read_value(text: str) -> ShownValue:
-    """Return the text as what it is."""
+    """Return the text with its kind."""
     if _PICTURE.fullmatch(text):
         return ShownValue("picture", text)
     if len(text) > MAX_PARSED_CHARS or not text.lstrip().startswith(("{", "[")):
@@ -57,7 +57,7 @@ def read_value(text: str) -> ShownValue:
 
 
 def indent(value: object) -> str | None:
-    """Return a value as JSON with a line for each part, None where that is longer than `MAX_PARSED_CHARS`."""
+    """Return a value as indented JSON, None if that is longer than `MAX_PARSED_CHARS`."""
     pieces: list[str] = []
     chars = 0
     for piece in json.JSONEncoder(ensure_ascii=False, indent=2, default=str).iterencode(value):
@@ -69,12 +69,12 @@ def indent(value: object) -> str | None:
 
 
 def is_picture(url: object) -> bool:
-    """Return whether a file's address is a picture that a page may show."""
+    """Return whether the URL of a file is a picture that a page may show."""
     return isinstance(url, str) and _PICTURE.fullmatch(url) is not None
 
 
 def web_address(url: object) -> str | None:
-    """Return the address where it is one of the web: what else a link may be (`javascript:`) is a text and no more."""
+    """Return the URL if it is a web address, otherwise None: a page must not link to `javascript:`, for example."""
     if not isinstance(url, str):
         return None
     try:

@@ -1,4 +1,4 @@
-"""A visit: who looks, at whose chats, with which form."""
+"""A request to a page of the inspector: its session, the user whose chats are shown, its form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ SCOPE_KEY = "callboard.visit"
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Somebody at a page: where the pages are (`base`), whose chats alone are shown (`user`), what a form says."""
+    """A request to a page. `base` is the path of the inspector; `user`: only the chats of this user are shown."""
 
     base: str
     session: Session | None = None
@@ -23,28 +23,28 @@ class Visit:
     form: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def sees(self) -> object:
-        """The user whose chats the store is to show; who names none, as an admin does, sees all."""
+    def user_filter(self) -> object:
+        """The user for queries to the store: `user`, or all users if there is none."""
         return ANY_USER if self.user is None else self.user
 
     @property
     def caller(self) -> str | None:
-        """The name of the key that they signed in with."""
+        """The name of the key that was used to sign in."""
         return self.session.caller if self.session else None
 
     @property
     def token(self) -> str:
-        """The token of this visit's forms."""
+        """The token for forms of this session."""
         return self.session.token if self.session else ""
 
     def can_see(self, user_id: str | None) -> bool:
-        """Return whether what is that user's is shown."""
+        """Return whether data of that user is shown."""
         return self.user is None or self.user == user_id
 
     def link(self, *steps: str, **query: object) -> str:
-        """Return the address of a page: the steps of its path, each escaped, and what of the query is not empty.
+        """Return the URL of a page, with the steps of its path and the query parameters that are not empty.
 
-        Every link stays with the user whose chats are shown.
+        The URL keeps `user`.
         """
         path = "/".join(quote(step, safe="") for step in steps)
         asked = {name: value for name, value in {"user": self.user, **query}.items() if value not in (None, "")}
@@ -52,7 +52,7 @@ class Visit:
 
 
 def read_visit(request: Request) -> Visit:
-    """Return the visit that the door let in."""
+    """Return the visit that the access control has made for the request."""
     visit = request.scope[SCOPE_KEY]
     assert isinstance(visit, Visit)
     return visit

@@ -1,8 +1,8 @@
-"""The watch: what is seen of runs while they go on, and what the store does not keep.
+"""`RunWatch`, an observer that keeps the runs of this server in memory, for the inspector.
 
-An observer. Of each run it has the events, put together, with the times at which they came, and what each model was
-sent. It lasts as long as the process and is bounded: the oldest runs that have ended go first, then the oldest requests
-of those that go on. Other servers' runs it does not see, and a run that is left to one it forgets.
+For each run it has the texts and the calls with their times, and the requests that models were sent, which the store
+does not have. Memory is bounded: the oldest ended runs are dropped first, then the oldest requests of running runs. It
+does not see runs of other servers, and forgets a run that is left to another server.
 """
 
 import time
@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from callboard._history.records import StoredStatus
-from callboard._inspect.shown import ListedRun, RunState, SentRequest, ShownCall, ShownRun, read_ending, write_arguments
+from callboard._inspect.shown import RunState, SentRequest, ShownCall, ShownRun, read_ending
 from callboard._openwebui.requests import strip_context
 from callboard._redaction import Redaction, current
+from callboard.calls import EndedCall, follow_call
 from callboard.errors import StorageError
 from callboard.models import ChatDict, ModelRequest, content_text
 from callboard.observers import (
@@ -27,6 +27,7 @@ from callboard.observers import (
 )
 from callboard.storage import ANY_USER, OWN_CHAT_PREFIX, Store
 from callboard_protocol import (
+    CallEvent,
     Done,
     Error,
     InputRequest,
@@ -41,28 +42,26 @@ from callboard_protocol import (
 )
 
 LOOK_SECONDS = 1.0
-"""The seconds between two looks for chats that were forgotten elsewhere."""
+"""The time between two checks for chats that were deleted elsewhere."""
 MAX_RUNS = 500
 MAX_CHARS = 32 * 1024 * 1024
-"""The characters that the watch keeps, of all runs together: of texts, and of schemas of tools."""
+"""The most characters of all runs together, in texts and in schemas of tools."""
 CALL_CHARS = 500
-"""What a call takes beside its texts."""
+"""The size of a call without its texts, in characters."""
 VALUE_CHARS = 40
-"""What each value within a message, or a schema, takes beside its text."""
+"""The size of each value in a message or schema without its text, in characters."""
 QUESTION_CHARS = 2_000
-"""The characters that are kept of a question, beside the messages that hold it."""
-MAX_STEPS = 200
-"""The steps of one call."""
+"""The characters of the question that are kept separately from the messages."""
 
 
 @dataclass(slots=True)
-class SeenRun:
-    """A run as it was seen from its first event on.
+class WatchedRun:
+    """A run that this server has watched from its first event.
 
-    `given` is the conversation that its agent began with, where the agent does not tell what its model is sent;
-    `left_out` the newest of the `left_out_count` messages that had no place in it. `texts` are what was said before
-    the calls of a round, by the round's index, `pieces` what has been said since, of which the first `settled` are not
-    taken back. `asked` is the beginning of what the user typed.
+    `given` is the conversation that the agent started with; it is dropped when a request has the same messages.
+    `left_out` are the newest of the `left_out_count` messages that did not fit. `texts` are the texts before the calls
+    of each round, by the round's index. `pieces` is the text since the last call; a rewind does not remove the first
+    `settled` pieces. `asked` is the beginning of the user's question.
     """
 
     run: ObservedRun
@@ -83,59 +82,37 @@ class SeenRun:
     ending: Done | Error | None = None
     chars: int = 0
 
-    def summarise(self) -> ListedRun:
-        """Return it for a list: what it said and most of its calls stand in none."""
-        state, reason = self._read_state()
-        failed = [call for call in self.calls.values() if call.is_failed]
-        return ListedRun(
-            run_id=self.run.run_id,
-            agent_id=self.run.agent_id,
-            user_id=self.run.user_id,
-            user_name=self.run.user_name,
-            chat_id=self.run.chat_id,
-            question=self.redaction(self.asked),
-            state=state,
-            reason=reason,
-            began_at=self.began_at,
-            ended_at=self.ended_at,
-            calls=len(self.calls),
-            errors=len(failed),
-            failed_calls=failed,
-            open_calls=[call for call in self.calls.values() if call.ended_at is None],
-            status=self.status,
-            task=self.run.task,
-        )
-
     def show(self, question: str = "") -> ShownRun:
-        """Return it as its page shows it; `question` is what the store has of it."""
-        state, reason = self._read_state()
+        """Return the run as a page shows it; `question` is the question as the store has it."""
+        calls = tuple(self.calls.values())
+        state: RunState = "waiting" if self.questions else "running"
+        reason = ""
+        if self.ending is not None:
+            state, reason = read_ending(self.ending)
         return ShownRun(
             run_id=self.run.run_id,
             agent_id=self.run.agent_id,
             user_id=self.run.user_id,
             user_name=self.run.user_name,
             chat_id=self.run.chat_id,
+            state=state,
+            began_at=self.began_at,
+            ended_at=self.ended_at,
+            reason=reason,
             question=question or self.redaction(self.asked),
             texts=dict(self.texts),
             text="".join(self.pieces),
-            state=state,
-            reason=reason,
-            began_at=self.began_at,
-            ended_at=self.ended_at,
-            calls=tuple(self.calls.values()),
+            calls=calls,
+            call_count=len(calls),
+            error_count=sum(call.is_failed for call in calls),
             requests=tuple(self.requests),
             questions=tuple(self.questions.values()),
             status=self.status,
             task=self.run.task,
         )
 
-    def _read_state(self) -> tuple[RunState, str]:
-        if self.ending is None:
-            return ("waiting" if self.questions else "running"), ""
-        return read_ending(self.ending)
-
-    def sent(self, index: int) -> list[ChatDict] | None:
-        """Return the messages of a request, None where they are not kept."""
+    def find_sent_messages(self, index: int) -> list[ChatDict] | None:
+        """Return the messages of a request, None if they have been dropped."""
         first = index
         while self.requests[first].shared and first:
             first -= 1
@@ -148,148 +125,145 @@ class SeenRun:
 
 
 class RunWatch:
-    """The runs that were seen, oldest first; `tell` is the observer."""
+    """The watched runs, oldest first; `observe` is the observer."""
 
     def __init__(self, max_runs: int = MAX_RUNS, max_chars: int = MAX_CHARS) -> None:
-        self._runs: dict[str, SeenRun] = {}
+        self._runs: dict[str, WatchedRun] = {}
         self._max_runs = max_runs
         self._max_chars = max_chars
         self._chars = 0
         self._looked_at = -LOOK_SECONDS
         self._last_messages: dict[str, Sequence[ChatDict]] = {}
 
-    def __iter__(self) -> Iterator[SeenRun]:
+    def __iter__(self) -> Iterator[WatchedRun]:
         return iter(tuple(self._runs.values()))
 
-    def find(self, run_id: str) -> SeenRun | None:
-        """Return what was seen of a run, None where it is nothing, or no more."""
+    def find(self, run_id: str) -> WatchedRun | None:
+        """Return a watched run, None if it is unknown or was dropped."""
         return self._runs.get(run_id)
 
     def forget_chat(self, chat_id: str) -> None:
-        """Forget the runs of a chat that have ended."""
-        for seen in self:
-            if seen.run.chat_id == chat_id and seen.ended_at is not None:
-                self._drop(seen)
+        """Forget the ended runs of a chat."""
+        for watched in self:
+            if watched.run.chat_id == chat_id and watched.ended_at is not None:
+                self._drop(watched)
 
     def forget_user(self, user_id: str) -> None:
-        """Forget the runs of a user that have ended."""
-        for seen in self:
-            if seen.run.user_id == user_id and seen.ended_at is not None:
-                self._drop(seen)
+        """Forget the ended runs of a user."""
+        for watched in self:
+            if watched.run.user_id == user_id and watched.ended_at is not None:
+                self._drop(watched)
 
     async def forget_gone(self, store: Store) -> None:
-        """Forget the runs of chats that are no longer there, whoever forgot them: another server, or a command."""
+        """Forget the ended runs of chats that another server or a command has deleted."""
         now = time.monotonic()
         if now < self._looked_at + LOOK_SECONDS:
             return
         self._looked_at = now
-        # Chats that no client has named are gone with their turns, and tasks are kept nowhere.
+        # Chats that no client has named are deleted together with their turns; tasks are not stored.
         kept = {
-            seen.run.chat_id
-            for seen in self
-            if seen.ended_at is not None
-            and seen.run.task is None
-            and seen.run.chat_id is not None
-            and not seen.run.chat_id.startswith(OWN_CHAT_PREFIX)
+            watched.run.chat_id
+            for watched in self
+            if watched.ended_at is not None
+            and watched.run.task is None
+            and watched.run.chat_id is not None
+            and not watched.run.chat_id.startswith(OWN_CHAT_PREFIX)
         }
         if kept:
             with suppress(StorageError):
                 for chat_id in await store.overview(ANY_USER).find_missing(kept):
                     self.forget_chat(chat_id)
 
-    def tell(self, run: ObservedRun, what: Observation) -> None:
-        """Take note of what a run does."""
-        seen = self._runs.get(run.run_id)
-        match what:
-            case RunStart() | RunTakenOver():
-                seen = self._begin(run)
-            case RunLeft() if seen is not None:
-                self._drop(seen)
-                return
-            case _:
-                pass
-        if seen is None:
-            # The run was left, and an agent that could not be stopped is still at work.
+    def observe(self, run: ObservedRun, what: Observation) -> None:
+        """Add an observation to its run."""
+        watched = self._runs.get(run.run_id)
+        if isinstance(what, RunStart | RunTakenOver):
+            watched = self._begin(run)
+        elif isinstance(what, RunLeft) and watched is not None:
+            self._drop(watched)
+            return
+        if watched is None:
+            # The run was left to another server, and its agent could not be stopped.
             return
         now = time.time()
-        before = seen.chars
+        before = watched.chars
         match what:
             case Message():
-                seen.pieces.append(what.content)
-                seen.chars += len(what.content)
+                watched.pieces.append(what.content)
+                watched.chars += len(what.content)
             case RunPrepared():
-                seen.given = tuple(what.messages)
-                seen.asked = _find_question(what.messages)
-                seen.left_out = tuple(what.left_out)
-                seen.left_out_count = what.left_out_count
-                seen.chars += count_chars(*seen.given, *seen.left_out)
+                watched.given = tuple(what.messages)
+                watched.asked = _find_question(what.messages)
+                watched.left_out = tuple(what.left_out)
+                watched.left_out_count = what.left_out_count
+                watched.chars += count_chars(*watched.given, *watched.left_out)
             case ModelAsked():
-                self._take_request(seen, what, now)
+                self._take_request(watched, what, now)
             case ModelAnswered():
-                _take_answer(seen, what, now)
+                _take_answer(watched, what, now)
             case _:
-                _take_event(seen, what, now)
-        self._chars += seen.chars - before
+                _take_event(watched, what, now)
+        self._chars += watched.chars - before
         if self._chars > self._max_chars or len(self._runs) > self._max_runs:
             self._make_room()
-        if seen.ended_at is not None:
+        if watched.ended_at is not None:
             self._last_messages.pop(run.run_id, None)
 
-    def _begin(self, run: ObservedRun) -> SeenRun:
+    def _begin(self, run: ObservedRun) -> WatchedRun:
         if old := self._runs.get(run.run_id):
             self._drop(old)
-        seen = self._runs[run.run_id] = SeenRun(run, time.time(), current.get() or Redaction())
-        return seen
+        watched = self._runs[run.run_id] = WatchedRun(run, time.time(), current.get() or Redaction())
+        return watched
 
-    def _take_request(self, seen: SeenRun, asked: ModelAsked, now: float) -> None:
-        # The agent's own task: what its tools named as secret is known to the redaction that is current there.
-        seen.redaction = current.get() or seen.redaction
-        sent = SentRequest(len(seen.requests), asked.model, now, asked.messages, asked.tools)
-        seen.requests.append(sent)
+    def _take_request(self, watched: WatchedRun, asked: ModelAsked, now: float) -> None:
+        # This is the agent's own task, so its redaction knows the secrets that the tools have added.
+        watched.redaction = current.get() or watched.redaction
+        sent = SentRequest(len(watched.requests), asked.model, now, asked.messages, asked.tools)
+        watched.requests.append(sent)
         if (request := asked.request) is not None:
-            last = self._last_messages.get(seen.run.run_id, ())
+            last = self._last_messages.get(watched.run.run_id, ())
             _keep_messages(sent, request, last)
-            # The request has all of it.
-            seen.chars -= count_chars(*seen.given)
-            seen.given = ()
-            seen.chars += count_chars(*sent.tail)
-            self._last_messages[seen.run.run_id] = tuple(request.messages)
-            _keep_offer(seen, sent, request)
+            # The request has the same messages.
+            watched.chars -= count_chars(*watched.given)
+            watched.given = ()
+            watched.chars += count_chars(*sent.tail)
+            self._last_messages[watched.run.run_id] = tuple(request.messages)
+            _keep_offer(watched, sent, request)
 
     def _make_room(self) -> None:
-        for seen in self:
+        for watched in self:
             if len(self._runs) <= self._max_runs and self._chars <= self._max_chars:
                 return
-            if seen.ended_at is not None:
-                self._drop(seen)
-        for seen in self:
+            if watched.ended_at is not None:
+                self._drop(watched)
+        for watched in self:
             if self._chars > self._max_chars:
-                freed = count_chars(*seen.given, *seen.left_out)
-                seen.given = ()
-                seen.left_out = ()
-                seen.chars -= freed
+                freed = count_chars(*watched.given, *watched.left_out)
+                watched.given = ()
+                watched.left_out = ()
+                watched.chars -= freed
                 self._chars -= freed
-            for index in range(len(seen.requests)):
+            for index in range(len(watched.requests)):
                 if self._chars <= self._max_chars:
                     return
-                freed = _let_go(seen.requests, index)
-                seen.chars -= freed
+                freed = _drop_request(watched.requests, index)
+                watched.chars -= freed
                 self._chars -= freed
 
-    def _drop(self, seen: SeenRun) -> None:
-        self._chars -= seen.chars
-        del self._runs[seen.run.run_id]
-        self._last_messages.pop(seen.run.run_id, None)
+    def _drop(self, watched: WatchedRun) -> None:
+        self._chars -= watched.chars
+        del self._runs[watched.run.run_id]
+        self._last_messages.pop(watched.run.run_id, None)
 
 
 def _find_question(messages: Sequence[ChatDict]) -> str:
-    """Return the beginning of what the user typed last."""
+    """Return the beginning of the last message of the user."""
     asked = next((message for message in reversed(messages) if message.get("role") == "user"), None)
     return strip_context(content_text(asked.get("content")))[:QUESTION_CHARS] if asked else ""
 
 
 def count_chars(*values: object) -> int:
-    """Return about how many characters values take that JSON can hold: messages, schemas, arguments."""
+    """Return the approximate size of JSON values, in characters."""
     chars = 0
     todo = [*values]
     while todo:
@@ -308,8 +282,8 @@ def count_chars(*values: object) -> int:
 
 def _keep_messages(sent: SentRequest, request: ModelRequest, last: Sequence[ChatDict]) -> None:
     shared = 0
-    # A conversation grows at its end: what was sent before is not kept a second time. Its texts are the same objects,
-    # so this compares hardly a character.
+    # A conversation grows at its end, so only the new messages are kept. The comparison is fast, because the texts of
+    # the others are the same objects.
     for before, now in zip(last, request.messages, strict=False):
         if before != now:
             break
@@ -319,24 +293,24 @@ def _keep_messages(sent: SentRequest, request: ModelRequest, last: Sequence[Chat
     sent.is_kept = True
 
 
-def _keep_offer(seen: SeenRun, sent: SentRequest, request: ModelRequest) -> None:
-    """Keep what a request offers beside its messages; tools that another request of the run has are not kept twice."""
+def _keep_offer(watched: WatchedRun, sent: SentRequest, request: ModelRequest) -> None:
+    """Keep the options and tools of a request; equal tools of several requests are one object."""
     sent.options = dict(request.options)
-    seen.chars += count_chars(*sent.options.items())
+    watched.chars += count_chars(*sent.options.items())
     offered = tuple(request.tools)
-    kept = next((one.offered for one in reversed(seen.requests) if one.offered == offered), None)
+    kept = next((one.offered for one in reversed(watched.requests) if one.offered == offered), None)
     if kept is None:
-        seen.chars += count_chars(*offered)
+        watched.chars += count_chars(*offered)
     sent.offered = offered if kept is None else kept
 
 
-def _let_go(requests: Sequence[SentRequest], index: int) -> int:
-    """Let go of what one of the requests sent, oldest first; return how many characters that frees."""
+def _drop_request(requests: Sequence[SentRequest], index: int) -> int:
+    """Drop the messages, tools and options of a request, and return the characters that this frees."""
     request = requests[index]
     freed = count_chars(*request.tail, *request.options.items())
     if not any(later.offered is request.offered for later in requests[index + 1 :]):
         freed += count_chars(*request.offered)
-    # Those after it begin with its messages.
+    # Later requests begin with its messages, so they are incomplete too.
     request.is_kept = False
     request.tail = ()
     request.offered = ()
@@ -344,71 +318,51 @@ def _let_go(requests: Sequence[SentRequest], index: int) -> int:
     return freed
 
 
-def _take_answer(seen: SeenRun, answer: ModelAnswered, now: float) -> None:
-    for sent in reversed(seen.requests):
+def _take_answer(watched: WatchedRun, answer: ModelAnswered, now: float) -> None:
+    for sent in reversed(watched.requests):
         if sent.answer is None and sent.model == answer.model:
-            # Its text has come as the run's already, in pieces of its own.
+            # Without the pieces of the answer: the text of the run has them.
             sent.answer = replace(answer, deltas=())
             sent.answered_at = now
             return
 
 
-def _take_event(seen: SeenRun, event: Observation, now: float) -> None:
+def _take_event(watched: WatchedRun, event: Observation, now: float) -> None:
     match event:
-        case ToolCallStart():
-            if seen.pieces:
-                seen.texts[event.round_index] = seen.texts.get(event.round_index, "") + "".join(seen.pieces)
-                seen.pieces.clear()
-            seen.settled = 0
-            seen.calls[event.tool_call_id] = ShownCall(
-                call_id=event.tool_call_id,
-                name=event.tool_name,
-                arguments=write_arguments(event.tool_args),
-                result=None,
-                error_code=None,
-                started_at=now,
-                ended_at=None,
-                duration_ms=None,
-                round_index=event.round_index,
-                sequence_index=event.sequence_index,
-                steps=(),
-                parent_call_id=event.parent_call_id or None,
-            )
-            seen.chars += CALL_CHARS + count_chars(event.tool_args)
-        case ToolStatus(tool_call_id=call_id, data=data):
-            if (call := seen.calls.get(call_id)) and len(call.steps) < MAX_STEPS:
-                call.steps = (*call.steps, StoredStatus(data.status, data.message, data.progress, now))
-                seen.chars += len(data.message)
-        case ToolCallComplete() | ToolCallError():
-            _end_call(seen, event, now)
+        case CallEvent():
+            _take_call_event(watched, event)
         case InputRequest():
-            seen.questions[event.request_id] = event
+            watched.questions[event.request_id] = event
         case Status():
-            seen.status = event.content
+            watched.status = event.content
         case Rewind():
-            seen.chars -= sum(map(len, seen.pieces[seen.settled :]))
-            del seen.pieces[seen.settled :]
+            watched.chars -= sum(map(len, watched.pieces[watched.settled :]))
+            del watched.pieces[watched.settled :]
         case Done() | Error():
-            seen.ended_at = now
-            seen.ending = event
-            seen.questions.clear()
+            watched.ended_at = now
+            watched.ending = event
+            watched.questions.clear()
         case _:
             pass
 
 
-def _end_call(seen: SeenRun, event: ToolCallComplete | ToolCallError, now: float) -> None:
-    seen.settled = len(seen.pieces)
-    call = seen.calls.get(event.tool_call_id)
-    if call is None:
-        return
-    call.ended_at = now
-    call.duration_ms = event.duration_ms
-    if isinstance(event, ToolCallError):
-        call.result = f"Error: {event.error}" if not event.error.startswith("Error:") else event.error
-        call.error_code = event.code
-    else:
-        call.result = event.result
-        call.files = event.files
-    seen.chars += len(call.result) + count_chars(*call.files)
-    for request_id in [one for one, asked in seen.questions.items() if asked.tool_call_id == event.tool_call_id]:
-        del seen.questions[request_id]
+def _take_call_event(watched: WatchedRun, event: CallEvent) -> None:
+    call = follow_call(watched.calls, event)
+    match event:
+        case ToolCallStart():
+            if watched.pieces:
+                watched.texts[event.round_index] = watched.texts.get(event.round_index, "") + "".join(watched.pieces)
+                watched.pieces.clear()
+            watched.settled = 0
+            watched.chars += CALL_CHARS + count_chars(event.tool_args)
+        case ToolStatus() if call:
+            watched.chars += len(event.data.message)
+        case ToolCallComplete() | ToolCallError():
+            watched.settled = len(watched.pieces)
+            if isinstance(call, EndedCall):
+                watched.chars += len(call.result_text) + count_chars(*call.files, *call.embeds)
+            questions = [one for one, asked in watched.questions.items() if asked.tool_call_id == event.tool_call_id]
+            for request_id in questions:
+                del watched.questions[request_id]
+        case _:
+            pass

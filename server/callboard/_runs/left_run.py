@@ -12,7 +12,7 @@ from pydantic import Field
 from callboard._threads import REQUESTS
 from callboard._trace_context import headers_of, join
 from callboard.calls.approval import PENDING, is_approval
-from callboard.calls.runner import REPAIRED
+from callboard.calls.call import REPAIRED
 from callboard.storage import Orders, RunLog
 from callboard_protocol import (
     FROM_TEXT_STATUS,

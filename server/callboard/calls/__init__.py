@@ -1,23 +1,23 @@
-"""Tools, and the life of a call, the same for every agent: announced, approved, run in time, ended, within limits.
+"""Tools, and the life of a tool call, the same for every kind of agent.
 
-`ToolCall` (as a model wrote it) → `ResolvedCall` or `RejectedCall` → `ToolOutcome`; a `CallRecord` is kept
-of it meanwhile. `CallRunner` takes it from one to the next. Above: the tool loop and the adapters of other
-frameworks, which say what a call means. Knows neither models nor storage.
+`ToolCall` (as the model wrote it) → `ResolvedCall` or `RejectedCall` → `RunningCall` → `EndedCall`. `CallRunner` takes
+a call from one to the next. Readers of a run's events make the last two with `follow_call`. This package knows neither
+models nor storage.
 """
 
 from callboard.calls.approval import AnswerTo, Approval
 from callboard.calls.arguments import checked_schema_arguments
 from callboard.calls.call import (
+    MAX_NAME_CHARS,
     CallContext,
-    CallRecord,
     RejectedCall,
     ResolvedCall,
     Spend,
     ToolCall,
-    ToolOutcome,
     spend_nothing,
+    write_arguments,
 )
-from callboard.calls.client_tool import ClientTool, new_external_id, written_arguments
+from callboard.calls.client_tool import ClientTool, new_external_id
 from callboard.calls.context import (
     Quotas,
     Services,
@@ -35,33 +35,36 @@ from callboard.calls.masking import mask_result
 from callboard.calls.result import ToolResult, as_result
 from callboard.calls.runner import CallRunner
 from callboard.calls.running_tool import RunningTool, contain, containing, running_tool
+from callboard.calls.started_call import EndedCall, RunningCall, StartedCall, follow_call, format_error
 from callboard.calls.tool import NeedsConfirmation, Tool, refuse_special_parameter
 
 __all__ = [
+    "MAX_NAME_CHARS",
     "Allowance",
     "AnswerTo",
     "Approval",
     "Budget",
     "CallContext",
-    "CallRecord",
     "CallRunner",
     "ClientTool",
+    "EndedCall",
     "EventBuffer",
     "Limits",
     "NeedsConfirmation",
     "Quotas",
     "RejectedCall",
     "ResolvedCall",
+    "RunningCall",
     "RunningTool",
     "Services",
     "SourceNumbers",
     "Spend",
+    "StartedCall",
     "StatusChannel",
     "StatusReport",
     "Tool",
     "ToolCall",
     "ToolContext",
-    "ToolOutcome",
     "ToolResult",
     "as_result",
     "check_arguments",
@@ -70,6 +73,8 @@ __all__ = [
     "containing",
     "error_text",
     "execute",
+    "follow_call",
+    "format_error",
     "mask_result",
     "new_external_id",
     "refuse_special_parameter",
@@ -78,5 +83,5 @@ __all__ = [
     "runs_in_thread",
     "spend_nothing",
     "tool",
-    "written_arguments",
+    "write_arguments",
 ]

@@ -1,4 +1,4 @@
-"""Approval: the user is asked before a call runs that needs it; what cannot be asked about does not run."""
+"""Approval of calls: which calls ask the user before they run, how they ask, and what each answer means."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,23 +14,24 @@ from callboard.errors import ToolDenied, ToolNotAnswered, ToolNotAsked
 from callboard_protocol import InputRequest
 
 AnswerTo = Callable[[InputRequest], Awaitable[Any]]
-"""Waits for the user's answer to a request that has been, or is about to be, yielded; None where none comes."""
+"""Waits for the user's answer to a request whose event has been sent or is about to be; None if no answer comes."""
 
 INDENT = "    "
-"""Stands before each line of a value of several lines, so that no line of a value can pass for an argument's."""
+"""Begins each line of a value of several lines, so that no line of a value looks like another argument."""
 
 MAX_SHOWN_CHARS = 8_000
-"""The most that arguments to be approved may take: nobody would read more; far below what a frame holds."""
+"""The longest arguments that a user is asked to approve; a frame could hold far more, but no person reads more."""
 
 FROM_TEXT = "This call was read from the model's text, not called natively: the model may only be quoting it."
-"""The reason why the user is asked about a call that would not ask else."""
+"""The reason that a question gives if the call asks only because it was read from text."""
 
 PENDING = "pending"
 WAITING = "waiting for approval"
-"""The status of a call while its user is asked, and its words."""
+"""The status of a call while its user is asked, and the message of that status."""
 
 APPROVED = "approved"
-"""Its words from then on: written before its tool runs, so that whoever goes on with the run does not ask again."""
+"""The message after the user has agreed. It is recorded before the tool runs: a server that takes over the run finds
+it and does not ask again."""
 
 DO_NOT_RETRY = "Do not try again: tell the user what was not done."
 REFUSED = "Not run: the user refused it. Do not try again; ask what they would like instead."
@@ -59,41 +60,42 @@ REQUEST_PREFIX = "approve:"
 
 
 def is_approval(request_id: str) -> bool:
-    """Return whether a request asks whether a call may run, which it has not done then."""
+    """Return whether a request asks for the approval of a call, whose tool has not run yet."""
     return request_id.startswith(REQUEST_PREFIX)
 
 
-async def nobody_answers(_: InputRequest) -> None:
-    """Answer nothing: for runs that nobody watches."""
+async def give_no_answer(_: InputRequest) -> None:
+    """Return None, the default if there is no user to ask."""
 
 
-def everybody_was_asked(_: InputRequest) -> bool:
-    """Return True: for askers that always reach somebody."""
+def was_always_asked(_: InputRequest) -> bool:
+    """Return True, the default if every question reaches a user."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The calls that need the user's approval (their tools say so, or their names fit a pattern), and who is asked.
+    """Which calls need the user's approval, and how the user is asked.
 
-    `text_calls`: what becomes of calls that were read from the model's text, of tools that do more than read.
-    `can_ask`: False for the OpenAI routes, whose clients are shown no question. `was_asked`: returns False if
-    nobody could be asked a request that `answer_to` has returned None for.
+    A call needs approval if its tool says so, or if the tool's name matches one of `patterns`. `text_calls` is the
+    setting for calls that were read from the model's text and may change something. `can_ask` is False on the OpenAI
+    routes, whose clients cannot show a question. `was_asked` returns False if no user could be shown a request for
+    which `answer_to` returned None.
     """
 
     patterns: Sequence[str] = ()
-    answer_to: AnswerTo = nobody_answers
+    answer_to: AnswerTo = give_no_answer
     timeout_seconds: float = 120.0
     text_calls: TextCalls = "ask"
     can_ask: bool = True
-    was_asked: Callable[[InputRequest], bool] = everybody_was_asked
+    was_asked: Callable[[InputRequest], bool] = was_always_asked
 
     def is_needed(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Return whether the user is asked before the call runs."""
         return tool.asks_first(arguments) or (self.names(tool.name) and tool.does_change(arguments))
 
     def is_needed_for_text(self, tool: Tool) -> bool:
-        """Return whether the user is asked before a call runs that was read from the model's text.
+        """Return whether the user is asked before a call of the model's text runs.
 
         Raises `ToolDenied` if the server's settings refuse such calls.
         """
@@ -104,7 +106,7 @@ class Approval:
         return True
 
     def check_can_ask(self, tool_name: str, *, is_from_text: bool = False) -> None:
-        """Raise `ToolNotAsked` if nobody can be asked whether this call may run."""
+        """Raise `ToolNotAsked` if the run has no way to ask its user about this call."""
         if self.can_ask:
             return
         advice = "CALLBOARD_TEXT_CALLS=run lets it run unasked" if is_from_text else "ask over the pipe or /v1/runs"
@@ -113,21 +115,21 @@ class Approval:
         raise ToolNotAsked(f"Not run: nobody allowed it. {because}, and {CANNOT_ASK}. {DO_NOT_RETRY}")
 
     def explain_no_answer(self, request: InputRequest) -> ToolDenied:
-        """Return the error of a call whose question got no answer: nobody could be asked, or none came in time."""
+        """Return the error for a question without an answer: it could not be asked, or no answer came in time."""
         if not self.can_ask:
             return ToolNotAsked(f"Not run: {CANNOT_ASK}. {DO_NOT_RETRY}")
         return ToolNotAnswered(NOT_ANSWERED) if self.was_asked(request) else ToolNotAsked(NOT_ASKED)
 
     def names(self, tool_name: str) -> bool:
-        """Return whether the server's or the agent's settings name a tool whose user is asked before it runs."""
+        """Return whether the settings of the server or the agent name the tool as one that asks."""
         return any(fnmatchcase(tool_name, pattern) for pattern in self.patterns)
 
     def request(
         self, tool_name: str, arguments: Mapping[str, Any], tool_call_id: str, *, title: str = "", reason: str = ""
     ) -> InputRequest:
-        """Return the question, with `reason` and the arguments exactly as they will be run.
+        """Return the question: `reason`, and the arguments exactly as the tool will get them.
 
-        `title` is the tool's name for people, if it has one. Raises `ToolNotAsked` if the arguments are too long.
+        `title` is the name of the tool for people, if it has one. Raises `ToolNotAsked` if the arguments are too long.
         """
         shown = list_arguments(arguments)
         if len(shown) > MAX_SHOWN_CHARS:
@@ -135,7 +137,7 @@ class Approval:
                 f"Not run: its arguments are over {MAX_SHOWN_CHARS} characters, too long to be approved."
             )
         return InputRequest(
-            # The same when another server asks again: an answer given in between counts.
+            # Not random: if another server asks again, an answer to the first question still counts.
             request_id=f"{REQUEST_PREFIX}{tool_call_id}",
             kind="confirmation",
             title=f"Run {title} ({tool_name})?" if title else f"Run {tool_name}?",
@@ -147,8 +149,8 @@ class Approval:
     async def obtain(self, request: InputRequest) -> None:
         """Return once the user has agreed.
 
-        Raises `ToolDenied` if they refuse, `ToolNotAsked` if nobody could be asked, and `ToolNotAnswered` if no answer
-        came, or one that is neither true nor false.
+        Raises `ToolDenied` if they refuse, `ToolNotAsked` if no user could be asked, and `ToolNotAnswered` if no answer
+        came or the answer is neither true nor false.
         """
         answer = await self.answer_to(request)
         if answer is True:
@@ -159,9 +161,9 @@ class Approval:
 
 
 def list_arguments(arguments: Mapping[str, Any]) -> str:
-    """Return a line for each argument: its name and its value; a value of several lines stands indented below its name.
+    """Return one line for each argument, with its name and value; a value of several lines follows its name, indented.
 
-    Texts are shown as they are, all other values as JSON.
+    Texts are unchanged; all other values are JSON.
     """
     shown = from_json(to_json(dict(arguments), inf_nan_mode="null", serialize_unknown=True))
     return "\n".join(_list_fields(shown)) or "No arguments."

@@ -1,8 +1,7 @@
-"""The check that a call's arguments fit the tool, and the values that the function gets.
+"""Checks the arguments of a call against its tool, and returns the values that the tool's function gets.
 
-Two ways to the same interface: a schema written by hand is checked as JSON Schema, one
-derived from a function's signature by pydantic, so that models, enums and dates arrive
-as such.
+A hand-written schema is checked as JSON Schema. A schema that was made from a function's signature is checked by
+pydantic, so that the function gets models, enums and dates.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
 
 ReadArguments = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""From the object that the model wrote to keyword arguments; raises `InvalidArguments`."""
+"""Turns the model's JSON object into keyword arguments; raises `InvalidArguments`."""
 
 MAX_PROBLEMS = 5
 VALUE_CHARS = 80
 
 
 def schema_arguments(schema: Mapping[str, Any]) -> ReadArguments:
-    """Return the reader for a hand-written schema, which passes arguments on as they are.
+    """Return a reader for a hand-written schema; it returns the arguments unchanged.
 
-    Raises `ValueError` where that is no valid JSON schema.
+    Raises `ValueError` if the schema is not a valid JSON schema.
     """
-    # Imported here: no tool made from a function needs it.
+    # Imported here, because tools made from functions do not need jsonschema.
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
 
@@ -43,7 +42,7 @@ def schema_arguments(schema: Mapping[str, Any]) -> ReadArguments:
 
 
 def checked_schema_arguments(schema: Mapping[str, Any]) -> ReadArguments:
-    """Return the reader for a schema that is known to be a valid one."""
+    """Return a reader for a schema that is known to be valid."""
     from callboard.calls.bounded_check import BoundedCheck
 
     check = BoundedCheck(schema)
@@ -57,10 +56,11 @@ def checked_schema_arguments(schema: Mapping[str, Any]) -> ReadArguments:
 
 
 def typed_arguments(model: type[BaseModel]) -> ReadArguments:
-    """Return the reader for a pydantic model whose fields are the function's parameters, by alias.
+    """Return a reader for a pydantic model whose fields have the function's parameters as aliases.
 
-    It gives every parameter its typed value, defaults included. Some models fill in every argument: an optional one
-    counts as not given if it is a blank text, None or an empty list in place of None, or empty and refused.
+    It returns a value for every parameter, defaults included. Some models fill in every argument, so an optional
+    argument counts as left out if it is blank text, if it is None or empty and the default is None, or if it is empty
+    and does not fit.
     """
     defaults = {one.alias or name: one.default for name, one in model.model_fields.items() if not one.is_required()}
 
@@ -83,12 +83,12 @@ def typed_arguments(model: type[BaseModel]) -> ReadArguments:
 
 
 def is_blank(value: object) -> bool:
-    """Return whether a value says nothing: None, a text of spaces alone, a list or an object without entries."""
+    """Return whether a value is None, text of white space only, an empty list or an empty object."""
     return not value.strip() if isinstance(value, str) else value is None or value == [] or value == {}
 
 
 def is_empty(value: object) -> bool:
-    """Return whether models write such a value in place of an argument that they do not want to give: blank, or 0."""
+    """Return whether a value is blank or 0: models write such values for arguments that they want to leave out."""
     return is_blank(value) or (isinstance(value, int | float) and not isinstance(value, bool) and value == 0)
 
 

@@ -1,7 +1,7 @@
-"""The check of arguments by a JSON schema, in a bounded number of steps.
+"""Checks arguments against a JSON schema in a bounded number of steps.
 
-It runs in the event loop, where a schema or arguments that take long would hold up the whole server: `$defs` that
-each use the next one twice, a list of thousands of objects that must be unique. So every step is counted.
+The check runs in the event loop, so a slow one would block the server. Slow are, for example, `$defs` that each use
+the next one twice, and a list of thousands of objects that must be unique. Therefore every step is counted.
 """
 
 import json
@@ -20,28 +20,28 @@ from referencing.exceptions import Unresolvable
 from callboard.errors import InvalidArguments, ToolError
 
 MAX_STEPS = 200_000
-"""Limit of one check, which then has taken 0.3 s at most. 9,000 objects of three fields take 190,000 steps."""
+"""The steps of one check: at most 0.3 s. 9,000 objects of three fields take 190,000 steps."""
 
 REFERENCE_STEPS = 5
-"""A `$ref` takes as long as so many other keywords."""
+"""A `$ref` takes as long as this many other keywords."""
 
 ERROR_STEPS = 5
-"""For each problem that is found, also in a branch of `anyOf` where it is none."""
+"""The steps for each problem found, also in a branch of `anyOf` that does not have to fit."""
 
 CHARS_PER_STEP = 50
-"""Of texts that a check writes: messages quote values, and to compare items each is written as JSON."""
+"""Writing this many characters counts as a step: error messages quote values, and items are compared as JSON."""
 
 Keyword = Callable[[Validator, Any, Any, Mapping[str, Any]], Iterator[ValidationError] | None]
 
 
 class _Steps:
-    """The steps that are left for a check."""
+    """Counts the steps of one check."""
 
     def __init__(self) -> None:
         self._left = MAX_STEPS
 
     def spend(self, steps: int) -> None:
-        """Count steps. Raises `InvalidArguments` when none is left."""
+        """Count steps. Raises `InvalidArguments` if none are left."""
         self._left -= steps
         if self._left < 0:
             raise InvalidArguments(
@@ -53,17 +53,17 @@ _steps: ContextVar[_Steps] = ContextVar("callboard_check_steps")
 
 
 class BoundedCheck:
-    """The check by one valid schema."""
+    """Checks arguments against one valid schema."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         kind = _count_steps(validator_for(schema))
-        # A registry of its own: the default one fetches `$ref`s from the network.
+        # An empty registry, because the default one fetches `$ref`s from the network.
         self._validator = kind(dict(schema), registry=Registry())
 
     def find_problems(self, arguments: Mapping[str, Any], limit: int) -> list[ValidationError]:
-        """Return what is wrong with the arguments, up to `limit` problems, by their places.
+        """Return up to `limit` problems of the arguments, sorted by their places.
 
-        Raises `InvalidArguments` if they take too long to check, `ToolError` if the schema refers to nothing.
+        Raises `InvalidArguments` if the check takes too long, and `ToolError` if a `$ref` of the schema leads nowhere.
         """
         token = _steps.set(_Steps())
         try:
@@ -83,7 +83,7 @@ class BoundedCheck:
 
 @cache
 def _count_steps(kind: type[Validator]) -> type[Validator]:
-    """Return the same kind of validator, whose keywords count their steps."""
+    """Return the validator class with keywords that count their steps."""
     keywords: dict[str, Keyword] = {**kind.VALIDATORS, "uniqueItems": _check_unique}
     counting: type[Validator] = extend(kind, {name: _counted(name, check) for name, check in keywords.items()})  # type: ignore[no-untyped-call] # as the stubs have it
     return counting
@@ -111,7 +111,7 @@ def _count_parts(value: Any) -> int:
 def _check_unique(
     _validator: Validator, wanted: Any, instance: Any, _schema: Mapping[str, Any]
 ) -> Iterator[ValidationError]:
-    """Find items that are equal. jsonschema compares each with each where it cannot sort them."""
+    """Find equal items. jsonschema itself compares all pairs of items that it cannot sort."""
     if not wanted or not isinstance(instance, list):
         return
     written: set[str] = set()

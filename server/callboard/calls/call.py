@@ -1,8 +1,7 @@
-"""A tool call in each state of its life, and the context of a turn's calls."""
+"""Tool calls before they start: as the model wrote them, resolved or rejected. And what all calls of a turn share."""
 
 import json
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,98 +11,132 @@ from callboard._redaction import MASK, Redaction
 from callboard.calls.approval import Approval
 from callboard.calls.client_tool import ClientTool
 from callboard.calls.context import Quotas, Services, SourceNumbers
-from callboard.calls.result import ToolResult
+from callboard.calls.limits import Allowance, Limits
 from callboard.calls.tool import Tool
 from callboard.errors import ToolError
 from callboard_protocol import User
 
+MAX_NAME_CHARS = 256
+"""The longest name of a tool that is stored, shown and compared; OpenAI's own names have at most 64 characters."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call as a model wrote it: its `arguments` to the letter, or as an object where no text of it is to be had.
+    """A tool call as the model wrote it. Nothing about it has been checked.
 
-    `id` is what the store, the events and the model have. `is_rescued`: it stood in the answer's text although
-    nobody asked for calls there; `is_doubtful`: so it runs unasked only where its tool reads and does no more.
-    `parent_call_id` is the call that started the agent that makes this one, empty for the calls of the agent itself and
-    those made inside a running tool, whose parent is known.
+    `id` is unique within the chat; events, the store and the model use it. `name` is cut at `MAX_NAME_CHARS`.
+    `arguments` is the model's text, unchanged and "" if there was none; an object only if the caller has no text.
+    `parent_call_id` is the call that started the agent that makes this one; empty for the agent's own calls, and for
+    calls inside a running tool, whose parent the runner knows.
+
+    The other fields say how the call was read, and are set by the formats:
+    `truncated`: the answer ended before the call did.
+    `in_text`: it was written in the answer's text, where arguments need not be JSON.
+    `untyped`: every argument is a text; the schema says which type it has.
+    `words`: arguments that are no JSON may be the one text that the tool takes.
+    `broken`: it does not follow its syntax, so it is rejected.
+    `syntax`: the name of the syntax that it was read in, "" for a native call.
+    `rescued`: it was in the text although the model was not asked to write calls there.
+    `asks_first`: it runs without approval only if its tool is `read_only`.
+    `thought`: text of the model before the call, if the format shows that to the model again.
+    `provider_id`: the endpoint's id for it, "" if it gave none. `details`: see `ToolCallDelta`.
     """
 
     id: str
     name: str
     arguments: str | Mapping[str, Any] = ""
-    is_rescued: bool = False
-    is_doubtful: bool = False
+    truncated: bool = False
+    in_text: bool = False
+    untyped: bool = False
+    words: bool = False
+    broken: bool = False
+    syntax: str = ""
+    rescued: bool = False
+    asks_first: bool = False
+    thought: str = ""
+    provider_id: str = field(default="", compare=False)
+    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
     parent_call_id: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name[:MAX_NAME_CHARS])
+
+    @property
+    def arguments_text(self) -> str:
+        """The arguments as JSON text, or as whatever text the model wrote."""
+        return self.arguments if isinstance(self.arguments, str) else write_arguments(self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedCall:
-    """A call whose tool there is, and whose arguments fit it: they are as the tool's function takes them.
+    """A call that can run: its tool exists and the arguments fit.
 
-    `call` has the tool's name, and the arguments as they run where they were repaired: `repairs` say what is
-    not as the model wrote it, and `written` is the call to the letter.
+    `call` is the call as written. `arguments` are the values for the tool's function. `arguments_text` is shown, stored
+    and repeated to the model: the model's own text, or the arguments as JSON if `repairs` changed them. Each of
+    `repairs` names one change in a few words.
     """
 
     call: ToolCall
     tool: Tool
     arguments: Mapping[str, Any]
+    arguments_text: str
     repairs: tuple[str, ...] = ()
-    written: str = ""
+
+    @property
+    def id(self) -> str:
+        """The id of the call."""
+        return self.call.id
+
+    @property
+    def name(self) -> str:
+        """The name of the tool, which the model may have written differently."""
+        return self.tool.name
 
     @property
     def is_external(self) -> bool:
-        """Return whether the client is to run it."""
+        """Whether the client runs it, not this server."""
         return isinstance(self.tool, ClientTool)
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedCall:
-    """A call that is not run, and why; `tool` is None where there is none of that name."""
+    """A call that cannot run, and the error that says why; `tool` is None if no tool has that name."""
 
     call: ToolCall
     error: ToolError
     tool: Tool | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class ToolOutcome:
-    """The end of a call: a result or an error, how long it ran (None where it never did), what the model is told."""
-
-    ended: ToolResult | ToolError
-    duration_ms: int | None = None
-    told: str = ""
-
-
-@dataclass(slots=True)
-class CallRecord:
-    """The facts about a call while it is open; `inside` are the ids of the calls whose tools it is part of."""
-
-    call: ToolCall
-    inside: tuple[str, ...] = ()
-    is_approved: bool = False
-    started_at_seconds: float = field(default_factory=time.monotonic)
+    @property
+    def id(self) -> str:
+        """The id of the call."""
+        return self.call.id
 
     @property
-    def duration_ms(self) -> int:
-        """The time that it has run."""
-        return round((time.monotonic() - self.started_at_seconds) * 1000)
+    def name(self) -> str:
+        """The name of the tool that the model meant, or its own word if there is no such tool."""
+        return self.tool.name if self.tool else self.call.name
+
+    @property
+    def arguments_text(self) -> str:
+        """The arguments as the model wrote them."""
+        return self.call.arguments_text
 
 
 Spend = Callable[[], Awaitable[None]]
-"""Counts a call of a user's that is about to run; raises `ToolLimit` where none is left for today."""
+"""Counts a call against the user's quota before it runs; raises `ToolLimit` if none is left for today."""
 
 
 async def spend_nothing() -> None:
-    """Count nothing: for users without a bound."""
+    """Do nothing: the default of users without a quota."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """The one whom the tools of a turn serve, as their `ToolContext` says it, and who is asked before they run.
+    """What all calls of a turn share: the user and the chat, the limits, and who approves calls.
 
-    `spend` counts a call of the user's before it runs, and raises `ToolLimit` where none is left for today.
-    `left_running` receives the ids of calls that were stopped and whose tools went on all the same, `begun` those of
-    all calls that have begun.
+    `allowances` limit the calls of some tools. `spend` counts a call against the user's quota before it runs, and
+    raises `ToolLimit` if none is left for today. The runner adds to `begun` the id of each call that starts, and to
+    `left_running` the id of each call that was stopped while its tool could not be.
     """
 
     chat_id: str | None = None
@@ -117,36 +150,46 @@ class CallContext:
     left_running: set[str] = field(default_factory=set)
     spend: Spend = spend_nothing
     begun: set[str] = field(default_factory=set)
+    limits: Limits = field(default_factory=Limits)
+    allowances: Sequence[Allowance] = ()
 
 
 def write_arguments(arguments: Mapping[str, Any]) -> str:
-    """Return arguments as JSON text."""
+    """Return the arguments as JSON text."""
     return to_json(dict(arguments), inf_nan_mode="null", serialize_unknown=True).decode()
 
 
-def show_arguments(call: ResolvedCall | RejectedCall) -> str | Mapping[str, Any]:
-    """Return the arguments as the model wrote them, but for those whose values are secret."""
-    written = call.call.arguments
-    tool = call.tool
-    if tool is None or not tool.secret_arguments:
-        return written
-    read: Any = written
+def show_arguments(call: ResolvedCall | RejectedCall) -> str:
+    """Return the call's `arguments_text` with the values of secret arguments masked."""
+    if call.tool is None or not call.tool.secret_arguments:
+        return call.arguments_text
     try:
-        if isinstance(call, ResolvedCall):
-            read = call.arguments
-        elif isinstance(written, str):
-            read = json.loads(written)
+        read = call.arguments if isinstance(call, ResolvedCall) else json.loads(call.arguments_text)
     except (ValueError, RecursionError):
         return MASK
-    return write_arguments(tool.without_secrets(read)) if isinstance(read, Mapping) else MASK
+    return write_arguments(call.tool.without_secrets(read)) if isinstance(read, Mapping) else MASK
+
+
+REPAIRED = "repaired"
+"""The status that says how a call differs from what the model wrote."""
+
+MAX_WRITTEN_CHARS = 2000
+"""The most that this status quotes of the model's own text."""
+
+
+def describe_repairs(call: ResolvedCall) -> str:
+    """Return what was repaired of a call and how the model wrote the call."""
+    written = f"{call.call.name}({MASK if call.tool.secret_arguments else call.call.arguments_text})"
+    is_long = len(written) > MAX_WRITTEN_CHARS
+    return f"{'; '.join(call.repairs)}; written as {written[:MAX_WRITTEN_CHARS]}{'…' if is_long else ''}"
 
 
 MAX_LABEL_CHARS = 60
-"""The characters of an argument in a label: what fits beside a tool's name on a phone."""
+"""The longest argument in a label: it fits beside a tool's name on a phone."""
 
 
 def label_call(title: str, arguments: str | Mapping[str, Any]) -> str:
-    """Return the title with the first argument that is a text in one line or a number: "get_weather · Oslo"."""
+    """Return the title and the first argument that is a number or one line of text: "get_weather · Oslo"."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
@@ -154,7 +197,7 @@ def label_call(title: str, arguments: str | Mapping[str, Any]) -> str:
             return title
     values = arguments.values() if isinstance(arguments, Mapping) else ()
     texts = (str(value).strip() for value in values if isinstance(value, str | int | float) and value is not True)
-    told = next((text for text in texts if text and text.isprintable() and MASK not in text and text != "False"), "")
-    if len(told) > MAX_LABEL_CHARS:
-        told = f"{told[: MAX_LABEL_CHARS - 1].rstrip()}…"
-    return f"{title} · {told}" if told else title
+    shown = next((text for text in texts if text and text.isprintable() and MASK not in text and text != "False"), "")
+    if len(shown) > MAX_LABEL_CHARS:
+        shown = f"{shown[: MAX_LABEL_CHARS - 1].rstrip()}…"
+    return f"{title} · {shown}" if shown else title

@@ -1,7 +1,5 @@
-"""Functions that the client of a run offers: the model may call them, and the client runs them."""
+"""Functions of the client: the model may call them, and the client runs them."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 from uuid import uuid4
@@ -13,46 +11,36 @@ from callboard_protocol import EXTERNAL_ID_PREFIX, OfferedFunction
 
 @dataclass(frozen=True, slots=True)
 class ClientTool(Tool):
-    """A tool that ends the run when the model calls it; `strict` is OpenAI's, passed on to the model."""
+    """A function of the client. A call of it ends the run; `strict` is OpenAI's field, sent to the model."""
 
     strict: bool | None = None
 
     @classmethod
     def of(cls, offered: OfferedFunction) -> "ClientTool":
-        """Return the tool for a function as a client offered it. Raises `RequestError` where no model can call it."""
+        """Return the tool for a client's function. Raises `RequestError` if its parameters are not an object."""
         parameters = {"type": "object", "properties": {}, **offered.parameters}
         if parameters["type"] != "object":
             raise RequestError(f"tools: the parameters of {offered.name} must be a JSON schema of type 'object'")
         return cls(
             name=offered.name,
-            # OpenAI's clients may leave it out, and a model knows the name at least.
+            # OpenAI's clients may leave it out; then the model has at least the name.
             description=offered.description.strip() or offered.name,
             parameters=parameters,
             function=_is_not_run_here,
-            # A schema of anybody's may hold patterns that take for ever: the client checks its arguments itself.
+            # The client checks its own arguments: patterns in its schema could take forever to match here.
             read_arguments=dict,
             strict=offered.strict,
         )
 
     def schema(self) -> dict[str, Any]:
-        """Return the function as the client offered it."""
+        """Return the function in the client's own form."""
         schema = Tool.schema(self)
         return schema if self.strict is None else {**schema, "function": {**schema["function"], "strict": self.strict}}
 
 
 def new_external_id() -> str:
-    """Return an id that nobody can guess: with it the client's next request finds what the run has done."""
+    """Return an id that cannot be guessed: the client's next request finds the run by it."""
     return f"{EXTERNAL_ID_PREFIX}{uuid4().hex}"
-
-
-def written_arguments(arguments_text: str, arguments: Mapping[str, Any]) -> str:
-    """Return `arguments` as JSON text: the model's own, to the letter, where that says the same."""
-    try:
-        if json.loads(arguments_text) == arguments:
-            return arguments_text
-    except (ValueError, RecursionError):
-        pass
-    return json.dumps(dict(arguments), ensure_ascii=False)
 
 
 def _is_not_run_here() -> NoReturn:

@@ -1,12 +1,13 @@
-"""The context of a running tool: what it knows of its call, and how it says how far it is.
+"""The context of a running tool: facts about its call, and a way to report progress.
 
-A report goes through the channel of one call: it is bound to that call before the tool
-runs and shut when the call ends, so no tool can speak for another or after its end.
+A report goes through the channel of its call. The channel is made before the tool runs and closed when the call ends,
+so a tool cannot report for another call or after its end.
 """
 
 import asyncio
 import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar, Token
@@ -19,26 +20,29 @@ from callboard.errors import ToolCancelled, ToolError
 from callboard_protocol import User
 
 if TYPE_CHECKING:
-    # An agent's file imports this module, and should not wait for a database library to be imported.
+    # Not at run time: the file of an agent imports this module, and must not load a database library.
     from callboard.models import ChatModel
     from callboard.storage import Store
 
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """One step of a running call; `progress` is a percentage from 0 to 100, None where it is not known."""
+    """One step of a running call, made at `at`, in seconds since the epoch.
+
+    `progress` is a percentage from 0 to 100, None if it is not known.
+    """
 
     status: str
     message: str = ""
     progress: float | None = None
+    at: float = field(default_factory=time.time, compare=False)
 
 
 class StatusChannel:
-    """Channel that carries the reports of one call to `sink`, always in the event loop that it was made in.
+    """Passes the reports of one call to `sink`, always in the event loop in which the channel was made.
 
-    Reports of other threads arrive in the order they were sent and before the end of the call; of
-    more than a `Throttle` lets through, the newest do. What is sent after `close` is dropped;
-    after `cancel` who sends is told by an exception.
+    Reports of other threads arrive in order and before the end of the call. A `Throttle` drops some of many reports.
+    Reports after `close` are dropped; a report after `cancel` raises an exception.
     """
 
     def __init__(self, sink: Callable[[StatusReport], None]) -> None:
@@ -48,12 +52,12 @@ class StatusChannel:
         self._sending = threading.Lock()
         self._sent: list[StatusReport] = []
         self.cancelled = False
-        """True where nobody waits for the call any more."""
+        """Whether the call was stopped or is out of time."""
         self.left_running = False
-        """True where the tool was still at work when the call was given up."""
+        """Whether the tool was still running when the call ended."""
 
     def send(self, report: StatusReport) -> None:
-        """Pass a report on; from any thread. Raises `ToolCancelled` where nobody waits for the call any more."""
+        """Pass on a report, from any thread. Raises `ToolCancelled` if the call was stopped or is out of time."""
         if self.cancelled:
             raise ToolCancelled("Nobody waits for this call any more: it was stopped, or is out of time.")
         try:
@@ -67,24 +71,24 @@ class StatusChannel:
             self._send_from_thread(report)
 
     def cancel(self) -> None:
-        """Tell the tool to end: nobody waits for the call any more."""
+        """Make the next report of the tool raise `ToolCancelled`."""
         self.cancelled = True
 
     def close(self) -> None:
-        """End the call's say."""
+        """Pass on the reports that wait, and drop all later ones."""
         if self._open:
             self._deliver()
             self._reports.flush()
         self._open = False
 
     def activate(self) -> Token["StatusChannel | None"]:
-        """Make this the channel of `report_status` in the current context."""
+        """Make `report_status` use this channel in the current context."""
         return _current.set(self)
 
     def _send_from_thread(self, report: StatusReport) -> None:
         with self._sending:
             is_first = not self._sent
-            # A thread may be faster than the loop: it is to wake it once, and to hold no more than is shown.
+            # A thread may be faster than the loop: wake the loop once, and keep no more reports than are shown.
             if len(self._sent) == AT_ONCE:
                 self._sent.pop()
             self._sent.append(report)
@@ -92,7 +96,7 @@ class StatusChannel:
             self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        """Pass on what other threads have sent."""
+        """Pass on the reports of other threads."""
         with self._sending:
             sent = self._sent
             self._sent = []
@@ -108,41 +112,41 @@ _current: ContextVar[StatusChannel | None] = ContextVar("callboard_status_channe
 
 
 class SourceNumbers:
-    """Numbers of one turn's sources, after `last`, the highest in the history; −1 where there is none."""
+    """Numbers the sources of one turn. `last` is the highest number in the chat's history, −1 if there is none."""
 
     def __init__(self, last: int = -1) -> None:
         self._last = max(last, 0)
 
     def next(self) -> int:
-        """Return a number that no source of the chat has."""
+        """Return the next number, which no source of the chat has."""
         self._last += 1
         return self._last
 
 
 class Quotas:
-    """Quotas that tools set themselves over a whole turn, such as how many changes it may make to a house."""
+    """Counts that tools limit over a whole turn, for example the changes to devices of a house."""
 
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
 
     def take(self, quota: str, number: int, most: int) -> bool:
-        """Take `number` more; False where that would be more than `most` in the turn, and then take none."""
+        """Take `number` more and return True; take none and return False if the turn would have more than `most`."""
         if self._taken[quota] + number > most:
             return False
         self._taken[quota] += number
         return True
 
     def correct(self, quota: str, difference: int) -> None:
-        """Count what was taken as so many more, or fewer, once it is known how many they were."""
+        """Change the count by `difference`, when the real number is known."""
         self._taken[quota] = max(0, self._taken[quota] + difference)
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services that a running application lends: to a skill's lifespan, to a tool as `ToolContext.services`.
+    """The parts of the running application that skills and tools may use.
 
-    `model` is the application's default model. What `redaction` knows as secret, no log, event or row
-    holds. What a skill needs besides, it was made with.
+    A skill's lifespan gets them, and a tool has them as `ToolContext.services`. `model` is the application's default
+    model. Secrets that are added to `redaction` are removed from logs, events and rows.
     """
 
     store: "Store"
@@ -152,11 +156,11 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """The context of a tool: what it may know about the call that it serves.
+    """The call that a tool runs for: its id, chat and user, and a way to report progress.
 
-    A parameter annotated with it is filled in by Callboard and is no argument of the tool.
-    `chat_id` and `user` are None where the client did not say. Results that can be cited
-    are a list of objects, each with a `source_number` from `sources.next()`.
+    Callboard fills in a parameter with this annotation; it is not an argument of the tool. `chat_id` and `user` are
+    None if the client did not send them. A result that can be cited is a list of objects, each with a `source_number`
+    from `sources.next()`.
     """
 
     tool_call_id: str
@@ -171,53 +175,53 @@ class ToolContext:
     redaction: Redaction = field(default_factory=Redaction, repr=False)
 
     def secret(self, value: str) -> str:
-        """Return `value`, which from here on is hidden in this run's cards, errors, store and log, and from its model.
+        """Return `value`, and hide it from now on: in the run's cards, errors, rows and logs, and from its model.
 
-        For what a tool learns while it runs: a token that it was lent, a key out of a file. Texts under six
-        characters, and such as read like a word or a number, are too common to be hidden.
+        For secrets that a tool gets while it runs, for example a token or a key from a file. Texts under six
+        characters and texts that look like a word or a number are too common to be hidden.
         """
         self.redaction.add(value)
         return value
 
     @property
     def cancelled(self) -> bool:
-        """Return whether nobody waits for the call any more: the user pressed stop, or its time is over.
+        """Whether the user stopped the call, or its time is over.
 
-        A plain function runs in a thread, which nothing can end from outside: one that takes long looks here, and
-        its next report raises `ToolCancelled`.
+        A plain function runs in a thread, which cannot be stopped from outside. A function that takes long should
+        check this; its next report raises `ToolCancelled`.
         """
         return self.channel.cancelled
 
     @property
     def services(self) -> Services:
-        """Return what the server lends to its own tools. Raises `ToolError` where no server runs the tool."""
+        """The services of the server. Raises `ToolError` if the tool does not run in a server."""
         if self.lent is None:
             raise ToolError(f"{self.tool_name} works in a Callboard server alone: start one with callboard serve.")
         return self.lent
 
     @property
     def user_id(self) -> str:
-        """The user whose data the tool may see. Raises `ToolError` where the client did not say who asks."""
+        """The id of the user whose data the tool may see. Raises `ToolError` if the client named no user."""
         if self.user is None:
             raise ToolError(f"{self.tool_name} keeps what it knows per user, and this request names no user.")
         return self.user.id
 
     async def status(self, status: str, message: str = "", *, progress: float | None = None) -> None:
-        """Show how far this call is: `status` one word (`processing`), `progress` 0 to 100.
+        """Report the progress of this call: `status` is one word (`processing`), `progress` is 0 to 100.
 
-        Of more than ten a second the newest are shown. Ignored once the call has ended; raises
-        `ToolCancelled` where it was stopped.
+        At most ten reports a second are shown, the newest ones. A report after the end of the call is ignored. Raises
+        `ToolCancelled` if the call was stopped.
         """
         self.channel.send(_report(status, message, progress))
-        # Lets the report out even where the tool awaits nothing else.
+        # Sends the report even if the tool awaits nothing else.
         await asyncio.sleep(0)
 
 
 def report_status(status: str, message: str = "", progress: float | None = None) -> None:
-    """Report as `ToolContext.status` does, for tools without a context and for those that run in threads.
+    """Report progress like `ToolContext.status`, from a tool without a context or from a thread.
 
-    Does nothing outside a tool call. Raises `ToolCancelled` where the call was stopped, which ends a
-    function in its thread.
+    Does nothing outside a tool call. Raises `ToolCancelled` if the call was stopped, which ends a function in its
+    thread.
     """
     if (channel := _current.get()) is not None:
         channel.send(_report(status, message, progress))

@@ -1,7 +1,7 @@
-"""`@tool`: a tool from a typed, documented Python function.
+"""`@tool` makes a tool from a typed and documented Python function.
 
-The schema comes from the signature, by pydantic; descriptions come from the docstring, in
-Google's, NumPy's, Sphinx's or Epydoc's style.
+pydantic makes the schema from the signature. Descriptions come from the docstring, in the style of Google, NumPy,
+Sphinx or Epydoc.
 """
 
 import inspect
@@ -55,13 +55,13 @@ def tool(
     changes: NeedsConfirmation | None = None,
     secrets: Sequence[str | SecretStr] = (),
 ) -> Tool | Callable[[Function], Tool]:
-    """Make a tool of a function or a method; with or without parentheses.
+    """Make a tool from a function or a method; with or without parentheses.
 
-    It can be called as before, and takes and returns what it did. Every parameter needs an annotation and the function
-    a docstring: both are what the model reads. A parameter annotated `ToolContext` is filled in and is no argument.
-    `secrets` are names of arguments whose values nobody is shown (`secrets=("password",)`), and values that no text may
-    hold (`secrets=(API_KEY,)`); the others are those of `Tool`. Raises `AgentError`, naming the place, for what a model
-    could not call.
+    The tool can be called like the function. Every parameter needs an annotation and the function needs a docstring,
+    because the model reads both. A parameter with the annotation `ToolContext` is filled in and is not an argument.
+    `secrets` are names of arguments whose values are hidden (`secrets=("password",)`), and values that are removed from
+    every text (`secrets=(API_KEY,)`). For the other parameters see `Tool`. Raises `AgentError`, with file and line, for
+    a function that no model could call.
 
     Examples:
         >>> @tool
@@ -89,7 +89,7 @@ def tool(
 
 
 class _Schema(GenerateJsonSchema):
-    """Without the titles that repeat each name, and without warnings about defaults that JSON cannot hold."""
+    """Leaves out titles, which only repeat the names, and warnings about defaults that are not JSON."""
 
     ignored_warning_kinds = frozenset({"skipped-choice", "non-serializable-default"})  # type: ignore[assignment] # pydantic types it narrower
 
@@ -114,7 +114,7 @@ def _derive(function: Function, name: str | None) -> Tool:
         if is_context(hints.get(parameter.name)):
             context = parameter.name
         else:
-            # Fields are numbered: a parameter may be called `json` or `_x`, a field may not.
+            # Fields are numbered, because a field cannot be named `json` or `_x`, and a parameter can.
             fields[f"p{len(fields)}"] = _make_field(parameter, hints, explained.get(parameter.name), where)
     try:
         model = create_model(called, __config__=ConfigDict(extra="forbid"), **fields)

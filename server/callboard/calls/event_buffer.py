@@ -1,4 +1,4 @@
-"""Events on their way from those who make them to the one who reads them, at the reader's pace."""
+"""A buffer between the tasks that send events and the one task that reads them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -7,9 +7,9 @@ from callboard_protocol import Event
 
 
 class EventBuffer:
-    """Events that wait to be read; `on_send` is told of each as it is sent.
+    """Holds events until the reader takes them. `on_send` is called with each event when it is sent.
 
-    No queue: one takes more memory than all else that a silent turn needs here.
+    Not an `asyncio.Queue`, which takes more memory than everything else that a turn without events needs here.
     """
 
     def __init__(self, on_send: Callable[[Event], None] = lambda _: None) -> None:
@@ -23,17 +23,17 @@ class EventBuffer:
         self._append(event)
 
     async def wait_until_written(self) -> None:
-        """Return when all that was sent so far is written down and shown."""
+        """Return when the reader has recorded every event sent so far."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.call_in_order(lambda: None if written.done() else written.set_result(None))
         await written
 
     def call_in_order(self, function: Callable[[], None]) -> None:
-        """Call the function when all that was sent so far is written down and shown; never, where nobody reads on."""
+        """Call the function when every event sent so far is recorded; never if reading has stopped."""
         self._append(function)
 
     async def read(self, work: "asyncio.Task[object]") -> AsyncGenerator[Event, None]:
-        """Yield the events until `work`, which makes them, has ended."""
+        """Yield the events until `work`, the task that sends them, has ended."""
         work.add_done_callback(lambda _: self._wake())
         while self._unread or not work.done():
             unread = self._unread

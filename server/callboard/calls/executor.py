@@ -1,7 +1,7 @@
-"""Executor: runs one tool call, whatever the tool does: raise, hang, ignore its cancellation, return nonsense.
+"""Runs the function of one tool call, whatever the function does: raise, hang, ignore cancellation, return nonsense.
 
-One of the few places that catch every exception: what a tool raises is its author's, and
-the run goes on. Out of here come a `ToolResult` or a `ToolError`, and nothing else.
+One of the few modules that catch every exception, because a tool may raise any. The outcome is always a `ToolResult`
+or a `ToolError`, and the run continues.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ _abandoned: set[asyncio.Task[ToolResult]] = set()
 
 
 def check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments as the tool's function takes them; nothing runs yet.
+    """Return the arguments as the tool's function takes them; the function does not run.
 
-    Raises `InvalidArguments`, or `ToolError` where a validator of the tool's own breaks.
+    Raises `InvalidArguments`, or `ToolError` if a validator of the tool's author fails.
     """
     read: ReadArguments = tool.read_arguments or dict
     try:
@@ -52,10 +52,9 @@ async def execute(
 ) -> ToolResult:
     """Run the tool with checked arguments, within its time limit.
 
-    A tool that is out of time, or whose run is cancelled, is told to stop and waited for
-    `CANCEL_GRACE_SECONDS` at most: an async one is cancelled, a plain function in its thread learns it
-    from its context. One that goes on is left behind, which a `ToolTimeout` says and
-    `context.channel.left_running` keeps. Raises `ToolError` and its kin, nothing else.
+    A tool that is out of time, or whose run is cancelled, is stopped: a coroutine is cancelled, and a plain function in
+    a thread sees it in its context. It has `CANCEL_GRACE_SECONDS` to end. If it still runs then, the `ToolTimeout` says
+    so and `context.channel.left_running` is set. Raises only `ToolError` and its subclasses.
     """
     limit = tool.timeout_seconds or default_timeout_seconds
     thread = _Thread()
@@ -77,7 +76,7 @@ async def execute(
 
 
 def error_text(error: BaseException) -> str:
-    """Return the words of an exception that a tool raised; none if its own `__str__` fails."""
+    """Return the message of an exception of a tool, "" if its `__str__` fails."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - its class is the tool author's, and may raise anything
@@ -85,13 +84,13 @@ def error_text(error: BaseException) -> str:
 
 
 def runs_in_thread(tool: Tool) -> bool:
-    """Return whether the tool's function runs in a thread, where it cannot be ended from outside."""
+    """Return whether the tool's function runs in a thread, which cannot be stopped from outside."""
     kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
     return not any(is_kind(one) for is_kind in kinds for one in (tool.function, type(tool.function).__call__))
 
 
 class _Thread:
-    """The thread of a call, where it has one."""
+    """Whether the call has begun in a thread, and when it ends there."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -99,19 +98,19 @@ class _Thread:
         self._loop = asyncio.get_running_loop()
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """Run the function, in the thread."""
+        """Run the function. To be called in the thread."""
         self.begun = True
         try:
             return function()
         finally:
-            # The server may be gone by the time.
+            # The event loop may be closed by then.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.ended.set)
 
 
 async def _stop(running: asyncio.Task[ToolResult], context: ToolContext, thread: _Thread) -> None:
     context.channel.cancel()
-    # Kept until it ends, or the event loop would drop it; its result is read, or asyncio would complain.
+    # The event loop keeps only weak references to tasks. `_forget` reads the result, or asyncio would log a warning.
     _abandoned.add(running)
     running.add_done_callback(_forget)
     running.cancel()
@@ -137,7 +136,7 @@ async def _attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
             raise
         raise _named(error) from error
     except BaseException as error:
-        # SystemExit, KeyboardInterrupt and GeneratorExit too: they end this call, and neither the run nor the server.
+        # SystemExit, KeyboardInterrupt and GeneratorExit too: they end this call, not the run or the server.
         raise _wrap(error) from error
     try:
         return as_result(value)
@@ -165,26 +164,26 @@ async def _call(tool: Tool, arguments: dict[str, Any], thread: _Thread) -> objec
 
 
 def _collect(work: Callable[[], object]) -> object:
-    """Return what the function returns, of a generator all that it yields: its code runs in this thread too."""
+    """Call the function and return its result, or all values of its generator, which must run in this thread too."""
     value = work()
     return list(value) if inspect.isgenerator(value) else value
 
 
 def _named(error: ToolError) -> ToolError:
-    """Return an error of the same code that says the class of this one, which has no words or cannot tell them."""
+    """Return an error with the same code, and the name of the class in place of the missing message."""
     named = ToolError(type(error).__name__)
     named.code = error.code
     return named
 
 
 def _wrap(error: BaseException) -> ToolError:
-    # The words are not the tool author's own: they may say where things lie.
+    # Messages of libraries may hold paths of this machine.
     text = without_paths(error_text(error))
     return ToolError(storable(f"{type(error).__name__}: {text}" if text else type(error).__name__))
 
 
 def _limiter() -> anyio.CapacityLimiter:
-    # Not anyio's own: tools that block must not starve the database's threads.
+    # Not anyio's default limiter: tools that block must not take the threads of the database.
     try:
         return _threads.get()
     except LookupError:

@@ -1,4 +1,4 @@
-"""Limits of one turn, and what is left of them."""
+"""The limits of one turn's tool calls."""
 
 import json
 from collections import Counter
@@ -9,28 +9,29 @@ from typing import Any
 from callboard.errors import ToolError, ToolLimit
 
 MAX_SAME_CALLS = 2
-"""The number of times in a row that a call may be run with the same arguments."""
+"""How many times in a row a tool may run with the same arguments."""
 
 USED_UP = "Not run: this turn's tool calls are used up. Answer with what is known by now."
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`max_tool_calls` executions a turn; `tool_timeout_seconds` for a tool that sets no time of its own."""
+    """The most executions in a turn, and the time limit of a tool that sets none itself."""
 
     max_tool_calls: int = 20
     tool_timeout_seconds: float = 120.0
 
     def without(self, calls_made: int) -> "Limits":
-        """Return what is left of them once so many calls were made."""
+        """Return the limits after this many calls."""
         return replace(self, max_tool_calls=max(0, self.max_tool_calls - calls_made))
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """At most `max_tool_calls` executions a turn of these tools together, by their names; `name` is what they are.
+    """Limits the executions of some tools, by their names, to `max_tool_calls` a turn in total.
 
-    Of a turn that goes on `calls_made` are behind it.
+    `name` is what the model is told the limit is for. `calls_made` counts the calls that an earlier server has run in
+    this turn.
     """
 
     name: str
@@ -40,11 +41,10 @@ class Allowance:
 
 
 class Budget:
-    """The rest of a turn's tool calls: how many it may still make.
+    """Counts the tool calls of a turn against its limits.
 
-    Calls that cannot be run (no such tool, unreadable arguments, the same once more) are
-    counted apart, up to the same number: they are no executions, but a model that never gets
-    one right must come to an end too.
+    Rejected calls (unknown tool, invalid arguments, repeated call) are counted separately, up to the same number, so
+    that a turn ends even if the model never makes a correct call.
     """
 
     def __init__(self, limits: Limits, allowances: Sequence[Allowance] = ()) -> None:
@@ -56,7 +56,7 @@ class Budget:
         self._same_calls = 0
 
     def spend_execution(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Take one execution of that tool. Raises `ToolLimit` where none is left, of it or at all, or it repeats."""
+        """Count one execution. Raises `ToolLimit` if the turn or the tool has none left, or the call is repeated."""
         if self._executions <= 0:
             self._executions = -1
             raise ToolLimit(USED_UP)
@@ -73,13 +73,13 @@ class Budget:
         self._executions -= 1
 
     def refuse(self, error: ToolError) -> ToolError:
-        """Count a call that cannot be run; return what the model is told: why, or that there were too many."""
+        """Count a rejected call. Return the error for the model: `error`, or a `ToolLimit` if there were too many."""
         self._refusals -= 1
         return error if self._refusals >= 0 else ToolLimit(USED_UP)
 
     @property
     def is_exceeded(self) -> bool:
-        """Return whether the model has asked for more than there was."""
+        """Whether the model has asked for more calls than the limits allow."""
         return self._executions < 0 or self._refusals < 0
 
     def _refuse_repetition(self, name: str, arguments: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Masking: secrets go out of what frameworks' tools give, whatever class it is of, before their models are told."""
+"""Removes secrets from the results of frameworks' tools, which may be objects of any class."""
 
 import asyncio
 import copy
@@ -14,14 +14,14 @@ V = TypeVar("V")
 
 MAX_DEPTH = 12
 MAX_OBJECTS = 100_000
-"""Of one result; what lies beyond stays as it is: such a thing is no result but a handle to something."""
+"""The most objects of one result that are searched: larger ones are not data but handles to something else."""
 
 
 async def mask_result(value: V, redaction: Redaction) -> V:
-    """Return `value` without secrets: the same object where it has none, else a copy of what holds one.
+    """Return `value` without secrets: the same object if it has none, otherwise a copy of the parts with secrets.
 
-    Searched are texts in lists, tuples, dicts, dataclasses, pydantic's models and the attributes of
-    other objects; not bytes, nor what an object computes when it is asked.
+    Searches texts in lists, tuples, dicts, dataclasses, pydantic models and attributes of other objects. Does not
+    search bytes and computed properties.
     """
     if isinstance(value, str):
         return cast(V, await redaction.large(value))
@@ -40,7 +40,7 @@ async def mask_result(value: V, redaction: Redaction) -> V:
 
 
 class _Walk:
-    """A walk through a value, in which each text and number is replaced by what `mask` gives for it."""
+    """Walks through a value and replaces each text and number by the result of `mask`."""
 
     def __init__(self, mask: Callable[[Any], Any]) -> None:
         self._mask = mask
@@ -49,7 +49,7 @@ class _Walk:
 
     def walk(self, value: Any) -> Any:
         if isinstance(value, str):
-            # Of an enumeration the member itself, whose text is its author's.
+            # A subclass of str, such as a member of an enumeration, is part of the program and no secret.
             return self._mask(value) if type(value) is str else value
         if isinstance(value, int | float):
             return self._mask(value)
@@ -85,7 +85,7 @@ class _Walk:
 
 
 def _fields_of(value: Any) -> Mapping[str, Any]:
-    """Return what an object holds, by the attributes' names."""
+    """Return the attributes of an object, by name."""
     slots = [name for kind in type(value).__mro__ for name in _slots_of(kind)]
     held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
     extra = (value.__pydantic_extra__ or {}) if isinstance(value, BaseModel) else {}
@@ -103,6 +103,6 @@ def _with_fields(value: Any, changed: Mapping[str, Any]) -> Any:
         return value.model_copy(update=changed)
     twin = copy.copy(value)
     for name, one in changed.items():
-        # Frozen dataclasses too.
+        # Works for frozen dataclasses too.
         object.__setattr__(twin, name, one)
     return twin

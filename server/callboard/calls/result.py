@@ -1,4 +1,4 @@
-"""The result that a tool gives back, and how any return value becomes the text that the model reads."""
+"""The result of a tool, and how any return value becomes one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +13,11 @@ from callboard_protocol import Source
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """A tool's result where text alone is not enough.
+    """The result of a tool that returns more than text.
 
-    `text` is what the model reads; where it is empty, `data` as JSON is. `files` are shown under
-    the call, in Open WebUI's shape (`{"type": "image", "url": …}`), `embeds` are HTML pages or
-    URLs drawn in frames, `sources` citations (`Source`, or its fields as a dict). `error` says
-    why the call failed: then nothing else of the result counts.
+    The model reads `text`, or `data` as JSON if `text` is empty. `files` are shown under the call, in Open WebUI's
+    form (`{"type": "image", "url": …}`). `embeds` are HTML pages or URLs that are shown in frames. `sources` are
+    citations (`Source`, or its fields as a dict). `error` says why the call failed; the other fields are ignored then.
     """
 
     text: str = ""
@@ -30,10 +29,10 @@ class ToolResult:
 
 
 def as_result(value: object) -> ToolResult:
-    """Return any return value as a result: text as it is, None as no text, all else as JSON.
+    """Return a tool's return value as a result: text unchanged, None as empty text, everything else as JSON.
 
-    Raises `ToolError` where the result is an error, `TypeError` or `ValueError` (pydantic's
-    errors among them) where it cannot be a result.
+    Raises `ToolError` if the result is an error, and `TypeError` or `ValueError` (also pydantic's errors) if the value
+    cannot be a result.
     """
     match value:
         case ToolResult():
@@ -47,7 +46,7 @@ def as_result(value: object) -> ToolResult:
 
 
 def _check(result: ToolResult) -> ToolResult:
-    # Here and not later: a tool that fills a field wrongly is an error of this call alone.
+    # Checked here, so that a wrong field is an error of this call and not of the run.
     if result.error:
         raise ToolError(storable(str(result.error)))
     if not isinstance(result.text, str):

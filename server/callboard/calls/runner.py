@@ -1,4 +1,4 @@
-"""The runner of a turn's tool calls, from their announcement to their end."""
+"""Runs the tool calls of a turn: start, approval, execution within limits, end."""
 
 import asyncio
 import json
@@ -18,12 +18,12 @@ from callboard._trace_context import within_call
 from callboard._watchdog import remember_task
 from callboard.calls.approval import APPROVED, FROM_TEXT, PENDING, WAITING, Approval
 from callboard.calls.call import (
+    REPAIRED,
     CallContext,
-    CallRecord,
     RejectedCall,
     ResolvedCall,
     ToolCall,
-    ToolOutcome,
+    describe_repairs,
     label_call,
     show_arguments,
     spend_nothing,
@@ -31,10 +31,11 @@ from callboard.calls.call import (
 from callboard.calls.context import StatusChannel, StatusReport, ToolContext
 from callboard.calls.event_buffer import EventBuffer
 from callboard.calls.executor import execute, runs_in_thread
-from callboard.calls.limits import Allowance, Budget, Limits
+from callboard.calls.limits import Budget
 from callboard.calls.masking import mask_result
 from callboard.calls.result import ToolResult
 from callboard.calls.running_tool import contain, running_a_tool, stopping_time, tools_around
+from callboard.calls.started_call import EndedCall, RunningCall
 from callboard.errors import ToolError, ToolLimit, ToolTimeout
 from callboard_protocol import (
     FROM_TEXT_STATUS,
@@ -49,61 +50,53 @@ from callboard_protocol import (
 
 R = TypeVar("R")
 
-REPAIRED = "repaired"
-"""The status that says what of a call is not as the model wrote it, and how it was written."""
-MAX_WRITTEN_CHARS = 2000
-
 
 class CallRunner:
-    """The runner of one turn's calls; it keeps the turn's limits and open calls.
+    """Runs the calls of one turn, sends their events and enforces the limits of the turn.
 
-    `run_round` does all of it for tools of Callboard. A framework that runs its tools itself says what it does:
-    `start`, then `run` around its own code, then `complete` or `fail`; or `reject`. A call's second start, and
-    its second end, are ignored: say both wherever they can be learnt of.
+    `run_round` does everything for Callboard's own tools. An adapter of a framework that runs its tools itself calls
+    `start`, then `run` around the framework's code, then `complete` or `fail`; or `reject`. A second start or end of a
+    call is ignored, so an adapter may report both in every place that can know of them.
     """
 
-    def __init__(
-        self, events: EventBuffer, context: CallContext, limits: Limits, allowances: Sequence[Allowance] = ()
-    ) -> None:
-        self.budget = Budget(limits, allowances)
+    def __init__(self, events: EventBuffer, context: CallContext) -> None:
+        self.budget = Budget(context.limits, context.allowances)
         self._events = events
         self._context = context
-        self._limits = limits
-        self._open: dict[str, CallRecord] = {}
+        self._open: dict[str, RunningCall] = {}
 
     @property
     def is_over_limit(self) -> bool:
-        """Return whether the model has asked for more calls than a turn has: it gets no more tools, then an end."""
+        """Whether the model has asked for more calls than the turn allows."""
         return self.budget.is_exceeded
 
     @property
     def approval(self) -> Approval:
-        """The rule of which calls need the user's approval, and who asks."""
+        """Which calls need the user's approval, and who is asked."""
         return self._context.approval
 
     # --- Calls of Callboard's tools ---------------------------------------------------------------------------------
 
-    async def run_round(self, calls: Sequence[ResolvedCall | RejectedCall]) -> dict[str, ToolOutcome]:
-        """Run the calls of one answer side by side, and return their outcomes by their ids.
+    async def run_round(self, calls: Sequence[ResolvedCall | RejectedCall]) -> dict[str, EndedCall]:
+        """Run the calls of one answer concurrently, and return the ended calls by their ids.
 
-        Every call is announced before any runs: whoever reads the events has then written them down. Each end
-        and each status is sent at the moment it happens. Calls that the client runs are announced, and have no
-        outcome. Where it is cancelled, so are the tools.
+        The start of every call is sent and recorded before the first one runs. A call that the client runs is
+        announced, and is not in the result. Cancelling this method cancels the tools.
         """
         for call in calls:
             self._announce(call)
-        # Beside the starts, so that a store has them in one transaction.
+        # At the same time as the starts, so that the store can write both in one transaction.
         spending = [asyncio.create_task(self._spend()) for call in calls if self._is_counted(call)]
         unspent = iter(spending)
-        outcomes: dict[str, ToolOutcome] = {}
-        running: dict[str, asyncio.Task[ToolOutcome]] = {}
+        ended: dict[str, EndedCall] = {}
+        running: dict[str, asyncio.Task[EndedCall]] = {}
         try:
             await self._events.wait_until_written()
             for call in calls:
                 if isinstance(call, RejectedCall):
-                    outcomes[call.call.id] = self._end(call.call.id, ToolOutcome(call.error))
+                    ended[call.id] = self._end(call.id, call.error)
                 elif not call.is_external:
-                    running[call.call.id] = asyncio.create_task(self._run_tool(call, next(unspent, None)))
+                    running[call.id] = asyncio.create_task(self._run_tool(call, next(unspent, None)))
             await asyncio.gather(*running.values())
         finally:
             at_work = [task for task in [*running.values(), *spending] if not task.done()]
@@ -111,49 +104,43 @@ class CallRunner:
                 task.cancel()
             if at_work:
                 await asyncio.wait(at_work)
-        return outcomes | {call_id: task.result() for call_id, task in running.items()}
+        return ended | {call_id: task.result() for call_id, task in running.items()}
 
     def _announce(self, call: ResolvedCall | RejectedCall) -> None:
-        written = call.call
         if isinstance(call, ResolvedCall) and call.is_external:
             self._events.send(
-                ToolCallExternal(tool_call_id=written.id, tool_name=written.name, arguments=str(written.arguments))
+                ToolCallExternal(tool_call_id=call.id, tool_name=call.name, arguments=call.arguments_text)
             )
             return
         is_stoppable = not (isinstance(call, ResolvedCall) and runs_in_thread(call.tool))
-        # As the model wrote them: the store keeps the bytes, the recorder shows the object.
         title = call.tool.title if call.tool else ""
-        self._send_start(written, show_arguments(call), title=title, is_stoppable=is_stoppable)
-        if written.is_rescued:
-            self._send_status(written.id, FROM_TEXT_STATUS, "read from the model's text")
+        shown = ToolCall(call.id, call.name, show_arguments(call))
+        self._send_start(shown, title=title, is_stoppable=is_stoppable)
+        if call.call.rescued:
+            self._send_status(call.id, FROM_TEXT_STATUS, "read from the model's text")
         if isinstance(call, ResolvedCall) and call.repairs:
-            message = "; ".join(call.repairs)
-            if call.written:
-                is_long = len(call.written) > MAX_WRITTEN_CHARS
-                message += f"; written as {call.written[:MAX_WRITTEN_CHARS]}{'…' if is_long else ''}"
-            self._send_status(written.id, REPAIRED, message)
+            self._send_status(call.id, REPAIRED, describe_repairs(call))
 
     def _is_counted(self, call: ResolvedCall | RejectedCall) -> bool:
         is_run_here = isinstance(call, ResolvedCall) and not call.is_external
         return is_run_here and self._context.spend is not spend_nothing
 
     async def _spend(self) -> ToolLimit | None:
-        """Count a call of the user's; return why it may not run."""
+        """Count a call against the user's quota; return the error if none is left."""
         try:
             await self._context.spend()
         except ToolLimit as refused:
             return refused
         return None
 
-    async def _run_tool(self, call: ResolvedCall, spending: asyncio.Task[ToolLimit | None] | None) -> ToolOutcome:
-        call_id = call.call.id
+    async def _run_tool(self, call: ResolvedCall, spending: asyncio.Task[ToolLimit | None] | None) -> EndedCall:
         tool = call.tool
         turn = self._context
-        record = self._open[call_id]
-        record.started_at_seconds = time.monotonic()
-        channel = StatusChannel(partial(self.report, call_id))
+        running = self._open[call.id]
+        running.counted_from = time.monotonic()
+        channel = StatusChannel(partial(self.report, call.id))
         context = ToolContext(
-            call_id,
+            call.id,
             tool.name,
             turn.chat_id,
             turn.user,
@@ -165,59 +152,63 @@ class CallRunner:
             turn.redaction,
         )
         turn.redaction.add(*_find_secrets(call))
-        ended: ToolResult | ToolError
+        outcome: ToolResult | ToolError
         try:
             if spending and (refused := await spending):
                 raise refused
-            is_from_text = call.call.is_doubtful and self.approval.is_needed_for_text(tool)
-            if is_from_text or self.approval.is_needed(tool, call.arguments):
-                self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
-                reason = FROM_TEXT if call.call.is_rescued else ""
-                shown = ToolCall(call_id, tool.name, tool.without_secrets(call.arguments))
-                await self.approve(shown, title=tool.title, reason=reason)
-            with within_call(call_id):
-                ended = await execute(
-                    call.tool, call.arguments, context, default_timeout_seconds=self._limits.tool_timeout_seconds
-                )
-            # Here, before anybody is told: what goes to the model is what the store will have.
-            ended = replace(ended, text=await turn.redaction.large(ended.text))
+            await self._approve_if_needed(call)
+            limit = turn.limits.tool_timeout_seconds
+            with within_call(call.id):
+                outcome = await execute(tool, call.arguments, context, default_timeout_seconds=limit)
+            # Here, so that the model and the store get the same text.
+            outcome = replace(outcome, text=await turn.redaction.large(outcome.text))
         except ToolError as error:
-            ended = error
+            outcome = error
         except asyncio.CancelledError:
             if channel.left_running:
-                turn.left_running.add(call_id)
+                turn.left_running.add(call.id)
             raise
-        return self._end(call_id, ToolOutcome(ended, record.duration_ms))
+        return self._end(call.id, outcome, running.elapsed_ms)
+
+    async def _approve_if_needed(self, call: ResolvedCall) -> None:
+        """Ask the user if the call needs approval. Raises `ToolDenied` unless they agree."""
+        tool = call.tool
+        is_from_text = call.call.asks_first and self.approval.is_needed_for_text(tool)
+        if is_from_text or self.approval.is_needed(tool, call.arguments):
+            self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
+            reason = FROM_TEXT if call.call.rescued else ""
+            shown = ToolCall(call.id, tool.name, tool.without_secrets(call.arguments))
+            await self.approve(shown, title=tool.title, reason=reason)
 
     # --- Calls that a framework runs --------------------------------------------------------------------------------
 
     async def start(self, call: ToolCall) -> None:
-        """Begin a call, and return when its start is written down: the tool must not run before."""
+        """Send the start of a call, and return when it is recorded. The tool must not run before that."""
         if call.id in self._open:
             return
-        self._send_start(call, call.arguments)
+        self._send_start(call)
         await self._events.wait_until_written()
 
     def complete(self, call_id: str, result: ToolResult) -> None:
-        """End a call well."""
-        if (record := self._open.get(call_id)) is not None:
-            self._end(call_id, ToolOutcome(result, record.duration_ms))
+        """End a call with its result."""
+        if (running := self._open.get(call_id)) is not None:
+            self._end(call_id, result, running.elapsed_ms)
 
     def fail(self, call_id: str, error: ToolError | str) -> None:
-        """End a call that failed: with a `ToolError`, or with what the framework says of it."""
-        if (record := self._open.get(call_id)) is not None:
+        """End a call with a `ToolError`, or with the framework's own error message."""
+        if (running := self._open.get(call_id)) is not None:
             failure = error if isinstance(error, ToolError) else ToolError(without_paths(error))
-            self._end(call_id, ToolOutcome(failure, record.duration_ms))
+            self._end(call_id, failure, running.elapsed_ms)
 
-    def show_ended(self, call: ToolCall, result: ToolResult) -> None:
-        """Show a call that was over before it could be known of."""
-        self._send_start(call, call.arguments)
+    def emit_finished(self, call: ToolCall, result: ToolResult) -> None:
+        """Send the start and the end of a call that has already finished."""
+        self._send_start(call)
         self.complete(call.id, result)
 
     def reject(self, rejected: RejectedCall) -> None:
-        """Show a call that the framework did not run: no such tool, unreadable arguments."""
+        """Send the start and the error of a call that the framework does not run, for example of an unknown tool."""
         self.budget.refuse(rejected.error)
-        self._send_start(rejected.call, rejected.call.arguments)
+        self._send_start(rejected.call)
         self.fail(rejected.call.id, rejected.error)
 
     async def run(
@@ -228,30 +219,31 @@ class CallRunner:
         ask: bool = False,
         is_counted: bool = False,
     ) -> R:
-        """Run a call that has been started by what the framework does for it, and return what that gives.
+        """Run the framework's code for a call that has started, and return its result without secrets.
 
-        It is run within the turn's budget (unless `count` has been asked: `is_counted`), asked about where the
-        server's settings say so (or in any case: `ask`), in its time, and `report_status` reports for it. Says
-        nothing of its end. Raises `ToolLimit`, `ToolDenied`, `ToolTimeout`, and whatever `perform` raises.
+        The call is taken from the turn's budget unless `is_counted`, which means that `count` has done so. The user is
+        asked first if the settings name the tool, or if `ask`. The tool has a time limit, and its `report_status`
+        reports for this call. The end is not sent. Raises `ToolLimit`, `ToolDenied`, `ToolTimeout`, and the exceptions
+        of `perform`.
         """
         try:
             if not is_counted:
                 self.budget.spend_execution(call.name, _read_object(call.arguments))
         except ToolLimit as error:
-            # A model that never takes the hint must come to an end too.
+            # Counted as a refusal, so that a model that asks again and again reaches a limit.
             self.budget.refuse(error)
             raise
         await self._context.spend()
-        record = self._open.get(call.id)
-        # Once is enough: the framework may have asked of its own accord.
-        is_approved = record is not None and record.is_approved
+        running = self._open.get(call.id)
+        # The framework may have asked already.
+        is_approved = running is not None and running.is_approved
         if (ask or self.approval.names(call.name)) and not is_approved:
             await self.approve(call)
         return await self.resume(call.id, call.name, perform)
 
     async def resume(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
-        """Run a further part of a call that `run` has let run: in its time, its reports this call's."""
-        limit = self._limits.tool_timeout_seconds
+        """Run another part of a call that `run` has allowed, with a time limit of its own."""
+        limit = self._context.limits.tool_timeout_seconds
         try:
             with self.reporting(call_id):
                 async with asyncio.timeout(limit) as timeout:
@@ -264,9 +256,9 @@ class CallRunner:
             raise
 
     def count(self, call_id: str, name: str) -> ToolLimit | None:
-        """Count a call out of reach, such as that of an agent in a tool; return the limit that it is over, if so."""
+        """Take from the budget a call that does not go through `run`; return the error if the limit is reached."""
         try:
-            # Its id in place of its arguments: whether an agent in a tool repeats itself is its own affair.
+            # With the id as its arguments, so that it never counts as a repeated call.
             self.budget.spend_execution(name, {"id": call_id})
         except ToolLimit as refused:
             return refused
@@ -274,17 +266,17 @@ class CallRunner:
 
     @contextmanager
     def reporting(self, call_id: str) -> Iterator[None]:
-        """Have `report_status` speak for this call within this context, and no more after it; `run` is within it."""
+        """Make `report_status` report for this call inside the context, and do nothing after it; `run` uses this."""
         channel = StatusChannel(partial(self.report, call_id))
         token = channel.activate()
-        name = self._open[call_id].call.name if call_id in self._open else ""
+        name = self._open[call_id].name if call_id in self._open else ""
         try:
-            # What is logged meanwhile, by the watchdog too, says for which call.
+            # Log lines of this time, also those of the watchdog, name the call.
             with structlog.contextvars.bound_contextvars(tool_call_id=call_id, tool=name), within_call(call_id):
                 remember_task()
                 yield
         except (asyncio.CancelledError, TimeoutError):
-            # A function in a thread of the framework learns it by its next report.
+            # The next report of a function in a thread then raises an exception.
             channel.cancel()
             raise
         finally:
@@ -293,18 +285,18 @@ class CallRunner:
 
     @contextmanager
     def waiting(self, call_id: str | None) -> Iterator[None]:
-        """Leave the time of this context out of the call's duration: its user is asked."""
+        """Leave the time inside the context out of the call's duration, because the user is asked."""
         began_at_seconds = time.monotonic()
         try:
             yield
         finally:
-            if (record := self._open.get(call_id or "")) is not None:
-                record.started_at_seconds += time.monotonic() - began_at_seconds
+            if (running := self._open.get(call_id or "")) is not None:
+                running.counted_from += time.monotonic() - began_at_seconds
 
-    # --- Both -------------------------------------------------------------------------------------------------------
+    # --- Both kinds -------------------------------------------------------------------------------------------------
 
     async def approve(self, call: ToolCall, *, title: str = "", reason: str = "") -> None:
-        """Ask the user whether a call that has been started may run; raise `ToolDenied` unless they agree."""
+        """Ask the user whether a call that has started may run. Raises `ToolDenied` unless they agree."""
         self.approval.check_can_ask(call.name)
         arguments = _read_object(call.arguments)
         request = self.approval.request(call.name, arguments, call.id, title=title, reason=reason)
@@ -314,74 +306,64 @@ class CallRunner:
             await self.approval.obtain(request)
         self.report(call.id, StatusReport("processing", APPROVED))
         await self._events.wait_until_written()
-        if (record := self._open.get(call.id)) is not None:
-            record.is_approved = True
-            record.started_at_seconds = time.monotonic()
+        if (running := self._open.get(call.id)) is not None:
+            running.is_approved = True
+            running.counted_from = time.monotonic()
 
     def report(self, call_id: str, step: StatusReport) -> None:
-        """Show how far an open call is."""
+        """Send a step of an open call; ignored if the call is not open."""
         if call_id in self._open:
             self._send_status(call_id, step.status, step.message, step.progress)
 
-    def _send_start(
-        self, call: ToolCall, shown: str | Mapping[str, Any], *, title: str = "", is_stoppable: bool = True
-    ) -> None:
+    def _send_start(self, call: ToolCall, *, title: str = "", is_stoppable: bool = True) -> None:
         self._context.begun.add(call.id)
         inside = tuple(tool.call_id for tool in tools_around())
-        self._open[call.id] = CallRecord(call, inside)
-        self._events.send(
-            ToolCallStart(
-                tool_call_id=call.id,
-                tool_name=call.name,
-                tool_args=shown if isinstance(shown, str) else dict(shown),
-                stoppable=is_stoppable,
-                label=storable(label_call(title or call.name, self._context.redaction.value(shown))),
-                parent_call_id=call.parent_call_id or next(iter(inside), ""),
-            )
+        start = ToolCallStart(
+            tool_call_id=call.id,
+            tool_name=call.name,
+            tool_args=call.arguments if isinstance(call.arguments, str) else dict(call.arguments),
+            stoppable=is_stoppable,
+            label=storable(label_call(title or call.name, self._context.redaction.value(call.arguments))),
+            parent_call_id=call.parent_call_id or next(iter(inside), ""),
         )
+        self._open[call.id] = RunningCall(start, inside=inside)
+        self._events.send(start)
 
     def _send_status(self, call_id: str, status: str, message: str, progress: float | None = None) -> None:
         data = ToolStatusData(status=storable(status), message=storable(message), progress=progress)
         self._events.send(ToolStatus(tool_call_id=call_id, data=data))
 
     def _fail_inside(self, call_id: str, name: str) -> None:
-        """Fail what is open of the calls inside one that was stopped."""
-        for inner_id, record in list(self._open.items()):
-            if call_id in record.inside:
-                inner = record.call.name
+        """End the open calls inside a call that was stopped."""
+        for inner_id, running in list(self._open.items()):
+            if call_id in running.inside:
+                inner = running.name
                 self.fail(inner_id, ToolTimeout(f"{inner} was stopped: {name}, which it is a part of, took too long."))
 
-    def _end(self, call_id: str, outcome: ToolOutcome) -> ToolOutcome:
-        """Send the end of an open call; return its outcome with what the model is told of it."""
-        name = self._open.pop(call_id).call.name
-        ended = outcome.ended
-        if isinstance(ended, ToolError):
-            message = self._context.redaction(storable(str(ended))) or type(ended).__name__
-            self._events.send(
-                ToolCallError(
-                    tool_call_id=call_id,
-                    tool_name=name,
-                    error=message,
-                    code=ended.code,
-                    duration_ms=outcome.duration_ms,
-                )
+    def _end(self, call_id: str, outcome: ToolResult | ToolError, duration_ms: int | None = None) -> EndedCall:
+        """Send the end of an open call, and return the ended call."""
+        call = self._open.pop(call_id)
+        end: ToolCallComplete | ToolCallError
+        if isinstance(outcome, ToolError):
+            error = self._context.redaction(storable(str(outcome))) or type(outcome).__name__
+            end = ToolCallError(
+                tool_call_id=call_id, tool_name=call.name, error=error, code=outcome.code, duration_ms=duration_ms
             )
-            return replace(outcome, told=f"Error: {message}")
-        self._events.send(
-            ToolCallComplete(
+        else:
+            end = ToolCallComplete(
                 tool_call_id=call_id,
-                tool_name=name,
-                result=ended.text,
-                result_chars=len(ended.text),
-                duration_ms=outcome.duration_ms,
-                files=tuple(dict(file) for file in ended.files),
-                embeds=ended.embeds,
+                tool_name=call.name,
+                result=outcome.text,
+                result_chars=len(outcome.text),
+                duration_ms=duration_ms,
+                files=tuple(dict(file) for file in outcome.files),
+                embeds=outcome.embeds,
             )
-        )
-        for source in ended.sources:
+        self._events.send(end)
+        for source in outcome.sources if isinstance(outcome, ToolResult) else ():
             if isinstance(source, Source):
                 self._events.send(source)
-        return replace(outcome, told=ended.text)
+        return call.end(end, outcome)
 
 
 def _read_object(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -395,6 +377,6 @@ def _read_object(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _find_secrets(call: ResolvedCall) -> list[str]:
-    """Return the values of the call's secret arguments, which its tool may repeat."""
+    """Return the values of the call's secret arguments, because the tool may repeat them in its result."""
     values = [call.arguments.get(name) for name in call.tool.secret_arguments]
     return [value.get_secret_value() if isinstance(value, SecretStr) else str(value) for value in values if value]

@@ -1,4 +1,4 @@
-"""A framework's tool at work: its time, and what it asks for in its thread, which is done in the loop of its turn."""
+"""Running tools of frameworks: their time limits, and work that a tool's thread gives to the event loop of the turn."""
 
 import asyncio
 import concurrent.futures
@@ -13,10 +13,9 @@ R = TypeVar("R")
 
 
 class RunningTool:
-    """A tool at work on a call; `around` is the one that it is called by, where it is part of another.
+    """A running tool; `around` is the running tool that it is called from, None for a call of the agent.
 
-    Its time is that of the `asyncio.Timeout` that ends it, and stands still while the user is asked about a call
-    inside it.
+    `timeout` limits its time, which stops while the user is asked about a call inside the tool.
     """
 
     def __init__(self, call_id: str, timeout: asyncio.Timeout) -> None:
@@ -30,13 +29,13 @@ class RunningTool:
         self._at_work: set[concurrent.futures.Future[Any]] = set()
 
     def end(self) -> None:
-        """End what it still has the turn's loop do."""
+        """Cancel the work that its thread has given to the event loop."""
         self._ended = True
         for future in list(self._at_work):
             future.cancel()
 
     def stop_time(self) -> None:
-        """Stop its time; once more for each that waits."""
+        """Stop its time, until `resume_time` was called as often as this method."""
         when = self._timeout.when()
         if not self._ended and when is not None and not self._timeout.expired():
             self._left_seconds = when - self._loop.time()
@@ -44,13 +43,13 @@ class RunningTool:
         self._stops += 1
 
     def resume_time(self) -> None:
-        """Let its time go on where nobody waits any more."""
+        """Let its time continue if nothing else has stopped it."""
         self._stops -= 1
         if not self._ended and not self._stops and not self._timeout.expired():
             self._timeout.reschedule(self._loop.time() + self._left_seconds)
 
     def wait_for(self, work: Coroutine[Any, Any, R]) -> R:
-        """Return what `work` gives in the turn's loop; for the tool's thread. Ends with the tool."""
+        """Run `work` in the event loop of the turn, and return its result. To be called in the tool's thread."""
         if self._ended:
             work.close()
             raise concurrent.futures.CancelledError
@@ -62,7 +61,7 @@ class RunningTool:
             self._at_work.discard(future)
 
     def iterate(self, items: AsyncIterator[R]) -> Iterator[R]:
-        """Yield what `items` gives in the turn's loop."""
+        """Yield the items, each read in the event loop of the turn. To be called in the tool's thread."""
         end = object()
 
         async def take() -> Any:
@@ -72,7 +71,7 @@ class RunningTool:
             yield item
 
     def refuse_to_block(self, what: str, instead: str) -> None:
-        """Raise `ToolError` in the turn's own loop, which a synchronous call would hold up, with all its calls."""
+        """Raise `ToolError` in the event loop of the turn, which a synchronous call would block."""
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
@@ -84,12 +83,12 @@ class RunningTool:
 
 
 running_tool: ContextVar[RunningTool | None] = ContextVar("callboard_running_tool", default=None)
-"""The innermost tool that the current task, or thread, works for."""
+"""The innermost running tool of the current task or thread."""
 
 
 @contextmanager
 def running_a_tool(call_id: str, timeout: asyncio.Timeout) -> Iterator[None]:
-    """Have what is done within this context be taken for the work of the call's tool; at its end it has ended."""
+    """Make the call's tool the running tool inside the context; it ends with the context."""
     tool = RunningTool(call_id, timeout)
     token = running_tool.set(tool)
     try:
@@ -100,7 +99,7 @@ def running_a_tool(call_id: str, timeout: asyncio.Timeout) -> Iterator[None]:
 
 
 def tools_around() -> list[RunningTool]:
-    """Return the tools that the current task works for, the innermost first."""
+    """Return the running tools of the current task, the innermost first."""
     tools = []
     tool = running_tool.get()
     while tool is not None:
@@ -111,7 +110,7 @@ def tools_around() -> list[RunningTool]:
 
 @contextmanager
 def stopping_time() -> Iterator[None]:
-    """Stop, within this context, the time of every tool that the current task works for."""
+    """Stop the time of all running tools of the current task inside the context."""
     tools = tools_around()
     for tool in tools:
         tool.stop_time()
@@ -124,7 +123,7 @@ def stopping_time() -> Iterator[None]:
 
 @contextmanager
 def containing() -> Iterator[None]:
-    """Raise `ToolError` in place of an exception of a tool that would end the run or, out of a task, the server."""
+    """Turn an exception of a tool that would end the run, or even the server, into a `ToolError`."""
     try:
         yield
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
@@ -132,6 +131,6 @@ def containing() -> Iterator[None]:
 
 
 async def contain(work: Awaitable[R]) -> R:
-    """Return what a framework's tool gives. Raises `ToolError` as `containing` does."""
+    """Return the result of a framework's tool. Raises `ToolError` as `containing` does."""
     with containing():
         return await work

@@ -1,4 +1,4 @@
-"""Reports by the thousand as the few that somebody can read."""
+"""Reduces many reports to a number that a person can read."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,9 +11,10 @@ AT_ONCE = 10
 
 
 class Throttle(Generic[T]):
-    """Sieve that hands on `AT_ONCE` items together and `PER_SECOND` from then on; of more than that the newest.
+    """Passes on up to `AT_ONCE` items at once, then `PER_SECOND` items a second; drops older items for newer ones.
 
-    The first goes through at once, the last when it is due or on `flush`. For the event loop that it was made in.
+    The first item is passed on immediately, the last one when it is due or on `flush`. Must be used in the event loop
+    in which it was made.
     """
 
     def __init__(self, sink: Callable[[T], None]) -> None:
@@ -25,7 +26,7 @@ class Throttle(Generic[T]):
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, item: T) -> None:
-        """Take the next one; one that still waits is dropped for it."""
+        """Take an item; it replaces one that still waits."""
         now = self._loop.time()
         self._allowed = min(AT_ONCE, self._allowed + (now - self._seen_at_seconds) * PER_SECOND)
         self._seen_at_seconds = now
@@ -38,7 +39,7 @@ class Throttle(Generic[T]):
             self._timer = self._loop.call_later((1 - self._allowed) / PER_SECOND, self._due)
 
     def flush(self) -> None:
-        """Hand on the one that waits: no more will come."""
+        """Pass on the item that waits, now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

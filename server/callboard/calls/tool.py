@@ -1,4 +1,4 @@
-"""A tool: an OpenAI function schema and the function that serves it."""
+"""A tool: a function that a model may call, with its schema."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Bound = ParamSpec("Bound")
 Returned = TypeVar("Returned")
 
 NeedsConfirmation = Callable[[Mapping[str, Any]], bool]
-"""Says whether a call with these arguments, as the function gets them, needs the user's consent."""
+"""Returns whether a call with these arguments, as the function gets them, needs the user's approval."""
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""The pattern of the names that OpenAI's API takes for a function."""
+"""The function names that OpenAI's API accepts."""
 
 
 _SPECIAL_NAME = re.compile(r"__\w+__")
 
 
 def refuse_special_parameter(name: str, where: str) -> None:
-    """Raise `AgentError` for a parameter that Open WebUI gives to its tools, such as `__user__`.
+    """Raise `AgentError` for a parameter that only Open WebUI fills in, such as `__user__`.
 
     https://docs.openwebui.com/features/plugin/tools/development
     """
@@ -49,19 +49,21 @@ def refuse_special_parameter(name: str, where: str) -> None:
 class Tool(Generic[P, R]):
     """A function that a model may call: `Tool[[int], str]` takes an integer and returns text.
 
-    `parameters` is the JSON schema of its arguments (an object), `function` a plain or an
-    async function that takes them by keyword. It may return text, a `ToolResult` or
-    anything that JSON can hold. `timeout_seconds` overrides the server's limit. `read_only`: it
-    changes nothing, so a call that was cut off may be completed and run. `repeatable`: to run it twice does
-    what once does, so that a server which goes on with an answer may run it again. `title`: what people read in place
-    of its name. `requires_confirmation`:
-    the user is asked before it runs, always or where the function says so of the arguments.
-    `changes`: which calls do more than read, where not all do; a pattern that puts the tool behind
-    the user's consent is about those alone. `secrets`: names of its arguments whose values are
-    shown, stored and logged to nobody, and values that no text may hold, whoever says them; what a
-    tool learns while it runs goes to `ToolContext.secret`. `is_method`: the function takes `self`, so
-    the tool is to be taken from an instance, as methods are (`desk.write`).
-    Written by hand, or derived by `@tool`. Raises `AgentError` where the definition cannot work.
+    Written by hand, or made by `@tool`. Raises `AgentError` if the definition cannot work.
+
+    `parameters`: the JSON schema of the arguments, an object.
+    `function`: a plain or async function that takes the arguments by keyword. It may return text, a `ToolResult`, or
+    anything that JSON can hold.
+    `timeout_seconds`: its time limit, in place of the server's.
+    `read_only`: it changes nothing, so a call that was cut off may be completed and run.
+    `repeatable`: running it twice has the same effect as once, so a server that takes over a run may run it again.
+    `title`: the name that people read.
+    `requires_confirmation`: the user is asked before it runs, always or if the function returns True for the arguments.
+    `changes`: returns whether a call does more than read. A setting that makes the tool ask first applies only to calls
+    that do.
+    `secrets`: names of arguments whose values are not shown, stored or logged, and values that are removed from every
+    text. For a secret that the tool gets while it runs, use `ToolContext.secret`.
+    `is_method`: the function takes `self`, so the tool must be taken from an instance (`desk.write`).
     """
 
     name: str
@@ -94,7 +96,7 @@ class Tool(Generic[P, R]):
             self._adopt_schema()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the plain function, as if it were no tool: for the author's own code and tests."""
+        """Call the function directly, for the author's own code and tests."""
         return self.function(*args, **kwargs)
 
     @overload
@@ -116,7 +118,7 @@ class Tool(Generic[P, R]):
         return {"type": "function", "function": function}
 
     def asks_first(self, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the user is to be asked before a call with these arguments runs."""
+        """Return whether the tool itself demands approval of a call with these arguments."""
         needed = self.requires_confirmation
         return needed if isinstance(needed, bool) else needed(arguments)
 
@@ -131,11 +133,11 @@ class Tool(Generic[P, R]):
 
     @property
     def secret_values(self) -> tuple[str, ...]:
-        """Return what no text may hold."""
+        """The values that are removed from every text."""
         return tuple(value for value in self._secret_texts() if value not in self.secret_arguments)
 
     def without_secrets(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments as they may be shown; one that the tool does not have may be a secret, misspelt."""
+        """Return the arguments with secret values masked, and unknown ones too: they may be misspelt secrets."""
         hidden = self.secret_arguments
         if not hidden:
             return dict(arguments)
@@ -159,7 +161,7 @@ class Tool(Generic[P, R]):
 
 
 def is_context(annotation: object) -> bool:
-    """Return whether a parameter so annotated is to be given the call's `ToolContext`."""
+    """Return whether the annotation of a parameter asks for the call's `ToolContext`."""
     return annotation is ToolContext or ToolContext in get_args(annotation)
 
 
@@ -167,7 +169,7 @@ def _list_parameters(function: Callable[..., Any]) -> list[str]:
     try:
         return list(inspect.signature(function).parameters)
     except ValueError:
-        # Some built-in functions do not tell their parameters.
+        # Some built-in functions have no signature.
         return []
 
 
@@ -175,7 +177,7 @@ def _find_context_parameter(function: Callable[..., Any]) -> str | None:
     try:
         hints = get_type_hints(function)
     except (NameError, TypeError):
-        # A function beside a hand-written schema need not have annotations that can be resolved.
+        # Annotations need not be resolvable if the schema is written by hand.
         hints = {name: one.annotation for name, one in inspect.signature(function).parameters.items()}
     names = [name for name, hint in hints.items() if name != "return" and is_context(hint)]
     return names[0] if names else None

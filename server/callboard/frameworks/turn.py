@@ -15,7 +15,7 @@ from callboard._agents import RunContext, TurnContext
 from callboard._agents.answer import SHOWN
 from callboard._agents.tool_loop import LIMIT_REACHED, NOTHING_SAID, usage_event
 from callboard._text import storable
-from callboard.calls import CallContext, CallRunner, EventBuffer, ToolCall, ToolResult
+from callboard.calls import CallRunner, EventBuffer, ToolCall, ToolResult
 from callboard.calls.running_tool import tools_around
 from callboard.errors import ModelError
 from callboard.frameworks.failures import model_error
@@ -48,18 +48,7 @@ class Turn:
     def __init__(self, given: RunContext) -> None:
         self.context = context = TurnContext.of(given)
         self.events = EventBuffer(self._track)
-        self.calls = CallRunner(
-            self.events,
-            CallContext(
-                context.chat_id,
-                context.user,
-                approval=context.approval,
-                redaction=context.redaction,
-                spend=context.spend_call,
-                begun=context.begun,
-            ),
-            context.limits,
-        )
+        self.calls = CallRunner(self.events, context.make_call_context(context.agent_id))
         self._requests: list[ObservedRequest] = []
         self._pending: list[Callable[[], None]] = []
         self._usage: TokenUsage | None = None
@@ -185,7 +174,7 @@ class Turn:
         """Show files that the model itself generates, each as a call that has already finished."""
         for file in files:
             name = f"{file.get('type') or 'file'}_generation"
-            self.calls.show_ended(ToolCall(self.claim_call_id(None), name, {}), ToolResult(SHOWN, files=(file,)))
+            self.calls.emit_finished(ToolCall(self.claim_call_id(None), name, {}), ToolResult(SHOWN, files=(file,)))
         # An answer may consist of pictures only.
         self._has_text = self._had_text_before_call = True
 

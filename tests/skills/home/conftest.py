@@ -10,8 +10,8 @@ from callboard.calls import Quotas, Services, StatusChannel, StatusReport, ToolC
 from callboard.models import ScriptedModel
 from callboard.skills import HomeAssistant
 from callboard.storage import Store
+from tests.calls.calling import run_tool
 from tests.fakes.home_assistant import TOKEN, HomeAssistantServer
-from tests.tools.calling import run_tool
 
 
 @dataclass

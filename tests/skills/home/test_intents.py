@@ -9,8 +9,8 @@ from callboard.errors import ToolError
 from callboard.models import ScriptedModel
 from callboard.skills import HomeAssistantIntents, Skill
 from callboard.storage import Store
+from tests.calls.calling import run_tool
 from tests.fakes.home_assistant import INTENTS, TOKEN, HomeAssistantServer
-from tests.tools.calling import run_tool
 
 
 def running(skill: Skill, store: Store) -> AbstractAsyncContextManager[Skill]:

@@ -17,8 +17,8 @@ import structlog
 from callboard.calls import StatusChannel, StatusReport, Tool, ToolContext, ToolResult
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.server import Backoff, RunningServer
+from tests.calls.calling import run_tool
 from tests.skills.mcp import installed
-from tests.tools.calling import run_tool
 
 HERE = Path(__file__).parent
 QUICK = Backoff(0.05, 0.2)

@@ -10,8 +10,8 @@ from callboard.calls import Services, StatusChannel, ToolContext
 from callboard.models import ScriptedModel
 from callboard.skills import Seerr
 from callboard.storage import Store
+from tests.calls.calling import run_tool
 from tests.fakes.seerr import KEY, SeerrServer
-from tests.tools.calling import run_tool
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from callboard.calls import Services, SourceNumbers, StatusChannel, StatusReport, ToolContext, ToolResult
 from callboard.skills.web import WebSearch
-from tests.tools.calling import run_tool
+from tests.calls.calling import run_tool
 
 
 class Web:

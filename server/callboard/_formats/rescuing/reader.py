@@ -7,12 +7,13 @@ from collections.abc import Collection, Sequence
 
 import structlog
 
-from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, RequestedCall, make_pieces
+from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, make_pieces
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.rescuing.react_labels import LabelRemover
 from callboard._formats.rescuing.repetition import sent_texts
 from callboard._formats.rescuing.rescuer import Rescuer
 from callboard._formats.rescuing.thought import LeadingThought
+from callboard.calls import ToolCall
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats.calls import tool_meant
 
@@ -35,7 +36,7 @@ class RescuingReader:
         self._thought = LeadingThought()
         self._rescuer = Rescuer(known)
         self._labels = LabelRemover(self._sent_texts)
-        self._rescued: list[RequestedCall] = []
+        self._rescued: list[ToolCall] = []
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
         """Return the pieces that `delta` adds."""
@@ -67,7 +68,7 @@ class RescuingReader:
         for call in calls:
             call_id = self._claim_id("")
             self._rescued.append(
-                RequestedCall(
+                ToolCall(
                     call_id,
                     call.name,
                     call.arguments,
@@ -83,7 +84,7 @@ class RescuingReader:
                 pieces.append(ArgumentsPiece(call_id, tool_meant(call.name, self._known), call.arguments))
         return [*pieces, *self._native.finish()]
 
-    def calls(self) -> list[RequestedCall]:
+    def calls(self) -> list[ToolCall]:
         """Return the native calls, or else the rescued calls."""
         return self._native.calls() or self._rescued
 

@@ -1,8 +1,7 @@
-"""The agents for clients that speak OpenAI's API: chat completions and responses.
+"""OpenAI's API for agents: chat completions and responses.
 
-A request becomes a `RunRequest`, the run's events become what OpenAI's API would say of
-them. The agent's tools run on the server, and a client may be told of their calls; functions
-that it offers itself are its own to run.
+A request becomes a `RunRequest`, and the events of the run become an answer in OpenAI's form. The agent's tools run on
+the server; the client may see their calls. Functions that the client offers are run by the client.
 """
 
 from callboard._http.openai.routes import ROUTES

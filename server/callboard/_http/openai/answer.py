@@ -1,6 +1,5 @@
-"""Answers in OpenAI's shapes: what chat completions and responses have in common. Pure."""
+"""The parts that answers of chat completions and of responses share. Pure."""
 
-import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -8,18 +7,16 @@ from typing import Any, ClassVar
 
 from callboard._http.errors import build_error_object
 from callboard._openwebui.markdown_state import close_markdown
-from callboard._text import cut_note
-from callboard_protocol import Done, Error, Event, Source, ToolCallComplete, ToolCallError
+from callboard_protocol import Done, Error, Event, Source
 
 Json = dict[str, Any]
 
 TAKEN_BACK = "\n\n> The answer begins anew: what stands above since the last tool call is taken back.\n\n"
-"""A note to readers of a stream, in which nothing that was sent can be unsaid."""
+"""The note in a stream, where text that was sent cannot be removed."""
 
 CANCELLED = "cancelled"
 
-# What the endpoint says of the request, it says to the client; a key or address of the server's own that is wrong is
-# no fault of the client's.
+# An error about the request is a client error; a wrong key or address of the server's model endpoint is not.
 _STATUS = {
     "model_refused": HTTPStatus.BAD_REQUEST,
     "model_rate_limited": HTTPStatus.TOO_MANY_REQUESTS,
@@ -39,7 +36,7 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A reason for no whole answer; `code` is that of the run's last event, `upstream_code` the model endpoint's."""
+    """Why a run failed: the code and message of its last event; `upstream_code` is the code of the model's endpoint."""
 
     code: str
     message: str
@@ -47,7 +44,7 @@ class Failure:
 
     @property
     def status(self) -> HTTPStatus:
-        """The status of an answer that has not begun."""
+        """The HTTP status, if the answer has not begun."""
         return _STATUS.get(self.code, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     @property
@@ -57,7 +54,7 @@ class Failure:
 
 
 def read_failure(event: Event) -> Failure | None:
-    """Return why the run failed, if this is the event that says so."""
+    """Return the failure if this is the last event of a failed run, otherwise None."""
     match event:
         case Error():
             return Failure(event.code, event.message, event.upstream_code)
@@ -68,31 +65,31 @@ def read_failure(event: Event) -> Failure | None:
 
 
 class Answer(ABC):
-    """A run's events in one of OpenAI's shapes."""
+    """Builds an answer in one of OpenAI's forms from the events of a run."""
 
     last_frame: ClassVar[bytes] = b""
-    """The frame that ends a stream that went well."""
+    """The last frame of a stream without an error."""
 
     @abstractmethod
     def feed(self, event: Event) -> list[Json]:
-        """Return what to stream for the event."""
+        """Return the stream parts for an event."""
 
     @abstractmethod
     def fail(self, failure: Failure) -> list[Json]:
-        """Return what ends the stream of a run that failed."""
+        """Return the last stream parts of a failed run."""
 
     @abstractmethod
     def whole(self) -> Json:
-        """Return the answer as far as it has come."""
+        """Return the answer so far."""
 
 
 def write_note_below(draft: str) -> str:
-    """Return the note to stand below the words that are taken back, outside of any code that they leave open."""
+    """Return the note below a text that is taken back, after the end of any open code block in that text."""
     return close_markdown(draft) + TAKEN_BACK
 
 
 def build_citation(source: Source, position: int) -> Json | None:
-    """Return the source as a citation at that place in the text; None for one that has no web address."""
+    """Return the source as a citation at that position of the text, None if it has no web address."""
     metadata = source.metadata[0] if source.metadata else {}
     addresses = (source.source.get("url"), metadata.get("url"), metadata.get("source"))
     url = next((one for one in addresses if isinstance(one, str) and one.startswith(("http://", "https://"))), None)
@@ -100,20 +97,3 @@ def build_citation(source: Source, position: int) -> Json | None:
         return None
     title = source.source.get("name") or metadata.get("name") or url
     return {"url": url, "title": str(title), "start_index": position, "end_index": position}
-
-
-def format_arguments(arguments: dict[str, Any] | str) -> str:
-    """Return the arguments as a model writes them."""
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-
-
-def format_result(end: ToolCallComplete | ToolCallError) -> str:
-    """Return what the model read of the call, errors too, with a line on what of it does not stand in the event."""
-    if isinstance(end, ToolCallError):
-        return format_error(end.error)
-    return cut_note(end.result, end.result_chars if end.truncated else 0)
-
-
-def format_error(text: str) -> str:
-    """Return what the model reads where a result would be."""
-    return text if text.startswith("Error:") else f"Error: {text}"

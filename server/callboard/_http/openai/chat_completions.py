@@ -1,13 +1,12 @@
-"""Chat completions: the body of a request, and a run's events as chunks or all of them as one completion. Pure.
+"""Chat completions: the body of a request, and the answer as chunks or as one completion. Pure.
 
-The shape is that of https://platform.openai.com/docs/api-reference/chat, with
-`reasoning_content` (as DeepSeek, vLLM and llama.cpp have it) and `images` (as OpenRouter has them: pictures
-that the model made) beside `content`. `tool_calls` are
-those of functions that the client offered, never what has run here.
+The form is that of https://platform.openai.com/docs/api-reference/chat. In addition to `content` there may be
+`reasoning_content` (as in DeepSeek, vLLM and llama.cpp) and `images` (as in OpenRouter: pictures by the model).
+`tool_calls` are only calls of functions that the client offered, never calls that ran on this server.
 
-What an agent takes back is not in the whole completion. A stream cannot unsay it: a chunk then
-says so in words, for readers, and has `"callboard": {"rewind": {"content_chars": N}}`: the first
-N characters of the answer stay, without those words, and what follows is to be appended to them.
+The whole completion does not have text that the agent has taken back. A stream cannot remove such text. It gets a chunk
+with a note for readers and with `"callboard": {"rewind": {"content_chars": N}}`: the first N characters of the answer
+remain, without the note, and later text follows them.
 """
 
 from collections.abc import Iterator
@@ -23,17 +22,16 @@ from callboard._http.openai.answer import (
     Answer,
     Failure,
     build_citation,
-    format_result,
     write_note_below,
 )
 from callboard._http.openai.client_functions import ClientCalls, Offer
 from callboard._http.openai.request import ClientContext, RequestBody, ToolActivity
 from callboard._openwebui.details import DetailsWriter, write_block
 from callboard._openwebui.status_lines import StatusLines
+from callboard.calls import EndedCall, RunningCall, follow_call
 from callboard.errors import RequestError
 from callboard.models import select_options
 from callboard_protocol import (
-    FROM_TEXT_STATUS,
     ChatMessage,
     Done,
     Error,
@@ -47,7 +45,6 @@ from callboard_protocol import (
     ToolCallComplete,
     ToolCallError,
     ToolCallStart,
-    ToolStatus,
     Usage,
     User,
 )
@@ -55,16 +52,16 @@ from callboard_protocol.wire import Wire
 
 Json = dict[str, Any]
 
-_NOT_THE_MODELS = frozenset({"annotations", "images", "reasoning_content"})
-"""Fields that our own answers carry beside the text; few endpoints take them back."""
+_OWN_FIELDS = frozenset({"annotations", "images", "reasoning_content"})
+"""Fields that our own answers add to the text; few endpoints accept them in a request."""
 
 
 _FINISH_REASONS = {"length": "length", "content_filter": "content_filter", "refusal": "content_filter"}
-"""OpenAI's words for the endings that are not `stop`. It has none for a refusal, whose words are in `refusal` too."""
+"""OpenAI's finish reasons, by ours; all others are `stop`. OpenAI has none for a refusal; its text is in `refusal`."""
 
 
 def _translate_functions(messages: Any) -> Any:
-    """Return the messages with calls of OpenAI's older form (`function_call`, `role: function`) in today's."""
+    """Return the messages with calls in OpenAI's older form (`function_call`, `role: function`) in the current form."""
     if not isinstance(messages, list):
         return messages
     translated = []
@@ -82,13 +79,13 @@ def _translate_functions(messages: Any) -> Any:
 
 
 class StreamOptions(Wire):
-    """`include_usage`: a last chunk tells the tokens."""
+    """`include_usage`: the last chunk has the number of tokens."""
 
     include_usage: bool | None = None
 
 
 class ChatBody(RequestBody):
-    """OpenAI's body. Fields that are not named here are options for the agent's model (`select_options`)."""
+    """The body of a request. Fields that are not named here are options for the agent's model (`select_options`)."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -105,7 +102,7 @@ class ChatBody(RequestBody):
         return replace(offer, left_out=(*offer.left_out, "functions")) if self.functions else offer
 
     def build_run(self, client: ClientContext, user: User | None) -> RunRequest:
-        """Return the run. Raises `RequestError` for what no agent can do."""
+        """Return the run. Raises `RequestError` for an option that agents do not support."""
         if self.n not in (None, 1):
             raise RequestError(f"n is {self.n}: an agent gives one answer; ask again for another")
         if self.function_call not in (None, "auto", "none"):
@@ -116,26 +113,25 @@ class ChatBody(RequestBody):
 
 def _remove_own_fields(message: ChatMessage) -> ChatMessage:
     extra = message.model_extra or {}
-    if message.role != "assistant" or extra.keys().isdisjoint(_NOT_THE_MODELS):
+    if message.role != "assistant" or extra.keys().isdisjoint(_OWN_FIELDS):
         return message
-    kept = {name: value for name, value in extra.items() if name not in _NOT_THE_MODELS}
+    kept = {name: value for name, value in extra.items() if name not in _OWN_FIELDS}
     named = {name: getattr(message, name) for name in type(message).model_fields}
     return ChatMessage(**named, **kept)
 
 
 class ChatAnswer(Answer):
-    """One chat completion; `created` is in seconds since the epoch."""
+    """Builds one chat completion; `created` is in seconds since the epoch."""
 
     last_frame = b"data: [DONE]\n\n"
 
     def __init__(
         self, run_id: str, body: ChatBody, created: int, activity: ToolActivity, *, is_drawn: bool = False
     ) -> None:
-        """Begin; `is_drawn`: by Open WebUI, which makes blocks of the model's words too, unless they are guarded."""
+        """`is_drawn`: by Open WebUI, so tags in the model's text are escaped, or it would show them as blocks."""
         self._head: Json = {"id": f"chatcmpl-{run_id}", "created": created, "model": body.model}
         self._wants_usage = bool(body.stream_options and body.stream_options.include_usage)
-        self._starts: dict[str, ToolCallStart] = {}
-        self._from_text: set[str] = set()
+        self._calls: dict[str, RunningCall | EndedCall] = {}
         self._shows_calls = activity == "details"
         self._blocks = DetailsWriter() if is_drawn or self._shows_calls else None
         self._status = StatusLines() if activity == "status" else None
@@ -151,15 +147,15 @@ class ChatAnswer(Answer):
         self._mark()
 
     def feed(self, event: Event) -> list[Json]:
-        """Return the chunks that the event adds."""
+        """Return the chunks for an event."""
         return list(self._translate(event))
 
     def fail(self, failure: Failure) -> list[Json]:
         """Return what ends the stream of a run that failed."""
-        return [*self._tell_status(Error(message=failure.message)), failure.body]
+        return [*self._show_status(Error(message=failure.message)), failure.body]
 
     def whole(self) -> Json:
-        """Return the completion, once all events were fed."""
+        """Return the completion. To be called after the last event."""
         message: Json = {"role": "assistant", "content": "".join(self._text), "refusal": "".join(self._refusal) or None}
         if self._reasoning:
             message["reasoning_content"] = "".join(self._reasoning)
@@ -175,14 +171,14 @@ class ChatAnswer(Answer):
     def _translate(self, event: Event) -> Iterator[Json]:
         if isinstance(event, RunStart):
             yield self._build_chunk({"role": "assistant", "content": ""})
-        yield from self._tell_status(event)
-        if self._client_calls.see(event):
+        yield from self._show_status(event)
+        if self._client_calls.take(event):
             return
-        if words := self._client_calls.release_words(event):
-            yield from self._say(words)
+        if words := self._client_calls.release_text(event):
+            yield from self._add_text(words)
         match event:
             case Message():
-                yield from self._tell_words(event)
+                yield from self._add_message(event)
             case Reasoning(content=content):
                 self._reasoning.append(content)
                 yield self._build_chunk({"reasoning_content": content})
@@ -203,41 +199,35 @@ class ChatAnswer(Answer):
             case _:
                 yield from self._follow_call(event)
 
-    def _tell_status(self, event: Event) -> Iterator[Json]:
-        """Return chunks of what the run does, where the client wants them."""
+    def _show_status(self, event: Event) -> Iterator[Json]:
+        """Yield chunks with status lines, if the client wants them."""
         for line in self._status.lines(event) if self._status else ():
-            # Open WebUI shows the field `event` of any chunk; other clients skip what they do not know.
+            # Open WebUI shows the field `event` of a chunk; other clients ignore unknown fields.
             yield self._build_frame([]) | {"event": {"type": "status", "data": line}}
 
     def _follow_call(self, event: Event) -> Iterator[Json]:
-        """Return the block of a call that has ended, where the client wants it."""
-        match event:
-            case ToolCallStart():
-                self._starts[event.tool_call_id] = event
-                self._mark()
-            case ToolStatus() if event.data.status == FROM_TEXT_STATUS:
-                self._from_text.add(event.tool_call_id)
-            case ToolCallComplete() | ToolCallError():
-                start = self._starts.pop(event.tool_call_id)
-                if self._blocks and self._shows_calls:
-                    code = event.code if isinstance(event, ToolCallError) else None
-                    is_from_text = event.tool_call_id in self._from_text
-                    block = write_block(start, format_result(event), error_code=code, is_from_text=is_from_text)
-                    yield from self._append(self._blocks.add_block(block))
-                if isinstance(event, ToolCallComplete) and event.tool_name == PICTURE_TOOL:
-                    yield from self._show_pictures(event)
-                self._mark()
-            case _:
-                pass
+        """Yield the block of a call that has ended, if the client wants blocks, and the pictures of the model."""
+        call = follow_call(self._calls, event)
+        if isinstance(call, EndedCall):
+            del self._calls[call.id]
+            if self._blocks and self._shows_calls:
+                block = write_block(
+                    call.start, call.result_text, error_code=call.error_code, is_from_text=call.is_from_text
+                )
+                yield from self._append(self._blocks.add_block(block))
+            if call.name == PICTURE_TOOL and call.files:
+                yield from self._show_pictures(call)
+        if isinstance(event, ToolCallStart | ToolCallComplete | ToolCallError):
+            self._mark()
 
-    def _show_pictures(self, made: ToolCallComplete) -> Iterator[Json]:
-        urls = [file.get("url") for file in made.files]
+    def _show_pictures(self, call: EndedCall) -> Iterator[Json]:
+        urls = [file.get("url") for file in call.files]
         images = [{"type": "image_url", "image_url": {"url": url}} for url in urls if url]
         self._images += images
         yield self._build_chunk({"images": images})
 
     def _mark(self) -> None:
-        """Remember how far the answer is: no rewind goes further back."""
+        """Remember the current end of the answer; a rewind goes back to it."""
         self._kept = (len(self._text), len(self._reasoning), deepcopy(self._blocks))
 
     def _take_back(self) -> Iterator[Json]:
@@ -257,15 +247,15 @@ class ChatAnswer(Answer):
                 "callboard": {"rewind": {"content_chars": kept_chars}}
             }
 
-    def _tell_words(self, message: Message) -> Iterator[Json]:
-        """Add what the model says: words of refusal as text too, since many clients show nothing else."""
-        yield from self._say(message.content)
+    def _add_message(self, message: Message) -> Iterator[Json]:
+        """Add text of the model; a refusal is also added as text, because many clients show only text."""
+        yield from self._add_text(message.content)
         if message.refusal:
             self._refusal.append(message.content)
             yield self._build_chunk({"refusal": message.content})
 
-    def _say(self, words: str) -> Iterator[Json]:
-        """Add the model's words, in which no block can be faked."""
+    def _add_text(self, words: str) -> Iterator[Json]:
+        """Add text of the model, with tags escaped so that it cannot fake a block."""
         yield from self._append(self._blocks.add_text(words) if self._blocks else words)
 
     def _append(self, text: str) -> Iterator[Json]:
@@ -281,10 +271,10 @@ class ChatAnswer(Answer):
 
     def _end(self, event: Done) -> Iterator[Json]:
         words, calls = self._client_calls.end(event)
-        yield from self._say(words)
+        yield from self._add_text(words)
         if self._blocks:
             yield from self._append(self._blocks.finish())
-        # An agent over its tool calls has answered with what it knew: that answer is whole.
+        # `max_turns` is `stop`: the agent has given a whole answer without further calls.
         self._finish_reason = _FINISH_REASONS.get(event.finish_reason, "stop")
         if calls:
             self._finish_reason = "tool_calls"

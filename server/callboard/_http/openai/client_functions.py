@@ -1,8 +1,8 @@
-"""Functions of the client: those that it offers, with its `tool_choice`, and the model's calls of them. Pure.
+"""Functions of the client: its offer with `tool_choice`, and the model's calls of them. Pure.
 
-A function is the client's to run: where the model calls it, the run ends, and the next request
-brings the result. Where the model may do nothing but call one certain function, its parameters
-are the form of the answer instead, and the answer is told as that call: nothing has to be run.
+The client runs its functions: a call of one ends the run, and the next request brings the result. If `tool_choice`
+allows only one function, the model is asked for an answer that fits the function's parameters, and the answer is
+returned as a call of that function.
 """
 
 import json
@@ -32,10 +32,10 @@ Json = dict[str, Any]
 
 IGNORED_HEADER = "X-Callboard-Tools-Ignored"
 MAX_TOOLS = 128
-"""OpenAI's own bound."""
+"""OpenAI's own limit."""
 
 MAX_HEADER_CHARS = 2_000
-"""Proxies refuse long headers."""
+"""Proxies refuse longer headers."""
 
 ANSWER_FORM = (
     "Your answer is read by a program, as the arguments of its function '{name}'{description}. When you are done, "
@@ -45,7 +45,7 @@ ANSWER_FORM = (
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool as the client offered it; `is_custom`: its input is free text and no JSON."""
+    """A tool as the client offered it; `is_custom`: its input is free text, not JSON."""
 
     name: str
     namespace: str | None = None
@@ -54,11 +54,11 @@ class OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An offer of functions by a client.
+    """The functions that a client offers.
 
-    `functions` may be called; with `must_call` one has to be. `form` is the one function whose
-    arguments the answer is. `left_out` names what no agent can call. `origins` are the tools for which
-    functions stand, by the functions' names.
+    The model may call `functions`, and must if `must_call`. If `form` is set, the answer has to be the arguments of
+    that function. `left_out` are the types of tools that agents cannot call. `origins` are the tools that functions
+    were made from, by the functions' names.
     """
 
     functions: tuple[OfferedFunction, ...] = ()
@@ -68,7 +68,7 @@ class Offer:
     origins: Mapping[str, OfferedTool] = field(default_factory=dict)
 
     def apply_to(self, wanted: RunRequest) -> RunRequest:
-        """Return the run with the functions that are offered, or in the form that is asked for."""
+        """Return the run with the functions, or with the instruction to answer in the form."""
         if wanted.task is not None:
             return wanted
         if self.form is None:
@@ -93,9 +93,9 @@ class Offer:
 
 
 def read_offer(tools: Sequence[Any] | None, tool_choice: str | Mapping[str, Any] | None) -> Offer:
-    """Return what `tools` and `tool_choice` amount to, in the shape of chat completions or of responses.
+    """Return the offer of `tools` and `tool_choice`, in the form of chat completions or of responses.
 
-    Raises `RequestError` for a choice that cannot be met, and for a function that is none.
+    Raises `RequestError` for an impossible choice and for an invalid function.
     """
     functions, left_out = _read_functions(tools or ())
     mode, names = _read_choice(tool_choice)
@@ -115,7 +115,7 @@ def read_offer(tools: Sequence[Any] | None, tool_choice: str | Mapping[str, Any]
 
 
 def format_ignored_header(names: Sequence[str]) -> dict[str, str]:
-    """Return the header that names what was offered and is not called; none where all is."""
+    """Return the header with the names of ignored tools; no header if there are none."""
     if not names:
         return {}
     shown = ", ".join(dict.fromkeys(names))
@@ -155,7 +155,7 @@ def _format_header_word(kind: object) -> str:
 
 
 def _read_choice(choice: str | Mapping[str, Any] | None) -> tuple[str, frozenset[str] | None]:
-    """Return `none`, `auto` or `required`, and the names that are to choose from, None for all."""
+    """Return `none`, `auto` or `required`, and the names that are allowed, None for all."""
     match choice:
         case None | "auto":
             return "auto", None
@@ -171,7 +171,7 @@ def _read_choice(choice: str | Mapping[str, Any] | None) -> tuple[str, frozenset
             return mode, frozenset(map(_read_allowed_name, tools))
         case _:
             raise RequestError(
-                "tool_choice asks for what no agent can do: use none, auto, required, a function or allowed_tools"
+                "this tool_choice is not supported: use none, auto, required, a function or allowed_tools"
             )
 
 
@@ -184,16 +184,16 @@ def _read_allowed_name(tool: object) -> str:
 
 
 def _insert_instruction(messages: Sequence[ChatMessage], words: str) -> tuple[ChatMessage, ...]:
-    """Return the messages with `words` behind the instructions that they begin with."""
+    """Return the messages with an instruction after the instructions at their beginning."""
     others = (at for at, message in enumerate(messages) if message.role not in ("system", "developer"))
     end = next(others, len(messages))
     return (*messages[:end], ChatMessage(role="system", content=words), *messages[end:])
 
 
 class ClientCalls:
-    """A gatherer of the calls while the run goes on; `form` is the function whose arguments the answer is to be.
+    """Collects the calls of client's functions during a run.
 
-    What is said is held back as long as it may become such an answer.
+    If `form` is set, the text is held back, because it may become the arguments of that function.
     """
 
     def __init__(self, run_id: str, form: OfferedFunction | None) -> None:
@@ -204,11 +204,11 @@ class ClientCalls:
 
     @property
     def has_calls(self) -> bool:
-        """True once the model has called a function of the client's."""
+        """Whether the model has called a function of the client."""
         return bool(self._pieces)
 
-    def see(self, event: Event) -> bool:
-        """Take the event where it is one for the end: then there is nothing to show of it now."""
+    def take(self, event: Event) -> bool:
+        """Return True if the event is kept for the end and must not be shown now."""
         match event:
             case ToolCallExternal():
                 self._pieces.setdefault(event.tool_call_id, (event.tool_name, []))[1].append(event.arguments)
@@ -219,8 +219,8 @@ class ClientCalls:
             case _:
                 return False
 
-    def release_words(self, event: Event) -> str:
-        """Return what was held back and is no answer, since the event is a call of the agent's own."""
+    def release_text(self, event: Event) -> str:
+        """Return the text that was held back if the event is a call of the agent: then the text is not the form."""
         if not (self._held and isinstance(event, ToolCallStart)):
             return ""
         text = "".join(self._held)
@@ -228,7 +228,7 @@ class ClientCalls:
         return text
 
     def end(self, done: Done) -> tuple[str, tuple[ToolCallPart, ...]]:
-        """Return the words that are left to say, and the calls; a refusal or filtered words are no such answer."""
+        """Return the text that is left, and the calls; a refusal or filtered text is not taken for the form."""
         calls = tuple(
             ToolCallPart(id=call_id, function=FunctionCall(name=name, arguments="".join(pieces)))
             for call_id, (name, pieces) in self._pieces.items()
@@ -243,10 +243,10 @@ class ClientCalls:
 
 
 def _read_object(answer: str) -> str | None:
-    """Return the JSON object that an answer is or holds, as text; None where it is none, or is cut off."""
+    """Return the JSON object in an answer as text, None if there is no complete one."""
     text = answer.strip()
     if text.startswith("```") and text.endswith("```"):
-        # Endpoints that do not know `response_format` let models fence their JSON.
+        # Models put JSON in a code fence if their endpoint does not know `response_format`.
         text = text.removesuffix("```").partition("\n")[2].strip()
     if not text:
         return None

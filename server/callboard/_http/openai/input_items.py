@@ -1,7 +1,7 @@
 """The items of a request's input. Pure.
 
-The shapes are those of https://platform.openai.com/docs/api-reference/responses/create. An item of an unknown type is
-refused, because the model would miss what it says.
+The forms are from https://platform.openai.com/docs/api-reference/responses/create. An item of an unknown type is
+refused, because the model would not get its content.
 """
 
 import json
@@ -11,22 +11,22 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AliasChoices, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
-from callboard._http.openai.answer import format_error
 from callboard._http.openai.items import CLIENTS_ITEM_ID, MCP_ITEM_ID, Json
 from callboard._http.openai.tool_registry import join_name, write_input
+from callboard.calls import format_error
 from callboard.errors import RequestError
 from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
 from callboard_protocol.wire import Wire
 
 KeptId = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
-"""An id that is looked for in the store, which keeps none with a NUL."""
+"""An id of a stored item; the store has no ids with a NUL character."""
 
 
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text", "refusal"})
 
 
 class Part(Wire):
-    """A part of a message or of a call's output: text, an image, a file or sound, by its `type`."""
+    """A part of a message or of a call's output. Its `type` says whether it is text, an image, a file or sound."""
 
     type: str
     text: str = ""
@@ -38,7 +38,7 @@ class Part(Wire):
     input_audio: Json | None = None
 
     def to_chat(self) -> Json:
-        """Return the part as a chat message has it. Raises `RequestError` for a part without its content."""
+        """Return the part in the form of chat messages. Raises `RequestError` for a part without content."""
         match self.type:
             case "input_image" if self.image_url:
                 detail = {"detail": self.detail} if self.detail else {}
@@ -62,7 +62,7 @@ class Part(Wire):
 
 
 def _translate_parts(content: str | tuple[Part, ...]) -> str | list[Json]:
-    """Return the content as chat messages have it; text alone is what every model takes."""
+    """Return the content in the form of chat messages: as text if possible, which every model accepts."""
     if isinstance(content, str):
         return content
     parts = [part.to_chat() for part in content]
@@ -72,14 +72,14 @@ def _translate_parts(content: str | tuple[Part, ...]) -> str | list[Json]:
 
 
 class MessageItem(Wire):
-    """A message of anybody."""
+    """A message of any role."""
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
     content: str | tuple[Part, ...]
 
     def to_chat(self) -> ChatMessage:
-        """Return the message as chat completions have it. Raises `RequestError` for parts that no model takes."""
+        """Return the message in the form of chat completions. Raises `RequestError` for parts that no model accepts."""
         content = _translate_parts(self.content)
         if self.role == "assistant" and not isinstance(content, str):
             raise RequestError("input: an assistant's message holds a part that is not text, which no model takes")
@@ -87,14 +87,14 @@ class MessageItem(Wire):
 
 
 class AgentMessageItem(Wire):
-    """A message of one of the client's own agents to another; Codex has several."""
+    """A message between two agents of the client, as in Codex."""
 
     type: Literal["agent_message"]
     author: str = ""
     content: tuple[Part, ...]
 
     def to_chat(self) -> ChatMessage:
-        """Return the message as one of the user's that names its author. Raises `RequestError`."""
+        """Return it as a user message with the name of the author. Raises `RequestError` for an invalid part."""
         name: list[Json] = [{"type": "text", "text": f"Message from the agent {self.author!r}:"}]
         return ChatMessage(role="user", content=[*name, *(part.to_chat() for part in self.content)])
 
@@ -112,12 +112,12 @@ class CallItem(Wire):
 
     @property
     def round_key(self) -> str | None:
-        """The key that it shares with the server's calls that the model made beside it; None where there were none."""
+        """The key that it shares with the server's calls of the same round, None if there were none."""
         found = CLIENTS_ITEM_ID.fullmatch(self.id or "")
         return found[1] if found else None
 
     def to_chat(self) -> ToolCallPart:
-        """Return the call as a chat message has it."""
+        """Return the call in the form of chat messages."""
         arguments = self.arguments if self.input is None else write_input(self.input)
         function = FunctionCall(name=join_name(self.namespace, self.name), arguments=arguments)
         return ToolCallPart(id=self.call_id, function=function)
@@ -134,7 +134,7 @@ class ClientCallItem(Wire):
     status: Any = None
 
     def to_chat(self) -> ToolCallPart:
-        """Return the call as one of a function of that name."""
+        """Return the call as a call of a function with that name."""
         arguments = json.dumps(self.model_extra, ensure_ascii=False)
         function = FunctionCall(name=self.type.removesuffix("_call"), arguments=arguments)
         return ToolCallPart(id=self.call_id, function=function)
@@ -148,7 +148,7 @@ class OutputItem(Wire):
     output: str | tuple[Part, ...]
 
     def to_chat(self) -> ChatMessage:
-        """Return the output as chat completions have it. Raises `RequestError` for parts without their content."""
+        """Return the output in the form of chat completions. Raises `RequestError` for parts without content."""
         return ChatMessage(role="tool", tool_call_id=self.call_id, content=_translate_parts(self.output))
 
 
@@ -156,20 +156,20 @@ class ClientOutputItem(Wire):
     """The output of a `ClientCallItem`: text, or any JSON."""
 
     type: Literal["local_shell_call_output", "shell_call_output", "apply_patch_call_output", "tool_search_output"]
-    # The local shell's output has the id of the call as its own.
+    # The output of the local shell has the id of the call in `id`.
     call_id: str = Field(validation_alias=AliasChoices("call_id", "id"))
     output: Any = None
     tools: tuple[Any, ...] = ()
 
     def to_chat(self) -> ChatMessage:
-        """Return the output as chat completions have it; of a search for tools, the tools that were found."""
+        """Return the output in the form of chat completions; for a tool search, the tools that were found."""
         output = self.output if self.output is not None else list(self.tools)
         text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
         return ChatMessage(role="tool", tool_call_id=self.call_id, content=text)
 
 
 class McpItem(Wire):
-    """A call of an earlier answer that the server has run, with what came back; `arguments` is JSON text."""
+    """A call of an earlier answer that the server ran, with its result; `arguments` is JSON text."""
 
     type: Literal["mcp_call"]
     id: KeptId
@@ -180,34 +180,34 @@ class McpItem(Wire):
 
     @cached_property
     def place(self) -> tuple[str, int, str]:
-        """The key of its round, its place in that, and the call's id; an item of another maker is a round by itself."""
+        """The key of its round, its place in it, and the call's id; an item of another server is its own round."""
         if found := MCP_ITEM_ID.fullmatch(self.id):
             return found[1], int(found[2]), found[3]
         return self.id, 0, self.id
 
     @property
     def round_key(self) -> str:
-        """The key that it shares with the calls that the model made beside it."""
+        """The key that it shares with the other calls of its round."""
         return self.place[0]
 
     @property
     def call_id(self) -> str:
-        """The id that the call had in its run."""
+        """The id of the call in its run."""
         return self.place[2]
 
     def to_chat(self) -> ToolCallPart:
-        """Return the call as a chat message has it: with arguments as the model wrote them."""
+        """Return the call in the form of chat messages, with the arguments as the model wrote them."""
         try:
             read = json.loads(self.arguments)
         except (ValueError, RecursionError):
             read = None
-        # What was no JSON stands in the item as a JSON string.
+        # Arguments that were not JSON are a JSON string in the item.
         written = read if isinstance(read, str) else self.arguments
         return ToolCallPart(id=self.call_id, function=FunctionCall(name=self.name, arguments=written))
 
     @property
     def result(self) -> str | None:
-        """The text that the model was told of the call; None where the item does not say."""
+        """The result as the model read it, None if the item has none."""
         match self.error:
             case None:
                 return self.output
@@ -223,21 +223,21 @@ class McpItem(Wire):
 
 
 class ReferenceItem(Wire):
-    """The id of an item of an earlier response, in its place."""
+    """The id of an item of an earlier response, in place of the item."""
 
     type: Literal["item_reference"] = "item_reference"
     id: KeptId
 
 
 class ToolsItem(Wire):
-    """Tools that the client offers, beside those of the request's field `tools`."""
+    """Tools that the client offers in addition to the request's field `tools`."""
 
     type: Literal["additional_tools"]
     tools: tuple[Any, ...]
 
 
 class OtherItem(Wire):
-    """The model's reasoning, and calls that OpenAI's servers ran: the model is not told of them."""
+    """Reasoning, and calls that OpenAI's servers ran: the model does not get them."""
 
     type: Literal[
         "reasoning",
@@ -267,7 +267,7 @@ _KINDS = {kind: item.__name__ for item in _ITEMS for kind in get_args(item.model
 def _kind(item: object) -> str | None:
     if not isinstance(item, dict):
         return type(item).__name__
-    # OpenAI lets both messages and references go without a type.
+    # OpenAI allows messages and references without a type.
     kind = item.get("type") or ("message" if "role" in item or "id" not in item else "item_reference")
     return _KINDS.get(kind) if isinstance(kind, str) else None
 

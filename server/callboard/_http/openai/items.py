@@ -1,7 +1,7 @@
-"""The items of a response's output, as they are written. Pure.
+"""Writers of the items of a response's output. Pure.
 
-A `function_call` asks the client to run something; an `mcp_call` tells it that a tool ran elsewhere, with its result
-in the same item. The shapes are those of https://platform.openai.com/docs/api-reference/responses-streaming.
+A `function_call` asks the client to run a function. An `mcp_call` reports a tool that ran elsewhere, with its result in
+the same item. The forms are from https://platform.openai.com/docs/api-reference/responses-streaming.
 """
 
 import json
@@ -10,39 +10,38 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
-from callboard._http.openai.answer import format_arguments, format_result
-from callboard_protocol import ToolCallComplete, ToolCallError, ToolCallStart
+from callboard.calls import EndedCall, RunningCall
 
 Json = dict[str, Any]
 Written = Literal["completed", "incomplete"]
-"""The endings of an item: `incomplete` is one of which nothing is left."""
+"""How an item ends; an `incomplete` item has no text left."""
 
 SERVER_LABEL = "callboard"
-"""OpenAI names the MCP server that ran a call; all of these ran on this one."""
+"""The name of the MCP server that ran a call: this server."""
 
 CUT_OFF = frozenset({"cancelled", "interrupted"})
-"""The codes of calls that did not come to an end of their own: how far they got is not known."""
+"""The error codes of calls that were stopped: whether they took effect is not known."""
 
 MCP_ITEM_ID = re.compile(r"mcp_([0-9a-f]{32}_\d{1,9})_(\d{1,9})_(.+)", re.DOTALL)
 CLIENTS_ITEM_ID = re.compile(r"(?:fc|ctc)_([0-9a-f]{32}_\d{1,9})_.+", re.DOTALL)
 
 
 def format_item_event(change: Literal["added", "done"], index: int, item: Json) -> Json:
-    """Return the event of an item that comes, or is whole; `index` is its place in the response's output."""
+    """Return the event of an item that begins or is complete; `index` is its position in the output."""
     return {"type": f"response.output_item.{change}", "output_index": index, "item": item}
 
 
 class ItemWriter(ABC):
-    """A writer of an item with one part of text, at `index` of the response's output; each method yields its events."""
+    """Writes an item with one part of text, at position `index` of the output. Its methods yield the events."""
 
     prefix: ClassVar[str]
-    """The beginning of the ids of its kind."""
+    """The beginning of the item's id."""
     text_event: ClassVar[str]
-    """The name of its pieces on the stream."""
+    """The name of the events with its pieces."""
     text_field: ClassVar[str] = "text"
-    """The field of the event that has the whole text."""
+    """The field with the whole text in the last of these events."""
     extra: ClassVar[Json] = {}
-    """Fields that OpenAI adds to each piece."""
+    """Further fields of these events."""
 
     def __init__(self, item_id: str, index: int) -> None:
         self.index = index
@@ -55,26 +54,26 @@ class ItemWriter(ABC):
         return "".join(self._pieces)
 
     def item(self, status: Literal["in_progress"] | Written) -> Json:
-        """Return the item as it stands; it has no text before it is whole."""
+        """Return the item; it has no text while it is in progress."""
         content = [] if status == "in_progress" else [self._part()]
         return {**self._head(), "id": self._where["item_id"], "status": status, "content": content}
 
     def begin(self) -> Iterator[Json]:
-        """Tell that it opens, without any text."""
+        """Yield the events of its beginning, without text."""
         yield format_item_event("added", self.index, self.item("in_progress"))
         yield {"type": "response.content_part.added", **self._where, "part": self._part()}
 
     def add(self, delta: str) -> Iterator[Json]:
-        """Tell that it grows."""
+        """Add a piece of text, and yield its event."""
         self._pieces.append(delta)
         yield {"type": f"{self.text_event}.delta", **self._where, "delta": delta, **self.extra}
 
     def cut(self, kept_chars: int) -> None:
-        """Take back all but its beginning; its end tells what is left."""
+        """Remove the text after its first `kept_chars` characters; the events of the end have the rest."""
         self._pieces = [self.text[:kept_chars]]
 
     def end(self, status: Written = "completed") -> Iterator[Json]:
-        """Tell that it is whole."""
+        """Yield the events of its end."""
         yield {"type": f"{self.text_event}.done", **self._where, self.text_field: self.text, **self.extra}
         yield {"type": "response.content_part.done", **self._where, "part": self._part()}
         yield format_item_event("done", self.index, self.item(status))
@@ -87,7 +86,7 @@ class ItemWriter(ABC):
 
 
 class TextWriter(ItemWriter):
-    """A writer of a message of the agent."""
+    """Writes a message of the agent."""
 
     prefix = "msg"
     text_event = "response.output_text"
@@ -98,7 +97,7 @@ class TextWriter(ItemWriter):
         self._annotations: list[Json] = []
 
     def annotate(self, citations: Sequence[Json]) -> Iterator[Json]:
-        """Tell that it cites sources."""
+        """Add citations, and yield their events."""
         for citation in citations:
             annotation = {"type": "url_citation", **citation}
             place = {"annotation_index": len(self._annotations), "annotation": annotation}
@@ -113,7 +112,7 @@ class TextWriter(ItemWriter):
 
 
 class RefusalWriter(ItemWriter):
-    """A writer of the words in which the model refuses to answer."""
+    """Writes the text with which the model refuses to answer."""
 
     prefix = "msg"
     text_event = "response.refusal"
@@ -127,7 +126,7 @@ class RefusalWriter(ItemWriter):
 
 
 class ReasoningWriter(ItemWriter):
-    """A writer of a thought of the model."""
+    """Writes reasoning of the model."""
 
     prefix = "rs"
     text_event = "response.reasoning_text"
@@ -140,17 +139,18 @@ class ReasoningWriter(ItemWriter):
 
 
 class McpCallWriter:
-    """A writer of a call that the server runs, at `index` of the response's output; each method yields its events."""
+    """Writes a call that the server runs, at position `index` of the output. Its methods yield the events."""
 
-    def __init__(self, run_id: str, index: int, start: ToolCallStart) -> None:
+    def __init__(self, run_id: str, index: int, call: RunningCall) -> None:
         self.index = index
-        self._arguments = _write_json(format_arguments(start.tool_args))
+        self._arguments = _write_json(call.arguments_text)
+        round_index, sequence_index = call.place
         self.item: Json = {
             "type": "mcp_call",
-            "id": f"mcp_{run_id}_{start.round_index}_{start.sequence_index}_{start.tool_call_id}",
+            "id": f"mcp_{run_id}_{round_index}_{sequence_index}_{call.id}",
             "server_label": SERVER_LABEL,
-            "name": start.tool_name,
-            # Nobody can be asked on this route.
+            "name": call.name,
+            # No user can be asked on this route.
             "approval_request_id": None,
             "arguments": self._arguments,
             "status": "in_progress",
@@ -160,43 +160,40 @@ class McpCallWriter:
         self._where: Json = {"item_id": self.item["id"], "output_index": index}
 
     def begin(self) -> Iterator[Json]:
-        """Tell that it runs, with these arguments."""
+        """Yield the events of its start, with its arguments."""
         yield format_item_event("added", self.index, {**self.item, "arguments": ""})
         yield {"type": "response.mcp_call.in_progress", **self._where}
         yield {"type": "response.mcp_call_arguments.delta", **self._where, "delta": self._arguments}
         yield {"type": "response.mcp_call_arguments.done", **self._where, "arguments": self._arguments}
 
-    def end(self, end: ToolCallComplete | ToolCallError) -> Iterator[Json]:
-        """Tell that it has ended, one way or another; `item` is whole from here on."""
-        result = format_result(end)
-        if isinstance(end, ToolCallComplete):
+    def end(self, call: EndedCall) -> Iterator[Json]:
+        """Yield the events of its end; then `item` is complete."""
+        if call.error_code is None:
             ending = "completed"
-            self.item = {**self.item, "status": ending, "output": result, **list_attachments(end)}
+            self.item = {**self.item, "status": ending, "output": call.result_text, **list_attachments(call)}
         else:
-            # OpenAI has no third ending: what is not completed has failed.
+            # OpenAI has only two event names: a call that was not completed has failed.
             ending = "failed"
-            status = "incomplete" if end.code in CUT_OFF else ending
-            error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": result}]}
+            status = "incomplete" if call.error_code in CUT_OFF else ending
+            error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": call.result_text}]}
             self.item = {**self.item, "status": status, "error": error}
         yield {"type": f"response.mcp_call.{ending}", **self._where}
         yield format_item_event("done", self.index, self.item)
 
 
-def list_attachments(end: ToolCallComplete | ToolCallError) -> Json:
-    """Return the fields of an item that show what else came of its call; Open WebUI reads them."""
-    if isinstance(end, ToolCallError):
-        return {}
-    fields = {"files": list(end.files), "embeds": list(end.embeds)}
+def list_attachments(call: EndedCall) -> Json:
+    """Return the fields of an item that show files and embeds of its call; Open WebUI reads them."""
+    fields = {"files": list(call.files), "embeds": list(call.embeds)}
     return {name: value for name, value in fields.items() if value}
 
 
 def format_clients_item_id(prefix: Literal["fc", "ctc"], run_id: str, round_index: int | None, call_id: str) -> str:
-    """Return the id of a call for the client; `round_index` is given where the server ran calls of the same round."""
+    """Return the item id of a client's call; with `round_index` if the server ran calls in the same round."""
     return f"{prefix}_{call_id}" if round_index is None else f"{prefix}_{run_id}_{round_index}_{call_id}"
 
 
 def _write_json(arguments: str) -> str:
-    """Return the arguments as JSON, which clients parse without asking: text that is none as a JSON string."""
+    """Return the arguments as JSON, because clients parse them; text that is not JSON becomes a JSON string."""
     try:
         json.loads(arguments)
     except (ValueError, RecursionError):

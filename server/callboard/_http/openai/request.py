@@ -1,6 +1,6 @@
-"""Requests in OpenAI's shapes: what chat completions and responses have in common, and who asks.
+"""The parts that requests for chat completions and for responses share, and the user of a request.
 
-User, chat, and what to show come from headers or the body's field `callboard`; Open WebUI's headers are those of
+User, chat and tool activity come from headers or from the body's field `callboard`. Open WebUI's headers are in
 `callboard._openwebui.requests`.
 """
 
@@ -19,17 +19,18 @@ from callboard._http.openai.client_functions import Offer, read_offer
 from callboard._http.principal import find_bound_user
 from callboard._http.vouching import Vouching
 from callboard._openwebui import requests as open_webui
+from callboard._runs import Continuation
 from callboard.errors import RequestError
 from callboard_protocol import ChatMessage, RunRequest, User
 from callboard_protocol.requests import Identifier
 from callboard_protocol.wire import Wire
 
 ToolActivity = Literal["none", "status", "details", "mcp", "items"]
-"""The ways to tell of tool calls: not at all, as Open WebUI's status events, as `<details>` blocks; as items of a
-response, either `mcp_call` or, for clients that know no other, `function_call` with its `function_call_output`."""
+"""How tool calls are shown: not at all, as Open WebUI's status events, as `<details>` blocks, or as response items:
+`mcp_call`, or `function_call` with `function_call_output` for clients that know no other."""
 
 UNVOUCHED = "body:"
-"""The beginning of the ids of users whom a request's body names."""
+"""The beginning of the ids of users that a request's body names."""
 
 _HEADERS = {
     "chat_id": open_webui.CHAT_ID,
@@ -40,10 +41,9 @@ _HEADERS = {
 
 
 class ClientContext(Wire):
-    """The field `callboard` of a request's body; what it leaves out, the headers say.
+    """The field `callboard` of a request's body; headers give the values that it leaves out.
 
-    Without `chat_id` nothing is kept. `task` names a background task, which gets a plain
-    completion without tools.
+    Without `chat_id` nothing is stored. `task` names a background task, which gets a completion without tools.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,7 +55,7 @@ class ClientContext(Wire):
 
 
 class RequestBody(Wire):
-    """The fields that both bodies have."""
+    """The fields of both bodies."""
 
     model: Identifier
     stream: bool | None = None
@@ -70,16 +70,21 @@ class RequestBody(Wire):
         """The functions that the client offers. Raises `RequestError`."""
         return read_offer(self.tools, self.tool_choice)
 
+    @property
+    def continuation(self) -> Continuation:
+        """The response that the request continues: none."""
+        return Continuation()
+
     @abstractmethod
     def build_run(self, client: ClientContext, user: User | None) -> RunRequest:
-        """Return the run. Raises `RequestError` for what no agent can do."""
+        """Return the run. Raises `RequestError` for an option that agents do not support."""
 
     def _build_run(
         self, client: ClientContext, user: User | None, messages: Sequence[ChatMessage], options: dict[str, Any]
     ) -> RunRequest:
-        """Return the run of these messages, with the functions that are offered."""
+        """Return the run of these messages, with the client's functions."""
         if self.parallel_tool_calls is False:
-            # Several at once, as models have it, need not be asked for.
+            # True is the default of models, so it is not sent.
             options = {**options, "parallel_tool_calls": False}
         wanted = RunRequest(
             agent=self.model,
@@ -94,7 +99,7 @@ class RequestBody(Wire):
 
 
 def read_client_context(client: ClientContext | None, headers: Headers) -> ClientContext:
-    """Return `client` with what the headers say beside it. Raises `RequestError` for a header that does not fit."""
+    """Return `client` with missing values from the headers. Raises `RequestError` for an invalid header."""
     given = _read_headers(_HEADERS, headers)
     if given.get("chat_id", "").startswith(open_webui.UNSAVED_CHATS):
         del given["chat_id"]
@@ -103,12 +108,11 @@ def read_client_context(client: ClientContext | None, headers: Headers) -> Clien
 
 
 def read_user(user_id: str | None, request: HTTPConnection, vouching: Vouching) -> User | None:
-    """Return the caller's own user, else the one whom the headers name, else the one of the body's field `user`.
+    """Return the user of the API key, otherwise the user in the headers, otherwise the one of the body's field `user`.
 
-    A name in a body is whatever the client writes, of whom nobody has vouched: it is a user apart from
-    those of the headers, and so are its chats and memories. Where a user counts only with a signature it is nobody's.
-    Raises `RequestError`, `UserRefused` for another user than the caller's own, and `Unauthorized` for a user whom
-    nobody has signed for.
+    Any client can write any name into a body. So such a user is separate from the users of headers, with separate chats
+    and memories, and is ignored if users need a signature. Raises `RequestError`, `UserRefused` for a user other than
+    the API key's, and `Unauthorized` for a user without a valid signature.
     """
     given = _read_headers(open_webui.USER, request.headers)
     if bound := find_bound_user(request, given.get("id"), user_id):

@@ -1,11 +1,10 @@
-"""A run as a response: its events as items that come and end, and all of them as one response. Pure.
+"""The answer of a run as a response: a stream of items, or one whole response. Pure.
 
-The shape is that of https://platform.openai.com/docs/api-reference/responses-streaming. A
-call that has run here is an `mcp_call`, or for Open WebUI a `function_call`, which never
-stands without its `function_call_output`.
+The form is that of https://platform.openai.com/docs/api-reference/responses-streaming. A call that ran on this server
+is an `mcp_call`. For Open WebUI it is a `function_call`, always followed by its `function_call_output`.
 
-What an agent takes back is not in the response. On the stream its item ends with the text that is
-left; since who reads the deltas alone has read on, the last of them says so in words.
+The response does not have text that the agent has taken back. In a stream the item ends with the remaining text; the
+last delta is a note for clients that read only deltas.
 """
 
 from collections.abc import Iterator
@@ -15,8 +14,6 @@ from callboard._http.openai.answer import (
     Answer,
     Failure,
     build_citation,
-    format_arguments,
-    format_result,
     write_note_below,
 )
 from callboard._http.openai.client_functions import ClientCalls, OfferedTool
@@ -33,6 +30,7 @@ from callboard._http.openai.request import ToolActivity
 from callboard._http.openai.response_request import ResponseBody
 from callboard._http.openai.tool_registry import read_input
 from callboard._openwebui.details import DetailsWriter
+from callboard.calls import EndedCall, RunningCall, follow_call
 from callboard.storage import RESPONSE_PREFIX
 from callboard_protocol import (
     Done,
@@ -53,26 +51,27 @@ from callboard_protocol import (
 Json = dict[str, Any]
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter", "refusal": "content_filter"}
-"""OpenAI's words for the endings of an answer that is not whole; one whose words are a refusal is."""
+"""OpenAI's reasons for an incomplete response, by our finish reasons."""
 
 NO_ENDING = "Error: the answer ended before this call did; whether it took effect is not known."
 
 
 class ResponseAnswer(Answer):
-    """One response; `created` is in seconds since the epoch."""
+    """Builds one response; `created` is in seconds since the epoch."""
 
     def __init__(
         self, run_id: str, body: ResponseBody, created: int, activity: ToolActivity, *, is_drawn: bool = False
     ) -> None:
-        """Begin; `is_drawn`: by Open WebUI, which makes blocks of the model's words too, unless they are guarded."""
+        """`is_drawn`: by Open WebUI, so tags in the model's text are escaped, or it would show them as blocks."""
         self._run_id = run_id
         self._head = _build_head(run_id, body, created)
         self._activity = activity
         self._guard = DetailsWriter() if is_drawn else None
+        self._calls: dict[str, RunningCall | EndedCall] = {}
         self._mcp_calls: dict[str, McpCallWriter] = {}
         self._round_index: int | None = None
         self._clients_round_index: int | None = None
-        """The round in which the model called functions of the client's beside the server's."""
+        """The round in which the model called functions of the client and tools of the server."""
         self._output: dict[int, Json] = {}
         self._items = 0
         self._open: TextWriter | ReasoningWriter | RefusalWriter | None = None
@@ -87,34 +86,34 @@ class ResponseAnswer(Answer):
         self._mark()
 
     def feed(self, event: Event) -> list[Json]:
-        """Return the events that this one of the run amounts to."""
+        """Return the response events for an event of the run."""
         return [self._number(part) for part in self._translate(event)]
 
     def fail(self, failure: Failure) -> list[Json]:
-        """Return what ends the stream of a run that failed."""
+        """Return the last response events of a failed run."""
         code = {400: failure.upstream_code or "invalid_prompt", 429: "rate_limit_exceeded"}.get(
             failure.status, "server_error"
         )
         self._ending = {"status": "failed", "error": {"code": code, "message": failure.message}}
-        parts = [*self._close(), *self._cut_calls_off(), self._tell_state("response.failed")]
+        parts = [*self._close(), *self._cut_calls_off(), self._format_state("response.failed")]
         return [self._number(part) for part in parts]
 
     def whole(self) -> Json:
-        """Return the response, as far as it has come."""
+        """Return the response so far."""
         return {**self._head, **self._ending, "output": list(self._output.values()), "usage": self._usage}
 
     def _translate(self, event: Event) -> Iterator[Json]:
-        if self._client_calls.see(event):
+        if self._client_calls.take(event):
             yield from self._follow_call(event)
             return
-        if words := self._client_calls.release_words(event):
-            yield from self._say(words)
+        if words := self._client_calls.release_text(event):
+            yield from self._add_text(words)
         match event:
             case RunStart():
-                yield self._tell_state("response.created")
-                yield self._tell_state("response.in_progress")
+                yield self._format_state("response.created")
+                yield self._format_state("response.in_progress")
             case Message():
-                yield from self._tell_words(event)
+                yield from self._add_message(event)
             case Reasoning(content=content):
                 yield from self._write(ReasoningWriter, content)
             case Rewind():
@@ -130,27 +129,45 @@ class ResponseAnswer(Answer):
 
     def _follow_call(self, event: Event) -> Iterator[Json]:
         """Yield the events of a call that starts or ends, as the client wants it."""
-        match event, self._activity:
-            case ToolCallExternal(), "mcp" if self._mcp_calls:
+        if isinstance(event, ToolCallExternal) and self._mcp_calls:
+            self._clients_round_index = self._round_index
+        if not isinstance(event, ToolCallStart | ToolCallComplete | ToolCallError):
+            return
+        match follow_call(self._calls, event):
+            case RunningCall() as call:
+                yield from self._begin_call(call)
+            case EndedCall() as call:
+                del self._calls[call.id]
+                yield from self._end_call(call)
+            case None:
+                pass
+        self._mark()
+
+    def _begin_call(self, call: RunningCall) -> Iterator[Json]:
+        if self._activity == "mcp":
+            yield from self._close()
+            self._round_index, _ = call.place
+            if self._client_calls.has_calls:
                 self._clients_round_index = self._round_index
-            case ToolCallStart(), "mcp":
-                yield from self._close()
-                yield from self._begin_mcp_call(event)
-            case ToolCallComplete() | ToolCallError(), "mcp":
-                yield from self._end_mcp_call(event)
-            case ToolCallStart(), "items":
-                yield from self._close()
-                item_id = f"fc_{event.tool_call_id}"
-                arguments = format_arguments(event.tool_args)
-                yield from self._write_call(item_id, event.tool_call_id, event.tool_name, arguments)
-            case ToolCallComplete() | ToolCallError(), "items":
-                yield from self._close()
-                yield from self._write_output(event)
-        if isinstance(event, (ToolCallStart, ToolCallComplete, ToolCallError)):
-            self._mark()
+            index = self._next_index()
+            item = self._mcp_calls[call.id] = McpCallWriter(self._run_id, index, call)
+            self._output[index] = item.item
+            yield from item.begin()
+        elif self._activity == "items":
+            yield from self._close()
+            yield from self._write_call(f"fc_{call.id}", call.id, call.name, call.arguments_text)
+
+    def _end_call(self, call: EndedCall) -> Iterator[Json]:
+        if self._activity == "mcp":
+            item = self._mcp_calls.pop(call.id)
+            yield from item.end(call)
+            self._output[item.index] = item.item
+        elif self._activity == "items":
+            yield from self._close()
+            yield from self._write_output(call)
 
     def _mark(self) -> None:
-        """Remember how far the answer is: no rewind goes further back."""
+        """Remember the current end of the answer; a rewind goes back to it."""
         self._kept_items = self._items
         self._kept_chars = len(self._open.text) if self._open else 0
 
@@ -171,21 +188,21 @@ class ResponseAnswer(Answer):
             self._output.pop(index, None)
         self._mark()
 
-    def _tell_words(self, message: Message) -> Iterator[Json]:
-        # Open WebUI shows texts alone.
+    def _add_message(self, message: Message) -> Iterator[Json]:
+        # Open WebUI shows only text.
         if message.refusal and self._guard is None:
             self._has_refused = True
             yield from self._write(RefusalWriter, message.content)
         else:
-            yield from self._say(message.content)
+            yield from self._add_text(message.content)
 
-    def _say(self, content: str) -> Iterator[Json]:
-        yield from self._say_guarded(self._guard.add_text(content) if self._guard else content)
+    def _add_text(self, content: str) -> Iterator[Json]:
+        yield from self._add_escaped(self._guard.add_text(content) if self._guard else content)
 
-    def _say_guarded(self, content: str) -> Iterator[Json]:
+    def _add_escaped(self, content: str) -> Iterator[Json]:
         if not content:
             return
-        # Blank text between two calls would be an item of its own, and nothing to see.
+        # White space between two calls would be an item without visible text.
         content = self._space + content
         self._space = ""
         if not isinstance(self._open, TextWriter) and not content.strip():
@@ -205,9 +222,9 @@ class ResponseAnswer(Answer):
         yield from self._open.add(content)
 
     def _close(self) -> Iterator[Json]:
-        """End the text that is being written; what was cited by then belongs to it."""
+        """End the open item, with the citations so far."""
         if self._guard and (held := self._guard.finish()):
-            yield from self._say_guarded(held)
+            yield from self._add_escaped(held)
         item = self._open
         self._open = None
         self._space = ""
@@ -220,33 +237,18 @@ class ResponseAnswer(Answer):
         yield from item.end()
         self._output[item.index] = item.item("completed")
 
-    def _begin_mcp_call(self, start: ToolCallStart) -> Iterator[Json]:
-        self._round_index = start.round_index
-        if self._client_calls.has_calls:
-            self._clients_round_index = start.round_index
-        index = self._next_index()
-        item = self._mcp_calls[start.tool_call_id] = McpCallWriter(self._run_id, index, start)
-        self._output[index] = item.item
-        yield from item.begin()
-
-    def _end_mcp_call(self, end: ToolCallComplete | ToolCallError) -> Iterator[Json]:
-        item = self._mcp_calls.pop(end.tool_call_id)
-        yield from item.end(end)
-        self._output[item.index] = item.item
-
     def _cut_calls_off(self) -> Iterator[Json]:
-        """End what the run's events did not, as where the reader was too slow for them."""
-        for tool_call_id in list(self._mcp_calls):
-            end = ToolCallError(tool_call_id=tool_call_id, error=NO_ENDING, code="interrupted")
-            yield from self._end_mcp_call(end)
+        """End the calls that no event has ended: the reader was too slow and the log has dropped events."""
+        for call_id in list(self._mcp_calls):
+            yield from self._follow_call(ToolCallError(tool_call_id=call_id, error=NO_ENDING, code="interrupted"))
 
     def _next_index(self) -> int:
-        """Take the place of a new item on the stream; what was taken back had one too."""
+        """Return the position of a new item; items that were taken back keep theirs."""
         self._items += 1
         return self._items - 1
 
     def _write_clients_call(self, call: ToolCallPart) -> Iterator[Json]:
-        """Yield the events of a call of a tool of the client's, named as the client offered it."""
+        """Yield the events of a call of a client's tool, with the tool's own name."""
         name, arguments = call.function.name, call.function.arguments
         origin = self._origins.get(name) or OfferedTool(name)
         kind: Literal["fc", "ctc"] = "ctc" if origin.is_custom else "fc"
@@ -257,7 +259,7 @@ class ResponseAnswer(Answer):
             yield from self._write_call(item_id, call.id, origin.name, arguments, origin.namespace)
 
     def _write_custom_call(self, item_id: str, call_id: str, tool: OfferedTool, text: str) -> Iterator[Json]:
-        """Yield the events of a `custom_tool_call`, whole."""
+        """Yield all events of a `custom_tool_call`."""
         index = self._next_index()
         head = {"type": "custom_tool_call", "id": item_id, "call_id": call_id, "name": tool.name}
         head |= {"namespace": tool.namespace} if tool.namespace else {}
@@ -271,7 +273,7 @@ class ResponseAnswer(Answer):
     def _write_call(
         self, item_id: str, call_id: str, name: str, arguments: str, namespace: str | None = None
     ) -> Iterator[Json]:
-        """Yield the events of a `function_call`, whole."""
+        """Yield all events of a `function_call`."""
         index = self._next_index()
         head = {"type": "function_call", "id": item_id, "call_id": call_id, "name": name}
         head |= {"namespace": namespace} if namespace else {}
@@ -279,20 +281,20 @@ class ResponseAnswer(Answer):
         yield format_item_event("added", index, {**head, "arguments": "", "status": "in_progress"})
         yield {"type": "response.function_call_arguments.delta", **where, "delta": arguments}
         yield {"type": "response.function_call_arguments.done", **where, "name": name, "arguments": arguments}
-        # The call is written out in full: that is what completed means here, whoever runs it.
+        # Completed means that the call is written completely, whether or not it has run.
         self._output[index] = {**head, "arguments": arguments, "status": "completed"}
         yield format_item_event("done", index, self._output[index])
 
-    def _write_output(self, end: ToolCallComplete | ToolCallError) -> Iterator[Json]:
+    def _write_output(self, call: EndedCall) -> Iterator[Json]:
         index = self._next_index()
         self._output[index] = {
             "type": "function_call_output",
-            "id": f"fco_{end.tool_call_id}",
-            "call_id": end.tool_call_id,
+            "id": f"fco_{call.id}",
+            "call_id": call.id,
             "status": "completed",
-            # A list, also for one text: Open WebUI can read nothing else again.
-            "output": [{"type": "input_text", "text": format_result(end)}],
-            **list_attachments(end),
+            # Always a list, because Open WebUI reads nothing else.
+            "output": [{"type": "input_text", "text": call.result_text}],
+            **list_attachments(call),
         }
         yield format_item_event("added", index, self._output[index])
         yield format_item_event("done", index, self._output[index])
@@ -300,19 +302,19 @@ class ResponseAnswer(Answer):
     def _end(self, event: Done) -> Iterator[Json]:
         words, calls = self._client_calls.end(event)
         if words:
-            yield from self._say(words)
+            yield from self._add_text(words)
         yield from self._close()
         for call in calls:
             yield from self._write_clients_call(call)
         reason = None if self._has_refused else _INCOMPLETE.get(event.finish_reason)
         if reason:
             self._ending = {"status": "incomplete", "incomplete_details": {"reason": reason}}
-            yield self._tell_state("response.incomplete")
+            yield self._format_state("response.incomplete")
         else:
             self._ending = {"status": "completed"}
-            yield self._tell_state("response.completed")
+            yield self._format_state("response.completed")
 
-    def _tell_state(self, kind: str) -> Json:
+    def _format_state(self, kind: str) -> Json:
         return {"type": kind, "response": self.whole()}
 
     def _number(self, part: Json) -> Json:
@@ -331,7 +333,7 @@ def _format_usage(event: Usage) -> Json:
 
 
 def _build_head(run_id: str, body: ResponseBody, created: int) -> Json:
-    """Return what a response repeats of its request, and what is the same for all."""
+    """Return the fields that a response repeats from its request, and the constant fields."""
     return {
         "id": f"{RESPONSE_PREFIX}{run_id}",
         "object": "response",

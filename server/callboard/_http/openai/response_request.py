@@ -1,10 +1,9 @@
-"""The body of `POST /v1/responses`, and the run that it asks for.
+"""The body of `POST /v1/responses`, and the run for it.
 
-The shape is that of https://platform.openai.com/docs/api-reference/responses/create. A
-request brings the whole conversation, earlier calls and their outputs as items, or names the
-response that it goes on from (`previous_response_id`). Clients that take a server to remember
-its responses, as OpenAI's does unless `store` is false, send an `item_reference` in place of an
-item, or an `mcp_call` without its result.
+The form is that of https://platform.openai.com/docs/api-reference/responses/create. A request has the whole
+conversation, with earlier calls and outputs as items, or the id of the response that it continues
+(`previous_response_id`). Unless `store` is false, the server stores responses; then clients may send an
+`item_reference` in place of an item, or an `mcp_call` without its result.
 """
 
 from collections import defaultdict
@@ -44,13 +43,13 @@ _ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
 
 
 class ReasoningOptions(Wire):
-    """Options for how hard a model is to think."""
+    """Options for the model's reasoning."""
 
     effort: str | None = None
 
 
 class TextOptions(Wire):
-    """Options for the form that the answer is to have."""
+    """Options for the form of the answer."""
 
     format: dict[str, Any] | None = None
     verbosity: str | None = None
@@ -60,11 +59,11 @@ NOT_OPTIONS = frozenset(
     {"include", "truncation", "max_tool_calls", "context_management", "background_options", "moderation"}
     | {"client_metadata", "access_programs", "image"}
 )
-"""Fields of the Responses API that chat completions do not have; Codex adds `client_metadata`."""
+"""Fields of the Responses API that chat completions do not have; `client_metadata` is sent by Codex."""
 
 
 class ResponseBody(RequestBody):
-    """OpenAI's body. Fields that are not named here are options for the agent's model (`select_options`)."""
+    """The body of a request. Fields that are not named here are options for the agent's model (`select_options`)."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -84,18 +83,18 @@ class ResponseBody(RequestBody):
 
     @property
     def is_kept(self) -> bool:
-        """True where later requests may go on from this response; as OpenAI has it, unless the client says no."""
+        """Whether the response is stored, so that later requests can refer to it. True by default, as at OpenAI."""
         return self.store is not False
 
     @property
     def continuation(self) -> Continuation:
-        """The response that it goes on from, and whether others may go on from it."""
+        """The response that the request continues, and whether later requests may continue this one."""
         previous = self.previous_response_id.removeprefix(RESPONSE_PREFIX) if self.previous_response_id else None
         return Continuation(previous, self.is_kept, has_instructions=bool(self.instructions))
 
     @cached_property
     def offer(self) -> Offer:
-        """The tools that the client offers, those in its input too. Raises `RequestError`."""
+        """The tools that the client offers, also those in its input. Raises `RequestError`."""
         items = () if isinstance(self.input, str) else self.input
         added = [tool for item in items if isinstance(item, (ToolsItem, ClientOutputItem)) for tool in item.tools]
         offer = ToolRegistry(self.tools or (), added).read_offer(self.tool_choice)
@@ -103,9 +102,9 @@ class ResponseBody(RequestBody):
         return replace(offer, left_out=(*offer.left_out, *left_out))
 
     async def with_kept_items(self, kept: Responses) -> "ResponseBody":
-        """Return the body with the items themselves where it names them alone.
+        """Return the body with stored items in place of their ids.
 
-        Raises `RequestError` for an item that is not kept, or not for this user.
+        Raises `RequestError` for an item that is not stored for this user.
         """
         if isinstance(self.input, str):
             return self
@@ -116,7 +115,7 @@ class ResponseBody(RequestBody):
         return self.model_copy(update={"input": tuple(_put_back(self.input, found))})
 
     def build_run(self, client: ClientContext, user: User | None) -> RunRequest:
-        """Return the run. Raises `RequestError` for what no agent can do."""
+        """Return the run. Raises `RequestError` for an option that agents do not support."""
         for name in ("conversation", "prompt"):
             if getattr(self, name):
                 raise RequestError(f"{name} is not supported: send the input itself, or previous_response_id")
@@ -127,7 +126,7 @@ class ResponseBody(RequestBody):
             messages.append(ChatMessage(role="user", content=self.input))
         else:
             messages += [*_build_results(self.input), *_build_messages(self.input)]
-        # OpenAI's parameters under the names that they have for chat completions.
+        # The parameters with their names in chat completions.
         extra = self.model_extra or {}
         options = {name: extra[name] for name in extra if name not in NOT_OPTIONS} | {
             "temperature": self.temperature,
@@ -157,21 +156,21 @@ def _put_back(items: Iterable[InputItem], found: Mapping[str, Mapping[str, Any]]
         if item_id is None:
             yield item
         elif item_id in found:
-            # A client that has a call and its result apart names the one item twice.
+            # A client that keeps a call and its result separately refers to the item twice.
             if item_id not in seen:
                 yield _ITEM.validate_python(found[item_id])
             seen.add(item_id)
         elif isinstance(item, ReferenceItem):
             raise RequestError(
-                f"there is no item {item_id!r}: it was not kept (store: false), or longer ago than "
-                "CALLBOARD_RESPONSE_RETENTION_DAYS, or for another user; send the item itself"
+                f"there is no item {item_id!r}: it was not stored (store: false), is older than "
+                "CALLBOARD_RESPONSE_RETENTION_DAYS, or belongs to another user; send the item itself"
             )
         else:
             yield item
 
 
 def _read_id_alone(item: InputItem) -> str | None:
-    """Return the id of an item of which no more was sent; None where more was."""
+    """Return the id of an item that was sent without its content, otherwise None."""
     match item:
         case ReferenceItem() | McpItem(output=None, error=None):
             return item.id
@@ -180,7 +179,7 @@ def _read_id_alone(item: InputItem) -> str | None:
 
 
 def _build_results(items: Sequence[InputItem]) -> Iterator[ChatMessage]:
-    """Yield the outputs of calls that are not among the items: those of the response that the request goes on from."""
+    """Yield the outputs whose calls are not in the items but in the response that the request continues."""
     called = {item.call_id for item in items if isinstance(item, (CallItem, ClientCallItem))}
     for item in items:
         if isinstance(item, (OutputItem, ClientOutputItem)) and item.call_id not in called:
@@ -188,9 +187,9 @@ def _build_results(items: Sequence[InputItem]) -> Iterator[ChatMessage]:
 
 
 def _build_messages(items: Sequence[InputItem]) -> list[ChatMessage]:
-    """Return the items as chat messages: calls that stand together are one round, their results follow them.
+    """Return the items as chat messages: adjacent calls are one round, followed by their results.
 
-    Reasoning is left out, and so is an item that is only named.
+    Reasoning is left out, and so are items without content.
     """
     pieces = list(_translate(items))
     results: defaultdict[str | None, list[ChatMessage]] = defaultdict(list)
@@ -211,7 +210,7 @@ def _build_messages(items: Sequence[InputItem]) -> list[ChatMessage]:
 
 
 def _translate(items: Iterable[InputItem]) -> Iterator[ToolCallPart | ChatMessage]:
-    """Yield calls, results and messages in order; of a round all calls come first, the client's too."""
+    """Yield calls, results and messages in order; in a round all calls come first, also those of the client."""
     for round_key, group in groupby(items, _read_round_key):
         of_round = list(group)
         if round_key is None:
@@ -226,7 +225,7 @@ def _translate(items: Iterable[InputItem]) -> Iterator[ToolCallPart | ChatMessag
                     case _:
                         assert_never(item)
             continue
-        # Some clients put them in the order in which they ended.
+        # Some clients send them in the order in which they ended.
         ended = sorted((item for item in of_round if isinstance(item, McpItem)), key=lambda item: item.place[1])
         yield from (item.to_chat() for item in ended)
         yield from (item.to_chat() for item in of_round if isinstance(item, CallItem))
@@ -242,7 +241,7 @@ def _read_round_key(item: InputItem) -> str | None:
 def _end_round(
     messages: list[ChatMessage], calls: list[ToolCallPart], results: Mapping[str | None, list[ChatMessage]]
 ) -> None:
-    """Move the calls to the messages: into the text that stands right before them, and their results after it."""
+    """Move the calls into the messages: into the assistant's message right before them, with their results after it."""
     if not calls:
         return
     before = messages[-1] if messages else None

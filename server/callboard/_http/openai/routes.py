@@ -1,4 +1,4 @@
-"""The routes of OpenAI's API, beside those of models."""
+"""The routes of OpenAI's API, except the list of models."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ from callboard._http.openai.streams import RunAnswer, collect_answer, load_respo
 from callboard._http.principal import caller_of
 from callboard._http.state import server_state
 from callboard._openwebui.requests import has_own_header
-from callboard._runs import Continuation, Run
+from callboard._runs import Run
 from callboard._threads import REQUESTS
 from callboard.errors import CallboardError, RequestError, UnknownResponse
 from callboard.storage import Responses
@@ -36,26 +36,25 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 async def chat_completions(request: Request) -> Response:
-    """Answer as a model would, by an agent whose tools run here.
+    """Answer like a model, with an agent whose tools run on this server.
 
-    `"callboard": {"tool_activity": …}` says what is seen of them: `none`, `status` or `details`.
+    `"callboard": {"tool_activity": …}` says how calls are shown: `none`, `status` or `details`.
     """
     with server_state(request).bodies.take_place() as place:
         body = await read_body(request, ChatBody, place)
         client = read_client_context(body.callboard, request.headers)
         activity = _read_activity(client, "none", "status", "details")
         is_drawn = has_own_header(request.headers)
-        holds_blocks = is_drawn or activity == "details"
-        run = await _start(request, body, client, place, Continuation(), holds_blocks=holds_blocks)
+        run = await _start(request, body, client, place, holds_blocks=is_drawn or activity == "details")
     answer = ChatAnswer(run.run_id, body, int(time.time()), activity, is_drawn=is_drawn)
     return await _respond(request, run, answer, body)
 
 
 async def responses(request: Request) -> Response:
-    """Answer as a model would, with an `mcp_call` item for each call of the agent's own.
+    """Answer like a model, with an `mcp_call` item for each call of the agent.
 
-    `"callboard": {"tool_activity": …}` is `mcp`; `items` for `function_call` with `function_call_output`, which Open
-    WebUI gets without asking and other clients take for calls of theirs to run; or `none` for the text alone.
+    `"callboard": {"tool_activity": …}` is `mcp`, `none` for text only, or `items` for `function_call` and
+    `function_call_output`. `items` is the default for Open WebUI; other clients would try to run such calls.
     """
     with server_state(request).bodies.take_place() as place:
         body = await read_body(request, ResponseBody, place)
@@ -63,19 +62,19 @@ async def responses(request: Request) -> Response:
         from_open_webui = has_own_header(request.headers)
         shape: tuple[ToolActivity, ToolActivity] = ("items", "mcp") if from_open_webui else ("mcp", "items")
         activity = _read_activity(client, *shape, "none")
-        # Open WebUI never goes on from a response, and has chats that nobody is to keep.
+        # Open WebUI never refers to a response, and its temporary chats must not be stored.
         if client.task or (from_open_webui and body.store is None):
             body = body.model_copy(update={"store": False})
         user = read_user(body.user, request, server_state(request).vouching)
         kept = server_state(request).store.responses(user.id if user else None)
         body = await body.with_kept_items(kept)
-        run = await _start(request, body, client, place, body.continuation, holds_blocks=from_open_webui)
+        run = await _start(request, body, client, place, holds_blocks=from_open_webui)
     answer = ResponseAnswer(run.run_id, body, int(time.time()), activity, is_drawn=from_open_webui)
     return await _respond(request, run, answer, body, kept if body.is_kept else None)
 
 
 async def response(request: Request) -> Response:
-    """Return a stored response, as it was answered; `user` in the query is that of its request."""
+    """Return a stored response. `user` in the query must be the user of its request."""
     state = server_state(request)
     if request.query_params.get("stream", "false") not in ("false", "0"):
         raise RequestError("stream is not supported here: without it the response comes whole")
@@ -98,20 +97,14 @@ def _read_activity(client: ClientContext, default: ToolActivity, *others: ToolAc
 
 
 async def _start(
-    request: Request,
-    body: RequestBody,
-    client: ClientContext,
-    place: BodyPlace,
-    continuation: Continuation,
-    *,
-    holds_blocks: bool,
+    request: Request, body: RequestBody, client: ClientContext, place: BodyPlace, *, holds_blocks: bool
 ) -> Run:
-    """Start the run. `holds_blocks`: in earlier answers the model's own words are guarded, so that blocks are ours."""
+    """Start the run. `holds_blocks`: earlier answers have blocks of calls, and tags in the model's text are escaped."""
     user = read_user(body.user, request, server_state(request).vouching)
     with refuse_invalid():
         wanted = await REQUESTS.run(partial(body.build_run, client, user))
     read = await read_past_answers(wanted, holds_blocks=holds_blocks)
-    run = await server_state(request).runs.start(read, continuation, caller_of(request))
+    run = await server_state(request).runs.start(read, body.continuation, caller_of(request))
     place.keep_until_end(run)
     return run
 
@@ -132,7 +125,7 @@ def _with_openais_errors(endpoint: Endpoint) -> Endpoint:
         try:
             return await endpoint(request)
         except CallboardError as error:
-            # OpenAI answers 400 to what it cannot read, and its clients name their exception after that.
+            # OpenAI answers 400 to an invalid request, and its clients choose their exception by that.
             return answer_error(error, HTTPStatus.BAD_REQUEST if type(error) is RequestError else None)
 
     return answer

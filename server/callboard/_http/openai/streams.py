@@ -1,4 +1,4 @@
-"""Answers over their one connection: streamed or whole. Nobody can resume them, so their runs end with them."""
+"""Sends answers, as a stream or whole. A client cannot resume an answer, so the run ends with the connection."""
 
 import asyncio
 import json
@@ -25,21 +25,21 @@ from callboard_protocol import Done, Error, Event, InputRequest, RunStart, ToolC
 Json = dict[str, Any]
 
 BEGINNING_SECONDS = 0.5
-"""The time in which a failure is still a status; then the stream begins, since clients wait for its headers."""
+"""A failure within this time is an HTTP status; then the stream begins, because clients wait for its headers."""
 
 ITEM_IDS = "item_ids"
-"""The field that stands for `output` in a response as it is kept."""
+"""The field of a stored response that replaces `output`."""
 
-_NOT_KEPT = frozenset({"files", "embeds"})
-"""Fields that are shown of a call and never told to a model; a picture may be megabytes."""
+_NOT_STORED = frozenset({"files", "embeds"})
+"""Fields of a call that no model gets, so they are not stored; a picture may have megabytes."""
 
 _log = structlog.get_logger(__name__)
 
 
 class RunAnswer:
-    """The answer of one run, as frames; a response is kept, once, for later requests that name it or an item of it.
+    """The answer of one run as frames. A response is stored once, for later requests that refer to it or its items.
 
-    `responses` is None where nothing is to be kept. `redaction` takes secrets out of what the client wrote.
+    `responses` is None if nothing must be stored. `redaction` removes secrets from the client's own texts.
     """
 
     def __init__(self, run: Run, answer: Answer, redaction: Redaction, responses: Responses | None = None) -> None:
@@ -49,7 +49,7 @@ class RunAnswer:
         self._responses = responses
 
     async def feed(self, event: Event) -> bytes:
-        """Return what to stream for the event; the end is kept before the client knows that it may go on from there."""
+        """Return the frames for an event. The response is stored before its end is sent: requests may refer to it."""
         parts = self.answer.feed(event)
         if isinstance(event, Done):
             await self.keep()
@@ -62,32 +62,32 @@ class RunAnswer:
         return _encode(parts)
 
     async def keep(self) -> None:
-        """Write the answer down as it stands; where the database fails it goes on all the same."""
+        """Store the answer so far. An error of the database is only logged."""
         responses = self._responses
         self._responses = None
         if responses is None:
             return
         whole = self.answer.whole()
         output = [
-            {name: value for name, value in item.items() if name not in _NOT_KEPT} for item in whole.pop("output")
+            {name: value for name, value in item.items() if name not in _NOT_STORED} for item in whole.pop("output")
         ]
         head = await self._redaction.large({**whole, ITEM_IDS: [item["id"] for item in output]})
         try:
-            # The client may leave just now; it has heard of these items all the same.
+            # Shielded: the client may leave now, and it knows these items already.
             with anyio.CancelScope(shield=True):
                 await responses.keep([*output, head], self.run.owner.chat_id)
             _log.info("response_kept", run_id=self.run.run_id, items=len(output))
         except StorageError as error:
             _log.warning("response_not_kept", run_id=self.run.run_id, error=str(error))
 
-    async def keep_what_came(self) -> None:
-        """Write down how far an answer came whose reader has left: its client names these items too."""
+    async def keep_partial(self) -> None:
+        """Store an answer whose client has left, because the client may refer to its items."""
         if self._responses is not None:
             await self.fail(Failure(CANCELLED, "The client left."))
 
 
 class AnswerStream(RunStream):
-    """An answer as it comes; a client that leaves ends the run."""
+    """A streamed answer. The run ends if the client leaves."""
 
     def __init__(self, answer: RunAnswer, stopping: Stopping, frames: AsyncIterator[bytes]) -> None:
         super().__init__(answer.run, stopping, frames=frames)
@@ -99,13 +99,13 @@ class AnswerStream(RunStream):
             await super().__call__(scope, receive, send)
         finally:
             self._answer.run.cancel()
-            await self._answer.keep_what_came()
+            await self._answer.keep_partial()
 
 
 async def stream_answer(request: Request, answer: RunAnswer) -> Response:
-    """Return the answer as it comes.
+    """Return the answer as a stream. The run ends if the client leaves.
 
-    What fails before it says anything is a status and no stream; a client that leaves ends the run.
+    A run that fails before its first text gets an HTTP status instead of a stream.
     """
     run = answer.run
     events = _read_events(run)
@@ -118,7 +118,7 @@ async def stream_answer(request: Request, answer: RunAnswer) -> Response:
         beginning.cancel()
         raise
     finally:
-        # The stream listens for the client itself: two listeners would take each other's news.
+        # The stream reads `receive` itself, and two readers would take messages from each other.
         leaving.cancel()
         await asyncio.wait({leaving})
     if beginning.done():
@@ -130,7 +130,7 @@ async def stream_answer(request: Request, answer: RunAnswer) -> Response:
 
 
 async def load_response(response_id: str, responses: Responses) -> Json | None:
-    """Return a response that was kept, None where there is none of this user's. Raises `StorageError`."""
+    """Return a stored response, None if this user has none with that id. Raises `StorageError`."""
     if not response_id.startswith(RESPONSE_PREFIX) or "\0" in response_id:
         return None
     head = (await responses.find([response_id])).get(response_id)
@@ -143,7 +143,7 @@ async def load_response(response_id: str, responses: Responses) -> Json | None:
 
 
 async def collect_answer(request: Request, answer: RunAnswer) -> Response:
-    """Return the answer once the run has ended; a client that leaves before ends it."""
+    """Return the whole answer when the run has ended. The run ends if the client leaves."""
     run = answer.run
     failure: Failure | None = None
     try:
@@ -162,12 +162,12 @@ async def collect_answer(request: Request, answer: RunAnswer) -> Response:
 
 
 def _refuse(failure: Failure) -> JSONResponse:
-    # OpenAI's clients send a request again unless they are told not to; its tools would run twice.
+    # OpenAI's clients repeat failed requests unless this header forbids it; then the tools would run twice.
     return JSONResponse(failure.body, failure.status, {"X-Should-Retry": "false"})
 
 
 async def _begin(events: AsyncIterator[Event], answer: RunAnswer) -> tuple[bytes, Failure | None]:
-    """Return the frames up to the first that says something, and the failure where there is none such."""
+    """Return the frames up to the first one with content, and the failure if the run failed before it."""
     frames = b""
     async for event in events:
         if failure := read_failure(event):
@@ -200,12 +200,12 @@ async def _stream_frames(
 
 
 async def _read_events(run: Run) -> AsyncGenerator[Event, None]:
-    """Yield the run's events, each with all that belongs to it: a client of this API fetches and answers nothing."""
+    """Yield the events of the run with whole files: a client of this API cannot fetch files or answer questions."""
     try:
         async for event in run.events():
             match event:
                 case InputRequest():
-                    # There is nobody to be asked. Without this the run would wait for somebody.
+                    # Answered at once: no user can be asked here, and the run would wait.
                     with suppress(UnknownInput):
                         await run.answer(event.request_id, GivenAnswer(None, asked=False))
                 case ToolCallComplete(files=files) if files:
@@ -216,7 +216,7 @@ async def _read_events(run: Run) -> AsyncGenerator[Event, None]:
         if run.log.is_abandoned:
             yield Error(message="Another server has taken over: ask again.", code="interrupted")
     except LogExpired:
-        # There is no other place from which such a reader could go on.
+        # Such a reader cannot resume the answer elsewhere.
         yield Error(message="The answer came faster than it was read, and is lost: ask again.", code=LogExpired.code)
 
 
@@ -231,6 +231,6 @@ def _encode(parts: list[Json]) -> bytes:
 
 
 def _encode_part(part: Json) -> bytes:
-    # Responses' events are named, chunks of chat completions are not.
+    # Events of responses have a name, chunks of chat completions have none.
     name = f"event: {part['type']}\n" if "type" in part else ""
     return f"{name}data: {json.dumps(part, ensure_ascii=True, separators=(',', ':'))}\n\n".encode("ascii")

@@ -1,8 +1,8 @@
-"""Tools of the Responses API that are not plain functions, each as a function that stands for it. Pure.
+"""Translates tools of the Responses API that are not plain functions into functions. Pure.
 
-Codex groups its tools (`namespace`), has tools that take free text (`custom`), and sends both in an item of the input
-(`additional_tools`): https://github.com/openai/codex/issues/26234. Models behind chat completions know functions alone.
-Each tool is offered as a function, and a call of that function is returned as a call of the tool.
+Codex groups tools (`namespace`), has tools that take free text (`custom`), and sends both in an item of the input
+(`additional_tools`): https://github.com/openai/codex/issues/26234. Models behind chat completions know only functions.
+So each tool is offered as a function, and a call of that function is returned as a call of the tool.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from callboard.errors import RequestError
 Json = dict[str, Any]
 
 DEFAULT_NAMESPACE = "functions"
-"""The namespace in which a tool has its plain name."""
+"""The namespace whose tools have no prefix."""
 
 MAX_NAME_CHARS = 64
-"""OpenAI's bound for the name of a function."""
+"""OpenAI's limit for the name of a function."""
 
 _INPUT: Json = {
     "type": "object",
@@ -31,9 +31,9 @@ _INPUT: Json = {
 
 
 class ToolRegistry:
-    """The tools of one request: those of its field `tools`, and those of the items of its input.
+    """The tools of one request, from its field `tools` and from the items of its input.
 
-    An item replaces earlier tools of the same name: clients repeat such items in every request.
+    An item replaces earlier tools with the same name, because clients repeat such items in every request.
     """
 
     def __init__(self, tools: Iterable[Any], of_items: Iterable[Any]) -> None:
@@ -44,11 +44,11 @@ class ToolRegistry:
         self._functions = [*(one for one in given if self._read_key(one) not in added), *added.values()]
 
     def read_offer(self, tool_choice: str | Mapping[str, Any] | None) -> Offer:
-        """Return what the client offers. Raises `RequestError` for a choice that cannot be met."""
+        """Return the client's offer. Raises `RequestError` for an impossible `tool_choice`."""
         return replace(read_offer(self._functions, _translate_choice(tool_choice)), origins=self._origins)
 
     def _translate(self, tool: Any, namespace: str | None = None) -> Iterator[Any]:
-        """Yield the tool as functions; a tool of another kind as it is."""
+        """Yield the functions for a tool; a tool of another kind unchanged."""
         match tool:
             case {"type": "namespace", "name": str(name), "tools": list(tools)} if name:
                 for one in tools:
@@ -76,7 +76,7 @@ class ToolRegistry:
 
 
 def join_name(namespace: str | None, name: str) -> str:
-    """Return the name of the function that stands for a tool; one that is too long ends in a hash."""
+    """Return the name of the function for a tool; a name that is too long ends with a hash."""
     if namespace is None or namespace == DEFAULT_NAMESPACE:
         return name
     joined = f"{namespace.removesuffix('__')}__{name}"
@@ -87,12 +87,12 @@ def join_name(namespace: str | None, name: str) -> str:
 
 
 def write_input(text: str) -> str:
-    """Return free text as the arguments of the function that stands for a custom tool."""
+    """Return free text as the arguments of a custom tool's function."""
     return json.dumps({"input": text}, ensure_ascii=False)
 
 
 def read_input(arguments: str) -> str:
-    """Return the free text in the arguments, or all of them if they hold no `input`."""
+    """Return the free text in the arguments, or the arguments if they have no `input`."""
     try:
         read = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -105,7 +105,7 @@ def read_input(arguments: str) -> str:
 
 
 def _describe(tool: Mapping[str, Any]) -> str:
-    """Return the description of a custom tool, with the grammar that its input must follow."""
+    """Return the description of a custom tool, with the grammar of its input."""
     description = str(tool.get("description") or "")
     match tool.get("format"):
         case {"type": "grammar", "syntax": str(syntax), "definition": str(definition)}:

@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 from callboard._agents import RunContext
 from callboard._http.auth import THE_KEY, ApiKey, api_key
 from callboard._http.principal import Principal
-from callboard._inspect import door
+from callboard._inspect import access_control
 from callboard._inspect.signing_in import COOKIE, SigningIn
 from callboard._named_keys import KeysFile, add_named_key, remove_named_key
 from callboard.storage import AuditFilter
@@ -51,7 +51,7 @@ async def test_without_the_key_no_page_is_shown_and_every_page_asks_for_it(tmp_p
         assert (await service.client.get("/inspect/assets/inspect.css")).status_code == 200
 
 
-async def test_the_key_is_asked_for_once_and_the_cookie_is_out_of_reach(tmp_path: Path) -> None:
+async def test_key_is_asked_once_and_scripts_cannot_read_the_cookie(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT, api_key=KEY) as service:
         assert (await sign_in(service, "wrong")).status_code == 401
         assert COOKIE not in service.client.cookies
@@ -66,12 +66,12 @@ async def test_the_key_is_asked_for_once_and_the_cookie_is_out_of_reach(tmp_path
 
 
 @pytest.mark.parametrize("wanted", ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)"])
-async def test_signing_in_leads_nowhere_else(tmp_path: Path, wanted: str) -> None:
+async def test_sign_in_redirects_only_to_this_server(tmp_path: Path, wanted: str) -> None:
     async with serving(tmp_path, AGENT, api_key=KEY) as service:
         assert (await sign_in(service, wanted=wanted)).headers["location"] == "/inspect/"
 
 
-async def test_a_restart_asks_nobody_again_and_another_key_asks_everybody(tmp_path: Path) -> None:
+async def test_session_survives_a_restart_and_ends_with_its_key(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT, api_key=KEY) as service:
         await sign_in(service)
         cookie = service.client.cookies[COOKIE]
@@ -82,7 +82,7 @@ async def test_a_restart_asks_nobody_again_and_another_key_asks_everybody(tmp_pa
         assert (await service.client.get("/inspect/", headers=kept)).status_code == 401
 
 
-async def test_who_has_read_the_file_of_hashes_can_make_no_cookie(tmp_path: Path) -> None:
+async def test_hashes_of_keys_are_not_enough_to_make_a_cookie(tmp_path: Path) -> None:
     file = tmp_path / "keys" / "api_keys"
     add_named_key(file, "ann")
     thief = SigningIn(ApiKey(None, KeysFile(file)))
@@ -103,7 +103,7 @@ async def test_who_has_read_the_file_of_hashes_can_make_no_cookie(tmp_path: Path
         ({"open_webui_jwt_secret": "s" * 32, "inspect_keys": "ann"}, {"ann", ""}),
     ],
 )
-async def test_which_keys_open_the_pages_can_be_said(
+async def test_setting_names_the_keys_that_may_sign_in(
     tmp_path: Path, settings: dict[str, str], inside: set[str]
 ) -> None:
     file = tmp_path / "api_keys"
@@ -144,7 +144,7 @@ async def test_a_cookie_that_is_forged_or_too_old_opens_nothing(
         assert (await service.client.get("/inspect/", headers=header)).status_code == 401
 
 
-async def test_who_has_a_key_with_a_name_stays_signed_in_until_that_key_is_taken_away(tmp_path: Path) -> None:
+async def test_session_of_a_named_key_ends_when_the_key_is_removed(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     given = {name: add_named_key(keys, name) for name in ("ann", "bob")}
     cookies = {}
@@ -165,7 +165,7 @@ async def test_who_has_a_key_with_a_name_stays_signed_in_until_that_key_is_taken
         assert (await service.client.get("/inspect/", headers=cookies["bob"])).status_code == 200
 
 
-async def test_the_audit_says_whose_key_a_run_of_try_it_was_begun_with(tmp_path: Path) -> None:
+async def test_audit_names_the_key_of_a_run_of_try_it(tmp_path: Path) -> None:
     async def call(_: RunContext) -> AsyncIterator[Event]:
         yield ToolCallStart(tool_call_id="a", tool_name="look")
         yield ToolCallComplete(tool_call_id="a", result="x")
@@ -184,7 +184,7 @@ async def test_the_audit_says_whose_key_a_run_of_try_it_was_begun_with(tmp_path:
         assert {entry.key for entry in entries} == {"ann"}
 
 
-async def test_signing_out_lets_the_browser_forget(tmp_path: Path) -> None:
+async def test_sign_out_deletes_the_cookie(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT, api_key=KEY) as service:
         await sign_in(service)
         page = await service.client.get("/inspect/")
@@ -253,22 +253,20 @@ async def post_by_halves(service: Service, path: str) -> bytes:
     return answered
 
 
-async def test_a_form_that_does_not_come_to_its_end_is_waited_for_from_nobody_for_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(door, "FORM_SECONDS", 0.1)
+async def test_incomplete_form_is_refused_after_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_control, "FORM_SECONDS", 0.1)
     async with serving(tmp_path, AGENT, api_key=KEY) as service:
         assert b" 408 " in await post_by_halves(service, "/inspect/sign-in")
     async with serving(tmp_path, AGENT) as service:
         assert b" 408 " in await post_by_halves(service, "/inspect/stop?run=r")
 
 
-async def test_of_who_has_not_signed_in_no_form_is_read_but_that_to_sign_in(tmp_path: Path) -> None:
+async def test_without_a_session_only_the_sign_in_form_is_read(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT, api_key=KEY) as service:
         assert b" 401 " in await post_by_halves(service, "/inspect/stop?run=r")
 
 
-async def test_pages_may_run_and_show_what_is_the_servers_own_alone(tmp_path: Path) -> None:
+async def test_pages_run_only_scripts_and_show_only_pictures_of_the_server(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT) as service:
         for path in (*PAGES, "/inspect/nothing"):
             headers = (await service.client.get(path)).headers
@@ -282,7 +280,7 @@ async def test_pages_may_run_and_show_what_is_the_servers_own_alone(tmp_path: Pa
         assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
 
 
-async def test_who_is_known_by_something_else_than_a_key_need_not_sign_in(tmp_path: Path) -> None:
+async def test_own_authentication_needs_no_sign_in(tmp_path: Path) -> None:
     async def by_proxy(connection: HTTPConnection) -> Principal | None:
         return Principal("ann") if connection.headers.get("x-user") == "ann" else None
 

@@ -1,7 +1,7 @@
-"""The door of the inspector: who may come in, from which page, with which form, and what the browser may do with it.
+"""Access control of the inspector: sessions, the origin of requests, form tokens, and security headers.
 
-The server's gate has looked at the request before. Here no other origin may pass at all, those of
-`CALLBOARD_CORS_ORIGINS` neither: they were allowed to call the API, not to read or press what a person sees.
+The server's own checks of the request come before. This one refuses every other origin, also the origins of
+`CALLBOARD_CORS_ORIGINS`: they may call the API, but not read or press what a person sees on these pages.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from callboard._http.errors import find_status
 from callboard._http.gate import Access
 from callboard._http.state import server_state
 from callboard._inspect.rendering import render
-from callboard._inspect.signing_in import SigningIn, send_cookie, take_cookie_back
+from callboard._inspect.signing_in import SigningIn, delete_cookie, send_cookie
 from callboard._inspect.visit import SCOPE_KEY, Visit, read_visit
 from callboard._text import storable
 from callboard.errors import CallboardError, RequestError, RequestTimeout, RequestTooLarge
@@ -28,7 +28,7 @@ FORM_SECONDS = 60.0
 NUL_AS_KEPT = quote(storable("\0")).encode()
 
 HEADERS = {
-    # Scripts, styles and pictures of our own alone; nothing inline; no frame around it.
+    # Only our own scripts, styles and pictures; nothing inline; no frame around the page.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -40,8 +40,8 @@ HEADERS = {
 }
 
 
-class Door:
-    """Middleware in front of all pages; assets and the page to sign in need no session."""
+class AccessControl:
+    """Middleware in front of all pages; assets and the sign-in page need no session."""
 
     def __init__(self, app: ASGIApp, signing_in: SigningIn, access: Access) -> None:
         self._app = app
@@ -49,7 +49,7 @@ class Door:
         self._access = Access(access.hosts, frozenset())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer it."""
+        """Pass on the request, or answer it."""
         if scope["type"] != "http":
             # No WebSocket is served here.
             await send({"type": "websocket.close"})
@@ -62,8 +62,7 @@ class Door:
                 message["headers"] = [*message["headers"], *(pair for pair in added if pair[0] not in own)]
             await send(message)
 
-        # Stored text has no NUL (`storable` replaces it) and PostgreSQL takes none in a query, so it is replaced in the
-        # query string too.
+        # Stored text has no NUL (`storable` replaces it) and PostgreSQL accepts none, so it is replaced here too.
         query = scope["query_string"].replace(b"%00", NUL_AS_KEPT)
         scope = {**scope, "query_string": query}
         request = Request(scope, receive)
@@ -75,12 +74,12 @@ class Door:
             visit = Visit(base, None)
             response = render("refused.html", visit, find_status(error), title="Refused", reason=str(error))
         session = scope[SCOPE_KEY].session if SCOPE_KEY in scope else None
-        # What is logged meanwhile says whose key it was, as it does of the API.
+        # Log lines of this request name the key, as for requests to the API.
         with bound_contextvars(**({"key": session.caller} if session and session.caller else {})):
             await (response or self._app)(scope, receive, send_guarded)
 
     async def _enter(self, request: Request, visit: Visit) -> Response | None:
-        """Return what answers the request at the door, None where it may go in: its scope then has the visit."""
+        """Return the answer to a request that may not pass, or None; then the scope of the request has the visit."""
         path = request.scope["path"].removeprefix(visit.base)
         if path.startswith("/assets/"):
             return None
@@ -94,19 +93,19 @@ class Door:
             raise RequestError("this form is not one of this page, or it is too old: reload the page and send it again")
         if path == "/sign-out" and request.method == "POST":
             leaving = RedirectResponse(f"{visit.base}/", HTTPStatus.SEE_OTHER)
-            take_cookie_back(leaving, visit.base or "/")
+            delete_cookie(leaving, visit.base or "/")
             return leaving
         request.scope[SCOPE_KEY] = Visit(visit.base, session, visit.user, self._signing_in.is_needed, form)
         await request.app.state.watch.forget_gone(server_state(request).store)
         return None
 
     async def _sign_in(self, request: Request, visit: Visit) -> Response:
-        # There is no session yet whose token could be asked for; the key itself is the proof.
+        # There is no session yet, so there is no token to check; the key itself is the proof.
         form = await _read_form(request)
         session = await self._signing_in.sign_in(request, form.get("key", "")) if self._signing_in.is_needed else None
         if session is None:
             return _ask_for_key(visit, request, is_wrong=True)
-        # Only a path of our own: what comes after it is the browser's to read.
+        # Only a path of this server: a redirect to another site would help phishing.
         wanted = form.get("wanted", "")
         inside = wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else "/"
         response = RedirectResponse(f"{visit.base}{inside}", HTTPStatus.SEE_OTHER)
@@ -115,7 +114,7 @@ class Door:
 
 
 def keep_session(request: Request, response: Response) -> Response:
-    """Return the response, with the cookie where the browser has not been sent it."""
+    """Add the cookie of a new session to the response, and return it."""
     visit = read_visit(request)
     if visit.session and visit.session.is_new:
         send_cookie(response, visit.session, visit.base or "/", is_secure=request.scope["scheme"] == "https")
@@ -126,13 +125,13 @@ def _ask_for_key(visit: Visit, request: Request, *, is_wrong: bool = False) -> R
     query = f"?{request.url.query}" if request.url.query else ""
     wanted = request.scope["path"].removeprefix(visit.base) + query if request.method == "GET" else "/"
     page = render("sign_in.html", visit, HTTPStatus.UNAUTHORIZED, title="Sign in", wanted=wanted, is_wrong=is_wrong)
-    # A page that was open while the session ended is loaded anew, not filled with this one.
+    # If the session has ended while a page is open, htmx reloads the page instead of inserting this one.
     page.headers["HX-Refresh"] = "true"
     return page
 
 
 async def _read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form; raises `RequestTooLarge`, `RequestTimeout`, `RequestError`."""
+    """Return the fields of a form. Raises `RequestTooLarge`, `RequestTimeout` or `RequestError`."""
     body = bytearray()
     try:
         async with asyncio.timeout(FORM_SECONDS):

@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import pytest
 
 from callboard._agents import RunContext
-from callboard._inspect.sharing import Shared
+from callboard._inspect import inspector
+from callboard._inspect.page import PartCache
 from callboard.errors import UnknownRun
 from callboard_protocol import Event, ToolCallStart
 from tests.serving import ScriptedAgent, request, serving
@@ -15,8 +17,8 @@ from tests.serving import ScriptedAgent, request, serving
 PART = {"HX-Request": "true"}
 
 
-async def test_what_is_asked_for_at_once_is_made_once_and_by_its_key() -> None:
-    shared = Shared()
+async def test_concurrent_requests_for_a_part_render_it_once() -> None:
+    parts = PartCache(60.0)
     made: list[str] = []
 
     async def make() -> str:
@@ -25,13 +27,13 @@ async def test_what_is_asked_for_at_once_is_made_once_and_by_its_key() -> None:
         await asyncio.sleep(0)
         return f"page {len(made)}"
 
-    found = await asyncio.gather(*(shared.get("a", make) for _ in range(50)), shared.get("b", make))
+    found = await asyncio.gather(*(parts.get("a", make) for _ in range(50)), parts.get("b", make))
     assert found == ["page 2"] * 51 or found == ["page 1"] * 50 + ["page 2"]
     assert len(made) == 2
 
 
-async def test_it_is_made_anew_after_its_moment() -> None:
-    shared = Shared(lifetime_seconds=0)
+async def test_part_is_rendered_again_after_its_lifetime() -> None:
+    parts = PartCache(lifetime_seconds=0)
     made = 0
 
     async def make() -> str:
@@ -39,36 +41,38 @@ async def test_it_is_made_anew_after_its_moment() -> None:
         made += 1
         return str(made)
 
-    assert [await shared.get("a", make), await shared.get("a", make)] == ["1", "2"]
+    assert [await parts.get("a", make), await parts.get("a", make)] == ["1", "2"]
 
 
-async def test_who_leaves_takes_it_from_nobody_else() -> None:
-    shared = Shared()
+async def test_cancelled_request_does_not_cancel_the_part_for_others() -> None:
+    parts = PartCache(60.0)
     may_end = asyncio.Event()
 
     async def make() -> str:
         await may_end.wait()
         return "page"
 
-    first, second = (asyncio.create_task(shared.get("a", make)) for _ in range(2))
+    first, second = (asyncio.create_task(parts.get("a", make)) for _ in range(2))
     await anyio.wait_all_tasks_blocked()
     first.cancel()
     may_end.set()
     assert await second == "page"
 
 
-async def test_what_cannot_be_made_is_told_to_everybody() -> None:
+async def test_error_of_a_part_is_raised_for_every_request() -> None:
     async def fail() -> str:
         raise UnknownRun("no")
 
-    shared = Shared()
-    found = await asyncio.gather(*(shared.get("a", fail) for _ in range(3)), return_exceptions=True)
+    parts = PartCache(60.0)
+    found = await asyncio.gather(*(parts.get("a", fail) for _ in range(3)), return_exceptions=True)
     assert [type(one) for one in found] == [UnknownRun] * 3
 
 
-async def test_fifty_who_watch_a_run_cost_what_one_does_and_each_stays_who_they_are(
-    tmp_path: Path,
+async def test_fifty_viewers_of_a_run_share_its_part_and_keep_their_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # On a busy machine fifty requests may take longer than a second.
+    monkeypatch.setattr(inspector, "PART_SECONDS", 60.0)
     is_working = asyncio.Event()
 
     async def work(_: RunContext) -> AsyncIterator[Event]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from callboard.calls import StatusReport, Tool, report_status
 from callboard.calls.throttle import AT_ONCE, PER_SECOND, Throttle
-from tests.tools.conftest import Stage
+from tests.calls.conftest import Stage
 
 ByHand = Callable[..., Tool]
 MANY = 20_000
@@ -19,7 +19,7 @@ def check_few(reports: list[StatusReport], seconds: float) -> None:
     assert len(numbers) <= AT_ONCE + seconds * PER_SECOND + 1
 
 
-async def test_of_many_reports_the_first_the_last_and_ten_a_second_are_passed_on(stage: Stage, by_hand: ByHand) -> None:
+async def test_first_last_and_ten_reports_a_second_are_passed_on(stage: Stage, by_hand: ByHand) -> None:
     async def floods() -> None:
         for number in range(MANY):
             report_status("processing", str(number))
@@ -29,7 +29,7 @@ async def test_of_many_reports_the_first_the_last_and_ten_a_second_are_passed_on
     check_few(stage.reports, asyncio.get_running_loop().time() - began)
 
 
-async def test_a_thread_that_is_faster_than_the_loop_wakes_it_no_oftener(stage: Stage, by_hand: ByHand) -> None:
+async def test_thread_that_is_faster_than_the_event_loop_wakes_it_once(stage: Stage, by_hand: ByHand) -> None:
     def floods() -> None:
         for number in range(MANY):
             report_status("processing", str(number))
@@ -39,7 +39,7 @@ async def test_a_thread_that_is_faster_than_the_loop_wakes_it_no_oftener(stage: 
     check_few(stage.reports, asyncio.get_running_loop().time() - began)
 
 
-async def test_what_waits_is_passed_on_when_it_is_due_though_nothing_follows() -> None:
+async def test_waiting_report_is_passed_on_when_it_is_due() -> None:
     passed: asyncio.Queue[int] = asyncio.Queue()
     throttle = Throttle(passed.put_nowait)
     for number in range(3 * AT_ONCE):

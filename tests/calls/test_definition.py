@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from callboard.calls import StatusChannel, Tool, ToolContext, check_arguments, tool
 from callboard.errors import AgentError, InvalidArguments
 from callboard.skills import Skill
-from tests.tools.calling import run_tool
+from tests.calls.calling import run_tool
 
 SOURCES = os.pathsep.join(str(Path(__file__).parents[2] / part) for part in ("server", "shared"))
 
@@ -91,13 +91,13 @@ def test_arguments_arrive_as_their_types_and_defaults_are_filled_in() -> None:
         ({"play": 5, "seats": [], "on": "2026-01-01"}, "argument 'play': Input should be a valid string, not 5"),
     ],
 )
-def test_arguments_that_do_not_fit_are_told_one_by_one(arguments: dict[str, Any], told: str) -> None:
+def test_invalid_arguments_are_listed_one_by_one(arguments: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidArguments) as raised:
         check_arguments(book, arguments)
     assert told in str(raised.value)
 
 
-def test_an_optional_argument_that_is_empty_counts_as_not_given() -> None:
+def test_empty_optional_argument_counts_as_left_out() -> None:
     @tool
     def look(
         word: str,
@@ -150,7 +150,7 @@ class Desk:
         return f"{self.owner}: {text * times}"
 
 
-async def test_a_method_is_a_tool_of_its_instance() -> None:
+async def test_method_becomes_a_tool_of_its_instance() -> None:
     anns = Desk("ann").write
     bobs = Desk("bob").write
     assert list(anns.parameters["properties"]) == ["text", "times"]
@@ -160,7 +160,7 @@ async def test_a_method_is_a_tool_of_its_instance() -> None:
     assert await anns(context_of(anns), "y", times=2) == "ann: yy"
 
 
-def test_a_method_that_is_not_taken_from_an_instance_is_no_tool_of_a_skill() -> None:
+def test_skill_refuses_a_method_without_an_instance() -> None:
     with pytest.raises(AgentError, match="lists the method 'desk_write': take it from an instance"):
         Skill("desk", "Writes.", tools=(Desk.write,))
 
@@ -195,7 +195,7 @@ Desk().write(1)
 
 
 @pytest.mark.slow
-def test_the_type_of_a_tool_is_that_of_its_function(tmp_path: Path) -> None:
+def test_tool_has_the_types_of_its_function(tmp_path: Path) -> None:
     (tmp_path / "typed.py").write_text(TYPED)
     checking = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", f"--cache-dir={tmp_path}", "typed.py"]
     checked = subprocess.run(checking, cwd=tmp_path, env={"MYPYPATH": SOURCES}, capture_output=True, text=True)
@@ -210,7 +210,7 @@ def test_the_type_of_a_tool_is_that_of_its_function(tmp_path: Path) -> None:
     ]
 
 
-def test_parameters_may_have_names_that_pydantic_keeps_for_itself() -> None:
+def test_parameters_may_have_names_that_pydantic_reserves() -> None:
     @tool
     def odd(json: str, _hidden: int, model_config: str, schema: str = "s") -> str:
         """Odd names."""
@@ -300,9 +300,7 @@ def übung(a: int) -> str:
         (of_open_webui_for_a_user, "'__user__'.*ToolContext"),
     ],
 )
-def test_a_function_that_a_model_could_not_call_is_refused_when_it_is_defined(
-    function: Callable[..., Any], told: str
-) -> None:
+def test_function_that_no_model_can_call_is_refused_at_its_definition(function: Callable[..., Any], told: str) -> None:
     with pytest.raises(AgentError, match=told):
         tool(function)
 
@@ -313,7 +311,7 @@ def test_the_error_names_the_place_of_the_function() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 65, "näme", "a.b"])
-def test_names_that_models_do_not_take_are_refused(name: str) -> None:
+def test_tool_names_that_models_do_not_accept_are_refused(name: str) -> None:
     with pytest.raises(AgentError, match="cannot be named"):
         Tool(name, "d", {"type": "object"}, print)
 
@@ -328,13 +326,13 @@ def test_names_that_models_do_not_take_are_refused(name: str) -> None:
         ({"function": of_open_webui}, "'__event_emitter__'.*ToolContext"),
     ],
 )
-def test_a_hand_written_tool_that_cannot_work_is_refused(fields: dict[str, Any], told: str) -> None:
+def test_invalid_hand_written_tool_is_refused(fields: dict[str, Any], told: str) -> None:
     whole: dict[str, Any] = {"name": "t", "description": "d", "parameters": {"type": "object"}, "function": print}
     with pytest.raises(AgentError, match=told):
         Tool(**{**whole, **fields})
 
 
-def test_a_hand_written_schema_is_what_the_model_is_shown_and_what_arguments_are_checked_by() -> None:
+def test_hand_written_schema_is_sent_to_the_model_and_checks_the_arguments() -> None:
     parameters = {
         "type": "object",
         "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
@@ -349,7 +347,7 @@ def test_a_hand_written_schema_is_what_the_model_is_shown_and_what_arguments_are
         check_arguments(forecast, {"city": "Rome", "days": 0})
 
 
-def test_a_tool_may_have_side_effects_unless_it_says_that_it_has_none() -> None:
+def test_tool_has_side_effects_unless_it_is_read_only() -> None:
     @tool(read_only=True)
     def look() -> str:
         """Looks."""

@@ -14,8 +14,8 @@ from callboard.errors import ToolCancelled, ToolTimeout
 from callboard.models import Finish, ModelDelta, ModelRequest, ScriptedModel, ToolCallDelta
 from callboard.skills import Skill
 from callboard_protocol import Event, ToolCallError, ToolCallStart
+from tests.calls.conftest import Stage
 from tests.serving import Service, numbered, request, serving
-from tests.tools.conftest import Stage
 
 ByHand = Callable[..., Tool]
 
@@ -54,7 +54,7 @@ class Worker:
         return "never read"
 
 
-async def test_a_thread_out_of_time_is_told_by_its_next_report(stage: Stage, by_hand: ByHand) -> None:
+async def test_next_report_of_a_thread_that_is_out_of_time_raises(stage: Stage, by_hand: ByHand) -> None:
     worker = Worker()
     with pytest.raises(ToolTimeout, match=r"did not end within 0\.05 s and was stopped\."):
         await stage.run(by_hand(worker.reporting), 0.05)
@@ -62,7 +62,7 @@ async def test_a_thread_out_of_time_is_told_by_its_next_report(stage: Stage, by_
     assert worker.told == ["cancelled"]
 
 
-async def test_a_thread_that_does_not_listen_is_said_to_go_on(stage: Stage, by_hand: ByHand) -> None:
+async def test_error_says_that_a_thread_still_runs_if_it_does_not_stop(stage: Stage, by_hand: ByHand) -> None:
     worker = Worker(listens=False)
     with pytest.raises(ToolTimeout, match=r"could not be stopped: it may still be at work\."):
         await stage.run(by_hand(worker.reporting), 0.05)
@@ -99,7 +99,7 @@ async def stopped(folder: Path, made: Tool, worker: Worker) -> AsyncIterator[tup
 
 
 @pytest.mark.parametrize("way", ["reporting", "asking"])
-async def test_stop_ends_a_plain_function_that_listens(tmp_path: Path, way: str) -> None:
+async def test_stop_ends_a_plain_function_that_checks_its_context(tmp_path: Path, way: str) -> None:
     worker = Worker()
     async with stopped(tmp_path, tool(getattr(worker, way)), worker) as (_, events):
         assert worker.ended.is_set()
@@ -108,7 +108,7 @@ async def test_stop_ends_a_plain_function_that_listens(tmp_path: Path, way: str)
     assert (error.code, error.error) == ("cancelled", "The run was cancelled before this call ended.")
 
 
-async def test_of_a_plain_function_that_cannot_be_stopped_card_and_store_say_so(tmp_path: Path) -> None:
+async def test_card_and_store_say_that_a_plain_function_could_not_be_stopped(tmp_path: Path) -> None:
     worker = Worker(listens=False)
     async with stopped(tmp_path, tool(worker.reporting), worker) as (service, events):
         assert not worker.ended.is_set()

@@ -7,7 +7,7 @@ import pytest
 
 from callboard.calls import StatusChannel, StatusReport, Tool, ToolContext, ToolResult
 from callboard_protocol import User
-from tests.tools.calling import run_tool
+from tests.calls.calling import run_tool
 
 
 class Stage:

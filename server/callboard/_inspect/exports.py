@@ -1,24 +1,26 @@
-"""What a page gives away to be run elsewhere: a run as a command, as a test, as lines of JSON. Pure."""
+"""Exports of runs and calls: as a curl command, as a Python test, as JSON Lines. Pure."""
 
 import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from callboard._inspect.shown import ShownCall, ShownRun
 from callboard._text import write_json_line
+from callboard.calls import EndedCall
 
 MAX_COMPARED_CHARS = 1_000
-"""The longest result that a test compares."""
+"""The longest result that an exported test compares."""
 
 _NO_NAME = re.compile(r"\W+", re.ASCII)
 
 
 def write_curl(address: str, agent_id: str, question: str, *, has_key: bool) -> str:
-    """Return a command that asks the agent the same again."""
+    """Return a curl command that asks the agent the same question."""
     body = json.dumps({"agent": agent_id, "messages": [{"role": "user", "content": question}]})
     key = ' -H "Authorization: Bearer $(callboard key)"' if has_key else ""
     path = shlex.quote(f"{address}/v1/runs")
@@ -26,27 +28,27 @@ def write_curl(address: str, agent_id: str, question: str, *, has_key: bool) -> 
 
 
 def write_call_curl(address: str, chat_id: str, call_id: str, user_id: str | None, *, has_key: bool) -> str:
-    """Return a command that reads a stored call, whole."""
+    """Return a curl command that reads a stored call."""
     key = ' -H "Authorization: Bearer $(callboard key)"' if has_key else ""
     query = {"chat_id": chat_id} if user_id is None else {"chat_id": chat_id, "user_id": user_id}
-    # Escaped, for curl reads braces and brackets as lists of addresses, and a page shows no character that is not seen.
+    # Escaped, because curl reads braces and brackets as lists of URLs, and pages replace invisible characters.
     path = shlex.quote(f"{address}/v1/tool-calls/{quote(call_id, safe='')}?{urlencode(query)}")
     return f"curl {path}{key}\n"
 
 
 def write_test(run: ShownRun) -> str:
-    """Return a test that plays the run again: its calls, by a model that makes them, with the agent's tools for real.
+    """Return a Python test with a fake model that makes the calls of the run again; the agent's tools really run.
 
-    It expects of them what they gave; what is long it does not compare.
+    The test compares the results, except long ones.
     """
     name = _NO_NAME.sub("_", run.agent_id or "agent").strip("_").lower() or "agent"
-    calls = sorted(run.calls, key=lambda call: (call.round_index, call.sequence_index))
-    rounds = [list(of_round) for _, of_round in groupby(calls, key=lambda call: call.round_index)]
+    calls = sorted(run.calls, key=lambda call: call.place)
+    rounds = [list(of_round) for _, of_round in groupby(calls, key=lambda call: call.start.round_index)]
     answers = [f"        [{', '.join(map(_write_call, of_round))}],\n" for of_round in rounds]
-    last = {call.name: call.result for call in calls}
+    last = {call.name: call.result_text for call in calls}
     compared = {tool: result for tool, result in last.items() if result and len(result) <= MAX_COMPARED_CHARS}
     expected = "".join(
-        f"    assert run.results[{tool!r}] == {_strip_error(result)!r}\n" for tool, result in compared.items()
+        f"    assert run.results[{tool!r}] == {result.removeprefix('Error: ')!r}\n" for tool, result in compared.items()
     )
     return (
         "from callboard import Callboard\n"
@@ -64,15 +66,30 @@ def write_test(run: ShownRun) -> str:
     )
 
 
+def describe_call(call: ShownCall) -> dict[str, Any]:
+    """Return the record of a call that is not stored."""
+    round_index, sequence_index = call.place
+    return {
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": call.arguments_text,
+        "result": call.result_text,
+        "error_code": call.error_code,
+        "started_at": call.started_at,
+        "ended_at": call.ended_at,
+        "duration_ms": call.duration_ms,
+        "round_index": round_index,
+        "sequence_index": sequence_index,
+        "steps": [asdict(step) for step in call.steps],
+        "parent_call_id": call.start.parent_call_id or None,
+        "files": call.files if isinstance(call, EndedCall) else (),
+    }
+
+
 def write_lines(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return values as JSON, one a line."""
+    """Return records as JSON Lines."""
     return "".join(map(write_json_line, records))
 
 
 def _write_call(call: ShownCall) -> str:
-    return f"Call({call.name!r}, {call.arguments!r})"
-
-
-def _strip_error(result: str) -> str:
-    """Return what `Run.results` has of a result: of an error its words alone."""
-    return result.removeprefix("Error: ")
+    return f"Call({call.name!r}, {call.arguments_text!r})"

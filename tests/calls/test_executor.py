@@ -12,7 +12,7 @@ from callboard.calls import StatusReport, Tool, ToolContext, ToolResult, execute
 from callboard.calls.result import as_result
 from callboard.errors import ToolError, ToolTimeout
 from callboard_protocol import Source
-from tests.tools.conftest import Stage
+from tests.calls.conftest import Stage
 
 ByHand = Callable[..., Tool]
 
@@ -51,7 +51,7 @@ async def test_plain_and_async_functions_and_those_that_return_awaitables_all_ru
         assert (await stage.run(by_hand(function), x=5)).text == "5"
 
 
-async def test_what_generators_yield_is_the_result(stage: Stage, by_hand: ByHand) -> None:
+async def test_result_of_a_generator_is_the_list_of_its_values(stage: Stage, by_hand: ByHand) -> None:
     ended: list[str] = []
 
     @tool
@@ -86,7 +86,7 @@ async def test_an_async_generator_out_of_time_is_closed(stage: Stage, by_hand: B
     assert closed.is_set()
 
 
-async def test_plain_functions_run_in_threads_and_do_not_hold_up_the_loop(stage: Stage, by_hand: ByHand) -> None:
+async def test_plain_functions_run_in_threads_and_do_not_block_the_event_loop(stage: Stage, by_hand: ByHand) -> None:
     together = threading.Barrier(2, timeout=10)
     meets = by_hand(lambda: together.wait() * 0)
     assert [result.text for result in await asyncio.gather(stage.run(meets), stage.run(meets))] == ["0", "0"]
@@ -108,7 +108,7 @@ async def test_plain_functions_run_in_threads_and_do_not_hold_up_the_loop(stage:
     ],
 )
 @pytest.mark.parametrize("threaded", [False, True])
-async def test_what_a_tool_raises_becomes_a_tool_error_with_its_type_and_words(
+async def test_exception_of_a_tool_becomes_a_tool_error_with_its_class_and_message(
     stage: Stage, by_hand: ByHand, raised: BaseException, message: str, threaded: bool
 ) -> None:
     def plain() -> None:
@@ -122,7 +122,7 @@ async def test_what_a_tool_raises_becomes_a_tool_error_with_its_type_and_words(
     assert (caught.value.code, str(caught.value)) == ("tool_failed", message)
 
 
-async def test_a_tool_error_keeps_its_words_and_its_code(stage: Stage, by_hand: ByHand) -> None:
+async def test_tool_error_keeps_its_message_and_code(stage: Stage, by_hand: ByHand) -> None:
     class SoldOut(ToolError):
         code = "sold_out"
 
@@ -134,7 +134,7 @@ async def test_a_tool_error_keeps_its_words_and_its_code(stage: Stage, by_hand: 
     assert caught.value.code == "sold_out"
 
 
-async def test_a_tool_error_whose_words_cannot_be_read_keeps_its_code(stage: Stage, by_hand: ByHand) -> None:
+async def test_tool_error_whose_message_cannot_be_read_keeps_its_code(stage: Stage, by_hand: ByHand) -> None:
     async def fails() -> None:
         raise UnreadableToolError
 
@@ -143,7 +143,7 @@ async def test_a_tool_error_whose_words_cannot_be_read_keeps_its_code(stage: Sta
     assert caught.value.code == "its_own"
 
 
-async def test_a_tool_that_cancels_itself_is_an_error_and_not_the_end_of_the_run(stage: Stage, by_hand: ByHand) -> None:
+async def test_tool_that_cancels_itself_gives_an_error_and_the_run_continues(stage: Stage, by_hand: ByHand) -> None:
     async def gives_up() -> None:
         raise asyncio.CancelledError
 
@@ -165,7 +165,7 @@ async def test_a_tool_out_of_time_is_cancelled(stage: Stage, by_hand: ByHand) ->
     await cancelled.wait()
 
 
-async def test_a_tools_own_time_limit_goes_before_the_servers(stage: Stage, by_hand: ByHand) -> None:
+async def test_time_limit_of_a_tool_overrides_the_servers(stage: Stage, by_hand: ByHand) -> None:
     async def hangs() -> None:
         await asyncio.Event().wait()
 
@@ -173,7 +173,7 @@ async def test_a_tools_own_time_limit_goes_before_the_servers(stage: Stage, by_h
         await stage.run(by_hand(hangs, timeout_seconds=0.01), 3600)
 
 
-async def test_a_tool_that_ignores_its_cancellation_is_left_behind(stage: Stage, by_hand: ByHand) -> None:
+async def test_tool_that_ignores_its_cancellation_is_not_waited_for(stage: Stage, by_hand: ByHand) -> None:
     release = asyncio.Event()
     ended = asyncio.Event()
 
@@ -192,7 +192,7 @@ async def test_a_tool_that_ignores_its_cancellation_is_left_behind(stage: Stage,
     await ended.wait()
 
 
-async def test_a_thread_out_of_time_is_left_behind(stage: Stage, by_hand: ByHand) -> None:
+async def test_thread_that_is_out_of_time_is_not_waited_for(stage: Stage, by_hand: ByHand) -> None:
     release = threading.Event()
     with pytest.raises(ToolTimeout):
         await stage.run(by_hand(lambda: release.wait(10)), 0.01)
@@ -250,7 +250,7 @@ def test_any_return_value_becomes_text(value: object, text: str) -> None:
         ToolResult("t", sources=({"no": "source"},)),
     ],
 )
-async def test_a_return_value_that_cannot_be_shown_is_an_error(stage: Stage, by_hand: ByHand, value: object) -> None:
+async def test_return_value_that_is_not_json_is_an_error(stage: Stage, by_hand: ByHand, value: object) -> None:
     with pytest.raises(ToolError, match="cannot be JSON"):
         await stage.run(by_hand(lambda: value))
 
@@ -262,7 +262,7 @@ async def test_files_embeds_and_sources_come_with_the_result(stage: Stage, by_ha
     assert result == ToolResult("t", (file,), ("<p>",), (Source(**source),))  # type: ignore[arg-type] # wrong on purpose
 
 
-async def test_a_validator_that_breaks_is_an_error_of_the_call(stage: Stage, by_hand: ByHand) -> None:
+async def test_exception_of_a_validator_is_an_error_of_the_call(stage: Stage, by_hand: ByHand) -> None:
     def broken(arguments: Any) -> dict[str, Any]:
         raise RuntimeError("oops")
 
@@ -299,7 +299,7 @@ async def test_progress_is_reported_from_contexts_async_tools_and_threads(stage:
     ]
 
 
-async def test_reports_of_calls_side_by_side_go_each_to_its_own(by_hand: ByHand) -> None:
+async def test_reports_of_concurrent_calls_go_to_their_own_call(by_hand: ByHand) -> None:
     both = asyncio.Barrier(2)
 
     async def speaks(word: str) -> None:
@@ -339,7 +339,7 @@ def test_a_report_outside_of_any_call_does_nothing() -> None:
     report_status("processing", "nobody is listening", 5)
 
 
-async def test_a_timed_out_tool_has_said_what_it_said(stage: Stage) -> None:
+async def test_reports_of_a_tool_before_its_timeout_are_passed_on(stage: Stage) -> None:
     with pytest.raises(ToolTimeout):
         await execute(waits, {}, stage.context(waits), default_timeout_seconds=0.05)
     assert stage.reports == [StatusReport("processing")]

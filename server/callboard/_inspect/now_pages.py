@@ -1,0 +1,72 @@
+"""The first page: running runs and the last answers. And the Stop button of all pages."""
+
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callboard._http.state import ServerState
+from callboard._inspect.page import is_part_request, redirect, show, show_part, state_of
+from callboard._inspect.shown import list_elsewhere, show_stored
+from callboard._inspect.watch import WatchedRun
+from callboard.errors import UnknownRun
+
+ANSWERS_SHOWN = 100
+TASKS_SHOWN = 50
+
+
+async def now(request: Request) -> Response:
+    """Show the running runs and the last answers."""
+    find = partial(_find_now, request)
+    if is_part_request(request):
+        return await show_part(request, "now_rows.html", find)
+    return show(request, "now.html", **await find())
+
+
+async def _find_now(request: Request) -> dict[str, object]:
+    visit, state, watch = state_of(request)
+    overview = state.store.overview(visit.user_filter)
+    turns = {turn.run_id: turn for turn in await overview.newest_turns(ANSWERS_SHOWN)}
+    watched = [one for one in watch if visit.can_see(one.run.user_id)]
+    live = [one.show() for one in watched if is_running_here(state, one)]
+    ended = {one.run.run_id: one for one in reversed(watched) if one.ended_at is not None}
+    here = {run.run_id for run in live} | ended.keys()
+    elsewhere = [
+        list_elsewhere(run, turns.get(run.run_id)) for run in await overview.open_runs() if run.run_id not in here
+    ]
+    under_way = {run.run_id for run in [*live, *elsewhere]}
+    # An ended run that began before the oldest listed turn may be stored, too old for the list.
+    oldest = min((turn.began_at for turn in turns.values()), default=0) if len(turns) == ANSWERS_SHOWN else 0
+    unstored = [one.show() for run_id, one in ended.items() if run_id not in turns and one.began_at >= oldest]
+    answers = [show_stored(turn, turn.failures) for run_id, turn in turns.items() if run_id not in under_way]
+    answers = sorted([*answers, *unstored], key=lambda run: -run.began_at)
+    return {
+        "title": "Now",
+        "runs": [run for run in [*live, *elsewhere] if run.task is None],
+        "answers": [run for run in answers if run.task is None][:ANSWERS_SHOWN],
+        "tasks": [run for run in [*live, *answers] if run.task is not None][:TASKS_SHOWN],
+    }
+
+
+async def stop(request: Request) -> Response:
+    """Stop a run. The query names the run and its user."""
+    visit, state, _ = state_of(request)
+    run_id = request.query_params.get("run") or ""
+    user_id = request.query_params.get("of") or None
+    if not visit.can_see(user_id):
+        raise UnknownRun("there is no such run of this user")
+    run = await state.runs.find(run_id, user_id)
+    await run.ask_to_end()
+    return redirect(visit.link("run", id=run_id, chat=run.owner.chat_id))
+
+
+def is_running_here(state: ServerState, watched: WatchedRun) -> bool:
+    """Return whether a run still runs on this server; another server may have taken it over and ended it."""
+    return watched.ended_at is None and state.runs.is_going_on(watched.run.run_id)
+
+
+ROUTES = [
+    Route("/", now),
+    Route("/stop", stop, methods=["POST"]),
+]

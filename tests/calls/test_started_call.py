@@ -1,0 +1,68 @@
+"""Running and ended calls, made from the events of a run."""
+
+from callboard.calls import EndedCall, RunningCall, follow_call
+from callboard.calls.started_call import MAX_STEPS
+from callboard_protocol import (
+    Event,
+    Message,
+    ToolCallComplete,
+    ToolCallError,
+    ToolCallStart,
+    ToolStatus,
+    ToolStatusData,
+)
+
+START = ToolCallStart(tool_call_id="a", tool_name="look", tool_args={"word": "né"})
+
+
+def follow(*events: Event) -> RunningCall | EndedCall:
+    """The call "a" after these events."""
+    calls: dict[str, RunningCall | EndedCall] = {}
+    for event in (START, *events):
+        follow_call(calls, event)
+    return calls["a"]
+
+
+def step(status: str, message: str = "", progress: float | None = None) -> ToolStatus:
+    return ToolStatus(tool_call_id="a", data=ToolStatusData(status=status, message=message, progress=progress))
+
+
+def test_running_call_has_the_facts_of_its_start_and_steps() -> None:
+    call = follow(step("processing", "half", 50), step("processing", "more"))
+    assert isinstance(call, RunningCall)
+    assert (call.id, call.name, call.arguments_text) == ("a", "look", '{"word": "né"}')
+    assert (call.status, call.progress, call.last_message) == ("running", 50, "more")
+
+
+def test_running_call_waits_until_its_user_has_agreed() -> None:
+    asked = step("pending", "waiting for approval")
+    assert follow(asked).status == "waiting"
+    assert follow(asked, step("processing", "approved")).status == "running"
+
+
+def test_steps_beyond_the_limit_are_dropped() -> None:
+    steps = [step("processing", str(number)) for number in range(MAX_STEPS + 1)]
+    assert follow(*steps).last_message == str(MAX_STEPS - 1)
+
+
+def test_events_that_belong_to_no_running_call_change_nothing() -> None:
+    calls: dict[str, RunningCall | EndedCall] = {}
+    end = ToolCallComplete(tool_call_id="a", result="x")
+    assert [follow_call(calls, event) for event in (Message(content="x"), step("processing"), end)] == [None] * 3
+    for event in (START, end):
+        follow_call(calls, event)
+    assert [follow_call(calls, event) for event in (step("processing"), end)] == [None, None]
+
+
+def test_result_text_is_what_the_model_reads() -> None:
+    cut = follow(ToolCallComplete(tool_call_id="a", result="abc", truncated=True, result_chars=5_000))
+    assert cut.result_text == "abc\n… [4,997 more characters]"
+    for error in ("no such word", "Error: no such word"):
+        failed = follow(ToolCallError(tool_call_id="a", error=error))
+        assert (failed.result_text, failed.status, failed.is_failed) == ("Error: no such word", "error", True)
+
+
+def test_declined_call_is_no_failure_and_has_words_for_people() -> None:
+    declined = follow(ToolCallError(tool_call_id="a", error="Not run: the user refused it.", code="denied"))
+    assert (declined.status, declined.is_failed, declined.has_run) == ("declined", False, False)
+    assert declined.display_text == "Declined: it was not run."
