@@ -18,7 +18,6 @@ from callboard._formats.parsing import parse
 from callboard._formats.provider_details import ProviderDetails, answer_key
 from callboard._formats.text import TextFormat, react_format, xml_format
 from callboard._settings import ToolFormat
-from callboard.calls import ToolCall as RequestedCall
 from callboard_formats import Parsed, ParsedCall, ReasoningPiece, TextPiece
 from callboard_formats.calls import MeantCall, tool_meant
 
@@ -41,7 +40,6 @@ __all__ = [
     "ProviderDetails",
     "Reader",
     "ReasoningPiece",
-    "RequestedCall",
     "RescueFormat",
     "TextFormat",
     "TextPiece",

@@ -6,8 +6,8 @@ from itertools import takewhile
 
 import structlog
 
-from callboard._formats import RequestedCall
 from callboard._history import ChatHistory, NewResponse, lacks_calls, restore_calls
+from callboard.calls import ToolCall
 from callboard.errors import RequestError, StorageError, UnknownChat
 from callboard.models import ChatDict, content_text
 from callboard.storage import OWN_CHAT_PREFIX, Store
@@ -47,7 +47,7 @@ class Conversation:
     is_asked: bool = False
     can_ask: bool = True
     calls_made: Sequence[str] = ()
-    unfinished: Sequence[RequestedCall] = ()
+    unfinished: Sequence[ToolCall] = ()
 
 
 async def open_conversation(

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pydantic import TypeAdapter
 
 from callboard._agents import Agent, AgentLike, Approval
-from callboard._formats import RequestedCall
 from callboard._history import StoredTurn
 from callboard._runs.conversation import Conversation, open_conversation
 from callboard._runs.left_run import LEFT_RUN, LeftRun, read_left_run
+from callboard.calls import ToolCall
 from callboard.storage import INTERRUPTED_CALL, UNANSWERED_CALL, Chats, LoggedFrame, LoggedRun, RunLog, RunRecord, Store
 from callboard_protocol import EXTERNAL_ID_PREFIX, Done, Error, RunRequest, ToolCallError, ToolCallStart, encode
 
@@ -75,7 +75,7 @@ async def reopen(
             is_asked=is_asked,
             calls_made=[call.tool_name for call in calls if call.tool_call_id in ended],
             unfinished=tuple(
-                RequestedCall(call.tool_call_id, call.tool_name, call.arguments)
+                ToolCall(call.tool_call_id, call.tool_name, call.arguments)
                 for call in calls
                 if call.tool_call_id in again
             ),
