@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from callboard._history import Turn
 from callboard._redaction import Redaction
-from callboard._runs.call_ids import CallIds
+from callboard._runs.call_tracker import CallIds
 from callboard._runs.files import RunFiles
 from callboard._runs.log import EventLog
 from callboard._runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL, Ending, Recorder

@@ -11,9 +11,8 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from callboard._call_ids import new_call_id
-from callboard._history.message_order import in_order
+from callboard._history.endpoint_rules import move_parts, order_messages
 from callboard._history.records import ChatDict, HistoryCall
-from callboard._history.result_parts import move_parts
 from callboard._history.sources import read_sources, source_number
 from callboard_protocol import EXTERNAL_ID_PREFIX
 
@@ -62,7 +61,7 @@ def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinishe
             replayed += _expand_turn(_leave_out(message, "id"), stored)
         elif message["role"] != "tool":  # a result without its call
             replayed.append(_leave_out(message, "id"))
-    kept = in_order(replayed)
+    kept = order_messages(replayed)
     sources = _collect_sources(calls, kept)
     return Replayed(move_parts(kept), max(sources, default=NO_SOURCE), sources)
 
@@ -97,7 +96,7 @@ def _answer_calls(
     for answer in answers:
         content = answer.get("content")
         contents[answer.get("tool_call_id") or ""].append("" if content is None else content)
-    for call in sorted(message["tool_calls"], key=lambda call: _place_of(call, known)):
+    for call in sorted(message["tool_calls"], key=lambda call: _stored_position(call, known)):
         call_id = call.get("id") or ""
         if call_id and call_id in seen:
             continue
@@ -117,7 +116,7 @@ def _answer_calls(
     return answered
 
 
-def _place_of(call: ChatDict, known: Mapping[str, HistoryCall]) -> int:
+def _stored_position(call: ChatDict, known: Mapping[str, HistoryCall]) -> int:
     stored = known.get(call.get("id") or "")
     return stored.sequence_index if stored else 0
 

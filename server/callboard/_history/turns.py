@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from callboard._history.records import ChatDict, message_text
 from callboard_protocol import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
 
-_CLIENTS = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
+_CLIENT_PREFIXES = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
 
 
 class MessageRow(Protocol):
@@ -168,7 +168,7 @@ def _restore_rounds_of_external_calls(
 def _restore_turns_of_bare_texts(
     sent: Sequence[ChatDict], turns: Sequence[StoredTurn], told: frozenset[str]
 ) -> list[ChatDict]:
-    places = _Places(turns, told)
+    places = _TurnIndex(turns, told)
     backwards: list[list[ChatDict]] = []
     groups = [(is_bare, list(group)) for is_bare, group in groupby(sent, _is_bare)]
     questions = (sum(message["role"] == "user" for message in group) for _, group in groups)
@@ -187,7 +187,7 @@ def _restore_turns_of_bare_texts(
     return [message for group in reversed(backwards) for message in group]
 
 
-class _Places:
+class _TurnIndex:
     """The places of turns, by their words, among the turns of which no call is told."""
 
     def __init__(self, turns: Sequence[StoredTurn], told: frozenset[str]) -> None:
@@ -224,7 +224,7 @@ def _is_bare(message: ChatDict) -> bool:
 
 def _list_external_ids(message: ChatDict) -> list[str]:
     ids = (call.get("id") or "" for call in message.get("tool_calls") or ())
-    return [one for one in ids if one.startswith(_CLIENTS)]
+    return [one for one in ids if one.startswith(_CLIENT_PREFIXES)]
 
 
 def _ends_told_calls(before: ChatDict | None) -> bool:
@@ -234,7 +234,7 @@ def _ends_told_calls(before: ChatDict | None) -> bool:
     """
     if before is None or before["role"] != "tool":
         return False
-    return not (before.get("tool_call_id") or "").startswith(_CLIENTS)
+    return not (before.get("tool_call_id") or "").startswith(_CLIENT_PREFIXES)
 
 
 def _read_question(before: ChatDict | None) -> str:

@@ -5,10 +5,40 @@ that events, the store and the model have in its stead.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from callboard._runs.call_ids import CallIds
+from callboard._call_ids import new_call_id
+
+MAX_ID_CHARS = 512
+
+
+class CallIds:
+    """The ids that a chat has seen; shared by the runs of that chat which are live at one time."""
+
+    def __init__(self, seen: Iterable[str] = ()) -> None:
+        self._seen = set(seen)
+        self._are_known = True
+
+    def add(self, seen: Iterable[str]) -> None:
+        """Add ids that the store knows."""
+        self._seen.update(seen)
+
+    def distrust(self) -> None:
+        """Make every id a new one from here on: not all that the chat has seen is known."""
+        self._are_known = False
+
+    def claim(self, candidate: str) -> str:
+        """Return `candidate` where nobody has it yet, else a new id."""
+        usable = self._are_known and candidate.isprintable() and candidate.strip() and len(candidate) <= MAX_ID_CHARS
+        call_id = candidate if usable and candidate not in self._seen else self._make()
+        self._seen.add(call_id)
+        return call_id
+
+    def _make(self) -> str:
+        while (call_id := new_call_id()) in self._seen:
+            pass
+        return call_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +82,7 @@ class CallTracker:
             self._open[call_id] = OpenCall(call_id, call_id, name)
             self._restored.add(call_id)
 
-    def find_restored(self, source_id: str) -> OpenCall | None:
+    def take_restored(self, source_id: str) -> OpenCall | None:
         """Return a call that was open before and is started again, once."""
         if source_id not in self._restored:
             return None
@@ -89,7 +119,7 @@ class CallTracker:
         call = self._open[call_id] = OpenCall(call_id, source_id, tool_name, parent_call_id, parent is not None)
         return call
 
-    def hand_over(self, source_id: str) -> str:
+    def claim_for_client(self, source_id: str) -> str:
         """Return the id of a call that the client runs: here it is neither open nor does it end."""
         return self._ids.claim(source_id)
 

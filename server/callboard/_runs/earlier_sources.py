@@ -19,7 +19,7 @@ MAX_CITATION_CHARS = 300
 _NAMES = ("title", "name")
 _ADDRESSES = ("url", "link", "href")
 _TEXTS = ("snippet", "content", "text", "body", "description", "summary")
-_OPENED = re.compile(r"[\[【][^\[【\]】]*\Z")
+_OPEN_BRACKET = re.compile(r"[\[【][^\[【\]】]*\Z")
 
 
 class EarlierSources:
@@ -27,30 +27,30 @@ class EarlierSources:
 
     def __init__(self) -> None:
         self._unsent: dict[int, Any] = {}
-        self._taken: set[int] = set()
-        self._opened = ""
+        self._sent_numbers: set[int] = set()
+        self._open_bracket = ""
 
     def add(self, sources: Mapping[int, Any]) -> None:
         """Add sources, by their numbers, but for those that this turn has sent."""
-        self._unsent.update((number, item) for number, item in sources.items() if number not in self._taken)
+        self._unsent.update((number, item) for number, item in sources.items() if number not in self._sent_numbers)
 
-    def notice(self, event: Event) -> None:
+    def exclude_sent(self, event: Event) -> None:
         """Give the number of a source that the agent itself sends to that source, from here on."""
         if not isinstance(event, Source):
             return
         for about in event.metadata:
             number = str(about.get("source_number", ""))
             if number.isascii() and number.isdigit() and len(number) <= 9:
-                self._taken.add(int(number))
+                self._sent_numbers.add(int(number))
                 self._unsent.pop(int(number), None)
 
-    def cited_by(self, text: str) -> list[Source]:
+    def take_cited(self, text: str) -> list[Source]:
         """Return the sources that the next piece of the answer cites, in the order of their numbers."""
         if not self._unsent:
             return []
-        text = self._opened + text
-        opened = _OPENED.search(text, max(0, len(text) - MAX_CITATION_CHARS))
-        self._opened = opened[0] if opened else ""
+        text = self._open_bracket + text
+        opened = _OPEN_BRACKET.search(text, max(0, len(text) - MAX_CITATION_CHARS))
+        self._open_bracket = opened[0] if opened else ""
         return [
             _make_source(number, self._unsent.pop(number))
             for number in sorted(find_cited_numbers(text) & self._unsent.keys())

@@ -11,15 +11,13 @@ import structlog
 
 from callboard._agents import AgentLike, Approval, Limits, TurnContext, left_out
 from callboard._formats import FormatChoice, answer_key
-from callboard._history import Replayed, RowChange, Turn, TurnRows, bound, list_left_out, replay
+from callboard._history import Replayed, RowChange, Turn, TurnRows, limit_tokens, list_dropped, replay
 from callboard._redaction import Redaction
 from callboard._runs.attachments import ReadableFiles
-from callboard._runs.call_ids import CallIds
+from callboard._runs.call_tracker import CallIds
 from callboard._runs.chosen_model import with_chosen_model
 from callboard._runs.conversation import Conversation
-from callboard._runs.event_enricher import EventEnricher
 from callboard._runs.files import RunFiles
-from callboard._runs.holdings import Account, Holdings
 from callboard._runs.inputs import Inputs
 from callboard._runs.left_run import (
     LeftRun,
@@ -27,6 +25,8 @@ from callboard._runs.left_run import (
 )
 from callboard._runs.links import Links
 from callboard._runs.log import EventLog
+from callboard._runs.memory_budget import MemoryBudget, RunMemory
+from callboard._runs.outgoing_events import EventEnricher
 from callboard._runs.quota import Quota
 from callboard._runs.recorder import Recorder
 from callboard._runs.reopening import Reopened, end_run
@@ -75,8 +75,8 @@ class RunSpec:
     reopened: Reopened | None = None
 
 
-OnEnd = Callable[[Run, Account, RunObservers], None]
-"""Called when a run has ended or was left, with its memory account and its observers."""
+OnEnd = Callable[[Run, RunMemory, RunObservers], None]
+"""Called when a run has ended or was left, with its memory memory and its observers."""
 
 
 class RunFactory:
@@ -92,7 +92,7 @@ class RunFactory:
         observers: Sequence[Observer],
         tracing: Tracing,
         quota: Quota,
-        holdings: Holdings,
+        budget: MemoryBudget,
     ) -> None:
         self._services = services
         self._store = services.store
@@ -103,7 +103,7 @@ class RunFactory:
         self._observers = observers
         self._tracing = tracing
         self._quota = quota
-        self._holdings = holdings
+        self._budget = budget
         # One for all runs: it remembers which models call natively.
         self.formats = FormatChoice(settings.tool_format, settings.react_models)
         self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
@@ -122,7 +122,7 @@ class RunFactory:
         left = reopened.left if reopened else LeftRun()
         request = conversation.request
         spans = spec.spans
-        account = Account(self._holdings, owner.user_id or "")
+        memory = RunMemory(self._budget, owner.user_id or "")
         redaction = Redaction(above=self._redaction)
         tracing_observers = spans.observers(redaction, content_text(find_question(conversation.messages)))
         observers = RunObservers(
@@ -130,8 +130,8 @@ class RunFactory:
             [*self._quota.observers, *self._observers, *tracing_observers],
             keeps_answers=self._tracing.has_contents and bool(tracing_observers),
         )
-        log = EventLog(account=account, on_append=observers.tell)
-        enricher = self._make_enricher(run_id, request, account)
+        log = EventLog(memory=memory, on_append=observers.tell)
+        enricher = self._make_enricher(run_id, request, memory)
         recorder = Recorder(
             log,
             spec.ids,
@@ -140,7 +140,7 @@ class RunFactory:
             enricher.enrich,
             first_round=left.next_round,
             audit=self._make_audit(run_id, owner, spec.caller),
-            find_key=enricher.inputs.find_key,
+            find_answer_key=enricher.inputs.find_answer_key,
             waited_seconds=enricher.inputs.waited_seconds,
         )
         run_log = self._run_log if logged else None
@@ -153,7 +153,7 @@ class RunFactory:
                 observers.tell(end)
             log.continue_after(logged.last_seq + len(reopened.closed))
             recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
-            enricher.inputs.take(left.orders.answers)
+            enricher.inputs.take(left.signals.answers)
         else:
             # It is stored already: the run was begun with it.
             log.append(RunStart(run_id=run_id, agent=owner.agent_id))
@@ -170,11 +170,11 @@ class RunFactory:
                 with_chosen_model(spec.agent, conversation.history.model),
                 partial(self._prepare, spec, recorder, redaction, enricher.inputs, observers),
                 redaction,
-                lambda run: on_end(run, account, observers),
+                lambda run: on_end(run, memory, observers),
                 self._settings.run_timeout_seconds,
                 logged.age_seconds if logged else 0.0,
             )
-        if left.orders.is_cancelled:
+        if left.signals.is_cancelled:
             run.cancel()
         return run
 
@@ -199,8 +199,8 @@ class RunFactory:
 
         def replayed() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
             found = replay(messages, history.calls, [call.id for call in conversation.unfinished])
-            bounded = bound(found.messages, max_tokens)
-            return bounded, list_left_out(found.messages, bounded), found
+            bounded = limit_tokens(found.messages, max_tokens)
+            return bounded, list_dropped(found.messages, bounded), found
 
         # Long chats take a while, in which others are answered.
         bounded, left_out, past = await REQUESTS.run(replayed)
@@ -329,9 +329,9 @@ class RunFactory:
         for event in last:
             observers.tell(event)
 
-    def _make_enricher(self, run_id: str, request: RunRequest, account: Account) -> EventEnricher:
+    def _make_enricher(self, run_id: str, request: RunRequest, memory: RunMemory) -> EventEnricher:
         inputs = Inputs(self._settings.input_timeout_seconds)
-        files = RunFiles(run_id, account)
+        files = RunFiles(run_id, memory)
         if not is_stored(request):
             return EventEnricher(inputs, files)
         return EventEnricher(inputs, files, partial(self._links.to_result, str(request.chat_id)))

@@ -11,7 +11,7 @@ from uuid import uuid4
 import structlog
 
 from callboard._data_urls import Data, content_type_of, count_bytes, read_data_url
-from callboard._runs.holdings import Account
+from callboard._runs.memory_budget import RunMemory
 from callboard.errors import UnknownFile
 
 MAX_INLINE_CHARS = 64 * 1024
@@ -31,9 +31,9 @@ def return_freed_memory() -> None:
 class RunFiles:
     """The files of one run that are in memory."""
 
-    def __init__(self, run_id: str, account: Account | None = None) -> None:
+    def __init__(self, run_id: str, memory: RunMemory | None = None) -> None:
         self._run_id = run_id
-        self._account = account or Account()
+        self._memory = memory or RunMemory()
         self._urls: dict[str, str] = {}
         self._new: dict[str, str] = {}
         self._chars = 0
@@ -51,9 +51,9 @@ class RunFiles:
             return dict(file)
         if self._chars + len(url) > MAX_RUN_CHARS:
             return self._drop(file, f"over {MAX_RUN_CHARS} characters of files in one run")
-        self._account.add(len(url))
-        if not self._account.make_room():
-            self._account.add(-len(url))
+        self._memory.add(len(url))
+        if not self._memory.make_room():
+            self._memory.add(-len(url))
             return self._drop(file, "the server keeps too much for this user already")
         file_id = uuid4().hex
         self._urls[file_id] = self._new[file_id] = url
@@ -82,7 +82,7 @@ class RunFiles:
     def drop_stored(self) -> None:
         """Drop the files: they are in the database."""
         if self._urls:
-            self._account.add(-sum(map(len, self._urls.values())))
+            self._memory.add(-sum(map(len, self._urls.values())))
             self._urls.clear()
             return_freed_memory()
 

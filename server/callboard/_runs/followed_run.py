@@ -11,7 +11,7 @@ from callboard._runs.files import read_file
 from callboard._runs.inputs import unknown_input
 from callboard._runs.log import MAX_CHUNK_BYTES
 from callboard._runs.run import Owner, Run
-from callboard._runs.watch import Watch
+from callboard._runs.run_watcher import RunWatcher
 from callboard.errors import StorageError, UnknownRun
 from callboard.storage import GivenAnswer, LoggedRun, RunLog
 
@@ -26,13 +26,15 @@ class FollowedRun:
     `find_own` returns the run of an id that goes on here: this server may take it over.
     """
 
-    def __init__(self, run: LoggedRun, run_log: RunLog, watch: Watch, find_own: Callable[[str], Run | None]) -> None:
+    def __init__(
+        self, run: LoggedRun, run_log: RunLog, watcher: RunWatcher, find_own: Callable[[str], Run | None]
+    ) -> None:
         self.run_id = run.run_id
         self.owner = Owner(run.agent_id, run.chat_id, run.message_id, run.user_id)
         self.ended = run.is_ended
         self._run = run
         self._run_log = run_log
-        self._watch = watch
+        self._watcher = watcher
         self._find_own = find_own
 
     async def is_listened_to(self) -> bool:
@@ -48,22 +50,22 @@ class FollowedRun:
 
     async def listen(self, after: int = 0) -> AsyncIterator[bytes]:
         """Yield the frames after `after` until the run has ended; raises `UnknownRun` where it is forgotten."""
-        with self._watch.following(self._run, after) as news:
+        with self._watcher.following(self._run, after) as follower:
             while (own := self._find_own(self.run_id)) is None:
-                news.are_there.clear()
-                run = news.run
+                follower.has_news.clear()
+                run = follower.run
                 if run is None:
                     raise UnknownRun(f"run {self.run_id!r} is forgotten: it ended a while ago")
                 try:
-                    while news.seq < run.last_seq:
-                        if received := news.next_frames():
-                            news.seq = received.last_seq
+                    while follower.seq < run.last_seq:
+                        if received := follower.next_frames():
+                            follower.seq = received.last_seq
                             yield received.frames
                             continue
-                        frames = await self._run_log.read(self.run_id, news.seq, MAX_CHUNK_BYTES)
+                        frames = await self._run_log.read(self.run_id, follower.seq, MAX_CHUNK_BYTES)
                         if not frames:
                             break
-                        news.seq += len(frames)
+                        follower.seq += len(frames)
                         yield b"".join(frames)
                 except StorageError as error:
                     # The store may be back before the listener has given up.
@@ -72,8 +74,8 @@ class FollowedRun:
                     continue
                 if run.is_ended:
                     return
-                await news.are_there.wait()
-            after = news.seq
+                await follower.has_news.wait()
+            after = follower.seq
         # Its server is gone, and it goes on here.
         async for chunk in own.listen(after):
             yield chunk

@@ -8,9 +8,9 @@ import structlog
 
 from callboard.storage import RunLog, Store
 
-PATIENCE_SECONDS = 15.0
+END_RUNS_SECONDS = 15.0
 """The seconds that runs may take to end; a server that is gone ends none."""
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 _log = structlog.get_logger(__name__)
 
@@ -29,7 +29,7 @@ async def forget_user(store: Store, run_log: RunLog, user_id: str, key: str | No
 
 
 async def _end_runs(run_log: RunLog, user_id: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + END_RUNS_SECONDS
     for run in await run_log.of_user(user_id):
         if not run.is_ended:
             await run_log.cancel(run.run_id)
@@ -37,4 +37,4 @@ async def _end_runs(run_log: RunLog, user_id: str) -> None:
     while time.monotonic() < deadline:
         if all(run.is_ended for run in await run_log.of_user(user_id)):
             return
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)

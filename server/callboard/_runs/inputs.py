@@ -9,11 +9,11 @@ from callboard.errors import UnknownInput
 from callboard.storage import GivenAnswer
 from callboard_protocol import InputRequest
 
-LAST_WORD_SECONDS = 5.0
+ARRIVAL_SECONDS = 5.0
 """The seconds that an answer may take from the server that accepted it."""
 
 
-async def _nobody_else_answers(_: str) -> bool:
+async def _close_nothing(_: str) -> bool:
     return True
 
 
@@ -21,7 +21,7 @@ class Inputs:
     """The open questions of one run, by the id of their request."""
 
     def __init__(self, timeout_seconds: float) -> None:
-        self.close: Callable[[str], Awaitable[bool]] = _nobody_else_answers
+        self.close: Callable[[str], Awaitable[bool]] = _close_nothing
         """Takes no more answers to a question at other servers; False if one was accepted there and is on its way."""
         self._timeout_seconds = timeout_seconds
         self._answers: dict[str, asyncio.Future[GivenAnswer]] = {}
@@ -52,14 +52,14 @@ class Inputs:
         try:
             await asyncio.wait({answer}, timeout=request.timeout_seconds or self._timeout_seconds)
             if not answer.done() and not await self.close(request_id):
-                await asyncio.wait({answer}, timeout=LAST_WORD_SECONDS)
+                await asyncio.wait({answer}, timeout=ARRIVAL_SECONDS)
             return self._take_value(request_id, answer.result()) if answer.done() else None
         finally:
             waits.remove((began_at_seconds, None))
             waits.append((began_at_seconds, time.monotonic()))
             del self._answers[request_id]
 
-    def find_key(self, request_id: str) -> str | None:
+    def find_answer_key(self, request_id: str) -> str | None:
         """Return the name of the key that a question was answered with; None where it is not known."""
         return self._keys.get(request_id)
 

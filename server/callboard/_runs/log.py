@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from callboard._history import RowChange
 from callboard._runs.files import RunFiles
-from callboard._runs.holdings import Account
+from callboard._runs.memory_budget import RunMemory
 from callboard.errors import LogExpired, StorageError
 from callboard.storage import AuditEntry, LoggedFrame, RunRecord
 from callboard_protocol import Decoder, Done, Error, Event, InputRequest, decode, encode
@@ -27,7 +27,7 @@ EVENT_BYTES = 500
 
 
 class EventLog:
-    """Events 1, 2, 3 … of a run; the oldest are dropped beyond `max_bytes`, and if `account` has no room.
+    """Events 1, 2, 3 … of a run; the oldest are dropped beyond `max_bytes`, and if `memory` has no room.
 
     `on_append` is called with each event. After `store_in` listeners see an event when its record says so.
     """
@@ -35,10 +35,10 @@ class EventLog:
     def __init__(
         self,
         max_bytes: int = MAX_LOG_BYTES,
-        account: Account | None = None,
+        memory: RunMemory | None = None,
         on_append: Callable[[Event], None] = lambda _: None,
     ) -> None:
-        self._account = account or Account()
+        self._memory = memory or RunMemory()
         self._on_append = on_append
         self._frames: deque[bytes] = deque()
         self._recent: deque[tuple[Event, int]] = deque()
@@ -86,7 +86,7 @@ class EventLog:
         """Take back the run's last event if it could not be stored: nothing could be said after it."""
         if not (self._record and self._shown_seq < self.last_seq and self._record.take_back_last()):
             return None
-        self._count(-len(self._frames.pop()))
+        self._count_bytes(-len(self._frames.pop()))
         return self._recent.pop()[0]
 
     def on_recovered(self) -> None:
@@ -135,9 +135,9 @@ class EventLog:
         seq = self.last_seq + 1
         frame = encode(seq, event)
         self._frames.append(frame)
-        self._count(len(frame))
-        while len(self._frames) > 1 and (self._bytes > self._max_bytes or not self._account.make_room()):
-            self._count(-len(self._frames.popleft()))
+        self._count_bytes(len(frame))
+        while len(self._frames) > 1 and (self._bytes > self._max_bytes or not self._memory.make_room()):
+            self._count_bytes(-len(self._frames.popleft()))
             self._first_seq += 1
         self._keep_recent(event, len(frame) + EVENT_BYTES)
         self._on_append(event)
@@ -208,7 +208,7 @@ class EventLog:
         while after >= self._shown_seq:
             if self.is_abandoned or (self.closed and self._shown_seq == self.last_seq):
                 return False
-            await self._change()
+            await self._wait_for_change()
         return True
 
     def _has_dropped(self, after: int) -> bool:
@@ -249,7 +249,7 @@ class EventLog:
         assert event is not None
         return event
 
-    async def _change(self) -> None:
+    async def _wait_for_change(self) -> None:
         # Of each listener's own: an `asyncio.Event` takes more memory than all else that a silent one needs here.
         changed = asyncio.get_running_loop().create_future()
         self._waiting.add(changed)
@@ -258,9 +258,9 @@ class EventLog:
         finally:
             self._waiting.discard(changed)
 
-    def _count(self, size_bytes: int) -> None:
+    def _count_bytes(self, size_bytes: int) -> None:
         self._bytes += size_bytes
-        self._account.add(size_bytes)
+        self._memory.add(size_bytes)
 
     def _wake(self) -> None:
         for changed in self._waiting:

@@ -18,10 +18,10 @@ from callboard_protocol import Done, Error
 CHARS_PER_TOKEN = 4
 """What a token is taken for where the endpoint does not say, or was not heard to its end."""
 
-COUNT_SECONDS = 1.0
+WRITE_SECONDS = 1.0
 """The longest that the tokens of an answer wait for others to be written with."""
 
-MOST_TOKENS = 10**12
+MAX_ANSWER_TOKENS = 10**12
 """What one answer may be said to have cost: more is no count, and the sum of a day is to fit into the database."""
 
 _log = structlog.get_logger(__name__)
@@ -34,10 +34,10 @@ class Quota:
         self._store = store
         self._max_calls = max_calls
         self._max_tokens = max_tokens
-        self._uncounted: dict[str, int] = {}
+        self._unwritten: dict[str, int] = {}
         """The tokens of each user that are not in the store yet."""
-        self._counts_soon: asyncio.TimerHandle | None = None
-        self._counting: dict[asyncio.Task[None], str] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: dict[asyncio.Task[None], str] = {}
         """What writes tokens just now, each with the user whose they are."""
 
     async def check(self, user_id: str) -> None:
@@ -45,17 +45,17 @@ class Quota:
         if not (self._max_calls or self._max_tokens):
             return
         # Tokens that are being written stand neither here nor in the store.
-        if at_work := [task for task, user in self._counting.items() if user == user_id]:
-            await asyncio.wait(at_work)
+        if writing := [task for task, user in self._writing.items() if user == user_id]:
+            await asyncio.wait(writing)
         try:
             used = await self._store.usage(user_id).today()
         except StorageError as error:
             _log.warning("usage_unknown", error=str(error))
             return
-        if self._max_tokens and used.tokens + self._uncounted.get(user_id, 0) >= self._max_tokens:
-            raise _used_up(self._max_tokens, "tokens", used.ends_in_seconds)
+        if self._max_tokens and used.tokens + self._unwritten.get(user_id, 0) >= self._max_tokens:
+            raise _make_quota_error(self._max_tokens, "tokens", used.ends_in_seconds)
         if self._max_calls and used.calls >= self._max_calls:
-            raise _used_up(self._max_calls, "tool calls", used.ends_in_seconds)
+            raise _make_quota_error(self._max_calls, "tool calls", used.ends_in_seconds)
 
     def spend_of(self, user_id: str) -> Spend:
         """Return what counts a call of the user's that is about to run."""
@@ -81,8 +81,8 @@ class Quota:
     async def close(self) -> None:
         """Return once all is counted."""
         self._write_tokens()
-        if self._counting:
-            await asyncio.wait(self._counting)
+        if self._writing:
+            await asyncio.wait(self._writing)
 
     def _count_tokens(self, run: ObservedRun, what: Observation) -> None:
         """Count the tokens of an answer: with those that come within a second, or up to the end of the run."""
@@ -96,19 +96,19 @@ class Quota:
         if not tokens:
             return
         user_id = run.user_id or ""
-        self._uncounted[user_id] = self._uncounted.get(user_id, 0) + min(tokens, MOST_TOKENS)
-        if self._counts_soon is None:
-            self._counts_soon = asyncio.get_running_loop().call_later(COUNT_SECONDS, self._write_tokens)
+        self._unwritten[user_id] = self._unwritten.get(user_id, 0) + min(tokens, MAX_ANSWER_TOKENS)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WRITE_SECONDS, self._write_tokens)
 
     def _write_tokens(self) -> None:
-        if self._counts_soon is not None:
-            self._counts_soon.cancel()
-            self._counts_soon = None
-        for user_id, tokens in self._uncounted.items():
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for user_id, tokens in self._unwritten.items():
             task = asyncio.create_task(self._add_tokens(user_id, tokens), name="count tokens")
-            self._counting[task] = user_id
-            task.add_done_callback(self._counting.pop)
-        self._uncounted.clear()
+            self._writing[task] = user_id
+            task.add_done_callback(self._writing.pop)
+        self._unwritten.clear()
 
     async def _add_tokens(self, user_id: str, tokens: int) -> None:
         try:
@@ -117,7 +117,7 @@ class Quota:
             _log.warning("tokens_not_counted", tokens=tokens, error=str(error))
 
 
-def _used_up(most: int, what: str, ends_in_seconds: float) -> QuotaExceeded:
+def _make_quota_error(most: int, what: str, ends_in_seconds: float) -> QuotaExceeded:
     hours, minutes = divmod(timedelta(seconds=ends_in_seconds) // timedelta(minutes=1), 60)
     return QuotaExceeded(
         f"Your {most:,} {what} of today are used up: there are more from 00:00 UTC on, in {hours} h {minutes} min.",

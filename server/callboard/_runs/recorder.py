@@ -18,14 +18,11 @@ from callboard._agents.tool_loop import NOTHING_SAID
 from callboard._formats import answer_key
 from callboard._history import HistoryCall, RowChange, TurnRows
 from callboard._redaction import Redaction, without_paths
-from callboard._runs.call_ids import CallIds
-from callboard._runs.call_tracker import CallTracker, OpenCall
+from callboard._runs.call_tracker import CallIds, CallTracker, OpenCall
 from callboard._runs.earlier_sources import EarlierSources
-from callboard._runs.event_redaction import redact_event
 from callboard._runs.log import EventLog
-from callboard._runs.storable_events import make_storable
+from callboard._runs.outgoing_events import make_storable, redact_event, truncate
 from callboard._runs.text_writer import TextWriter
-from callboard._runs.truncation import truncate
 from callboard.calls.approval import APPROVED, is_approval
 from callboard.calls.throttle import Throttle
 from callboard.errors import AgentError, RunLost
@@ -77,7 +74,7 @@ class Recorder:
     """Records one run. `record` takes the agent's events one at a time, `finish` closes what is open.
 
     `rows` makes the changes of the run's turn, None if the run is not stored. `audit` is an entry with what all
-    entries of the run have in common, None if there is no audit; `find_key` returns the name of the API key that a
+    entries of the run have in common, None if there is no audit; `find_answer_key` returns the name of the API key that a
     question was answered with. `enrich` adds to an event what clients reach beside the stream, and returns None for an
     event that is not sent. `waited_seconds` returns how long a call has waited for its user, by the agent's id for it.
     """
@@ -91,7 +88,7 @@ class Recorder:
         enrich: Callable[[Event], Event | None] = lambda event: event,
         first_round: int = 0,
         audit: AuditEntry | None = None,
-        find_key: Callable[[str], str | None] = lambda _: None,
+        find_answer_key: Callable[[str], str | None] = lambda _: None,
         waited_seconds: Callable[[str], float] = lambda _: 0.0,
     ) -> None:
         self.terminal: Done | Error | None = None
@@ -109,9 +106,9 @@ class Recorder:
         self._send = partial(_send, log, enrich)
         self._text = TextWriter(self._redaction, self.earlier_sources, self._send)
         self._calls = CallTracker(ids, first_round)
-        self._handed_over: list[str] = []
+        self._client_calls: list[str] = []
         self._audit = audit
-        self._find_key = find_key
+        self._find_key = find_answer_key
         self._asked_about: dict[str, str] = {}
         self._waited_seconds = waited_seconds
         self._recording = asyncio.Lock()
@@ -127,7 +124,7 @@ class Recorder:
         """
         self._calls.restore(open_calls)
         for source in sources:
-            self.earlier_sources.notice(source)
+            self.earlier_sources.exclude_sent(source)
 
     def claim(self, candidate: str) -> str:
         """Return an id for a call that the agent is about to start; see `RunContext.claim_tool_call_id`."""
@@ -138,7 +135,7 @@ class Recorder:
         if is_in_trouble != self._is_in_trouble:
             self._is_in_trouble = is_in_trouble
             content = NOT_REMEMBERED if is_in_trouble else REMEMBERED_AFTER_ALL
-            self._text.interject(Status(content=content, done=True))
+            self._text.send_after_text(Status(content=content, done=True))
 
     async def record(self, event: Event) -> None:
         """Record one event of the agent. Returns when the start of a call is stored: only then may its tool run.
@@ -189,7 +186,7 @@ class Recorder:
             return []
         changes: list[RowChange] = []
         if not (isinstance(last, Done) and last.finish_reason == "tool_calls"):
-            for call_id in self._handed_over:
+            for call_id in self._client_calls:
                 # The client was never asked to run it, and nobody else will.
                 changes += self._rows.end_call(call_id, _format_error(ending.call_error), ending.call_code, 0)
         return changes + self._rows.finish(
@@ -214,7 +211,7 @@ class Recorder:
             self._is_abandoned = self._is_finished = True
             self._close()
 
-    def break_off(self, ending: Ending) -> None:
+    def end_abruptly(self, ending: Ending) -> None:
         """Send the end at once, without changes of the turn: something failed unexpectedly."""
         self._is_abandoned = self._is_finished = True
         if not self._log.closed:
@@ -247,15 +244,15 @@ class Recorder:
             case TextEvent():
                 self._write_text(event)
             case Rewind():
-                self._text.take_back()
+                self._text.rewind()
             case CallEvent():
                 await self._accept_call_event(make_storable(event))
             case Event():
                 event = make_storable(event)
                 if isinstance(event, InputRequest) and event.tool_call_id and is_approval(event.request_id):
                     self._asked_about[event.tool_call_id] = event.request_id
-                self.earlier_sources.notice(event)
-                self._text.interject(await redact_event(event, self._redaction))
+                self.earlier_sources.exclude_sent(event)
+                self._text.send_after_text(await redact_event(event, self._redaction))
             case _:
                 raise AgentError(
                     f"the agent yielded {type(event).__name__}: run() must yield events of callboard_protocol"
@@ -283,7 +280,7 @@ class Recorder:
         call = self._calls.find(event.tool_call_id)
         match event:
             case ToolCallExternal():
-                await self._hand_over(event)
+                await self._start_client_call(event)
             case ToolCallComplete() | ToolCallError():
                 if call is None and not self._calls.has_ended(event.tool_call_id):
                     start = ToolCallStart(tool_call_id=event.tool_call_id, tool_name=event.tool_name or "unknown")
@@ -292,19 +289,19 @@ class Recorder:
                 if call is not None:
                     self._end_call(call, event)
             case ToolStatus() if call is not None:
-                await self._report_step(call, event)
+                await self._record_status(call, event)
             case _ if call is not None:
-                self._text.interject(event.model_copy(update={"tool_call_id": call.tool_call_id}))
+                self._text.send_after_text(event.model_copy(update={"tool_call_id": call.tool_call_id}))
             case _:
                 pass  # of a call that is not open
 
     async def _start_call(self, event: ToolCallStart) -> OpenCall:
         self._text.flush()
-        if restored := self._calls.find_restored(event.tool_call_id):
+        if restored := self._calls.take_restored(event.tool_call_id):
             return restored
         raw, shown = self._redact_arguments(event.tool_args)
         call = self._calls.start(event.tool_call_id, event.tool_name, event.parent_call_id)
-        started = self._place(call.tool_call_id, call.tool_name, raw, call.parent_call_id)
+        started = self._make_call(call.tool_call_id, call.tool_name, raw, call.parent_call_id)
         # What is said before a call of another agent stays a part of this one's answer.
         text_before = "" if call.parent_call_id else self._text.take_answer()
         self._text.settle()
@@ -319,30 +316,30 @@ class Recorder:
             parent_call_id=call.parent_call_id,
         )
         changes = self._rows.start_call(started, text_before) if self._rows else []
-        audit = self._audit_call("call", call.tool_call_id, call.tool_name, arguments=raw)
-        self._text.interject(shown_start, changes, audit)
+        audit = self._make_audit_entry("call", call.tool_call_id, call.tool_name, arguments=raw)
+        self._text.send_after_text(shown_start, changes, audit)
         # If the database is in trouble, another server may own the run by now: its tools must not run here too.
-        await self._stored()
+        await self._wait_until_stored()
         return call
 
-    async def _hand_over(self, event: ToolCallExternal) -> None:
+    async def _start_client_call(self, event: ToolCallExternal) -> None:
         """Leave a call to the client: it stays open in the store until the result comes with a later request."""
         self._text.flush()
-        call_id = self._calls.hand_over(event.tool_call_id)
-        self._handed_over.append(call_id)
+        call_id = self._calls.claim_for_client(event.tool_call_id)
+        self._client_calls.append(call_id)
         text_before = self._text.take_answer()
-        started = self._place(call_id, event.tool_name, event.arguments)
-        self._text.interject(
+        started = self._make_call(call_id, event.tool_name, event.arguments)
+        self._text.send_after_text(
             event.model_copy(update={"tool_call_id": call_id, "arguments": event.arguments or "{}"}),
             self._rows.start_call(started, text_before) if self._rows else [],
-            self._audit_call("handed_over", call_id, event.tool_name, arguments=event.arguments),
+            self._make_audit_entry("handed_over", call_id, event.tool_name, arguments=event.arguments),
         )
-        await self._stored()
+        await self._wait_until_stored()
 
-    async def _report_step(self, call: OpenCall, event: ToolStatus) -> None:
+    async def _record_status(self, call: OpenCall, event: ToolStatus) -> None:
         throttle = self._throttles.get(call.tool_call_id)
         if throttle is None:
-            throttle = self._throttles[call.tool_call_id] = Throttle(self._send_step)
+            throttle = self._throttles[call.tool_call_id] = Throttle(self._send_status)
         step = event.model_copy(update={"tool_call_id": call.tool_call_id})
         if step.data.message != APPROVED:
             throttle.put(step)
@@ -351,16 +348,16 @@ class Recorder:
         # A tool may report the same text without a question.
         request_id = self._asked_about.pop(event.tool_call_id, None)
         key = self._find_key(request_id) if request_id else None
-        audit = self._audit_call("approved", call.tool_call_id, call.tool_name, key=key) if request_id else None
-        self._send_step(step, audit)
-        await self._stored()
+        audit = self._make_audit_entry("approved", call.tool_call_id, call.tool_name, key=key) if request_id else None
+        self._send_status(step, audit)
+        await self._wait_until_stored()
 
-    def _send_step(self, step: ToolStatus, audit: AuditEntry | None = None) -> None:
+    def _send_status(self, step: ToolStatus, audit: AuditEntry | None = None) -> None:
         data = step.data
         changes: list[RowChange] = []
         if self._rows:
             changes = self._rows.add_status(step.tool_call_id, data.status, data.message, data.progress)
-        self._text.interject(step, changes, audit)
+        self._text.send_after_text(step, changes, audit)
 
     def _end_call(self, call: OpenCall, event: ToolCallComplete | ToolCallError) -> None:
         if throttle := self._throttles.pop(call.tool_call_id, None):
@@ -383,13 +380,13 @@ class Recorder:
             changes["result_chars"] = len(output)
         self._calls.end(call)
         self._text.settle()
-        self._text.interject(
+        self._text.send_after_text(
             event.model_copy(update=changes),
             self._rows.end_call(call.tool_call_id, output, code, duration_ms) if self._rows else [],
-            self._audit_call("ended", call.tool_call_id, call.tool_name, outcome=code or COMPLETE),
+            self._make_audit_entry("ended", call.tool_call_id, call.tool_name, outcome=code or COMPLETE),
         )
 
-    async def _stored(self) -> None:
+    async def _wait_until_stored(self) -> None:
         """Return when what was sent is stored, or the run goes on without memory.
 
         Raises `StorageError` if there is an audit, since no call runs that is not in it, and `RunLost`.
@@ -400,7 +397,7 @@ class Recorder:
         if self._audit and (failure := self._log.failure):
             raise failure
 
-    def _audit_call(self, kind: AuditKind, tool_call_id: str, tool_name: str, **values: Any) -> AuditEntry | None:
+    def _make_audit_entry(self, kind: AuditKind, tool_call_id: str, tool_name: str, **values: Any) -> AuditEntry | None:
         """Return an entry about a call; None if there is no audit."""
         if self._audit is None:
             return None
@@ -411,7 +408,7 @@ class Recorder:
         waited_ms = round(self._waited_seconds(call.source_id) * 1000)
         return min(max(0, call.age_ms - waited_ms), MAX_DURATION_MS)
 
-    def _place(self, call_id: str, tool_name: str, arguments: str, parent_call_id: str = "") -> HistoryCall:
+    def _make_call(self, call_id: str, tool_name: str, arguments: str, parent_call_id: str = "") -> HistoryCall:
         """Return a call that is about to run, as it is written down."""
         round_index, sequence_index = self._calls.next_place()
         details = self._redaction.value(self.provider_details.get(call_id, {}))

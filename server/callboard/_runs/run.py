@@ -1,6 +1,6 @@
 """One run: a task of its own, its log, its listeners, its end.
 
-The agent's iterator is consumed in one task, the work; another, which nothing cancels but
+The agent's iterator is consumed in one task, the agent_task; another, which nothing cancels but
 the end of the program, waits for it and closes the run. So a cancelled agent can never
 leave a call open or a log without its last event.
 """
@@ -18,10 +18,10 @@ from callboard._data_urls import Data
 from callboard._history import RowChange
 from callboard._redaction import Redaction, current
 from callboard._runs.consent_guard import ConsentGuard
-from callboard._runs.event_enricher import EventEnricher
 from callboard._runs.files import read_file
 from callboard._runs.inputs import unknown_input
 from callboard._runs.log import EventLog
+from callboard._runs.outgoing_events import EventEnricher
 from callboard._runs.recorder import Ending, Recorder
 from callboard.errors import CallboardError, ModelRefused, RunLost, RunTimeout, StorageError
 from callboard.storage import GivenAnswer, RunLog
@@ -67,7 +67,7 @@ class Owner:
 
 
 class Run:
-    """An agent at work for one request."""
+    """An agent at agent_task for one request."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Run:
         self.log = log
         self.left_out: Sequence[str] = ()
         """The functions that the client offered and the agent does not call, and options that it does not hold to."""
-        self.may_be_left = False
+        self.can_be_continued = False
         """True where another server can go on with it."""
         self.last_event: Done | Error | None = None
         """The last event, once it is there; None still where another server goes on."""
@@ -96,14 +96,14 @@ class Run:
         self._listeners = 0
         self.readers = 0
         """The number of those who read the log here; a listener may be there before it reads, and after."""
-        self._grace: asyncio.TimerHandle | None = None
+        self._grace_timer: asyncio.TimerHandle | None = None
         self._giving_up: asyncio.Task[None] | None = None
-        self._work: asyncio.Task[None] | None = None
-        self._life: asyncio.Task[None] | None = None
-        self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._agent_task: asyncio.Task[None] | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._stop_requested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ending: Ending | None = None
         self._is_leaving = False
-        self._too_late: asyncio.TimerHandle | None = None
+        self._timeout: asyncio.TimerHandle | None = None
 
     def start(
         self,
@@ -118,12 +118,12 @@ class Run:
 
         Of that `age_seconds` have passed at servers that are gone.
         """
-        self._work = asyncio.create_task(self._consume(agent, prepare, redaction), name=f"run {self.run_id}")
-        self._life = asyncio.create_task(
-            self._live(self._work, redaction, on_end), name=f"run {self.run_id} until its end"
+        self._agent_task = asyncio.create_task(self._run_agent(agent, prepare, redaction), name=f"run {self.run_id}")
+        self._supervisor = asyncio.create_task(
+            self._supervise(self._agent_task, redaction, on_end), name=f"run {self.run_id} until its end"
         )
-        self._too_late = asyncio.get_running_loop().call_later(
-            timeout_seconds - age_seconds, self._end_late, timeout_seconds
+        self._timeout = asyncio.get_running_loop().call_later(
+            timeout_seconds - age_seconds, self._end_on_timeout, timeout_seconds
         )
         self._await_listeners()
 
@@ -152,26 +152,26 @@ class Run:
 
     def cancel(self, ending: Ending = CANCELLED) -> None:
         """Ask the run to end; one that has ended or is ending stays as it is."""
-        if self._ending is None and not self._is_leaving and self._work and not self._work.done():
+        if self._ending is None and not self._is_leaving and self._agent_task and not self._agent_task.done():
             self._ending = ending
-            self._break_off()
+            self._stop_agent()
 
     def leave(self) -> None:
         """Ask the run to stop without an end, for another server to go on with; one that is ending stays as it is."""
-        if self._ending is None and self._work and not self._work.done():
+        if self._ending is None and self._agent_task and not self._agent_task.done():
             self._is_leaving = True
-            self._break_off()
+            self._stop_agent()
 
     def abandon(self) -> None:
         """Stop without an end: another server goes on with the run. Listeners end with what they have seen."""
         # It may have an end already, which nobody has seen yet.
         self.log.abandon()
-        self._break_off()
+        self._stop_agent()
 
-    def _break_off(self) -> None:
-        if self._work and not self._stop.done():
-            self._work.cancel()
-            self._stop.set_result(None)
+    def _stop_agent(self) -> None:
+        if self._agent_task and not self._stop_requested.done():
+            self._agent_task.cancel()
+            self._stop_requested.set_result(None)
 
     async def ask_to_end(self) -> None:
         """Cancel the run for a client; whichever server owns it next would end it too."""
@@ -225,8 +225,8 @@ class Run:
 
     async def wait(self) -> None:
         """Return when the run has ended."""
-        if self._life:
-            await asyncio.shield(self._life)
+        if self._supervisor:
+            await asyncio.shield(self._supervisor)
 
     async def listen(self, after: int = 0) -> AsyncIterator[bytes]:
         """Yield the run's frames from the event after `after`; while somebody listens the run is not given up."""
@@ -252,9 +252,9 @@ class Run:
     def listening(self) -> Iterator[None]:
         """Count a listener: while there is one the run is not given up."""
         self._listeners += 1
-        if self._grace:
-            self._grace.cancel()
-            self._grace = None
+        if self._grace_timer:
+            self._grace_timer.cancel()
+            self._grace_timer = None
         try:
             yield
         finally:
@@ -265,7 +265,7 @@ class Run:
 
     def _await_listeners(self) -> None:
         if not self.ended:
-            self._grace = asyncio.get_running_loop().call_later(self._grace_seconds, self._consider_giving_up)
+            self._grace_timer = asyncio.get_running_loop().call_later(self._grace_seconds, self._consider_giving_up)
 
     def _consider_giving_up(self) -> None:
         if not self.ended:
@@ -282,11 +282,11 @@ class Run:
         _log.info("run_given_up", run_id=self.run_id, after_seconds=self._grace_seconds)
         self.cancel()
 
-    def _end_late(self, timeout_seconds: float) -> None:
+    def _end_on_timeout(self, timeout_seconds: float) -> None:
         message = f"The run took longer than {timeout_seconds:g} s (CALLBOARD_RUN_TIMEOUT_SECONDS), and was ended."
         self.cancel(Ending(Error(message=message, code=RunTimeout.code), "interrupted", message))
 
-    async def _consume(self, agent: AgentLike, prepare: Prepare, redaction: Redaction) -> None:
+    async def _run_agent(self, agent: AgentLike, prepare: Prepare, redaction: Redaction) -> None:
         # Whatever is logged while the agent works says for which run.
         structlog.contextvars.bind_contextvars(run_id=self.run_id, agent=agent.agent_id, chat_id=self.owner.chat_id)
         current.set(redaction)
@@ -294,7 +294,7 @@ class Run:
         self.log.write(changes)
         guard = ConsentGuard(agent.agent_id, context.approval, context.begun)
         written_chars = 0
-        async with _closed_after(agent.run(context)) as events:
+        async with _closing(agent.run(context)) as events:
             async for event in events:
                 if isinstance(event, TextEvent):
                     await self._recorder.record(event)
@@ -310,28 +310,30 @@ class Run:
                 if self._recorder.terminal:
                     return
 
-    async def _live(self, work: asyncio.Task[None], redaction: Redaction, on_end: Callable[["Run"], None]) -> None:
+    async def _supervise(
+        self, agent_task: asyncio.Task[None], redaction: Redaction, on_end: Callable[["Run"], None]
+    ) -> None:
         current.set(redaction)
-        await asyncio.wait({work, self._stop}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            await asyncio.wait({work}, timeout=CANCEL_PATIENCE_SECONDS)
-        if not work.done():
+        await asyncio.wait({agent_task, self._stop_requested}, return_when=asyncio.FIRST_COMPLETED)
+        if not agent_task.done():
+            await asyncio.wait({agent_task}, timeout=CANCEL_PATIENCE_SECONDS)
+        if not agent_task.done():
             _log.warning("agent_ignores_cancel", run_id=self.run_id, agent=self.owner.agent_id)
         try:
-            await self._end(work)
+            await self._end(agent_task)
         except RunLost:
             self.log.abandon()
             await self._recorder.abandon()
         except Exception as error:  # noqa: BLE001 - a run without an end would keep its place and its listeners for ever
             _log.error("run_end_failed", run_id=self.run_id, agent=self.owner.agent_id, exc_info=error)
-            self._recorder.break_off(FAILED)
+            self._recorder.end_abruptly(FAILED)
             await self.log.settled()
             self.last_event = FAILED.event
-        for timer in (self._grace, self._too_late):
+        for timer in (self._grace_timer, self._timeout):
             if timer:
                 timer.cancel()
         # The log stays for a while; what the run was about, and what an exception holds of it, need not.
-        self._work = None
+        self._agent_task = None
         del self._recorder
         last_event = self.last_event.type if self.last_event else None
         _log.info(
@@ -342,34 +344,36 @@ class Run:
         )
         on_end(self)
 
-    async def _end(self, work: asyncio.Task[None]) -> None:
+    async def _end(self, agent_task: asyncio.Task[None]) -> None:
         """Write the end of the run; raises `RunLost` where another server writes it."""
         if self.log.is_abandoned:
             await self._recorder.abandon()
             return
-        if self._is_leaving and not self._has_come_to_its_end(work):
+        if self._is_leaving and not self._has_agent_finished(agent_task):
             await self._recorder.pause()
             if await self.log.hand_over():
                 self.log.abandon()
                 await self._recorder.abandon()
                 return
             self._ending = INTERRUPTED
-        ending = self._find_ending(work)
+        ending = self._find_ending(agent_task)
         await self._recorder.finish(ending)
         await self.log.settled()
         self.last_event = ending.event
 
-    def _has_come_to_its_end(self, work: asyncio.Task[None]) -> bool:
-        return bool(self._recorder.terminal) or (work.done() and not work.cancelled() and work.exception() is None)
+    def _has_agent_finished(self, agent_task: asyncio.Task[None]) -> bool:
+        return bool(self._recorder.terminal) or (
+            agent_task.done() and not agent_task.cancelled() and agent_task.exception() is None
+        )
 
-    def _find_ending(self, work: asyncio.Task[None]) -> Ending:
+    def _find_ending(self, agent_task: asyncio.Task[None]) -> Ending:
         if self._ending:
             return self._ending
         if self._recorder.terminal:
             return Ending(self._recorder.terminal)
-        if work.cancelled():
+        if agent_task.cancelled():
             return CANCELLED
-        match work.exception():
+        match agent_task.exception():
             case None:
                 return Ending(Done())
             case RunLost() as lost:
@@ -385,7 +389,7 @@ class Run:
 
 
 @asynccontextmanager
-async def _closed_after(events: AsyncIterator[Event]) -> AsyncIterator[AsyncIterator[Event]]:
+async def _closing(events: AsyncIterator[Event]) -> AsyncIterator[AsyncIterator[Event]]:
     try:
         yield events
     finally:

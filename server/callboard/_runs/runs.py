@@ -16,23 +16,16 @@ from callboard._runs.conversation import Continuation, open_conversation
 from callboard._runs.factory import RunFactory, RunSpec, is_stored, observed_run, owner_of
 from callboard._runs.followed_run import FollowedRun
 from callboard._runs.forgetting import forget_user
-from callboard._runs.holdings import Account, Holdings
-from callboard._runs.left_run import (
-    LEFT_RUN,
-    KeptRequest,
-    end_of_left_run,
-    find_origin,
-    pack_request,
-    return_to,
-    unpack_request,
-)
+from callboard._runs.left_run import LEFT_RUN, end_of_left_run
 from callboard._runs.links import NO_LINKS, Links
+from callboard._runs.memory_budget import MemoryBudget, RunMemory
 from callboard._runs.ownership import Ownership
-from callboard._runs.places import Places
 from callboard._runs.quota import Quota
 from callboard._runs.reopening import Reopened, reopen
 from callboard._runs.run import INTERRUPTED, Owner, Run
-from callboard._runs.watch import Watch
+from callboard._runs.run_slots import RunSlots
+from callboard._runs.run_watcher import RunWatcher
+from callboard._runs.stored_request import StoredRequest, enter_origin, find_origin, pack_request, unpack_request
 from callboard._settings import Settings
 from callboard._threads import REQUESTS
 from callboard._tracing import RunSpans, Tracing
@@ -81,10 +74,10 @@ class Runs:
         self._settings = settings
         self._redaction = redact
         self._run_log = run_log
-        self._watch = Watch(run_log, self._logged_ids, self._take_orders)
+        self._watcher = RunWatcher(run_log, self._logged_ids, self._receive_signals)
         self._runs: dict[str, Run] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
-        self._ended: dict[str, Account] = {}
+        self._ended: dict[str, RunMemory] = {}
         self.on_forgotten: Callable[[str], None] = lambda _: None
         """Is told of each user who is forgotten here: whoever remembers runs forgets theirs."""
         self.is_closing = False
@@ -93,12 +86,12 @@ class Runs:
         self._quota = Quota(self._store, settings.max_user_calls_per_day, settings.max_user_tokens_per_day)
         self.access = AgentAccess.of(settings.agent_access)
         """Who may ask which agent."""
-        self._places = Places(settings.max_runs, settings.max_user_runs, settings.run_queue_seconds)
+        self._slots = RunSlots(settings.max_runs, settings.max_user_runs, settings.run_queue_seconds)
         memory_bytes = settings.run_memory_mib * 1024 * 1024
         self._user_bytes = memory_bytes // USERS_SHARING_MEMORY
-        self._holdings = Holdings(memory_bytes, self._user_bytes, self._forget_oldest)
+        self._budget = MemoryBudget(memory_bytes, self._user_bytes, self._evict_oldest)
         self._factory = RunFactory(
-            services, settings, redact, run_log, links, observers, self._tracing, self._quota, self._holdings
+            services, settings, redact, run_log, links, observers, self._tracing, self._quota, self._budget
         )
 
     @asynccontextmanager
@@ -109,8 +102,8 @@ class Runs:
         """
         ownership = Ownership(
             self._run_log,
-            self._watch,
-            self.carry_on,
+            self._watcher,
+            self.continue_run,
             self._settings.lease_seconds,
             self._settings.keep_run_seconds,
             self._user_bytes,
@@ -123,7 +116,7 @@ class Runs:
     def _logged_ids(self) -> frozenset[str]:
         return frozenset(run.run_id for run in self._runs.values() if run.is_logged and not run.ended)
 
-    def _take_orders(self, orders: Mapping[str, Orders]) -> None:
+    def _receive_signals(self, orders: Mapping[str, Orders]) -> None:
         for run_id, order in orders.items():
             if run := self._runs.get(run_id):
                 run.inputs.take(order.answers)
@@ -139,7 +132,7 @@ class Runs:
             return await self.start(request, caller=caller)
         except _RunsElsewhere as elsewhere:
             # The same may have been asked here a moment ago.
-            if run := self._attached(elsewhere.run.run_id, owner_of(request)):
+            if run := self._find_here(elsewhere.run.run_id, owner_of(request)):
                 return run
             if elsewhere.run.owner != owner_of(request):
                 raise
@@ -158,14 +151,14 @@ class Runs:
         """
         run_id = request.run_id or uuid4().hex
         owner = owner_of(request)
-        if run := self._attached(run_id, owner):
+        if run := self._find_here(run_id, owner):
             return run
         self._refuse_when_closing()
         agent = self._registry.get(request.agent)
         self.access.check(agent.agent_id, request.user)
         functions = tuple(map(ClientTool.of, request.functions))
         user = owner.user_id or ""
-        await self._places.take(user)
+        await self._slots.acquire(user)
         started = False
         try:
             # Not before: while this run waited for its place, others may have used up what was left.
@@ -174,15 +167,15 @@ class Runs:
             # The OpenAI routes name a continuation, and have no event for a question.
             conversation = replace(conversation, can_ask=continuation is None)
             # While the database answered, the same request may have come in a second time, and the server have ended.
-            if run := self._attached(run_id, owner):
+            if run := self._find_here(run_id, owner):
                 return run
             self._refuse_when_closing()
             is_alone = await self._run_log.is_alone()
             spans = self._tracing.begin(observed_run(run_id, request), agent.name)
             # Who else started it leaves with this server.
             packed = await self._pack(request, spans) if continuation is None else None
-            logged, new = await self._log_run(run_id, conversation.request, packed)
-            if run := self._attached(run_id, owner):
+            logged, new = await self._begin_in_store(run_id, conversation.request, packed)
+            if run := self._find_here(run_id, owner):
                 return run
             if self.is_closing and logged and not new:
                 # Otherwise another server would begin it, of which the client knows nothing.
@@ -194,11 +187,11 @@ class Runs:
             run = self._begin(
                 RunSpec(run_id, owner, agent, conversation, functions, ids, spans, record, logged, caller)
             )
-            run.may_be_left = logged is not None and packed is not None and _goes_on(agent)
+            run.can_be_continued = logged is not None and packed is not None and _can_continue(agent)
             started = True
         finally:
             if not started:
-                self._places.give_back(user)
+                self._slots.release(user)
         _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
         return run
 
@@ -239,9 +232,9 @@ class Runs:
         if self._has_left:
             raise _shutting_down()
         logged = (await self._run_log.find([run_id])).get(run_id)
-        return FollowedRun(logged, self._run_log, self._watch, self._runs.get) if logged else None
+        return FollowedRun(logged, self._run_log, self._watcher, self._runs.get) if logged else None
 
-    async def carry_on(self, logged: LoggedRun) -> Error | None:
+    async def continue_run(self, logged: LoggedRun) -> Error | None:
         """Go on with a run that another server has left, in its log; return its last event where it can only be ended.
 
         What was said since the last finished round is taken back; see `reopen`. Raises `StorageError`, and `RunLost`
@@ -257,31 +250,31 @@ class Runs:
             # Perhaps in a copy of the database that was put back: what it did since then is not known.
             return LEFT_RUN
         request = unpack_request(kept)
-        return_to(request.origin)
+        enter_origin(request.origin)
         try:
             agent = self._registry.get(request.agent)
         except UnknownAgent:
             return LEFT_RUN
         # One that says nothing of it may not read its own finished rounds, and do all anew.
-        if not _goes_on(agent):
+        if not _can_continue(agent):
             return end_of_left_run(agent.agent_id)
         approval = Approval(self._settings.confirm_tools)
         async with self._factory.record_of_left_run(logged, request) as (logged, record):
             reopened = await reopen(self._run_log, self._store, logged, record, request, agent, approval)
             if not isinstance(reopened, Reopened):
                 return reopened
-            await self._begin_again(logged, record, request, agent, reopened)
+            await self._restart(logged, record, request, agent, reopened)
             return None
 
-    async def _begin_again(
-        self, logged: LoggedRun, record: RunRecord, request: KeptRequest, agent: AgentLike, reopened: Reopened
+    async def _restart(
+        self, logged: LoggedRun, record: RunRecord, request: StoredRequest, agent: AgentLike, reopened: Reopened
     ) -> None:
         conversation = reopened.conversation
         owner = owner_of(request)
         ids = self._factory.ids_of(conversation, is_alone=await self._run_log.is_alone())
-        await self._places.take(owner.user_id or "", is_patient=True)
+        await self._slots.acquire(owner.user_id or "", without_timeout=True)
         if self.is_closing:
-            self._places.give_back(owner.user_id or "")
+            self._slots.release(owner.user_id or "")
             await record.hand_over()
             return
         functions = tuple(map(ClientTool.of, request.functions))
@@ -296,20 +289,20 @@ class Runs:
         finally:
             if not has_begun:
                 self._runs.pop(logged.run_id, None)
-                self._places.give_back(owner.user_id or "")
-        run.may_be_left = True
-        self._watch.wake(run.run_id)
-        _log.warning("run_carried_on", run_id=logged.run_id, agent=owner.agent_id, losses=logged.losses)
+                self._slots.release(owner.user_id or "")
+        run.can_be_continued = True
+        self._watcher.wake(run.run_id)
+        _log.warning("run_continued", run_id=logged.run_id, agent=owner.agent_id, losses=logged.losses)
 
     async def _pack(self, request: RunRequest, spans: RunSpans) -> bytes | None:
         """Return the request as it is kept, without secrets; None where that is not to be, or it is too large."""
         if not is_stored(request):
             return None
         public = await self._redaction.large(request.model_dump(exclude_unset=True))
-        kept = KeptRequest.model_validate({**public, "origin": find_origin(spans.context)})
+        kept = StoredRequest.model_validate({**public, "origin": find_origin(spans.context)})
         return await REQUESTS.run(partial(pack_request, kept))
 
-    async def _log_run(
+    async def _begin_in_store(
         self, run_id: str, request: RunRequest, packed: bytes | None
     ) -> tuple[LoggedRun | None, NewRun | None]:
         """Make the run this server's in the database; (None, None) if it is not stored.
@@ -331,7 +324,7 @@ class Runs:
             _log.warning("run_not_begun", run_id=run_id, error=str(error))
             return mine, NewRun(packed, first)
         if there is not mine:
-            raise _RunsElsewhere(FollowedRun(there, self._run_log, self._watch, self._runs.get))
+            raise _RunsElsewhere(FollowedRun(there, self._run_log, self._watcher, self._runs.get))
         return mine, None
 
     def __iter__(self) -> Iterator[Run]:
@@ -345,17 +338,17 @@ class Runs:
     @property
     def waiting(self) -> int:
         """The number of runs that wait for a place."""
-        return self._places.waiting
+        return self._slots.waiting
 
     @property
     def listeners(self) -> int:
         """The number of those who listen to runs here, to runs of other servers too."""
-        return sum(run.readers for run in self) + self._watch.listeners
+        return sum(run.readers for run in self) + self._watcher.listeners
 
     @property
     def log_bytes(self) -> int:
         """What the logs and files of runs take in memory, of those that have ended too."""
-        return self._holdings.taken_bytes
+        return self._budget.used_bytes
 
     async def drain(self, seconds: float, hurried: anyio.Event) -> None:
         """Take no more runs, and return when those that are here have ended, after `seconds`, or once `hurried`."""
@@ -379,7 +372,7 @@ class Runs:
         self.is_closing = True
         runs = tuple(self)
         for run in runs:
-            if run.may_be_left:
+            if run.can_be_continued:
                 run.leave()
             else:
                 run.cancel(INTERRUPTED)
@@ -398,7 +391,7 @@ class Runs:
         if self.is_closing:
             raise _shutting_down()
 
-    def _attached(self, run_id: str, owner: Owner) -> Run | None:
+    def _find_here(self, run_id: str, owner: Owner) -> Run | None:
         run = self._runs.get(run_id)
         if run and run.owner != owner:
             raise RunConflict(f"run {run_id!r} belongs to another chat or user: choose another run_id")
@@ -410,21 +403,21 @@ class Runs:
         except StorageError as error:
             _log.warning("own_chat_not_forgotten", chat_id=chat_id, error=str(error))
 
-    def _end(self, run: Run, account: Account, observers: RunObservers, chat_id: str | None) -> None:
+    def _end(self, run: Run, memory: RunMemory, observers: RunObservers, chat_id: str | None) -> None:
         """Give the run's place back; the log can be read for a while.
 
         What no client has named is kept for a client that is to go on with it.
         """
-        self._places.give_back(run.owner.user_id or "")
+        self._slots.release(run.owner.user_id or "")
         if run.log.is_abandoned:
             # Whoever asks for it now is to find it where it goes on.
             observers.tell(RunLeft())
-            account.close()
+            memory.close()
             # It may have come back meanwhile, and go on here.
             if self._runs.get(run.run_id) is run:
                 del self._runs[run.run_id]
             return
-        self._ended[run.run_id] = account
+        self._ended[run.run_id] = memory
         match run.last_event:
             case Done(finish_reason="stop" | "length" | "max_turns" | "content_filter" | "refusal") if (
                 chat_id and chat_id.startswith(OWN_CHAT_PREFIX)
@@ -438,12 +431,12 @@ class Runs:
 
     def _forget(self, run_id: str) -> None:
         # It may be forgotten already: there was no room for it.
-        if account := self._ended.pop(run_id, None):
-            account.close()
+        if memory := self._ended.pop(run_id, None):
+            memory.close()
             del self._runs[run_id]
 
-    def _forget_oldest(self, user: str | None) -> bool:
-        oldest = next((run_id for run_id, account in self._ended.items() if user in (None, account.user)), None)
+    def _evict_oldest(self, user: str | None) -> bool:
+        oldest = next((run_id for run_id, memory in self._ended.items() if user in (None, memory.user)), None)
         if oldest is None:
             return False
         _log.info("ended_run_forgotten", run_id=oldest)
@@ -463,6 +456,6 @@ def _shutting_down() -> ShuttingDown:
     return ShuttingDown("The server is shutting down: send the message again when it is back.")
 
 
-def _goes_on(agent: AgentLike) -> bool:
+def _can_continue(agent: AgentLike) -> bool:
     """Return whether the agent can go on where another server has left it."""
     return getattr(agent, "on_owner_loss", "end") == "continue"

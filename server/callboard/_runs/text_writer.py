@@ -26,7 +26,7 @@ class TextWriter:
         self._held: dict[Hashable, tuple[TextEvent, RedactedStream]] = {}
         self._unstored: list[str] = []
         self._settled_count = 0
-        self._has_shown_unsettled = False
+        self._has_sent_unsettled = False
 
     def write(self, event: TextEvent) -> None:
         """Take the next piece of a text."""
@@ -35,7 +35,7 @@ class TextWriter:
             if other.type != event.type or (stream != event.stream and isinstance(event, Message)):
                 self._release(stream)
         _, redacted = self._held.setdefault(event.stream, (event, self._redaction.stream()))
-        self._pass_on(event, redacted.feed(storable(event.text)))
+        self._forward(event, redacted.feed(storable(event.text)))
 
     def flush(self) -> None:
         """Send all that is held: something else follows, which must not overtake it."""
@@ -43,7 +43,7 @@ class TextWriter:
             self._release(stream)
         self._coalescer.flush()
 
-    def interject(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> None:
+    def send_after_text(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> None:
         """Send another event after all that is held, with the changes and the audit entry that belong to it."""
         self.flush()
         self._send(event, changes, audit)
@@ -51,15 +51,15 @@ class TextWriter:
     def settle(self) -> None:
         """Keep what was written so far from being taken back: a call has started or ended."""
         self._settled_count = len(self._unstored)
-        self._has_shown_unsettled = False
+        self._has_sent_unsettled = False
 
-    def take_back(self) -> None:
+    def rewind(self) -> None:
         """Forget what was written since it was settled; who has seen none of it is told nothing."""
         del self._unstored[self._settled_count :]
         self._held.clear()
         self._coalescer.discard()
-        if self._has_shown_unsettled:
-            self._has_shown_unsettled = False
+        if self._has_sent_unsettled:
+            self._has_sent_unsettled = False
             self._send(Rewind())
 
     def take_answer(self) -> str:
@@ -77,18 +77,18 @@ class TextWriter:
 
     def _release(self, stream: Hashable) -> None:
         event, redacted = self._held.pop(stream)
-        self._pass_on(event, redacted.flush())
+        self._forward(event, redacted.flush())
 
-    def _pass_on(self, event: TextEvent, text: str) -> None:
+    def _forward(self, event: TextEvent, text: str) -> None:
         if not text:
             return
         if isinstance(event, Message):
             self._unstored.append(text)
-            for source in self._sources.cited_by(text):
+            for source in self._sources.take_cited(text):
                 self._coalescer.flush()
                 self._send(source)
         self._coalescer.add(event.with_text(text))
 
     def _send_piece(self, event: TextEvent) -> None:
-        self._has_shown_unsettled = True
+        self._has_sent_unsettled = True
         self._send(event)

@@ -15,7 +15,7 @@ from callboard.storage import LoggedRun, Notification, Orders, RunLog
 LISTENING_SECONDS = 10.0
 """The seconds for which a run's owner knows that somebody listens here, unless it is said again."""
 LISTENING_ROUND_SECONDS = 3.0
-TELL_AGAIN_SECONDS = 0.1
+RENOTIFY_SECONDS = 0.1
 """The seconds after which an owner is told again that was busy with its run."""
 MAX_RECEIVED_BYTES = 256 * 1024
 """The most that waits for a slow listener; it reads the rest from the database."""
@@ -24,15 +24,15 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(eq=False, slots=True)
-class News:
+class Follower:
     """What one listener of a run knows: the run as it was found last, None if it is forgotten by now.
 
-    `seq` is the newest frame that the listener has seen, `are_there` says that there is something new.
+    `seq` is the newest frame that the listener has seen, `has_news` says that there is something new.
     """
 
     run: LoggedRun | None
     seq: int = 0
-    are_there: asyncio.Event = field(default_factory=asyncio.Event)
+    has_news: asyncio.Event = field(default_factory=asyncio.Event)
     _received: deque[Notification] = field(default_factory=deque)
     _received_bytes: int = 0
 
@@ -43,7 +43,7 @@ class News:
             return
         self.run = run
         if run is None or run.is_ended or run.last_seq > self.seq:
-            self.are_there.set()
+            self.has_news.set()
 
     def receive(self, notification: Notification) -> bool:
         """Take frames from the run's owner; return False if the sender is another server: then look in the database."""
@@ -66,10 +66,10 @@ class News:
         return None
 
 
-class Watch:
-    """Looks for news when it is told of some, and after a while when it is not: for all runs at once.
+class RunWatcher:
+    """Looks for follower when it is told of some, and after a while when it is not: for all runs at once.
 
-    `find_own` returns the ids of this server's live runs, `take_orders` is given what clients have asked of them
+    `find_own` returns the ids of this server's live runs, `receive_signals` is given what clients have asked of them
     elsewhere.
     """
 
@@ -77,102 +77,102 @@ class Watch:
         self,
         run_log: RunLog,
         find_own: Callable[[], Collection[str]],
-        take_orders: Callable[[Mapping[str, Orders]], None],
+        receive_signals: Callable[[Mapping[str, Orders]], None],
     ) -> None:
         self._run_log = run_log
         self._find_own = find_own
-        self._take_orders = take_orders
-        self._followed: defaultdict[str, set[News]] = defaultdict(set)
+        self._receive_signals = receive_signals
+        self._followed: defaultdict[str, set[Follower]] = defaultdict(set)
         self._is_due = asyncio.Event()
-        self._are_orders_due = True
-        self._told_at: dict[str, float] = {}
-        self._all_were_told = True
+        self._are_signals_due = True
+        self._notified_at: dict[str, float] = {}
+        self._all_were_notified = True
 
     @property
     def listeners(self) -> int:
         """How many follow runs."""
         return sum(map(len, self._followed.values()))
 
-    def hear(self, notification: Notification) -> None:
+    def receive(self, notification: Notification) -> None:
         """Take what another server publishes: frames of a run that is followed here, a signal to a run of this server.
 
         Whatever it says of others is looked for in the database.
         """
         listeners = self._followed.get(notification.run_id, ())
         if notification.last_seq:
-            for news in listeners:
-                if not news.receive(notification):
+            for follower in listeners:
+                if not follower.receive(notification):
                     self._is_due.set()
         elif notification.run_id in self._find_own():
-            self._are_orders_due = True
+            self._are_signals_due = True
             self._is_due.set()
 
     def wake(self, run_id: str) -> None:
         """Let whoever follows a run look for itself: it goes on here now."""
-        for news in self._followed.get(run_id, ()):
-            news.are_there.set()
+        for follower in self._followed.get(run_id, ()):
+            follower.has_news.set()
 
     @contextmanager
-    def following(self, run: LoggedRun, after: int) -> Iterator[News]:
+    def following(self, run: LoggedRun, after: int) -> Iterator[Follower]:
         """Be told of a run that goes on elsewhere; its owner knows that somebody listens."""
         run_id = run.run_id
-        news = News(run, after)
-        self._followed[run_id].add(news)
+        follower = Follower(run, after)
+        self._followed[run_id].add(follower)
         # At once: its owner may be about to give it up.
         self._is_due.set()
         try:
-            yield news
+            yield follower
         finally:
-            self._followed[run_id].discard(news)
+            self._followed[run_id].discard(follower)
             if not self._followed[run_id]:
                 del self._followed[run_id]
-                self._told_at.pop(run_id, None)
+                self._notified_at.pop(run_id, None)
 
-    async def look(self) -> None:
-        """Look for news, again and again; what cannot be read is looked for again."""
+    async def poll(self) -> None:
+        """Look for follower, again and again; what cannot be read is looked for again."""
         while True:
-            wait_seconds = self._run_log.sweep_seconds if self._all_were_told else TELL_AGAIN_SECONDS
+            wait_seconds = self._run_log.sweep_seconds if self._all_were_notified else RENOTIFY_SECONDS
             try:
                 async with asyncio.timeout(wait_seconds):
                     await self._is_due.wait()
             except TimeoutError:
-                self._are_orders_due = True
+                self._are_signals_due = True
             self._is_due.clear()
             try:
-                if self._are_orders_due:
-                    self._are_orders_due = False
-                    await self._look_for_orders()
-                await self._tell_owners()
-                await self._look_for_frames()
+                if self._are_signals_due:
+                    self._are_signals_due = False
+                    await self._fetch_signals()
+                await self._notify_owners()
+                await self._fetch_frames()
             except StorageError as error:
-                _log.warning("no_news_of_runs", error=str(error))
+                _log.warning("followed_runs_not_read", error=str(error))
             except Exception as error:  # noqa: BLE001 - who follows a run would wait for ever, and no order arrive
-                _log.error("no_news_of_runs", exc_info=error)
+                _log.error("followed_runs_not_read", exc_info=error)
 
-    async def _look_for_orders(self) -> None:
+    async def _fetch_signals(self) -> None:
         own = self._find_own()
         if own and not await self._run_log.is_alone():
-            self._take_orders(await self._run_log.orders(own))
+            self._receive_signals(await self._run_log.orders(own))
 
-    async def _tell_owners(self) -> None:
+    async def _notify_owners(self) -> None:
         """Let the owners of runs know that these are followed: they tell of no others."""
         due = time.monotonic() - LISTENING_ROUND_SECONDS
-        untold = {
+        unnotified = {
             run_id
             for run_id, listeners in self._followed.items()
-            if any(map(_goes_on, listeners)) and self._told_at.get(run_id, due) <= due
+            if any(map(_is_running, listeners)) and self._notified_at.get(run_id, due) <= due
         }
-        told = await self._run_log.listen_to(untold, LISTENING_SECONDS) if untold else untold
-        self._told_at.update(dict.fromkeys(told & self._followed.keys(), time.monotonic()))
-        self._all_were_told = told == untold
+        told = await self._run_log.listen_to(unnotified, LISTENING_SECONDS) if unnotified else unnotified
+        self._notified_at.update(dict.fromkeys(told & self._followed.keys(), time.monotonic()))
+        self._all_were_notified = told == unnotified
 
-    async def _look_for_frames(self) -> None:
+    async def _fetch_frames(self) -> None:
         followed = tuple(self._followed)
         found = await self._run_log.find(followed) if followed else {}
         for run_id in followed:
-            for news in self._followed.get(run_id, ()):
-                news.take(found.get(run_id))
+            for follower in self._followed.get(run_id, ()):
+                follower.take(found.get(run_id))
 
 
-def _goes_on(news: News) -> bool:
-    return news.run is not None and not news.run.is_ended
+def _is_running(follower: Follower) -> bool:
+    return follower.run is not None and not follower.run.is_ended

@@ -1,14 +1,18 @@
-"""The order of messages that every endpoint takes. Pure."""
+"""Rewrites messages so that the strictest endpoints accept them. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
 
 from callboard._history.records import ChatDict
 
 NO_ANSWER = "(This turn ended here, without an answer.)"
 _SYSTEM = ("system", "developer")
+PARTS_INTRODUCTION = "Of the tool results above, {call_id} holds this beside its text:"
+NO_TEXT = "[The result holds no text. What it holds is in the next message.]"
 
 
-def in_order(messages: Sequence[ChatDict]) -> list[ChatDict]:
+def order_messages(messages: Sequence[ChatDict]) -> list[ChatDict]:
     """Return the messages in the order of the strictest endpoints.
 
     One system message, the first; user and assistant take turns; after results comes the assistant; no message of the
@@ -52,3 +56,33 @@ def _join(first: ChatDict, second: ChatDict) -> ChatDict:
 
 def _parts(content: object) -> list[object]:
     return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def move_parts(messages: Iterable[ChatDict]) -> list[ChatDict]:
+    """Return the messages; parts that are not text follow the results that held them, as one user's message."""
+    moved: list[ChatDict] = []
+    for is_result, group in groupby(messages, lambda message: message["role"] == "tool"):
+        if not is_result:
+            moved += group
+            continue
+        others: list[dict[str, Any]] = []
+        for message in group:
+            result, parts = _split(message)
+            moved.append(result)
+            others += parts
+        if others:
+            moved.append({"role": "user", "content": others})
+    return moved
+
+
+def _split(message: ChatDict) -> tuple[ChatDict, list[dict[str, Any]]]:
+    """Return the result with its text alone, and the other parts after a line that says whose they are."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message, []
+    others = [part for part in content if part.get("type") != "text"]
+    if not others:
+        return message, []
+    text = "\n".join(part["text"] for part in content if part.get("type") == "text" and part.get("text"))
+    words = PARTS_INTRODUCTION.format(call_id=message.get("tool_call_id"))
+    return {**message, "content": text or NO_TEXT}, [{"type": "text", "text": words}, *others]

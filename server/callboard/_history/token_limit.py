@@ -15,7 +15,7 @@ KEPT_CHARS = 400
 """The characters that stay of a tool result that is shortened."""
 
 
-def bound(messages: Sequence[ChatDict], max_tokens: int) -> list[ChatDict]:
+def limit_tokens(messages: Sequence[ChatDict], max_tokens: int) -> list[ChatDict]:
     """Return `messages` in at most `max_tokens`, 0 for no bound.
 
     A turn begins with a user message. The newest turn and what stands before the first one
@@ -40,7 +40,7 @@ def bound(messages: Sequence[ChatDict], max_tokens: int) -> list[ChatDict]:
     return [*head, *(message for turn in turns[first:] for message in turn)]
 
 
-def list_left_out(messages: Sequence[ChatDict], bounded: Sequence[ChatDict]) -> list[ChatDict]:
+def list_dropped(messages: Sequence[ChatDict], bounded: Sequence[ChatDict]) -> list[ChatDict]:
     """Return the messages of the whole turns that `bounded`, made of `messages` by `bound`, has no more."""
     head, _ = _split_turns(messages)
     return list(messages[len(head) : len(head) + len(messages) - len(bounded)])

@@ -12,9 +12,9 @@ import pytest
 
 from callboard._agents import RunContext
 from callboard._runs import run as run_module
-from callboard._runs.holdings import Account, Holdings
 from callboard._runs.log import EventLog
-from callboard._runs.places import Places
+from callboard._runs.memory_budget import MemoryBudget, RunMemory
+from callboard._runs.run_slots import RunSlots
 from callboard.errors import TooManyRuns
 from callboard_protocol import (
     Done,
@@ -33,44 +33,44 @@ from tests.serving import ScriptedAgent, numbered, request, serving
 
 
 async def test_of_one_user_so_many_run_and_another_still_finds_a_place() -> None:
-    places = Places(total=3, per_user=2, wait_seconds=0)
-    await places.take("mallory")
-    await places.take("mallory")
+    slots = RunSlots(total=3, per_user=2, wait_seconds=0)
+    await slots.acquire("mallory")
+    await slots.acquire("mallory")
     with pytest.raises(TooManyRuns, match="2 runs of this user"):
-        await places.take("mallory")
-    await places.take("ann")
+        await slots.acquire("mallory")
+    await slots.acquire("ann")
     with pytest.raises(TooManyRuns, match="3 runs are under way"):
-        await places.take("bob")
-    places.give_back("mallory")
-    await places.take("bob")
+        await slots.acquire("bob")
+    slots.release("mallory")
+    await slots.acquire("bob")
 
 
 async def test_who_finds_no_place_waits_in_turn_and_past_a_user_who_has_a_share() -> None:
-    places = Places(total=2, per_user=1, wait_seconds=600)
-    await places.take("mallory")
-    await places.take("ann")
+    slots = RunSlots(total=2, per_user=1, wait_seconds=600)
+    await slots.acquire("mallory")
+    await slots.acquire("ann")
     order: list[str] = []
 
     async def wait(user: str) -> None:
-        await places.take(user)
+        await slots.acquire(user)
         order.append(user)
 
     waiting = [asyncio.create_task(wait(user)) for user in ("mallory", "bob", "cleo")]
     await anyio.wait_all_tasks_blocked()
-    places.give_back("ann")
+    slots.release("ann")
     await waiting[1]
     waiting[2].cancel()
     await asyncio.gather(waiting[2], return_exceptions=True)
-    places.give_back("mallory")
+    slots.release("mallory")
     await waiting[0]
     assert order == ["bob", "mallory"]
     with pytest.raises(TooManyRuns):
-        await Places(total=0, per_user=1, wait_seconds=0.001).take("ann")
+        await RunSlots(total=0, per_user=1, wait_seconds=0.001).acquire("ann")
 
 
 async def test_the_queue_is_short() -> None:
-    places = Places(total=0, per_user=0, wait_seconds=600)
-    waiting = [asyncio.create_task(places.take("mallory")) for _ in range(11)]
+    slots = RunSlots(total=0, per_user=0, wait_seconds=600)
+    waiting = [asyncio.create_task(slots.acquire("mallory")) for _ in range(11)]
     (refused,), others = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     assert isinstance(refused.exception(), TooManyRuns)
     for task in others:
@@ -161,8 +161,8 @@ def appended(log: EventLog, count: int) -> None:
 
 
 def test_a_log_lets_go_of_its_beginning_where_its_user_or_the_server_has_no_room() -> None:
-    holdings = Holdings(max_bytes=30_000, max_user_bytes=20_000)
-    logs = {user: EventLog(account=Account(holdings, user)) for user in ("mallory", "ann")}
+    budget = MemoryBudget(max_bytes=30_000, max_user_bytes=20_000)
+    logs = {user: EventLog(memory=RunMemory(budget, user)) for user in ("mallory", "ann")}
     appended(logs["mallory"], 100)
     appended(logs["ann"], 100)
     kept = {user: sum(map(len, log._frames)) for user, log in logs.items()}

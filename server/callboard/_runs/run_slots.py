@@ -1,4 +1,4 @@
-"""Places for runs: so many in all and of one user; a few more wait a short while for their turn."""
+"""RunSlots for runs: so many in all and of one user; a few more wait a short while for their turn."""
 
 import asyncio
 from collections import Counter, deque
@@ -9,7 +9,7 @@ MAX_WAITING = 200
 MAX_WAITING_OF_USER = 10
 
 
-class Places:
+class RunSlots:
     """The places of a server's runs: `total` of them, `per_user` for each user; those who name none are one user.
 
     Who finds none waits for at most `wait_seconds`.
@@ -27,7 +27,7 @@ class Places:
         """How many wait."""
         return len(self._waiting)
 
-    async def take(self, user: str, *, is_patient: bool = False) -> None:
+    async def acquire(self, user: str, *, without_timeout: bool = False) -> None:
         """Take a place, in turn. Raises `TooManyRuns` where none gets free in time, or too many wait already.
 
         Who is patient waits for as long as it takes.
@@ -37,15 +37,15 @@ class Places:
             return
         of_user = sum(waiting == user for waiting, _ in self._waiting)
         is_crowded = len(self._waiting) >= MAX_WAITING or of_user >= MAX_WAITING_OF_USER
-        if not is_patient and (is_crowded or not self._wait_seconds):
+        if not without_timeout and (is_crowded or not self._wait_seconds):
             raise self._refuse(user)
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append((user, turn))
         try:
-            await asyncio.wait({turn}, timeout=None if is_patient else self._wait_seconds)
+            await asyncio.wait({turn}, timeout=None if without_timeout else self._wait_seconds)
         except asyncio.CancelledError:
             if turn.done():
-                self.give_back(user)
+                self.release(user)
             raise
         finally:
             if not turn.done():
@@ -53,7 +53,7 @@ class Places:
         if not turn.done():
             raise self._refuse(user)
 
-    def give_back(self, user: str) -> None:
+    def release(self, user: str) -> None:
         """Leave a place to whoever is next."""
         self._taken[user] -= 1
         if not self._taken[user]:
