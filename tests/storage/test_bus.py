@@ -391,7 +391,7 @@ def test_a_run_that_was_read_before_the_last_notification_does_not_take_it_back(
     listener = follower(3)
     before = listener.run
     listener.receive(notification(3, b"4"))
-    listener.take(before)
+    listener.update(before)
     assert listener.run
     assert listener.run.last_seq == 4
 

@@ -1,6 +1,7 @@
-"""History: what a model is told of earlier turns; replay, its bound, compaction, turns as steps, sources. Pure.
+"""The history of a chat: rows of a turn, and the messages that a model gets of earlier turns. Pure.
 
-Above: storage, which keeps it. Below: errors and text. Knows no database and no requests.
+It replays stored calls, limits the tokens of the history, and drops sources that no answer cites. `callboard.storage`
+is the layer above, `callboard.errors` and texts are below. It knows no database and no requests.
 """
 
 from callboard._history.records import ChatHistory, HistoryCall

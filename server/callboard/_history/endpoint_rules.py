@@ -13,10 +13,11 @@ NO_TEXT = "[The result holds no text. What it holds is in the next message.]"
 
 
 def order_messages(messages: Sequence[ChatDict]) -> list[ChatDict]:
-    """Return the messages in the order of the strictest endpoints.
+    """Return the messages in an order that the strictest endpoints accept.
 
-    One system message, the first; user and assistant take turns; after results comes the assistant; no message of the
-    assistant's is empty. Mistral's endpoint answers 400 to anything else, as vLLM and llama.cpp do for some templates.
+    The only system message is the first one. User and assistant messages alternate. An assistant message follows tool
+    results. No assistant message is empty. Mistral's endpoint answers 400 to any other order; vLLM and llama.cpp do so
+    with some chat templates.
     """
     ordered: list[ChatDict] = []
     for message in messages:
@@ -59,7 +60,10 @@ def _parts(content: object) -> list[object]:
 
 
 def move_parts(messages: Iterable[ChatDict]) -> list[ChatDict]:
-    """Return the messages; parts that are not text follow the results that held them, as one user's message."""
+    """Return the messages with images and other parts of tool results moved into a user message after the results.
+
+    OpenAI accepts only text in tool messages: https://platform.openai.com/docs/api-reference/chat/create.
+    """
     moved: list[ChatDict] = []
     for is_result, group in groupby(messages, lambda message: message["role"] == "tool"):
         if not is_result:
@@ -76,7 +80,7 @@ def move_parts(messages: Iterable[ChatDict]) -> list[ChatDict]:
 
 
 def _split(message: ChatDict) -> tuple[ChatDict, list[dict[str, Any]]]:
-    """Return the result with its text alone, and the other parts after a line that says whose they are."""
+    """Return the tool result with its text only, and its other parts after a line that names the call."""
     content = message.get("content")
     if not isinstance(content, list):
         return message, []

@@ -1,6 +1,6 @@
-"""Sources of earlier turns that an answer cites again: clients know those of one message alone.
+"""Finds sources of earlier turns that an answer cites, to send them again. Pure.
 
-Pure. Each is sent once, before the text that cites it.
+Clients know only the sources of the current message. Each source is sent once, before the text that cites it.
 """
 
 import json
@@ -14,7 +14,7 @@ from callboard_protocol import Event, Source
 
 EXCERPT_CHARS = 500
 MAX_CITATION_CHARS = 300
-"""A bracket that is open for longer is no citation."""
+"""The longest citation; a bracket that stays open longer is plain text."""
 
 _NAMES = ("title", "name")
 _ADDRESSES = ("url", "link", "href")
@@ -23,7 +23,7 @@ _OPEN_BRACKET = re.compile(r"[\[【][^\[【\]】]*\Z")
 
 
 class EarlierSources:
-    """The sources that earlier turns found, by number; reads the answer as it comes."""
+    """The sources of earlier turns that were not sent in this turn, by number."""
 
     def __init__(self) -> None:
         self._unsent: dict[int, Any] = {}
@@ -31,11 +31,11 @@ class EarlierSources:
         self._open_bracket = ""
 
     def add(self, sources: Mapping[int, Any]) -> None:
-        """Add sources, by their numbers, but for those that this turn has sent."""
+        """Add sources by their numbers, except numbers that this turn has sent."""
         self._unsent.update((number, item) for number, item in sources.items() if number not in self._sent_numbers)
 
     def exclude_sent(self, event: Event) -> None:
-        """Give the number of a source that the agent itself sends to that source, from here on."""
+        """Remove the sources whose numbers a `Source` event of the agent uses; ignore other events."""
         if not isinstance(event, Source):
             return
         for about in event.metadata:
@@ -45,7 +45,7 @@ class EarlierSources:
                 self._unsent.pop(int(number), None)
 
     def take_cited(self, text: str) -> list[Source]:
-        """Return the sources that the next piece of the answer cites, in the order of their numbers."""
+        """Remove and return the sources that the next piece of the answer cites, in the order of their numbers."""
         if not self._unsent:
             return []
         text = self._open_bracket + text
@@ -58,7 +58,7 @@ class EarlierSources:
 
 
 def _make_source(number: int, item: Mapping[str, Any]) -> Source:
-    """Return the citation of an item of a result, whatever its tool calls its fields."""
+    """Return the event for a source; tools use different names for its fields."""
     url = _find_first(item, _ADDRESSES)
     name = _find_first(item, _NAMES) or url or f"Source {number}"
     document = _find_first(item, _TEXTS) or json.dumps(item, ensure_ascii=False)

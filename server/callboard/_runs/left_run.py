@@ -1,4 +1,4 @@
-"""A run that another server has left: what its stored events leave open."""
+"""Reads the stored events of a run whose server has stopped: which calls are open, and what can continue."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from callboard_protocol import (
 
 READ_BYTES = 1024 * 1024
 STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED})
-"""The statuses of calls that have not run yet; all others are those of a call that does."""
+"""The statuses that a call reports before its tool runs; any other status means that the tool has started."""
 
 LEFT_RUN = Error(message="The server that ran this was stopped: send the message again.", code="interrupted")
 
@@ -37,12 +37,17 @@ NO_SIGNALS = Orders(is_cancelled=False, answers={})
 
 @dataclass(frozen=True, slots=True)
 class LeftRun:
-    """The events of a run, as far as they matter to the server that continues it.
+    """The state of a run according to its stored events, for the server that continues it.
 
-    `call_ids` are those of the agent's own calls. `open_calls` are the starts of calls that have no end, by their ids.
-    `waiting` are the open calls whose user is asked: they have not run yet; `begun` are calls that are known to have
-    run. `next_round` is the round of the next call. `has_open_text`: text was sent since the last event of a call.
-    `sources` have been sent, `orders` are the signals of clients.
+    Attributes:
+        call_ids: The ids of the agent's own calls.
+        open_calls: The start events of calls without an end, by call ids.
+        waiting: The open calls that wait for the user's approval; their tools have not run.
+        begun: The calls whose tools have started.
+        next_round: The round of the next call.
+        has_open_text: Text was sent after the last event of a call.
+        sources: The sources that were sent.
+        signals: Cancellation and answers that clients have sent.
     """
 
     call_ids: frozenset[str] = frozenset()
@@ -56,12 +61,12 @@ class LeftRun:
 
 
 async def read_left_run(run_log: RunLog, run_id: str) -> LeftRun:
-    """Return what the stored events of a run leave open."""
+    """Return the state of a run according to its stored events."""
     frames: list[bytes] = []
     while found := await run_log.read(run_id, len(frames), READ_BYTES):
         frames += found
     orders = (await run_log.orders([run_id])).get(run_id, NO_SIGNALS)
-    # A long answer takes a while.
+    # In a thread, because decoding the events of a long answer would block other requests.
     return await REQUESTS.run(partial(_read, frames, orders))
 
 
@@ -86,7 +91,7 @@ def _read(frames: Sequence[bytes], orders: Orders) -> LeftRun:
             case InputRequest(tool_call_id=str() as call_id, request_id=request_id) if is_approval(request_id):
                 asked.add(call_id)
             case ToolStatus(tool_call_id=call_id, data=data) if data.status not in STATUSES_BEFORE_RUNNING:
-                # Its user has agreed; or it runs, and asks about a part of it.
+                # The user has approved the call, or the running tool asks another question.
                 begun.add(call_id)
             case Source():
                 sources.append(event)
@@ -101,7 +106,7 @@ def _read(frames: Sequence[bytes], orders: Orders) -> LeftRun:
 
 
 def end_of_left_run(agent_id: str) -> Error:
-    """Return the last event of a run whose agent does not go on with it."""
+    """Return the last event of a run whose agent cannot continue another server's run."""
     return Error(
         message=f"The server that ran this was stopped, and the agent '{agent_id}' does not go on with what another "
         "server has begun: send the message again.",

@@ -1,6 +1,7 @@
-"""Bounds on what the logs and files of runs take in memory, in bytes: of a run, a user and the whole server.
+"""Limits the memory of the logs and files of runs, in bytes, for each user and for the whole server.
 
-Where it is too much, ended runs are forgotten first, oldest first; then a log that grows lets go of its own beginning.
+When over a limit, ended runs are evicted first, oldest first. If that is not enough, the growing log drops its oldest
+frames.
 """
 
 from collections import Counter
@@ -14,9 +15,9 @@ def _evict_nothing(_user: str | None) -> bool:
 
 @dataclass(slots=True)
 class MemoryBudget:
-    """The bounds, and what is held. `evict_oldest(user)` forgets that user's oldest ended run, anybody's for None.
+    """The limits, and the bytes in use.
 
-    It returns False where there is none.
+    `evict_oldest` evicts the oldest ended run of a user, or of any user for None; it returns False if there is none.
     """
 
     max_bytes: float = float("inf")
@@ -26,17 +27,17 @@ class MemoryBudget:
 
     @property
     def used_bytes(self) -> int:
-        """What all users' runs take."""
+        """The bytes in use by the runs of all users."""
         return self._used_by_user.total()
 
     def add(self, user: str, size_bytes: int) -> None:
-        """Count what a user's run takes more, or less where it is negative."""
+        """Add bytes to the usage of a user; `size_bytes` may be negative."""
         self._used_by_user[user] += size_bytes
         if not self._used_by_user[user]:
             del self._used_by_user[user]
 
     def make_room(self, user: str) -> bool:
-        """Forget ended runs until what is held is within the bounds; return False where it cannot be."""
+        """Evict ended runs until the usage is within the limits; return False if it still exceeds them."""
         while self._used_by_user[user] > self.max_user_bytes:
             if not self.evict_oldest(user):
                 return False
@@ -47,7 +48,7 @@ class MemoryBudget:
 
 
 class RunMemory:
-    """The memory that one run of a user holds."""
+    """Counts the memory of one run, as a part of its user's."""
 
     def __init__(self, budget: MemoryBudget | None = None, user: str = "") -> None:
         self._budget = budget or MemoryBudget()
@@ -55,14 +56,14 @@ class RunMemory:
         self._used_bytes = 0
 
     def add(self, size_bytes: int) -> None:
-        """Count what the run takes more, or less where it is negative."""
+        """Add bytes to the usage of the run; `size_bytes` may be negative."""
         self._used_bytes += size_bytes
         self._budget.add(self.user, size_bytes)
 
     def make_room(self) -> bool:
-        """Forget ended runs for this one; return False where there is still too much."""
+        """Evict ended runs in favour of this one; return False if the usage still exceeds a limit."""
         return self._budget.make_room(self.user)
 
     def close(self) -> None:
-        """Count nothing of the run any more: it is forgotten."""
+        """Remove the whole usage of the run."""
         self.add(-self._used_bytes)

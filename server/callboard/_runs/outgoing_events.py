@@ -1,7 +1,8 @@
 """The four steps that every event passes between the agent and the run's log.
 
-`make_storable` replaces characters that the database cannot hold, `redact_event` removes secrets, `EventEnricher` opens
-questions and adds links, `truncate` makes the event fit its frames. `callboard._runs.recorder` calls them in this order.
+`make_storable` replaces characters that the database cannot store, `redact_event` removes secrets, `EventEnricher`
+opens questions and adds links, `truncate` makes the event fit its frames. `callboard._runs.recorder` calls them in this
+order.
 """
 
 import json
@@ -33,9 +34,9 @@ _DEFAULT_LIMIT = Limit(MAX_TEXT_BYTES)
 
 
 def make_storable(event: WireT) -> WireT:
-    """Return the event with its texts as `storable` has them; the same object where they are so already.
+    """Return the event with `storable` applied to its texts; the same object if nothing changes.
 
-    Raises `AgentError` for a value that is nested too deeply, or holds itself.
+    Raises `AgentError` if a value is nested too deeply or contains itself.
     """
     changes: dict[str, Any] = {}
     for name, value in event:
@@ -50,9 +51,9 @@ def make_storable(event: WireT) -> WireT:
 
 
 async def redact_event(event: WireT, redaction: Redaction) -> WireT:
-    """Return the event without secrets in its fields; the same object where there is none.
+    """Return the event with the secrets in its fields replaced; the same object if there are none.
 
-    A secret may be cut in two by the pieces of a text: of those `text_writer` takes care.
+    Text events are redacted by `callboard._runs.text_writer`, because a secret may be split between two of them.
     """
     changes: dict[str, Any] = {}
     for name, value in event:
@@ -71,19 +72,22 @@ async def redact_event(event: WireT, redaction: Redaction) -> WireT:
 
 
 def _make_no_link(_: str) -> None:
-    """Return no link: links are off, or nothing is stored."""
+    """Return None: links are off, or the run is not stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventEnricher:
-    """Knows what clients of a run reach beside its stream; `link` makes the address of a call's whole result."""
+    """Opens the questions of a run, replaces its large files by links, and adds links to whole results.
+
+    `link` returns the URL of a call's whole result by the call's id, or None.
+    """
 
     inputs: Inputs
     files: RunFiles
     link: Callable[[str], str | None] = _make_no_link
 
     def enrich(self, event: Event) -> Event | None:
-        """Return the event as it goes out; None for a question that has its answer."""
+        """Return the event to send; None for a question that is already answered."""
         match event:
             case InputRequest():
                 return self.inputs.open(event)
@@ -95,7 +99,10 @@ class EventEnricher:
 
 
 def truncate(event: Event) -> list[Event]:
-    """Return the events that say `event` within its limits: texts of any length in pieces, all else cut."""
+    """Return `event` within the limits of its fields: as several events if a text may be split, otherwise cut.
+
+    Sizes are those of the ASCII-escaped JSON text, in bytes, because that text is sent.
+    """
     changes = _cut_fields(event)
     for name, limit in _limits_of(type(event)):
         if limit.over == "split" and not _is_small(text := getattr(event, name), limit.max_bytes):
@@ -112,7 +119,7 @@ def _limits_of(wire_type: type[Wire]) -> Sequence[tuple[str, Limit]]:
 
 
 def _cut_fields(wire: Wire) -> dict[str, Any]:
-    """Return the fields that are other than they were, with what is left of them."""
+    """Return the new values of the fields that exceed their limits."""
     changes: dict[str, Any] = {}
     for name, limit in _limits_of(type(wire)):
         if limit.over == "split":
@@ -127,7 +134,7 @@ def _cut_fields(wire: Wire) -> dict[str, Any]:
 
 
 def _fit(value: Any, limit: Limit) -> Any:
-    """Return what of a value is within the limit; the same object where that is all of it."""
+    """Return the value cut to the limit; the same object if it fits."""
     match value:
         case str():
             return _cut(value, limit.max_bytes)
@@ -155,7 +162,7 @@ def _is_small(text: str, max_bytes: int) -> bool:
 
 
 def _cut(text: str, max_bytes: int) -> str:
-    """Return the longest beginning of `text` that takes at most `max_bytes` on the wire."""
+    """Return the longest prefix of `text` that takes at most `max_bytes` on the wire."""
     if _is_small(text, max_bytes):
         return text
     low = 0
@@ -180,7 +187,7 @@ def _split(text: str, max_bytes: int) -> list[str]:
 
 
 def _take_while_fitting(entries: list[Any] | tuple[Any, ...], max_bytes: int) -> list[Any] | tuple[Any, ...]:
-    """Return the entries from the first on that fit together."""
+    """Return the first entries that fit together."""
     total = 0
     for place, entry in enumerate(entries):
         total += _size(entry) + 1

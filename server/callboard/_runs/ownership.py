@@ -1,4 +1,4 @@
-"""Which server owns which run: this one says that it is there, and goes on with what those that are gone have left."""
+"""Holds this server's lease on its runs, and takes over the runs of servers that have stopped."""
 
 import asyncio
 import time
@@ -14,19 +14,21 @@ from callboard.storage import RELEASED_RUN, LoggedRun, Notification, RunLog
 from callboard_protocol import Error
 
 CHECKS_PER_LEASE = 5
-"""How often, while a lease lasts, runs are looked for whose server is gone."""
+"""How often this server looks for runs of stopped servers during one lease."""
 CLEANUP_SECONDS = 60.0
 
 ContinueRun = Callable[[LoggedRun], Awaitable[Error | None]]
-"""Goes on with a run that is this server's by now; returns the last event of one that can only be ended."""
+"""Continues a run that this server has taken over; returns its last event if it can only be ended."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Ownership:
-    """Owns runs in `run_log` as long as `held` says; ended ones are kept for so long, and so many bytes of a user.
+    """Owns runs in `run_log` while the block of `held` runs.
 
-    `end` ends a run that cannot be carried on. `is_closing`: this server is about to stop, and takes over nothing more.
+    `continue_run` continues a run that was taken over, `end` ends a run that cannot continue. Ended runs are deleted
+    after `keep_ended_seconds`, and the oldest ones of a user if they exceed `max_user_bytes`. The server takes over no
+    more runs while `is_closing` returns True.
     """
 
     def __init__(
@@ -54,18 +56,18 @@ class Ownership:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Be known as a server until the block ends, and take over the runs of those that are gone meanwhile.
+        """Hold this server's lease until the block ends, and take over runs of servers that stop in the meantime.
 
-        Raises `StorageError` where the store cannot be written at the beginning.
+        Raises `StorageError` if the database cannot be written at the beginning.
         """
         async with self._run_log.open(self._lease_seconds, self._receive):
             await self._take_over()
             if self._continuing:
-                # Whoever asks for one at once should find it going on.
+                # A client that asks for one of these runs right after the start should find it running.
                 await asyncio.wait(self._continuing, timeout=self._check_seconds)
             tasks = {
-                asyncio.create_task(self._check_regularly(), name="own runs"),
-                asyncio.create_task(self._watcher.poll(), name="news of runs"),
+                asyncio.create_task(self._check_regularly(), name="take over runs"),
+                asyncio.create_task(self._watcher.poll(), name="watch runs of other servers"),
             }
             try:
                 yield
@@ -95,17 +97,17 @@ class Ownership:
                     cleaned_up_at = time.monotonic()
             except StorageError as error:
                 _log.warning("left_runs_not_checked", error=str(error))
-            except Exception as error:  # noqa: BLE001 - no run of a server that is gone would go on any more
+            except Exception as error:  # noqa: BLE001 - otherwise no run of a stopped server would be taken over any more
                 _log.error("left_runs_not_checked", exc_info=error)
 
     async def _take_over(self) -> None:
         for run in await self._run_log.take_over():
-            task = asyncio.create_task(self._continue_or_end(run), name=f"go on with {run.run_id}")
+            task = asyncio.create_task(self._continue_or_end(run), name=f"continue {run.run_id}")
             self._continuing.add(task)
             task.add_done_callback(self._continuing.discard)
 
     async def _continue_or_end(self, run: LoggedRun) -> None:
-        """Carry a run on, or end it, however long the store takes; let it be where it is another server's by now."""
+        """Continue or end a run, retrying until the database works; do nothing if another server has taken it over."""
         with suppress(RunLost):
             while True:
                 try:
@@ -119,17 +121,17 @@ class Ownership:
                     return
 
     async def _try_to_continue(self, run: LoggedRun) -> Error | None:
-        """Carry a run on; return its last event where it can only be ended. Raises `StorageError`, `RunLost`."""
+        """Continue a run; return its last event if it can only be ended. Raises `StorageError`, `RunLost`."""
         try:
             return await self._continue(run)
         except UnknownChat:
-            # It was deleted, and with it what there was to go on from.
+            # The chat was deleted, and its messages with it.
             return LEFT_RUN
         except (StorageError, RunLost):
             raise
         except CallboardError as error:
             _log.warning("left_run_refused", run_id=run.run_id, error=str(error))
             return LEFT_RUN
-        except Exception as error:  # noqa: BLE001 - another version may have kept it: who listens is to see an end
+        except Exception as error:  # noqa: BLE001 - another version may have stored it: listeners need an end
             _log.error("left_run_failed", run_id=run.run_id, exc_info=error)
             return LEFT_RUN

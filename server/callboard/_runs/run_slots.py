@@ -1,4 +1,4 @@
-"""RunSlots for runs: so many in all and of one user; a few more wait a short while for their turn."""
+"""Limits the number of concurrent runs, of all users and of each user; a short queue waits for free slots."""
 
 import asyncio
 from collections import Counter, deque
@@ -10,9 +10,9 @@ MAX_WAITING_OF_USER = 10
 
 
 class RunSlots:
-    """The places of a server's runs: `total` of them, `per_user` for each user; those who name none are one user.
+    """Slots for the runs of a server: `total` slots, at most `per_user` for one user.
 
-    Who finds none waits for at most `wait_seconds`.
+    Requests without a user share the user "". `wait_seconds` is the longest time in the queue.
     """
 
     def __init__(self, total: int, per_user: int, wait_seconds: float) -> None:
@@ -24,13 +24,14 @@ class RunSlots:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of requests in the queue."""
         return len(self._waiting)
 
     async def acquire(self, user: str, *, without_timeout: bool = False) -> None:
-        """Take a place, in turn. Raises `TooManyRuns` where none gets free in time, or too many wait already.
+        """Take a slot; wait in the queue if none is free.
 
-        Who is patient waits for as long as it takes.
+        Raises `TooManyRuns` if the queue is full or no slot is released in time; with `without_timeout` it waits as
+        long as necessary.
         """
         if self._has_room(user):
             self._taken[user] += 1
@@ -54,7 +55,7 @@ class RunSlots:
             raise self._refuse(user)
 
     def release(self, user: str) -> None:
-        """Leave a place to whoever is next."""
+        """Release a slot of `user`, and give free slots to the queue, in order."""
         self._taken[user] -= 1
         if not self._taken[user]:
             del self._taken[user]

@@ -1,4 +1,4 @@
-"""What other servers do that matters here: frames of their runs that are followed, orders for those of this one."""
+"""Watches the database and notifications for frames of other servers' runs, and for signals to this server's runs."""
 
 import asyncio
 import time
@@ -13,21 +13,23 @@ from callboard.errors import StorageError
 from callboard.storage import LoggedRun, Notification, Orders, RunLog
 
 LISTENING_SECONDS = 10.0
-"""The seconds for which a run's owner knows that somebody listens here, unless it is said again."""
+"""How long a run's owner assumes a listener on this server after each message about it."""
 LISTENING_ROUND_SECONDS = 3.0
+"""How often the owner is notified of listeners on this server."""
 RENOTIFY_SECONDS = 0.1
-"""The seconds after which an owner is told again that was busy with its run."""
+"""The delay before an owner that could not be notified is notified again."""
 MAX_RECEIVED_BYTES = 256 * 1024
-"""The most that waits for a slow listener; it reads the rest from the database."""
+"""The most bytes of frames that are kept for a slow listener; it reads the rest from the database."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(eq=False, slots=True)
 class Follower:
-    """What one listener of a run knows: the run as it was found last, None if it is forgotten by now.
+    """A listener on this server to a run of another server.
 
-    `seq` is the newest frame that the listener has seen, `has_news` says that there is something new.
+    `run` is the run as it was last read, None if it has been deleted. `seq` is the newest frame that the listener has
+    seen. `has_news` is set when there is something to read.
     """
 
     run: LoggedRun | None
@@ -36,24 +38,24 @@ class Follower:
     _received: deque[Notification] = field(default_factory=deque)
     _received_bytes: int = 0
 
-    def take(self, run: LoggedRun | None) -> None:
-        """Take note of the run as it is now."""
+    def update(self, run: LoggedRun | None) -> None:
+        """Replace `run` by its current state."""
         if run and self.run and run.last_seq < self.run.last_seq:
-            # It was read before the last notification arrived.
+            # This state was read before the last notification arrived.
             return
         self.run = run
         if run is None or run.is_ended or run.last_seq > self.seq:
             self.has_news.set()
 
     def receive(self, notification: Notification) -> bool:
-        """Take frames from the run's owner; return False if the sender is another server: then look in the database."""
+        """Accept frames of the run's owner; return False for other senders: then the database must be read."""
         if self.run is None or notification.sender != self.run.owner:
             return False
         if notification.frames and self._received_bytes + len(notification.frames) <= MAX_RECEIVED_BYTES:
             self._received.append(notification)
             self._received_bytes += len(notification.frames)
         if notification.last_seq > self.run.last_seq:
-            self.take(replace(self.run, last_seq=notification.last_seq, is_ended=notification.is_ended))
+            self.update(replace(self.run, last_seq=notification.last_seq, is_ended=notification.is_ended))
         return True
 
     def next_frames(self) -> Notification | None:
@@ -67,10 +69,10 @@ class Follower:
 
 
 class RunWatcher:
-    """Looks for follower when it is told of some, and after a while when it is not: for all runs at once.
+    """Reads the database after notifications, and regularly without them, for all followed runs at once.
 
-    `find_own` returns the ids of this server's live runs, `receive_signals` is given what clients have asked of them
-    elsewhere.
+    `find_own` returns the ids of this server's live runs. `receive_signals` gets the signals that clients have sent to
+    them through other servers.
     """
 
     def __init__(
@@ -90,14 +92,11 @@ class RunWatcher:
 
     @property
     def listeners(self) -> int:
-        """How many follow runs."""
+        """The number of listeners on this server to runs of other servers."""
         return sum(map(len, self._followed.values()))
 
     def receive(self, notification: Notification) -> None:
-        """Take what another server publishes: frames of a run that is followed here, a signal to a run of this server.
-
-        Whatever it says of others is looked for in the database.
-        """
+        """Accept a notification: frames of a followed run, or a signal to a run of this server."""
         listeners = self._followed.get(notification.run_id, ())
         if notification.last_seq:
             for follower in listeners:
@@ -108,17 +107,17 @@ class RunWatcher:
             self._is_due.set()
 
     def wake(self, run_id: str) -> None:
-        """Let whoever follows a run look for itself: it goes on here now."""
+        """Wake the followers of a run that this server has taken over."""
         for follower in self._followed.get(run_id, ()):
             follower.has_news.set()
 
     @contextmanager
     def following(self, run: LoggedRun, after: int) -> Iterator[Follower]:
-        """Be told of a run that goes on elsewhere; its owner knows that somebody listens."""
+        """Follow a run of another server; its owner is notified that it has a listener."""
         run_id = run.run_id
         follower = Follower(run, after)
         self._followed[run_id].add(follower)
-        # At once: its owner may be about to give it up.
+        # Without delay: the owner may be about to cancel the run for want of listeners.
         self._is_due.set()
         try:
             yield follower
@@ -129,7 +128,7 @@ class RunWatcher:
                 self._notified_at.pop(run_id, None)
 
     async def poll(self) -> None:
-        """Look for follower, again and again; what cannot be read is looked for again."""
+        """Read signals and frames until cancelled; retry after errors."""
         while True:
             wait_seconds = self._run_log.sweep_seconds if self._all_were_notified else RENOTIFY_SECONDS
             try:
@@ -146,7 +145,7 @@ class RunWatcher:
                 await self._fetch_frames()
             except StorageError as error:
                 _log.warning("followed_runs_not_read", error=str(error))
-            except Exception as error:  # noqa: BLE001 - who follows a run would wait for ever, and no order arrive
+            except Exception as error:  # noqa: BLE001 - otherwise followers would wait for ever, and no signal would arrive
                 _log.error("followed_runs_not_read", exc_info=error)
 
     async def _fetch_signals(self) -> None:
@@ -155,23 +154,23 @@ class RunWatcher:
             self._receive_signals(await self._run_log.orders(own))
 
     async def _notify_owners(self) -> None:
-        """Let the owners of runs know that these are followed: they tell of no others."""
-        due = time.monotonic() - LISTENING_ROUND_SECONDS
+        """Notify the owners of followed runs, because they publish only the frames of runs with listeners."""
+        renew_before = time.monotonic() - LISTENING_ROUND_SECONDS
         unnotified = {
             run_id
             for run_id, listeners in self._followed.items()
-            if any(map(_is_running, listeners)) and self._notified_at.get(run_id, due) <= due
+            if any(map(_is_running, listeners)) and self._notified_at.get(run_id, renew_before) <= renew_before
         }
-        told = await self._run_log.listen_to(unnotified, LISTENING_SECONDS) if unnotified else unnotified
-        self._notified_at.update(dict.fromkeys(told & self._followed.keys(), time.monotonic()))
-        self._all_were_notified = told == unnotified
+        notified = await self._run_log.listen_to(unnotified, LISTENING_SECONDS) if unnotified else unnotified
+        self._notified_at.update(dict.fromkeys(notified & self._followed.keys(), time.monotonic()))
+        self._all_were_notified = notified == unnotified
 
     async def _fetch_frames(self) -> None:
         followed = tuple(self._followed)
         found = await self._run_log.find(followed) if followed else {}
         for run_id in followed:
             for follower in self._followed.get(run_id, ()):
-                follower.take(found.get(run_id))
+                follower.update(found.get(run_id))
 
 
 def _is_running(follower: Follower) -> bool:

@@ -1,4 +1,4 @@
-"""All runs of the server: started once per id, found again, cancelled, kept for a while after their end."""
+"""All runs of the server: starts, finds, continues, cancels and deletes them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -43,18 +43,18 @@ from callboard.storage import (
 from callboard_protocol import Done, Error, RunRequest, RunStart, encode
 
 MAX_OWNERS = 3
-"""The servers that may try one run: what kills each that runs it is given up."""
+"""The most servers that run one run: a run may crash its server, and must not crash all of them."""
 END_SECONDS = 15
-"""The seconds that the last events of runs may take to be kept when the server stops."""
+"""The longest wait at shutdown for the last events of runs to be stored."""
 
 USERS_SHARING_MEMORY = 4
-"""One user's runs may take this part of what all may."""
+"""The runs of one user may use the server's run memory divided by this number."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Runs:
-    """The live runs, and those that ended a short while ago."""
+    """The live runs of this server, and those that ended recently."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class Runs:
         self._forgetting: set[asyncio.Task[None]] = set()
         self._ended: dict[str, RunMemory] = {}
         self.on_forgotten: Callable[[str], None] = lambda _: None
-        """Is told of each user who is forgotten here: whoever remembers runs forgets theirs."""
+        """Called with the id of each user whose data is deleted; the inspector then deletes its copies of the runs."""
         self.is_closing = False
-        """True where no runs are taken any more."""
+        """True if the server starts no more runs."""
         self._has_left = False
         self._quota = Quota(self._store, settings.max_user_calls_per_day, settings.max_user_tokens_per_day)
         self.access = AgentAccess.of(settings.agent_access)
-        """Who may ask which agent."""
+        """Which users may use which agent."""
         self._slots = RunSlots(settings.max_runs, settings.max_user_runs, settings.run_queue_seconds)
         memory_bytes = settings.run_memory_mib * 1024 * 1024
         self._user_bytes = memory_bytes // USERS_SHARING_MEMORY
@@ -96,9 +96,9 @@ class Runs:
 
     @asynccontextmanager
     async def owning(self) -> AsyncIterator[None]:
-        """Be known to other servers of the store until the block ends, and go on with what they leave meanwhile.
+        """Hold this server's lease until the block ends, and continue runs of servers that stop in the meantime.
 
-        Raises `StorageError` where the store cannot be written at the beginning.
+        Raises `StorageError` if the database cannot be written at the beginning.
         """
         ownership = Ownership(
             self._run_log,
@@ -124,14 +124,14 @@ class Runs:
                     run.cancel()
 
     async def start_or_follow(self, request: RunRequest, caller: str | None = None) -> Run | FollowedRun:
-        """Start the run that `request` asks for, or find it where its id is running here or on another server.
+        """Start the run of `request`, or return the existing run with its id, on this or another server.
 
-        Raises as `start` does.
+        Raises the errors of `start`.
         """
         try:
             return await self.start(request, caller=caller)
         except _RunsElsewhere as elsewhere:
-            # The same may have been asked here a moment ago.
+            # The same request may have started the run here a moment ago.
             if run := self._find_here(elsewhere.run.run_id, owner_of(request)):
                 return run
             if elsewhere.run.owner != owner_of(request):
@@ -141,13 +141,20 @@ class Runs:
     async def start(
         self, request: RunRequest, continuation: Continuation | None = None, caller: str | None = None
     ) -> Run:
-        """Start the run that `request` asks for, or find it where its id is already running here.
+        """Start the run of `request`, or return the existing run with its id on this server.
 
-        `caller` is the name of the key that it was asked with, for the audit.
+        `caller` is the name of the request's API key, for the audit. If the stored history cannot be read, the run
+        starts with the client's messages only, and a status says so.
 
-        Raises `UnknownAgent`, `AgentRefused`, `RunConflict`, `TooManyRuns`, `QuotaExceeded`, `ShuttingDown`, and
-        `RequestError` for functions that no model can call and for what the store should know and does not. Where the
-        stored history cannot be read, the run goes on with what the client sent, and says so.
+        Raises:
+            UnknownAgent: There is no such agent.
+            AgentRefused: The user may not use the agent.
+            RunConflict: The run id belongs to another chat, user or server.
+            TooManyRuns: No slot is free.
+            QuotaExceeded: The user has used up a daily quota.
+            ShuttingDown: The server starts no more runs.
+            RequestError: The functions are invalid, or `open_conversation` refuses the request.
+            StorageError: Another server may have the run, and the database cannot tell.
         """
         run_id = request.run_id or uuid4().hex
         owner = owner_of(request)
@@ -161,29 +168,29 @@ class Runs:
         await self._slots.acquire(user)
         started = False
         try:
-            # Not before: while this run waited for its place, others may have used up what was left.
+            # After the wait for a slot, during which other runs may have used up the quota.
             await self._quota.check(user)
             conversation = await open_conversation(self._store, request, run_id, continuation)
-            # The OpenAI routes name a continuation, and have no event for a question.
+            # The OpenAI routes pass a continuation, and have no event for a question.
             conversation = replace(conversation, can_ask=continuation is None)
-            # While the database answered, the same request may have come in a second time, and the server have ended.
+            # During the queries, the same request may have arrived again, or the shutdown may have begun.
             if run := self._find_here(run_id, owner):
                 return run
             self._refuse_when_closing()
             is_alone = await self._run_log.is_alone()
             spans = self._tracing.begin(observed_run(run_id, request), agent.name)
-            # Who else started it leaves with this server.
+            # Runs of the OpenAI routes end with their connection, so no other server continues them.
             packed = await self._pack(request, spans) if continuation is None else None
             logged, new = await self._begin_in_store(run_id, conversation.request, packed)
             if run := self._find_here(run_id, owner):
                 return run
             if self.is_closing and logged and not new:
-                # Otherwise another server would begin it, of which the client knows nothing.
+                # Otherwise another server would take over the run, although the client got an error.
                 with suppress(StorageError):
                     await self._run_log.withdraw(run_id)
             self._refuse_when_closing()
             record = self._factory.open_record(run_id, owner, logged, conversation, new)
-            ids = self._factory.ids_of(conversation, is_alone=is_alone)
+            ids = self._factory.share_call_ids(conversation, is_alone=is_alone)
             run = self._begin(
                 RunSpec(run_id, owner, agent, conversation, functions, ids, spans, record, logged, caller)
             )
@@ -202,9 +209,9 @@ class Runs:
         self._runs[run.run_id] = run
 
     async def find(self, run_id: str, user_id: str | None = None) -> Run | FollowedRun:
-        """Return the run of that id, wherever it goes on.
+        """Return the run with that id, on this or another server.
 
-        Raises `UnknownRun`, also where it is another user's, and `StorageError` where that cannot be known now.
+        Raises `UnknownRun`, also for a run of another user, and `StorageError`.
         """
         run = self._runs.get(run_id) or await self._find_elsewhere(run_id)
         if run is None or not run.owner.may_be_seen_by(user_id):
@@ -215,9 +222,9 @@ class Runs:
         return run
 
     async def forget_user(self, user_id: str, caller: str | None = None) -> Mapping[str, int]:
-        """End a user's runs, and forget these and all that is kept of the user; return how much of each kind.
+        """End a user's runs, and delete all data of the user; return the number of deleted items of each kind.
 
-        `caller` is the name of the key that it was asked with, for the audit. Raises `StorageError`.
+        `caller` is the name of the request's API key, for the audit. Raises `StorageError`.
         """
         mine = [run for run in self if run.owner.user_id == user_id]
         for run in mine:
@@ -235,27 +242,27 @@ class Runs:
         return FollowedRun(logged, self._run_log, self._watcher, self._runs.get) if logged else None
 
     async def continue_run(self, logged: LoggedRun) -> Error | None:
-        """Go on with a run that another server has left, in its log; return its last event where it can only be ended.
+        """Continue a run whose server has stopped; return its last event if it can only be ended.
 
-        What was said since the last finished round is taken back; see `reopen`. Raises `StorageError`, and `RunLost`
-        where another server has it by now.
+        The text since the last finished round is taken back, see `reopen`. Raises `StorageError`, and `RunLost` if
+        another server has taken over the run.
         """
-        kept = await self._run_log.load_request(logged.run_id)
-        if kept is None:
+        packed = await self._run_log.load_request(logged.run_id)
+        if packed is None:
             return LEFT_RUN
         if logged.losses >= MAX_OWNERS:
-            # Perhaps for what is in its request: that is not even read.
+            # The request itself may crash servers, so it is not parsed again.
             return LEFT_RUN
         if logged.age_seconds >= self._settings.run_timeout_seconds:
-            # Perhaps in a copy of the database that was put back: what it did since then is not known.
+            # The database may be a restored backup: it is unknown what the run did after the backup.
             return LEFT_RUN
-        request = unpack_request(kept)
+        request = unpack_request(packed)
         enter_origin(request.origin)
         try:
             agent = self._registry.get(request.agent)
         except UnknownAgent:
             return LEFT_RUN
-        # One that says nothing of it may not read its own finished rounds, and do all anew.
+        # Agents without the setting may ignore the finished rounds and repeat their calls.
         if not _can_continue(agent):
             return end_of_left_run(agent.agent_id)
         approval = Approval(self._settings.confirm_tools)
@@ -271,7 +278,7 @@ class Runs:
     ) -> None:
         conversation = reopened.conversation
         owner = owner_of(request)
-        ids = self._factory.ids_of(conversation, is_alone=await self._run_log.is_alone())
+        ids = self._factory.share_call_ids(conversation, is_alone=await self._run_log.is_alone())
         await self._slots.acquire(owner.user_id or "", without_timeout=True)
         if self.is_closing:
             self._slots.release(owner.user_id or "")
@@ -295,20 +302,21 @@ class Runs:
         _log.warning("run_continued", run_id=logged.run_id, agent=owner.agent_id, losses=logged.losses)
 
     async def _pack(self, request: RunRequest, spans: RunSpans) -> bytes | None:
-        """Return the request as it is kept, without secrets; None where that is not to be, or it is too large."""
+        """Return the packed request without secrets; None if the run is not stored or the request is too large."""
         if not is_stored(request):
             return None
         public = await self._redaction.large(request.model_dump(exclude_unset=True))
-        kept = StoredRequest.model_validate({**public, "origin": find_origin(spans.context)})
-        return await REQUESTS.run(partial(pack_request, kept))
+        stored = StoredRequest.model_validate({**public, "origin": find_origin(spans.context)})
+        return await REQUESTS.run(partial(pack_request, stored))
 
     async def _begin_in_store(
         self, run_id: str, request: RunRequest, packed: bytes | None
     ) -> tuple[LoggedRun | None, NewRun | None]:
-        """Make the run this server's in the database; (None, None) if it is not stored.
+        """Begin the run in the database as this server's; return (None, None) if the run is not stored.
 
-        `packed` is what another server needs to continue it. If the database is in trouble the second value says that
-        the run is still to be begun there.
+        `packed` is the request for a server that continues the run. If the database fails, the second value is what the
+        run's record needs to begin the run later. Raises `_RunsElsewhere`, and `StorageError` if there may be other
+        servers.
         """
         if not is_stored(request):
             return None, None
@@ -319,7 +327,7 @@ class Runs:
             there = await self._run_log.begin(mine, packed, self._settings.max_user_runs, first)
         except StorageError as error:
             if not await self._run_log.begins_alone():
-                # Another server may have it, or begin it anew.
+                # Another server may have the run already, or begin it at the same time.
                 raise
             _log.warning("run_not_begun", run_id=run_id, error=str(error))
             return mine, NewRun(packed, first)
@@ -331,27 +339,27 @@ class Runs:
         return iter(tuple(self._runs.values()))
 
     def is_going_on(self, run_id: str) -> bool:
-        """Return whether there is such a run here that has no end yet, and is not another server's by now."""
+        """Return whether this server runs that run at the moment."""
         run = self._runs.get(run_id)
         return run is not None and not run.ended
 
     @property
     def waiting(self) -> int:
-        """The number of runs that wait for a place."""
+        """The number of runs that wait for a slot."""
         return self._slots.waiting
 
     @property
     def listeners(self) -> int:
-        """The number of those who listen to runs here, to runs of other servers too."""
+        """The number of listeners on this server, including listeners to runs of other servers."""
         return sum(run.readers for run in self) + self._watcher.listeners
 
     @property
     def log_bytes(self) -> int:
-        """What the logs and files of runs take in memory, of those that have ended too."""
+        """The memory that the logs and files of live and ended runs use."""
         return self._budget.used_bytes
 
     async def drain(self, seconds: float, hurried: anyio.Event) -> None:
-        """Take no more runs, and return when those that are here have ended, after `seconds`, or once `hurried`."""
+        """Start no more runs; wait until all runs have ended, at most `seconds`, or until `hurried` is set."""
         self.is_closing = True
         going_on = [run for run in self if not run.ended]
         _log.info("draining", runs=len(going_on), seconds=seconds)
@@ -368,7 +376,7 @@ class Runs:
                 group.cancel_scope.cancel()
 
     async def close(self) -> None:
-        """Leave every run to the next server, end those that it cannot go on with, and take no more."""
+        """Start no more runs. Hand over each run to another server if possible, and end the others."""
         self.is_closing = True
         runs = tuple(self)
         for run in runs:
@@ -379,7 +387,7 @@ class Runs:
         ends = {asyncio.create_task(run.wait()): run for run in runs}
         late = (await asyncio.wait(ends, timeout=END_SECONDS))[1] if ends else ()
         for end in late:
-            # What it said last cannot be kept, so nobody has seen it: the next server ends it.
+            # Its last events could not be stored, so no listener has seen them; another server ends the run.
             ends[end].abandon()
         await asyncio.gather(*late)
         await asyncio.gather(*self._forgetting)
@@ -404,16 +412,17 @@ class Runs:
             _log.warning("own_chat_not_forgotten", chat_id=chat_id, error=str(error))
 
     def _end(self, run: Run, memory: RunMemory, observers: RunObservers, chat_id: str | None) -> None:
-        """Give the run's place back; the log can be read for a while.
+        """Release the slot of a run that has ended, and delete its log after `keep_run_seconds`.
 
-        What no client has named is kept for a client that is to go on with it.
+        A chat that the server made for the request is deleted after an answer. After any other end it stays, because
+        the client may continue it, for example with results of its functions.
         """
         self._slots.release(run.owner.user_id or "")
         if run.log.is_abandoned:
-            # Whoever asks for it now is to find it where it goes on.
+            # From now on, `find` returns the run of the other server.
             observers.tell(RunLeft())
             memory.close()
-            # It may have come back meanwhile, and go on here.
+            # This server may have taken it over again in the meantime.
             if self._runs.get(run.run_id) is run:
                 del self._runs[run.run_id]
             return
@@ -430,7 +439,7 @@ class Runs:
         asyncio.get_running_loop().call_later(self._settings.keep_run_seconds, self._forget, run.run_id)
 
     def _forget(self, run_id: str) -> None:
-        # It may be forgotten already: there was no room for it.
+        # It may have been evicted already.
         if memory := self._ended.pop(run_id, None):
             memory.close()
             del self._runs[run_id]
@@ -445,10 +454,10 @@ class Runs:
 
 
 class _RunsElsewhere(RunConflict):
-    """The run id is that of a run of another server."""
+    """The run with that id is not on this server, but in the database."""
 
     def __init__(self, run: FollowedRun) -> None:
-        super().__init__(f"run {run.run_id!r} is another one: choose another run_id")
+        super().__init__(f"run {run.run_id!r} exists already: choose another run_id")
         self.run = run
 
 
@@ -457,5 +466,5 @@ def _shutting_down() -> ShuttingDown:
 
 
 def _can_continue(agent: AgentLike) -> bool:
-    """Return whether the agent can go on where another server has left it."""
+    """Return whether the agent can continue a run that another server began."""
     return getattr(agent, "on_owner_loss", "end") == "continue"

@@ -1,4 +1,4 @@
-"""The texts of one run on their way out: without secrets, in pieces worth an event, and kept for the store."""
+"""Redacts and joins the texts of one run, sends them as events, and collects the answer's text for the store."""
 
 from collections.abc import Callable, Hashable, Sequence
 
@@ -12,10 +12,10 @@ from callboard_protocol import Event, Message, Rewind, TextEvent
 
 
 class TextWriter:
-    """Takes pieces of answer, reasoning and arguments, and sends them on.
+    """Sends pieces of the answer, of reasoning and of arguments.
 
-    What may be the beginning of a secret is held until it is known to be none, or something else follows. A source of
-    an earlier turn is sent before the text that cites it: who draws it makes links of the sources that it knows.
+    Text that may be the beginning of a secret is held back until more text or another event follows. A source of an
+    earlier turn is sent before the text that cites it, because clients only link sources that they know.
     """
 
     def __init__(self, redaction: Redaction, sources: EarlierSources, send: Callable[..., None]) -> None:
@@ -29,32 +29,32 @@ class TextWriter:
         self._has_sent_unsettled = False
 
     def write(self, event: TextEvent) -> None:
-        """Take the next piece of a text."""
+        """Write the next piece of a text."""
         for stream, (other, _) in tuple(self._held.items()):
-            # Arguments of several calls are written side by side.
+            # Streams of arguments of parallel calls do not end each other.
             if other.type != event.type or (stream != event.stream and isinstance(event, Message)):
                 self._release(stream)
         _, redacted = self._held.setdefault(event.stream, (event, self._redaction.stream()))
         self._forward(event, redacted.feed(storable(event.text)))
 
     def flush(self) -> None:
-        """Send all that is held: something else follows, which must not overtake it."""
+        """Send all text that is held back, because another event follows it."""
         for stream in tuple(self._held):
             self._release(stream)
         self._coalescer.flush()
 
     def send_after_text(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> None:
-        """Send another event after all that is held, with the changes and the audit entry that belong to it."""
+        """Send all text that is held back, then another event with its row changes and its audit entry."""
         self.flush()
         self._send(event, changes, audit)
 
     def settle(self) -> None:
-        """Keep what was written so far from being taken back: a call has started or ended."""
+        """Make the text so far permanent, because a call has started or ended; `rewind` does not remove it."""
         self._settled_count = len(self._unstored)
         self._has_sent_unsettled = False
 
     def rewind(self) -> None:
-        """Forget what was written since it was settled; who has seen none of it is told nothing."""
+        """Remove the text since `settle`; send a `Rewind` if listeners have seen a part of it."""
         del self._unstored[self._settled_count :]
         self._held.clear()
         self._coalescer.discard()
@@ -63,15 +63,15 @@ class TextWriter:
             self._send(Rewind())
 
     def take_answer(self) -> str:
-        """Return the answer's text since it was last taken: it is about to be stored."""
-        # Once more as a whole: reasoning may have come between two halves of a secret.
+        """Return the answer's text since the last call of this method, for the store."""
+        # Redact the whole text again: reasoning may have separated two halves of a secret.
         text = self._redaction("".join(self._unstored))
         self._unstored.clear()
         self._settled_count = 0
         return text
 
     def close(self) -> None:
-        """Send what is held, and let go of whoever it was sent to."""
+        """Send all text that is held back; nothing more follows."""
         self.flush()
         self._coalescer.close()
 
