@@ -157,7 +157,7 @@ class RunFactory:
                 observers.tell(end)
             log.continue_after(logged.last_seq + len(reopened.closed))
             recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
-            enricher.inputs.take(left.signals.answers)
+            enricher.inputs.accept(left.signals.answers)
         else:
             # The run was begun in the database with this event.
             log.append(RunStart(run_id=run_id, agent=owner.agent_id))

@@ -79,7 +79,7 @@ class Inputs:
             raise unknown_input(request_id)
         answer.set_result(given)
 
-    def take(self, answers: Mapping[str, GivenAnswer]) -> None:
+    def accept(self, answers: Mapping[str, GivenAnswer]) -> None:
         """Accept answers that other servers stored, also to questions that are not asked yet."""
         for request_id, given in answers.items():
             answer = self._answers.get(request_id)

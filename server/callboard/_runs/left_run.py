@@ -1,4 +1,4 @@
-"""Reads the stored events of a run whose server has stopped: which calls are open, and what can continue."""
+"""Reads the stored events of a left run: a run whose server has stopped without ending it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +30,6 @@ STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED})
 """The statuses that a call reports before its tool runs; any other status means that the tool has started."""
 
 LEFT_RUN = Error(message="The server that ran this was stopped: send the message again.", code="interrupted")
-
-
 NO_SIGNALS = Orders(is_cancelled=False, answers={})
 
 

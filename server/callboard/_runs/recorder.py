@@ -179,6 +179,7 @@ class Recorder:
             last = await redact_event(last, self._redaction)
             changes = self._end_turn(ending, last)
             if self._log.failure:
+                # Store the changes first: if that succeeds, a status says so before the last event.
                 self._log.write(changes)
                 await self._log.store_now()
                 changes = []

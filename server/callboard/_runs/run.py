@@ -194,7 +194,7 @@ class Run:
             return
         if not is_first:
             raise unknown_input(request_id)
-        self.inputs.take({request_id: answer})
+        self.inputs.accept({request_id: answer})
 
     async def close_question(self, request_id: str) -> bool:
         """Close a question on all servers; return False if another server has accepted an answer already."""

@@ -13,7 +13,7 @@ from callboard.errors import StorageError
 from callboard.storage import LoggedRun, Notification, Orders, RunLog
 
 LISTENING_SECONDS = 10.0
-"""How long a run's owner assumes a listener on this server after each message about it."""
+"""How long the owner keeps a run for listeners on this server after each notification about them."""
 LISTENING_ROUND_SECONDS = 3.0
 """How often the owner is notified of listeners on this server."""
 RENOTIFY_SECONDS = 0.1
@@ -117,7 +117,7 @@ class RunWatcher:
         run_id = run.run_id
         follower = Follower(run, after)
         self._followed[run_id].add(follower)
-        # Without delay: the owner may be about to cancel the run for want of listeners.
+        # Without delay: the owner may be about to cancel the run because it has no listeners.
         self._is_due.set()
         try:
             yield follower
@@ -150,6 +150,7 @@ class RunWatcher:
 
     async def _fetch_signals(self) -> None:
         own = self._find_own()
+        # Without other servers, clients send their signals to this server directly.
         if own and not await self._run_log.is_alone():
             self._receive_signals(await self._run_log.orders(own))
 

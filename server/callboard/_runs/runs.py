@@ -78,11 +78,11 @@ class Runs:
         self._runs: dict[str, Run] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
         self._ended: dict[str, RunMemory] = {}
-        self.on_forgotten: Callable[[str], None] = lambda _: None
+        self.on_user_forgotten: Callable[[str], None] = lambda _: None
         """Called with the id of each user whose data is deleted; the inspector then deletes its copies of the runs."""
         self.is_closing = False
         """True if the server starts no more runs."""
-        self._has_left = False
+        self._is_closed = False
         self._quota = Quota(self._store, settings.max_user_calls_per_day, settings.max_user_tokens_per_day)
         self.access = AgentAccess.of(settings.agent_access)
         """Which users may use which agent."""
@@ -95,7 +95,7 @@ class Runs:
         )
 
     @asynccontextmanager
-    async def owning(self) -> AsyncIterator[None]:
+    async def holding_lease(self) -> AsyncIterator[None]:
         """Hold this server's lease until the block ends, and continue runs of servers that stop in the meantime.
 
         Raises `StorageError` if the database cannot be written at the beginning.
@@ -119,7 +119,7 @@ class Runs:
     def _receive_signals(self, orders: Mapping[str, Orders]) -> None:
         for run_id, order in orders.items():
             if run := self._runs.get(run_id):
-                run.inputs.take(order.answers)
+                run.inputs.accept(order.answers)
                 if order.is_cancelled:
                     run.cancel()
 
@@ -191,7 +191,7 @@ class Runs:
             self._refuse_when_closing()
             record = self._factory.open_record(run_id, owner, logged, conversation, new)
             ids = self._factory.share_call_ids(conversation, is_alone=is_alone)
-            run = self._begin(
+            run = self._make_run(
                 RunSpec(run_id, owner, agent, conversation, functions, ids, spans, record, logged, caller)
             )
             run.can_be_continued = logged is not None and packed is not None and _can_continue(agent)
@@ -202,10 +202,10 @@ class Runs:
         _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
         return run
 
-    def _begin(self, spec: RunSpec) -> Run:
-        return self._factory.make(spec, self._keep, partial(self._end, chat_id=spec.conversation.request.chat_id))
+    def _make_run(self, spec: RunSpec) -> Run:
+        return self._factory.make(spec, self._add, partial(self._on_run_end, chat_id=spec.conversation.request.chat_id))
 
-    def _keep(self, run: Run) -> None:
+    def _add(self, run: Run) -> None:
         self._runs[run.run_id] = run
 
     async def find(self, run_id: str, user_id: str | None = None) -> Run | FollowedRun:
@@ -232,11 +232,11 @@ class Runs:
         await asyncio.gather(*(run.wait() for run in mine))
         for run in mine:
             self._forget(run.run_id)
-        self.on_forgotten(user_id)
+        self.on_user_forgotten(user_id)
         return await forget_user(self._store, self._run_log, user_id, caller)
 
     async def _find_elsewhere(self, run_id: str) -> FollowedRun | None:
-        if self._has_left:
+        if self._is_closed:
             raise _shutting_down()
         logged = (await self._run_log.find([run_id])).get(run_id)
         return FollowedRun(logged, self._run_log, self._watcher, self._runs.get) if logged else None
@@ -289,7 +289,7 @@ class Runs:
         key = request.origin.get("key")
         has_begun = False
         try:
-            run = self._begin(
+            run = self._make_run(
                 RunSpec(logged.run_id, owner, agent, conversation, functions, ids, spans, record, logged, key, reopened)
             )
             has_begun = True
@@ -338,7 +338,7 @@ class Runs:
     def __iter__(self) -> Iterator[Run]:
         return iter(tuple(self._runs.values()))
 
-    def is_going_on(self, run_id: str) -> bool:
+    def is_live(self, run_id: str) -> bool:
         """Return whether this server runs that run at the moment."""
         run = self._runs.get(run_id)
         return run is not None and not run.ended
@@ -361,8 +361,8 @@ class Runs:
     async def drain(self, seconds: float, hurried: anyio.Event) -> None:
         """Start no more runs; wait until all runs have ended, at most `seconds`, or until `hurried` is set."""
         self.is_closing = True
-        going_on = [run for run in self if not run.ended]
-        _log.info("draining", runs=len(going_on), seconds=seconds)
+        live = [run for run in self if not run.ended]
+        _log.info("draining", runs=len(live), seconds=seconds)
         with anyio.move_on_after(seconds):
             async with anyio.create_task_group() as group:
 
@@ -371,7 +371,7 @@ class Runs:
                     group.cancel_scope.cancel()
 
                 group.start_soon(hurry)
-                for run in going_on:
+                for run in live:
                     await run.wait()
                 group.cancel_scope.cancel()
 
@@ -393,7 +393,7 @@ class Runs:
         await asyncio.gather(*self._forgetting)
         await self._quota.close()
         await self._factory.formats.call_styles.aclose()
-        self._has_left = True
+        self._is_closed = True
 
     def _refuse_when_closing(self) -> None:
         if self.is_closing:
@@ -411,7 +411,7 @@ class Runs:
         except StorageError as error:
             _log.warning("own_chat_not_forgotten", chat_id=chat_id, error=str(error))
 
-    def _end(self, run: Run, memory: RunMemory, observers: RunObservers, chat_id: str | None) -> None:
+    def _on_run_end(self, run: Run, memory: RunMemory, observers: RunObservers, chat_id: str | None) -> None:
         """Release the slot of a run that has ended, and delete its log after `keep_run_seconds`.
 
         A chat that the server made for the request is deleted after an answer. After any other end it stays, because
