@@ -159,7 +159,7 @@ class RunFactory:
             recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
             enricher.inputs.accept(left.signals.answers)
         else:
-            # The run was begun in the database with this event.
+            # Before `store_in`, because the run was begun in the database with this event.
             log.append(RunStart(run_id=run_id, agent=owner.agent_id))
         if record:
             log.on_lost = run.abandon
