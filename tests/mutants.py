@@ -147,14 +147,14 @@ FAULTS = (
     ),
     Fault(
         "an empty message of the assistant stays if a question stands before it",
-        "server/callboard/_history/message_order.py",
+        "server/callboard/_history/endpoint_rules.py",
         'elif role == "assistant" and _is_empty(message):',
         'elif role == "assistant" and _is_empty(message) and before["role"] != "user":',
         HISTORY,
     ),
     Fault(
         "results of the newest turn are shortened",
-        "server/callboard/_history/bound.py",
+        "server/callboard/_history/token_limit.py",
         "for turn in turns[:-1]:",
         "for turn in turns:",
         HISTORY,

@@ -219,7 +219,7 @@ def test_only_the_boundaries_catch_everything() -> None:
         "server/callboard/_runs/ownership.py",
         "server/callboard/_runs/run.py",
         "server/callboard/_runs/factory.py",
-        "server/callboard/_runs/watch.py",
+        "server/callboard/_runs/run_watcher.py",
         "server/callboard/storage/sql/postgresql_lease.py",
         "server/callboard/storage/bus.py",
         "server/callboard/storage/sql/run_record.py",

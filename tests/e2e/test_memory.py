@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from callboard._history.message_order import NO_ANSWER
+from callboard._history.endpoint_rules import NO_ANSWER
 from tests.e2e.conftest import OpenWebUI
 from tests.e2e.librarian import book
 from tests.e2e.library import Library, Told, spaced_anew

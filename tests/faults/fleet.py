@@ -87,7 +87,7 @@ class Server:
                 self._port.set_result(int(url.rsplit(":", 1)[1]))
             case {"event": "run_started", "run_id": str(run_id)}:
                 self.owned[run_id] = 1
-            case {"event": "run_carried_on", "run_id": str(run_id), "losses": int(losses)}:
+            case {"event": "run_continued", "run_id": str(run_id), "losses": int(losses)}:
                 self.owned[run_id] = losses + 1
             case {"event": "run_ended", "run_id": str(run_id)}:
                 self.owned.pop(run_id, None)

@@ -217,7 +217,7 @@ async def perform(
             store.run_log("server"),
             observers=[lambda _, what: seen.observed.append(what)],
         )
-        async with runs.owning():
+        async with runs.holding_lease():
             said: list[dict[str, Any]] = [*scenario.before]
             for number, asked in enumerate(scenario.turns):
                 said.append({"role": "user", "content": asked})

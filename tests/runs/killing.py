@@ -1,4 +1,4 @@
-"""A run whose server is killed, and what the next server makes of it."""
+"""Kills the server of a run, and reads how the next server continues the run."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -18,10 +18,10 @@ from tests.serving import numbered, request
 
 @dataclass
 class Killing:
-    """A run whose server is killed once the page has seen a certain event; the next server sends what follows.
+    """A run whose server is killed after a certain event; the next server sends the following events.
 
-    `agents` is the file of the agent `careful`, which writes a line into the file `CALLBOARD_TEST_RAN` each time that a
-    tool of it runs. The server that is killed has `CALLBOARD_TEST_HANGS`, the next one has not.
+    `agents` is the file of the agent `careful`. Its tools append a line to the file `CALLBOARD_TEST_RAN` when they run.
+    Only the server that is killed has the variable `CALLBOARD_TEST_HANGS`.
     """
 
     folder: Path
@@ -30,17 +30,17 @@ class Killing:
     settings: Mapping[str, str] = field(default_factory=dict)
     seen: list[tuple[int, Event]] = field(default_factory=list)
     scraped: Scrape = field(default_factory=lambda: Scrape({}, {}))
-    """What the next server tells Prometheus once the page has seen the end."""
+    """The metrics of the next server after the end of the run."""
 
     @property
     def ran(self) -> list[str]:
-        """The lines of the tools that have run."""
+        """The lines that the tools have written."""
         file = self.folder / "ran"
         return file.read_text().splitlines() if file.exists() else []
 
     @property
     def events(self) -> list[Event]:
-        """The events that the page has seen."""
+        """The events that the client has received."""
         return [event for _, event in self.seen]
 
     def _settings(self) -> dict[str, str]:
@@ -60,7 +60,10 @@ class Killing:
         agrees: bool = False,
         do: Callable[[httpx.AsyncClient], Awaitable[object]] | None = None,
     ) -> None:
-        """Start the run, and kill the server after an event: once the model has gone silent, and `do` is done."""
+        """Start the run, and kill the server after the event `is_last`.
+
+        `waits_for_model` waits until the model hangs, `agrees` approves calls, `do` runs before the server is killed.
+        """
         with serving(self.folder, **self._settings(), TEST_HANGS="yes") as (url, process):
             asked = request(agent="careful", run_id="run", chat_id="chat", message_id="message", user={"id": "ann"})
             async with httpx.AsyncClient(base_url=url, timeout=None) as client:
@@ -81,13 +84,16 @@ class Killing:
 
     @asynccontextmanager
     async def opened_store(self) -> AsyncIterator[Store]:
-        """The store, while no server is there."""
+        """Yield the store while no server runs."""
         store = await Store.open(f"sqlite:///{self.folder / 'callboard.db'}")
         yield store
         await store.close()
 
     async def go_on(self, *, agrees: bool = False) -> list[dict[str, Any]]:
-        """Read the rest from the next server, and agree to what it asks; return the messages that the chat then has."""
+        """Read the rest of the run from the next server, and return the stored messages of the chat.
+
+        `agrees` approves calls.
+        """
         with serving(self.folder, **self._settings()) as (url, _):
             async with httpx.AsyncClient(base_url=url, timeout=None) as client:
                 rest = f"/v1/runs/run/events?user_id=ann&after={self.seen[-1][0]}"
@@ -104,12 +110,12 @@ class Killing:
 
 
 async def _agree(client: httpx.AsyncClient, question: InputRequest) -> None:
-    """Answer a question with yes."""
+    """Answer a question with `True`."""
     answer = {"request_id": question.request_id, "value": True}
     taken = await client.post("/v1/runs/run/input?user_id=ann", json=answer)
     assert taken.status_code == 202
 
 
 def told(body: Body) -> list[tuple[str, Any]]:
-    """The roles and the texts of what a model was sent."""
+    """Return the roles and contents of the messages in a request to the model."""
     return [(message["role"], message.get("content")) for message in body["messages"]]

@@ -19,7 +19,7 @@ MAX_FRAME_BYTES = 256 * 1024
 
 
 def read(stream: bytes) -> list[tuple[int, Event]]:
-    """The events of a stream with their numbers; fails on a frame over the limit."""
+    """Return the numbered events of a stream; fail on a frame over the limit."""
     assert all(len(frame) + 2 <= MAX_FRAME_BYTES for frame in stream.split(b"\n\n"))
     events = []
     for frame in Decoder().feed(stream):
@@ -30,7 +30,7 @@ def read(stream: bytes) -> list[tuple[int, Event]]:
 
 
 def check(numbered: Sequence[tuple[int, Event]], seen_before: frozenset[str] = frozenset()) -> None:
-    """Promises 1 to 5 of a whole run."""
+    """Check promises 1 to 5 of ARCHITECTURE.md on the events of a whole run."""
     assert [seq for seq, _ in numbered] == list(range(1, len(numbered) + 1))
     events = [event for _, event in numbered]
     assert isinstance(events[0], RunStart)

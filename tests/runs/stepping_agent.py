@@ -1,4 +1,4 @@
-"""An agent for the crash test: two rounds of calls, slow enough to be killed between any two events."""
+"""An agent for the crash test: two rounds of calls, slow enough to kill its server between any two events."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart, 
 
 RESULT = "a whole result " * 200
 STEP_SECONDS = 0.01
-"""Its pace: with none there would be no time to kill its server between two events."""
+"""The time between two events, in which the test kills the server."""
 
 
 @dataclass(frozen=True)

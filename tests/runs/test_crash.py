@@ -1,4 +1,4 @@
-"""A server that is killed at any point of a run opens its database again, with nothing half told."""
+"""A server that was killed at any event of a run opens its database again, with complete calls only."""
 
 import random
 from pathlib import Path
@@ -12,13 +12,13 @@ from tests.processes import serving
 from tests.runs.stepping_agent import RESULT
 
 EVENTS = 12
-"""Of a run of `stepping_agent`, its start and end included."""
+"""The number of events of a run of `stepping_agent`, with its first and last event."""
 
 AGENT = str(Path(__file__).parent / "stepping_agent.py")
 
 
 def run_until(url: str, chat_id: str, events: int) -> list[str]:
-    """Run the agent and stop listening after so many events; returns the ids of the calls seen to end."""
+    """Run the agent and disconnect after that many events; return the ids of the calls that have ended by then."""
     body = {"agent": "stepping", "chat_id": chat_id, "messages": [{"role": "user", "content": "go"}]}
     decoder = Decoder()
     seen = 0
@@ -48,7 +48,7 @@ def timeline(url: str, chat_id: str) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", [EVENTS, pytest.param(50, marks=pytest.mark.slow)])
-def test_a_server_killed_at_every_event_loses_no_finished_call_and_leaves_none_open(tmp_path: Path, kills: int) -> None:
+def test_server_killed_at_every_event_loses_no_finished_call_and_leaves_none_open(tmp_path: Path, kills: int) -> None:
     points = random.Random(7)
     at = [*range(EVENTS), *(points.randrange(EVENTS) for _ in range(kills - EVENTS))]
     interrupted = 0

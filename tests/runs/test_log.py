@@ -1,4 +1,4 @@
-"""A log that any number of listeners read from any place."""
+"""The log of a run delivers its events to any number of listeners, from any event on."""
 
 import asyncio
 
@@ -10,32 +10,32 @@ from callboard_protocol import Message
 from tests.runs.promises import read
 
 
-async def heard(log: EventLog, after: int = 0) -> list[tuple[int, str]]:
+async def read_log(log: EventLog, after: int = 0) -> list[tuple[int, str]]:
     stream = b"".join([chunk async for chunk in log.tail(after)])
     return [(seq, event.content) for seq, event in read(stream) if isinstance(event, Message)]
 
 
-async def test_every_listener_hears_everything_from_where_it_asked() -> None:
+async def test_every_listener_gets_all_events_after_its_number() -> None:
     log = EventLog()
-    listeners = [asyncio.create_task(heard(log, after)) for after in (0, 0, 2, 5)]
+    listeners = [asyncio.create_task(read_log(log, after)) for after in (0, 0, 2, 5)]
     for number in range(1, 6):
         assert log.append(Message(content=str(number))) == number
-        # The listeners hear each by itself.
+        # Let the listeners read after each event.
         await asyncio.sleep(0)
     log.close()
     everything = [(number, str(number)) for number in range(1, 6)]
     assert await asyncio.gather(*listeners) == [everything, everything, everything[2:], []]
 
 
-async def test_a_closed_log_is_read_and_then_ends() -> None:
+async def test_closed_log_is_read_to_its_end() -> None:
     log = EventLog()
     log.append(Message(content="a"))
     log.close()
-    assert await heard(log) == [(1, "a")]
-    assert await heard(log, after=1) == []
+    assert await read_log(log) == [(1, "a")]
+    assert await read_log(log, after=1) == []
 
 
-async def test_frames_that_are_ready_travel_together() -> None:
+async def test_frames_that_are_ready_are_sent_in_one_chunk() -> None:
     log = EventLog()
     for number in range(100):
         log.append(Message(content=str(number)))
@@ -43,7 +43,7 @@ async def test_frames_that_are_ready_travel_together() -> None:
     assert len([chunk async for chunk in log.tail()]) == 1
 
 
-async def test_the_oldest_frames_are_let_go_and_asking_for_them_is_an_error() -> None:
+async def test_oldest_frames_of_a_full_log_are_dropped_and_reading_them_is_an_error() -> None:
     log = EventLog(max_bytes=500)
     for number in range(50):
         log.append(Message(content=str(number)))
@@ -51,11 +51,11 @@ async def test_the_oldest_frames_are_let_go_and_asking_for_them_is_an_error() ->
     with pytest.raises(LogExpired, match="event 1 is gone"):
         log.check(0)
     log.close()
-    first = (await heard(log, after=45))[0]
+    first = (await read_log(log, after=45))[0]
     assert first == (46, "45")
 
 
-async def test_a_listener_that_is_overtaken_is_told_instead_of_skipping_events() -> None:
+async def test_slow_listener_gets_an_error_if_its_next_event_was_dropped() -> None:
     log = EventLog(max_bytes=500)
     log.append(Message(content="seen"))
     listener = log.tail()

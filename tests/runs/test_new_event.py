@@ -1,4 +1,4 @@
-"""An event of somebody's own is a class and no more: it goes from an agent to its listeners as all others do."""
+"""A new event is only a class: it passes from an agent to its listeners as all other events do."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -27,13 +27,11 @@ SECRET = "a-key-that-nobody-may-see"
 
 
 class Wind(Wire):
-    """How it blows."""
-
     direction: Line = ""
 
 
 class Weather(Event):
-    """An event of this test's own."""
+    """A new event of a run."""
 
     type: Literal["weather"] = "weather"
     place: Line
@@ -43,7 +41,7 @@ class Weather(Event):
 
 
 class ToolCallPhoto(CallEvent):
-    """One of a call."""
+    """A new event of a call."""
 
     type: Literal["tool_call_photo"] = "tool_call_photo"
     url: str
@@ -65,7 +63,7 @@ async def script(context: RunContext) -> AsyncIterator[Event]:
     yield Message(content="After.")
 
 
-async def test_it_is_redacted_cut_numbered_kept_and_decoded_as_the_others_are(tmp_path: Path) -> None:
+async def test_new_event_is_redacted_cut_numbered_stored_and_decoded(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"model_base_url": "http://127.0.0.1:1", "model_api_key": SECRET}
     async with serving(tmp_path, ScriptedAgent(script), **settings) as service:
         async with service.client.stream("POST", "/v1/runs", json=request(run_id="r", chat_id="c")) as response:
@@ -90,7 +88,7 @@ async def test_it_is_redacted_cut_numbered_kept_and_decoded_as_the_others_are(tm
     plain, long, secret = (event for event in events if isinstance(event, Weather))
     assert plain == PLAIN
     assert (len(long.place), long.clouds, len(long.wind.direction)) == (MAX_LINE_BYTES, ("a" * 20,), MAX_LINE_BYTES)
-    # What has no limit of its own is bounded all the same.
+    # A field without a declared limit is cut to the default limit.
     assert len(long.notes) == 64 * 1024
     assert secret == Weather(place="[secret]", wind=Wind(direction="[secret]"), clouds=("[secret]",))
     [photo] = (event for event in events if isinstance(event, ToolCallPhoto))
@@ -98,7 +96,7 @@ async def test_it_is_redacted_cut_numbered_kept_and_decoded_as_the_others_are(tm
     assert photo.tool_call_id == start.tool_call_id != ""
 
 
-async def test_who_does_not_know_it_goes_on_without_it(tmp_path: Path) -> None:
+async def test_client_and_pipe_ignore_an_unknown_event(tmp_path: Path) -> None:
     async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
         answer = await client.chat.completions.create(model="scripted", messages=QUESTION)
     assert answer.choices[0].message.content == "Before. After."
@@ -108,7 +106,7 @@ async def test_who_does_not_know_it_goes_on_without_it(tmp_path: Path) -> None:
     assert transcript.render() == "Before. After."
 
 
-async def test_it_is_read_by_its_type() -> None:
+async def test_new_event_is_decoded_to_its_class() -> None:
     [frame] = Decoder().feed(encode(7, PLAIN))
     read = decode(frame)
     assert read == PLAIN
@@ -119,7 +117,7 @@ async def test_it_is_read_by_its_type() -> None:
             pytest.fail("it is another event")
 
 
-def test_two_classes_cannot_have_one_type() -> None:
+def test_second_class_of_one_event_type_is_refused() -> None:
     with pytest.raises(TypeError, match="'weather', which is Weather's"):
 
         class Climate(Event):

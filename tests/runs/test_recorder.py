@@ -1,4 +1,4 @@
-"""The recorder keeps the protocol's promises, whatever an agent yields."""
+"""The recorder sends a valid run of the protocol, whatever an agent yields."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from callboard._history import Turn
 from callboard._redaction import Redaction
-from callboard._runs.call_ids import CallIds
+from callboard._runs.call_tracker import CallIds
 from callboard._runs.files import RunFiles
 from callboard._runs.log import EventLog
 from callboard._runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL, Ending, Recorder
@@ -48,7 +48,7 @@ START = RunStart(run_id="run", agent="demo")
 async def make_recorder(
     log: EventLog, ids: CallIds | None = None, redaction: Redaction | None = None, store: Store | None = None
 ) -> Recorder:
-    """A recorder of a run that is stored if there is a store."""
+    """Return a recorder; its run is stored if there is a store."""
     if store is None:
         return Recorder(log, ids or CallIds(), None, redaction)
     run_log = store.run_log("server")
@@ -66,7 +66,7 @@ async def recorded(
     store: Store | None = None,
     before: Callable[[int], Awaitable[None]] | None = None,
 ) -> list[tuple[int, Event]]:
-    """The events as listeners see them; `before` is awaited before the event of that number, counted from 0."""
+    """Return the events that listeners get; `before` is awaited before each event, with its index."""
     log = EventLog()
     recorder = await make_recorder(log, ids, redaction, store)
 
@@ -118,9 +118,7 @@ any_event = st.one_of(
 
 @given(st.lists(any_event, max_size=30), st.sampled_from([None, Done(finish_reason="length"), Error(message="no")]))
 @example([ToolCallArgsDelta(tool_call_id="", delta="{}"), start(""), start("")], None)
-def test_any_events_in_any_order_come_out_as_a_run_that_keeps_its_promises(
-    events: list[Event], last: Event | None
-) -> None:
+def test_any_events_in_any_order_give_a_valid_run(events: list[Event], last: Event | None) -> None:
     seen = frozenset({"a", "call_0"})
     numbered = asyncio.run(recorded([*events, last] if last else events, ids=CallIds(seen)))
     check(numbered, seen)
@@ -129,14 +127,14 @@ def test_any_events_in_any_order_come_out_as_a_run_that_keeps_its_promises(
     assert heard == storable(said)
 
 
-async def test_arguments_that_are_written_side_by_side_stay_with_their_calls() -> None:
+async def test_interleaved_arguments_of_two_calls_are_not_mixed() -> None:
     written = [("a", '{"x"'), ("b", '{"y"'), ("a", ": 1}"), ("b", ": 2}")]
     events = await shown([ToolCallArgsDelta(tool_call_id=call_id, delta=text) for call_id, text in written])
     deltas = [(event.tool_call_id, event.delta) for event in events if isinstance(event, ToolCallArgsDelta)]
     assert ["".join(text for of, text in deltas if of == call_id) for call_id in "ab"] == ['{"x": 1}', '{"y": 2}']
 
 
-async def test_what_is_open_is_closed_before_the_run_reports_its_end() -> None:
+async def test_open_call_is_ended_before_the_last_event() -> None:
     ending = Ending(Error(message="it broke", code="agent_error"), "interrupted", "the run ended")
     events = await shown([start("a"), start("b"), complete("b")], ending=ending)
     assert [(event.type, getattr(event, "code", None)) for event in events] == [
@@ -149,7 +147,7 @@ async def test_what_is_open_is_closed_before_the_run_reports_its_end() -> None:
     ]
 
 
-async def test_an_id_that_the_chat_has_seen_is_replaced_in_every_event_of_the_call() -> None:
+async def test_id_used_earlier_in_the_chat_is_replaced_in_every_event_of_the_call() -> None:
     events = await shown(
         [
             ToolCallArgsDelta(tool_call_id="call_0", tool_name="tool", delta="{"),
@@ -164,14 +162,14 @@ async def test_an_id_that_the_chat_has_seen_is_replaced_in_every_event_of_the_ca
     assert "call_0" not in ids
 
 
-async def test_an_id_repeated_in_a_later_round_belongs_to_the_later_call() -> None:
+async def test_repeated_id_belongs_to_the_newer_call() -> None:
     events = await shown([start("x"), complete("x", "one"), start("x"), status("x"), complete("x", "two")])
     calls = [(event.tool_call_id, event.result) for event in events if isinstance(event, ToolCallComplete)]
     assert [result for _, result in calls] == ["one", "two"]
     assert calls[0][0] == "x" != calls[1][0]
 
 
-async def test_an_id_claimed_before_the_start_is_kept() -> None:
+async def test_id_claimed_before_the_start_is_kept() -> None:
     log = EventLog()
     recorder = Recorder(log, CallIds({"used"}))
     log.append(START)
@@ -187,19 +185,19 @@ async def test_an_id_claimed_before_the_start_is_kept() -> None:
     assert [event.tool_call_id for _, event in numbered if isinstance(event, ToolCallStart)] == [first, second]
 
 
-async def test_a_failure_that_a_framework_reports_twice_is_one_end() -> None:
+async def test_error_reported_twice_ends_the_call_once() -> None:
     events = await shown([start("a"), ToolCallError(tool_call_id="a", error="no"), complete("a"), status("a")])
     assert [event.type for event in events] == ["run_start", "tool_call_start", "tool_call_error", "done"]
 
 
-async def test_an_end_without_a_start_is_shown_as_a_call() -> None:
+async def test_end_without_a_start_gets_a_start() -> None:
     events = await shown([ToolCallError(tool_call_id="a", tool_name="lost", error="no such tool")])
     assert [event.type for event in events] == ["run_start", "tool_call_start", "tool_call_error", "done"]
     assert isinstance(events[1], ToolCallStart)
     assert events[1].tool_name == "lost"
 
 
-async def test_rounds_and_places_are_counted() -> None:
+async def test_rounds_and_calls_of_a_round_are_numbered() -> None:
     events = await shown(
         [
             start("a"),
@@ -216,7 +214,7 @@ async def test_rounds_and_places_are_counted() -> None:
     assert places == [(0, 0), (0, 1), (1, 0), (2, 0)]
 
 
-async def test_text_that_comes_fast_is_joined_and_keeps_its_place() -> None:
+async def test_fast_text_is_joined_and_stays_in_order_with_other_events() -> None:
     events = await shown(
         [*(Message(content=char) for char in "abc"), start("x"), complete("x"), *(Message(content=c) for c in "def")]
     )
@@ -224,7 +222,7 @@ async def test_text_that_comes_fast_is_joined_and_keeps_its_place() -> None:
     assert [event.type for event in events][1:5] == ["message", "message", "tool_call_start", "tool_call_complete"]
 
 
-async def test_joined_text_goes_out_without_waiting_for_another_event() -> None:
+async def test_joined_text_is_sent_without_another_event() -> None:
     log = EventLog()
     recorder = Recorder(log, CallIds())
     log.append(START)
@@ -235,8 +233,8 @@ async def test_joined_text_goes_out_without_waiting_for_another_event() -> None:
     await recorder.finish(Ending(Done()))
 
 
-def said(events: Sequence[Event]) -> str:
-    """What a listener is left with."""
+def remaining_text(events: Sequence[Event]) -> str:
+    """Return the text that remains after all rewinds."""
     kept = ""
     draft = ""
     for event in events:
@@ -263,37 +261,37 @@ drafts = st.one_of(
 
 
 @given(st.lists(st.lists(drafts, max_size=6), min_size=1, max_size=5))
-def test_what_is_taken_back_reaches_back_to_the_last_start_or_end_of_a_call(rounds: list[list[Event]]) -> None:
+def test_rewind_removes_text_since_the_last_start_or_end_of_a_call(rounds: list[list[Event]]) -> None:
     events = [event for number, step in enumerate(rounds) for event in (start(f"n{number}"), *step)]
-    told = [event for _, event in asyncio.run(recorded(events))]
-    assert said(told) == storable(said(events))
+    sent = [event for _, event in asyncio.run(recorded(events))]
+    assert remaining_text(sent) == storable(remaining_text(events))
 
 
-async def test_a_draft_that_is_taken_back_is_neither_sent_nor_stored(store: Store) -> None:
+async def test_text_before_a_rewind_is_not_stored(store: Store) -> None:
     draft = Message(content="Half an answer")
     whole = Message(content="A whole answer.")
     call = [Message(content="Let me look. "), start("a"), Message(content="Meanwhile: "), complete("a")]
     events = await shown([draft, Rewind(), *call, draft, Rewind(), draft, Rewind(), whole], store=store)
-    assert said(events) == "Let me look. Meanwhile: A whole answer."
+    assert remaining_text(events) == "Let me look. Meanwhile: A whole answer."
     kept = [message.content for message in await store.chats(None).messages("chat") if message.role == "assistant"]
     assert kept == ["Let me look. ", "Meanwhile: A whole answer."]
 
 
-async def test_a_draft_that_nobody_has_seen_is_taken_back_without_a_word() -> None:
-    # A status sends what is held; without it the draft is taken back before its joining ends.
+async def test_rewind_is_sent_only_if_its_text_was_sent() -> None:
+    # A status makes the recorder send the delayed text; without it, the rewind comes before the text is sent.
     seen = await shown([start("a"), complete("a"), Message(content="Half"), Status(content="Checking"), Rewind()])
     assert [event.type for event in seen][-4:] == ["message", "status", "rewind", "done"]
     unseen = await shown([start("a"), complete("a"), Message(content="Half"), Rewind(), Message(content="Whole.")])
     assert [event.type for event in unseen][-3:] == ["tool_call_complete", "message", "done"]
 
 
-async def test_a_rewind_takes_back_text_that_was_held_as_the_beginning_of_a_secret() -> None:
+async def test_rewind_removes_text_held_back_as_the_beginning_of_a_secret() -> None:
     draft = Message(content="The key is hunt")
     events = await shown([draft, Rewind(), Message(content="No key.")], redaction=Redaction(["hunter2"]))
-    assert said(events) == "No key."
+    assert remaining_text(events) == "No key."
 
 
-async def test_a_large_result_is_cut_on_the_wire_and_whole_in_the_store(store: Store) -> None:
+async def test_large_result_is_cut_in_the_event_and_whole_in_the_store(store: Store) -> None:
     result = "ä\x01" * 200_000
     events = await shown([start("a"), complete("a", result), Message(content=result)], store=store)
     [sent] = [event for event in events if isinstance(event, ToolCallComplete)]
@@ -305,7 +303,7 @@ async def test_a_large_result_is_cut_on_the_wire_and_whole_in_the_store(store: S
     assert (await store.chats(None).tool_call("chat", "a")).result == result
 
 
-async def test_arguments_are_shown_as_an_object_and_stored_as_they_were(store: Store) -> None:
+async def test_arguments_are_sent_as_an_object_and_stored_as_the_same_text(store: Store) -> None:
     raw = '{ "b": 1,  "a": "\\u00e4" }'
     events = await shown([start("a", args=raw), start("b", args="{broken"), start("c", args="")], store=store)
     assert [event.tool_args for event in events if isinstance(event, ToolCallStart)] == [
@@ -323,12 +321,12 @@ async def test_arguments_too_large_for_a_frame_are_cut() -> None:
     assert event.tool_args.startswith('{"text": "xxx')
 
 
-async def test_what_is_no_event_is_an_error_that_says_so() -> None:
+async def test_object_that_is_not_an_event_raises_agent_error() -> None:
     with pytest.raises(AgentError, match="yielded str"):
         await recorded(["hello"])
 
 
-async def test_nothing_is_recorded_after_the_agents_own_end() -> None:
+async def test_events_after_the_agents_terminal_event_are_ignored() -> None:
     events = await shown([Message(content="a"), Done(finish_reason="length"), Message(content="b"), start("x")])
     assert [event.type for event in events] == ["run_start", "message", "done"]
 
@@ -337,7 +335,7 @@ STEPS = [start("a"), complete("a"), start("b"), Message(content="Done.")]
 
 
 @pytest.mark.parametrize("locked_from", range(len(STEPS) + 1))
-async def test_what_cannot_be_stored_is_said_once_and_ends_nothing(
+async def test_failing_database_is_reported_once_and_the_run_continues(
     store: Store, database: Path, locked_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.05)
@@ -362,9 +360,7 @@ async def test_what_cannot_be_stored_is_said_once_and_ends_nothing(
     ]
 
 
-async def test_a_turn_that_is_stored_late_is_told_of_too(
-    store: Store, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_turn_stored_late_is_reported(store: Store, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.05)
     async with AsyncExitStack() as lock:
 
@@ -379,7 +375,7 @@ async def test_a_turn_that_is_stored_late_is_told_of_too(
     assert told == [NOT_REMEMBERED, REMEMBERED_AFTER_ALL]
 
 
-async def test_a_secret_in_a_tools_error_is_never_shown_or_stored(store: Store) -> None:
+async def test_secret_in_a_tool_error_is_redacted_in_events_and_store(store: Store) -> None:
     failed = ToolCallError(tool_call_id="a", error="401 for key hunter2")
     events = await shown([start("a"), failed], store=store, redaction=Redaction(["hunter2"]))
     [record] = (await store.chats(None).history("chat")).calls
@@ -387,7 +383,7 @@ async def test_a_secret_in_a_tools_error_is_never_shown_or_stored(store: Store) 
     assert not [event for event in events if "hunter2" in event.model_dump_json()]
 
 
-async def test_of_an_agents_own_thousand_reports_the_first_the_last_and_ten_a_second_are_kept() -> None:
+async def test_of_a_thousand_statuses_the_first_the_last_and_ten_a_second_are_sent() -> None:
     def report(number: int) -> ToolStatus:
         return ToolStatus(tool_call_id="c", data=ToolStatusData(status="processing", message=str(number)))
 
@@ -400,7 +396,7 @@ async def test_of_an_agents_own_thousand_reports_the_first_the_last_and_ten_a_se
     assert len(numbers) <= AT_ONCE + PER_SECOND * (loop.time() - began) + 1
 
 
-async def test_an_agents_last_report_is_shown_when_it_is_due_though_nothing_follows() -> None:
+async def test_last_status_is_sent_without_another_event() -> None:
     log = EventLog()
     recorder = Recorder(log, CallIds())
     log.append(START)

@@ -1,4 +1,4 @@
-"""What nobody expected ends its run, and costs no other one a place."""
+"""Unexpected errors end their run only, and other runs continue."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ from tests.serving import ScriptedAgent, numbered, request, serving
 
 
 class FailingTurn(TurnWriter):
-    """Rows that cannot be written, for a reason that no database gives."""
+    """Raises an error that is not the database's when rows are written."""
 
     def write(self, connection: Connection, changes: Sequence[RowChange], **_: Any) -> None:
         raise RuntimeError("a mistake")
@@ -46,9 +46,7 @@ class FailingStore(Store):
         return FailingTurn(self.database, TurnRows(turn))
 
 
-async def test_a_run_whose_end_fails_ends_all_the_same_and_gives_its_place_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_run_ends_and_releases_its_slot_if_finish_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: Any) -> None:
         raise RuntimeError("a mistake")
 
@@ -68,9 +66,7 @@ async def test_a_run_whose_end_fails_ends_all_the_same_and_gives_its_place_back(
             assert (last.code, "a mistake" in last.message) == ("internal_error", False)
 
 
-async def test_rows_that_fail_unexpectedly_cost_memory_and_no_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_answer_continues_if_writing_rows_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving_module, "make_store", lambda: FailingStore("sqlite://"))
 
     async def script(_: RunContext) -> AsyncIterator[Event]:
@@ -84,7 +80,7 @@ async def test_rows_that_fail_unexpectedly_cost_memory_and_no_answer(
         assert events[-1] == Done()
 
 
-async def test_a_call_that_says_that_it_took_longer_than_anything_can_is_kept(tmp_path: Path) -> None:
+async def test_call_with_a_huge_duration_is_stored(tmp_path: Path) -> None:
     async def script(_: RunContext) -> AsyncIterator[Event]:
         yield ToolCallStart(tool_call_id="a", tool_name="sell")
         yield ToolCallComplete(tool_call_id="a", result="sold", duration_ms=10**30)
@@ -98,7 +94,7 @@ async def test_a_call_that_says_that_it_took_longer_than_anything_can_is_kept(tm
 
 
 class OwnLog(RunLog):
-    """A log of runs of somebody's own, that fails once for each of two reasons."""
+    """A log of runs in which the second call of `take_over` and of `find` raises."""
 
     failures: Counter[str]
     has_looked_again: asyncio.Event
@@ -109,19 +105,19 @@ class OwnLog(RunLog):
             raise RuntimeError("a mistake")
 
     async def take_over(self) -> list[LoggedRun]:
-        # The first time is the server's start.
+        # The first call is at the start of the server.
         self.fail_once("take_over")
         if self.failures["take_over"] > 2:
             self.has_looked_again.set()
         return await super().take_over()
 
     async def find(self, run_ids: Collection[str]) -> dict[str, LoggedRun]:
-        # The first time is the client's question.
+        # The first call is for the client's request.
         self.fail_once("find")
         return await super().find(run_ids)
 
 
-async def test_what_nobody_expected_of_the_store_ends_no_watch(
+async def test_watcher_and_takeover_continue_after_an_unexpected_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Path
 ) -> None:
     OwnLog.failures = Counter()
@@ -156,7 +152,7 @@ class Careful(ScriptedAgent):
 @pytest.mark.parametrize(
     "kept", [b"no request", zlib.compress(json.dumps({"agent": "scripted", "messages": [{"role": "robot"}]}).encode())]
 )
-async def test_a_left_run_that_cannot_be_read_is_ended(tmp_path: Path, kept: bytes, is_frame_readable: bool) -> None:
+async def test_left_run_that_cannot_be_read_is_ended(tmp_path: Path, kept: bytes, is_frame_readable: bool) -> None:
     async def script(_: RunContext) -> AsyncIterator[Event]:
         yield Message(content="Here I am.")
 

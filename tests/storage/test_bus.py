@@ -13,7 +13,7 @@ from sqlalchemy.engine import make_url
 from structlog.testing import capture_logs
 
 from callboard._agents import RunContext
-from callboard._runs.watch import MAX_RECEIVED_BYTES, News
+from callboard._runs.run_watcher import MAX_RECEIVED_BYTES, Follower
 from callboard.errors import StorageError
 from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, Notification, RunLog, Store, bus
 from callboard.storage.redis_bus import CHANNEL, RedisBus, read_address
@@ -368,17 +368,17 @@ def notification(after: int, *frames: bytes, sender: str = "owner") -> Notificat
     return Notification(sender, "run", after, after + len(frames), b"".join(frames))
 
 
-def news(seq: int) -> News:
-    return News(LoggedRun("run", "agent", None, None, None, last_seq=seq, owner="owner"), seq)
+def follower(seq: int) -> Follower:
+    return Follower(LoggedRun("run", "agent", None, None, None, last_seq=seq, owner="owner"), seq)
 
 
 def test_a_listener_takes_frames_that_follow_directly_and_reads_the_others_from_the_database() -> None:
-    listener = news(3)
+    listener = follower(3)
     assert not listener.receive(notification(3, b"4", sender="another"))
     for received in (notification(1, b"2", b"3", b"4"), notification(3, b"4"), notification(5, b"6")):
         assert listener.receive(received)
     assert listener.run
-    assert (listener.run.last_seq, listener.are_there.is_set()) == (6, True)
+    assert (listener.run.last_seq, listener.has_news.is_set()) == (6, True)
     taken = listener.next_frames()
     assert taken == notification(3, b"4")
     listener.seq = 4
@@ -388,16 +388,16 @@ def test_a_listener_takes_frames_that_follow_directly_and_reads_the_others_from_
 
 
 def test_a_run_that_was_read_before_the_last_notification_does_not_take_it_back() -> None:
-    listener = news(3)
+    listener = follower(3)
     before = listener.run
     listener.receive(notification(3, b"4"))
-    listener.take(before)
+    listener.update(before)
     assert listener.run
     assert listener.run.last_seq == 4
 
 
 def test_a_listener_that_does_not_read_takes_a_bounded_part_of_memory() -> None:
-    listener = news(0)
+    listener = follower(0)
     frame = b"x" * 10_000
     for seq in range(100):
         listener.receive(notification(seq, frame))

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from callboard import Agent, Skill, tool
-from callboard._runs.call_ids import CallIds
+from callboard._runs.call_tracker import CallIds
 from callboard._runs.log import EventLog
 from callboard._runs.recorder import Recorder
 from callboard._runs.runs import MAX_OWNERS

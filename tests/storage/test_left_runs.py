@@ -6,7 +6,7 @@ from pathlib import Path
 
 from callboard import Agent, Skill, tool
 from callboard._history import HistoryCall, RowChange, Turn, TurnRows
-from callboard._runs.left_run import pack_request
+from callboard._runs.stored_request import pack_request
 from callboard.storage import LoggedFrame, LoggedRun, Store
 from callboard_protocol import (
     CallEvent,

@@ -139,7 +139,7 @@ async def test_a_worker_that_is_killed_is_replaced_and_its_run_goes_on_at_the_sa
             [started] = await workers.wait_for("run_started")
             os.kill(started["pid"], signal.SIGKILL)
             seen = await listening
-            [carried_on] = await workers.wait_for("run_carried_on")
+            [carried_on] = await workers.wait_for("run_continued")
             assert carried_on["run_id"] == "run"
             assert carried_on["pid"] != started["pid"]
             await workers.wait_for("listening", 3)

@@ -161,7 +161,7 @@ async def _open(
             store.measure(metrics.note_access)
         tracing = Tracing(has_contents=settings.trace_content)
         runs = Runs(agents, services, settings, board.redaction, run_log, links, observers, tracing)
-        await closing.enter_async_context(runs.owning())
+        await closing.enter_async_context(runs.holding_lease())
         closing.push_async_callback(runs.close)
         preparing = asyncio.create_task(REQUESTS.run(prepare_reading), name="prepare reading")
         closing.push_async_callback(asyncio.wait, {preparing})

@@ -1,12 +1,13 @@
-"""History: what a model is told of earlier turns; replay, its bound, compaction, turns as steps, sources. Pure.
+"""The history of a chat: rows of a turn, and the messages that a model gets of earlier turns. Pure.
 
-Above: storage, which keeps it. Below: errors and text. Knows no database and no requests.
+It replays stored calls, limits the tokens of the history, and drops sources that no answer cites. `callboard.storage`
+is the layer above, `callboard.errors` and texts are below. It knows no database and no requests.
 """
 
-from callboard._history.bound import bound, list_left_out
 from callboard._history.records import ChatHistory, HistoryCall
 from callboard._history.replay import Replayed, replay
 from callboard._history.sources import CompactResults, compact_message_tools, find_cited_numbers
+from callboard._history.token_limit import limit_tokens, list_dropped
 from callboard._history.turn_rows import NewResponse, RowChange, Turn, TurnRows
 from callboard._history.turns import StoredRound, StoredTurn, lacks_calls, restore_calls
 
@@ -21,11 +22,11 @@ __all__ = [
     "StoredTurn",
     "Turn",
     "TurnRows",
-    "bound",
     "compact_message_tools",
     "find_cited_numbers",
     "lacks_calls",
-    "list_left_out",
+    "limit_tokens",
+    "list_dropped",
     "replay",
     "restore_calls",
 ]

@@ -6,18 +6,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ChatDict = dict[str, Any]
-"""A message of a chat, OpenAI's form."""
+"""A chat message in the format of OpenAI's chat completions."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryCall:
-    """A tool call of a chat, as it is written before it runs and replayed afterwards.
+    """A tool call of a chat: stored before its tool runs, replayed in later turns.
 
-    `arguments` is the text as the model wrote it. `round_index` counts the sequential rounds of the turn and
-    `sequence_index` the calls of one round, both from 0. `details` is what the model sent beside it, as
-    `ProviderDetails` has it. `message_id` is the client's assistant message. `result` is None while nothing has come
-    back; an empty one is an answer too. `parent_call_id` is the call that started the agent that made this one, None
-    for the agent's own calls: these alone are replayed.
+    Attributes:
+        arguments: The text that the model wrote.
+        round_index: Counts the rounds of the turn, from 0.
+        sequence_index: Counts the calls of the round, from 0.
+        details: The provider's data about the call, as in `ProviderDetails`.
+        message_id: The client's id of the assistant message.
+        result: None until the call has ended; an empty result is "".
+        parent_call_id: The call that started the agent which made this call. None for the agent's own calls; only
+            these are replayed.
     """
 
     tool_call_id: str
@@ -33,7 +37,7 @@ class HistoryCall:
 
 @dataclass(frozen=True, slots=True)
 class StoredStatus:
-    """A `tool:status` of a call; `at` in seconds since the epoch, `progress` 0 to 100 or None."""
+    """A stored `tool:status` event of a call; `at` is in seconds since the epoch, `progress` is 0 to 100 or None."""
 
     status: str
     message: str
@@ -43,10 +47,11 @@ class StoredStatus:
 
 @dataclass(frozen=True, slots=True)
 class ChatHistory:
-    """The history of a chat so far: every tool call, oldest first.
+    """The stored history of a chat: its tool calls, oldest first.
 
-    `answers` are texts of answers without calls, each with what the model sent beside it. `model` is the one that was
-    chosen for the chat, None if none was. `is_missing`: there may be a history, but it could not be read.
+    `answers` are the texts of answers without calls, each with the provider's data about it. `model` is the name of
+    the model that the user chose for this chat, None without a choice. `is_missing` is True if the database could not
+    be read.
     """
 
     calls: tuple[HistoryCall, ...] = ()
@@ -56,12 +61,11 @@ class ChatHistory:
 
     @property
     def tool_call_ids(self) -> frozenset[str]:
-        """The ids of the calls."""
         return frozenset(call.tool_call_id for call in self.calls)
 
 
 def message_text(content: str | None) -> str:
-    """Return what a stored message says: its text, or the text parts of a list of parts as JSON."""
+    """Return the text of a stored message, which is a plain text or a JSON list of content parts."""
     if not content or not content.startswith("[{"):
         return content or ""
     try:

@@ -1,8 +1,6 @@
-"""The replay of earlier turns to the model: the client's branch, with the stored calls in it.
+"""Inserts the stored calls of a chat into the messages that the client sent. Pure.
 
-Pure: takes the messages that the client sent and the calls of the chat, returns OpenAI
-chat messages. Keyed by tool call ids, so that edits, regenerations and branches replay
-exactly the calls that are on the branch.
+Calls are found by their ids, so that edited, regenerated and branched chats replay exactly the calls of the branch.
 """
 
 from collections import defaultdict, deque
@@ -11,9 +9,8 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from callboard._call_ids import new_call_id
-from callboard._history.message_order import in_order
+from callboard._history.endpoint_rules import move_parts, order_messages
 from callboard._history.records import ChatDict, HistoryCall
-from callboard._history.result_parts import move_parts
 from callboard._history.sources import read_sources, source_number
 from callboard_protocol import EXTERNAL_ID_PREFIX
 
@@ -21,7 +18,7 @@ NO_SOURCE = -1
 
 
 class Replayed(NamedTuple):
-    """The messages for the model, the highest source number in them (−1: none), and each number's source."""
+    """The messages for the model, the highest number of a source (`NO_SOURCE` if none), and the sources by number."""
 
     messages: list[ChatDict]
     max_source_number: int
@@ -29,19 +26,20 @@ class Replayed(NamedTuple):
 
 
 Answered = tuple[ChatDict, ChatDict | None]
-"""A call, and the message with its result, both as OpenAI has them; None if the call is to run again."""
+"""A call and the message with its result, in OpenAI's format; the result is None if the call will run again."""
 
 
 def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinished: Collection[str] = ()) -> Replayed:
-    """Return `messages` with each stored call's arguments and result in place of what was sent.
+    """Return `messages` with the stored arguments and results of their calls.
 
-    An assistant message with `tool_calls` takes what is stored under each call's id, one
-    that has only its `id` the calls of that `message_id`: per round an assistant message
-    with the answered calls and their results in order, and the text where it was. A call
-    that nothing answers is left out unless its id is in `unfinished`, which are to run again in their round; an answer
-    to no call is left out too: endpoints refuse both. A call with a parent is left out: its tool is another agent's.
-    An empty id gets a new one, the same on both sides; arguments stay as they were, `{}`
-    where there were none.
+    An assistant message with `tool_calls` gets the stored arguments and results of these calls, by their ids. An
+    assistant message without `tool_calls` gets the stored calls of its `id`: for each round an assistant message with
+    calls, their results, and then the text of the message.
+
+    Calls without a result and results without a call are dropped, because endpoints refuse both; calls whose ids are in
+    `unfinished` stay, because they will run again. Calls with a parent are dropped: another agent made them. An empty
+    id is replaced by a new one in the call and in its result. Empty arguments become `{}`; other arguments are not
+    changed.
     """
     by_id = {call.tool_call_id: call for call in calls if call.tool_call_id}
     by_message: defaultdict[str, list[HistoryCall]] = defaultdict(list)
@@ -57,22 +55,22 @@ def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinishe
             answers = _collect_answers(messages, position)
             position += len(answers)
             answered = _answer_calls(message, answers, by_id, unfinished)
-            replayed += _build_round(_leave_out(message, "tool_calls", "id"), answered)
+            replayed += _build_round(_without(message, "tool_calls", "id"), answered)
         elif message["role"] == "assistant" and (stored := _find_turn(message.get("id"), by_message)):
-            replayed += _expand_turn(_leave_out(message, "id"), stored)
-        elif message["role"] != "tool":  # a result without its call
-            replayed.append(_leave_out(message, "id"))
-    kept = in_order(replayed)
+            replayed += _expand_turn(_without(message, "id"), stored)
+        elif message["role"] != "tool":  # a tool message here has no call before it
+            replayed.append(_without(message, "id"))
+    kept = order_messages(replayed)
     sources = _collect_sources(calls, kept)
     return Replayed(move_parts(kept), max(sources, default=NO_SOURCE), sources)
 
 
 def _find_turn(message_id: object, by_message: Mapping[str, list[HistoryCall]]) -> list[HistoryCall] | None:
-    # What the wire types do not name is whatever the client sent.
+    # The protocol does not check the type of extra fields such as `id`.
     return by_message.get(message_id) if isinstance(message_id, str) else None
 
 
-def _leave_out(message: ChatDict, *names: str) -> ChatDict:
+def _without(message: ChatDict, *names: str) -> ChatDict:
     return {key: value for key, value in message.items() if key not in names}
 
 
@@ -86,10 +84,11 @@ def _collect_answers(messages: Sequence[ChatDict], position: int) -> list[ChatDi
 def _answer_calls(
     message: ChatDict, answers: list[ChatDict], known: Mapping[str, HistoryCall], unfinished: Collection[str]
 ) -> list[Answered]:
-    """Return the answered calls of a message as it was sent; what is stored under an id goes before what was sent.
+    """Return the calls of an assistant message that have a result, or will run again.
 
-    Not so for calls that the client has run: of those it knows best. Stored calls are in the model's order, since only
-    the first one of an answer may have the model's signature.
+    Stored arguments and results replace those of the message, except results of calls that the client ran. Stored calls
+    are put in the order in which the model wrote them: with some providers only the first call of an answer carries
+    the model's signature.
     """
     answered: list[Answered] = []
     seen = set()
@@ -97,7 +96,7 @@ def _answer_calls(
     for answer in answers:
         content = answer.get("content")
         contents[answer.get("tool_call_id") or ""].append("" if content is None else content)
-    for call in sorted(message["tool_calls"], key=lambda call: _place_of(call, known)):
+    for call in sorted(message["tool_calls"], key=lambda call: _stored_position(call, known)):
         call_id = call.get("id") or ""
         if call_id and call_id in seen:
             continue
@@ -106,7 +105,7 @@ def _answer_calls(
         if stored and stored.parent_call_id:
             continue
         function = call["function"]
-        # Each answer is used up by the first call of its id.
+        # Calls without an id share the id "": each takes the next of their results.
         content = contents[call_id].popleft() if contents[call_id] else None
         is_the_clients = content is not None and call_id.startswith(EXTERNAL_ID_PREFIX)
         if stored and stored.result is not None and not is_the_clients:
@@ -117,13 +116,13 @@ def _answer_calls(
     return answered
 
 
-def _place_of(call: ChatDict, known: Mapping[str, HistoryCall]) -> int:
+def _stored_position(call: ChatDict, known: Mapping[str, HistoryCall]) -> int:
     stored = known.get(call.get("id") or "")
     return stored.sequence_index if stored else 0
 
 
 def _expand_turn(message: ChatDict, stored: Iterable[HistoryCall]) -> list[ChatDict]:
-    """Return a turn of which only the text came: its rounds as they are stored, then the text."""
+    """Return the stored rounds of a turn, then the assistant message with its text."""
     ordered = sorted(stored, key=lambda call: (call.round_index, call.sequence_index))
     rounds: list[ChatDict] = []
     for _, calls in groupby(ordered, key=lambda call: call.round_index):
@@ -140,7 +139,7 @@ def _expand_turn(message: ChatDict, stored: Iterable[HistoryCall]) -> list[ChatD
 
 
 def _answer_call(call_id: str, name: str, arguments: str | None, content: Any) -> Answered:
-    """Return a call with its result, if it has one; one without an id gets one."""
+    """Return a call and its result in OpenAI's format; an empty id is replaced by a new one."""
     call_id = call_id or new_call_id()
     function = {"name": name, "arguments": arguments or "{}"}
     return (
@@ -149,15 +148,15 @@ def _answer_call(call_id: str, name: str, arguments: str | None, content: Any) -
     )
 
 
-def _build_round(text: ChatDict, answered: Sequence[Answered]) -> list[ChatDict]:
-    """Return one assistant message with its calls, then their results in the order of the calls."""
+def _build_round(message: ChatDict, answered: Sequence[Answered]) -> list[ChatDict]:
+    """Return the assistant message with its calls, followed by their results."""
     if not answered:
-        return [text]
-    return [{**text, "tool_calls": [call for call, _ in answered]}, *(result for _, result in answered if result)]
+        return [message]
+    return [{**message, "tool_calls": [call for call, _ in answered]}, *(result for _, result in answered if result)]
 
 
 def _collect_sources(calls: Iterable[HistoryCall], messages: Iterable[ChatDict]) -> dict[int, Any]:
-    """Return each source number with its source; what came later wins."""
+    """Return the sources of all results by their numbers; a later source replaces an earlier one of the same number."""
     contents = [call.result for call in calls if call.result is not None]
     contents += [
         message["content"]
@@ -165,7 +164,7 @@ def _collect_sources(calls: Iterable[HistoryCall], messages: Iterable[ChatDict])
         if message["role"] == "tool" and isinstance(message.get("content"), str)
     ]
     found = {}
-    # Most results are in both: each is read once, where it stands last.
+    # Most results are in both lists. Each text is parsed once, at its last position.
     for content in reversed(dict.fromkeys(reversed(contents))):
         for item in read_sources(content) or ():
             if (number := source_number(item)) is not None:

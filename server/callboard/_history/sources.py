@@ -1,7 +1,7 @@
-"""Numbered sources: search results that an answer cites as `[sourceN]`, and what is replayed of them. Pure.
+"""Numbered sources in tool results, which an answer cites as `[sourceN]`, and their compaction. Pure.
 
-A result is structured when it is a JSON list with at least one object that carries a
-`source_number`, an integer or the digits of one. Compaction drops the sources that the answer does not cite.
+A result has sources if it is a JSON list in which at least one object has a `source_number`: an integer, or a text of
+digits. Compaction drops the sources that the answer does not cite.
 """
 
 import json
@@ -15,13 +15,12 @@ from callboard._history.records import HistoryCall
 NOTHING_CITED = "The search did not produce any relevant information that could be cited."
 
 CompactResults = Literal["cited", "always", "never"]
-"""The results that lose the sources that the answer does not cite: those of which it cites some, all, or none."""
+"""The results whose uncited sources are dropped: results with at least one cited source, all results, or none."""
 
 MAX_STRUCTURED_CHARS = 2 * 1024 * 1024
-"""The most characters of a structured result; a longer one is read as text: to parse it would hold up everybody."""
+"""Longer results are treated as plain text: parsing them would block other requests."""
 
-# [source1], [Source 1], [source1, source2], 【source1】. Nine digits are more sources than there can be,
-# and few enough for int() to be quick.
+# [source1], [Source 1], [source1, source2], 【source1】. At most nine digits, so that int() is fast on any text.
 _CITATION = re.compile(
     r"[\[【]\s*+(sources?\s*+\d{1,9}(?:\s*+[,;]\s*+(?:sources?\s*+)?\d{1,9})*+)\s*+[\]】]", re.IGNORECASE
 )
@@ -34,7 +33,7 @@ def find_cited_numbers(text: str) -> frozenset[int]:
 
 
 def source_number(item: object) -> int | None:
-    """Return the number of a source; None for anything that is not one."""
+    """Return the number of a source; None if `item` is not a source."""
     number = item.get("source_number") if isinstance(item, Mapping) else None
     if isinstance(number, int) and not isinstance(number, bool):
         return number if number >= 0 else None
@@ -44,7 +43,7 @@ def source_number(item: object) -> int | None:
 
 
 def read_sources(content: str) -> list[Any] | None:
-    """Return the items of a structured result, sources and others; None where `content` is no such result."""
+    """Return all items of a result that has sources; None if `content` is any other text."""
     if len(content) > MAX_STRUCTURED_CHARS or not content.lstrip().startswith("["):
         return None
     try:
@@ -59,14 +58,12 @@ def read_sources(content: str) -> list[Any] | None:
 def compact_message_tools(
     calls: Sequence[HistoryCall], assistant_text: str | None, compact_results: CompactResults = "cited"
 ) -> list[HistoryCall]:
-    """Return the calls of a turn as they are replayed, given the turn's text.
+    """Return the calls of a turn with results as they will be replayed, given the turn's whole text.
 
-    Of a JSON list whose items carry `source_number`, the items are kept that the text cites
-    (`[source1]`, `[Source 1]`, `[source1, source2]`, `【source1】`) and those that are no
-    sources; numbers stay as they are. A list of which nothing is cited stays whole, since the
-    model may not be one that cites; with `always` it becomes `[]`, or one sentence where the
-    text cites nothing at all. Without a text, and for every other kind of result, nothing
-    changes. The input is not changed.
+    A result with sources keeps the sources that the text cites (`[source1]`, `[Source 1]`, `[source1, source2]`,
+    `【source1】`) and the items that are not sources. Numbers do not change. With "cited", a result without any cited
+    source is not changed, because some models do not cite. With "always" it becomes `[]`, or `NOTHING_CITED` if the
+    text cites nothing at all. Results without sources are not changed, nor is any result if there is no text.
     """
     if not assistant_text or compact_results == "never":
         return list(calls)
@@ -78,7 +75,7 @@ def compact_message_tools(
 
 
 def compact_result(content: str, cited: frozenset[int], compact_results: CompactResults = "cited") -> str:
-    """Return one result without the sources that are not in `cited`; byte for byte the same where all are."""
+    """Return a result without the sources whose numbers are not in `cited`; the same text if nothing is dropped."""
     items = read_sources(content)
     if items is None:
         return content

@@ -1,4 +1,4 @@
-"""The rows of one turn, made from what happens in it: the question, rounds of calls, the last text. Pure.
+"""Makes the table rows of one turn: the question, the rounds of calls, the last text. Pure.
 
 `callboard.storage.sql.turn_writer` writes them.
 """
@@ -16,16 +16,16 @@ from callboard._history.sources import CompactResults, compact_message_tools
 from callboard._text import storable
 
 MAX_EVENTS = 100
-"""The status events of one call that are stored: the first half and the last half."""
+"""The most status events that are stored for one call: half of them are the first, half the last."""
 ROW_BYTES = 1_000
-"""The memory that a row change takes, its texts aside, roughly."""
+"""A rough estimate of the memory of a row change without its texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewResponse:
-    """A response that later requests may refer to.
+    """A response of the OpenAI routes that later requests may refer to.
 
-    `previous` is the run that it continues, `brought` the messages of its own request.
+    `previous` is the run id of the response that it continues, `brought` are the messages of its own request.
     """
 
     previous: str | None
@@ -34,11 +34,14 @@ class NewResponse:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The turn of a chat that is stored.
+    """A turn of a chat: one question of the user, and everything that answers it.
 
-    `message_id` is the client's assistant message, `user_content` the user's question. `place` counts the questions of
-    the conversation, this one included. `results` are the results of functions that the client ran, by the ids of
-    their calls. `user_name` is None if the client sent none.
+    Attributes:
+        message_id: The client's id of the assistant message.
+        user_content: The user's question, as text or content parts.
+        place: The number of questions in the conversation, including this one.
+        results: Results of functions that the client ran, by the ids of their calls.
+        user_name: The user's name, None if the client sent none.
     """
 
     chat_id: str
@@ -55,7 +58,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
-    """A new row of `messages`: `number` counts the rows of the turn from 0, `values` are columns by their names."""
+    """A new row of the table `messages`: `number` counts the rows of the turn from 0, `values` are its columns."""
 
     number: int
     values: Mapping[str, Any]
@@ -63,7 +66,7 @@ class NewRow:
 
 @dataclass(frozen=True, slots=True)
 class ChangedRow:
-    """Columns of a row of the turn that change."""
+    """New values for some columns of row `number` of the turn."""
 
     number: int
     values: Mapping[str, Any]
@@ -71,7 +74,7 @@ class ChangedRow:
 
 @dataclass(frozen=True, slots=True)
 class NewStatus:
-    """A status event of the call in that row; if `replaces_one`, the first of the last half is deleted for it."""
+    """A status event of the call in row `number`; if `replaces_one`, the oldest event of the last half is deleted."""
 
     number: int
     status: StoredStatus
@@ -79,7 +82,7 @@ class NewStatus:
 
 
 RowChange = Turn | NewRow | ChangedRow | NewStatus
-"""A change to the tables; `Turn` is the first: it makes the chat and stores the response and the client's results."""
+"""A change to the tables. A `Turn` is the first: it creates the chat, and stores the response and client results."""
 
 
 class TurnRows:
@@ -90,7 +93,7 @@ class TurnRows:
         self.ending: str | None = None
         """The run's last event as JSON, if the turn was restored and has ended."""
         self.size_bytes = 0
-        """The memory that the turn's texts take, roughly."""
+        """A rough estimate of the memory of the turn's texts."""
         self._compact_results = compact_results
         self._calls: dict[str, HistoryCall] = {}
         self._started_at: dict[str, float] = {}
@@ -104,7 +107,7 @@ class TurnRows:
 
     @property
     def calls(self) -> Sequence[HistoryCall]:
-        """The calls of the turn; when it has ended, as they are replayed."""
+        """The calls of the turn; after `finish` with their compacted results."""
         return tuple(self._calls.values())
 
     @property
@@ -113,7 +116,7 @@ class TurnRows:
         return tuple(call for call in self.calls if call.tool_call_id in self._started_at)
 
     def restore(self, rows: Sequence[Any], calls: Sequence[HistoryCall]) -> None:
-        """Continue a turn from its rows in the table, in order; `calls` are those of the tool rows."""
+        """Continue a turn from its stored rows, in order; `calls` are the calls of its tool rows."""
         self._calls = {call.tool_call_id: call for call in calls}
         self._row_count = len(rows)
         self.ending = rows[0].ending if rows else None
@@ -134,7 +137,7 @@ class TurnRows:
         results: Mapping[str, str] | None = None,
         response: NewResponse | None = None,
     ) -> list[RowChange]:
-        """Return the chat and the user's message; the arguments are without secrets, and files are text by now."""
+        """Return the changes that store the question; the caller has redacted secrets and converted files to text."""
         if self._row_count:
             # Another server has begun the turn.
             return []
@@ -148,10 +151,10 @@ class TurnRows:
         return changes
 
     def start_call(self, call: HistoryCall, text_before: str) -> list[RowChange]:
-        """Return the call's row; the first call of a round adds the round's assistant message.
+        """Return the changes that store a call before it runs: its row, and the assistant message of its round.
 
-        That message lists the agent's own calls, not those with a parent. `text_before` is the text since the last
-        round.
+        The assistant message lists only the agent's own calls, not calls with a parent. `text_before` is the text since
+        the last round.
         """
         changes = [] if call.parent_call_id else [self._add_to_round(call, text_before)]
         started_at = self._started_at[call.tool_call_id] = time.time()
@@ -173,7 +176,7 @@ class TurnRows:
         return [*changes, row]
 
     def _add_to_round(self, call: HistoryCall, text_before: str) -> RowChange:
-        """Return the assistant message of the call's round, with the call."""
+        """Return the assistant message of the call's round, new or with the call added."""
         is_first = call.round_index != self._round_index
         if is_first:
             self._round_index = call.round_index
@@ -195,7 +198,7 @@ class TurnRows:
         return message
 
     def add_status(self, tool_call_id: str, status: str, message: str, progress: float | None) -> list[RowChange]:
-        """Return a status event; of more than `MAX_EVENTS` of a call the first half and the last half are stored."""
+        """Return the change that stores a status event; see `MAX_EVENTS`."""
         replaces_one = self._status_counts[tool_call_id] >= MAX_EVENTS
         self._status_counts[tool_call_id] += 1
         self.size_bytes += ROW_BYTES + getsizeof(message)
@@ -205,11 +208,11 @@ class TurnRows:
     def end_call(
         self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None
     ) -> list[RowChange]:
-        """Return the call's whole result or error; nothing for a call that is not in the turn."""
+        """Return the changes that store a call's result or error; none if the call is not in this turn."""
         if tool_call_id not in self._calls:
             return []
         self._calls[tool_call_id] = replace(self._calls[tool_call_id], result=output)
-        # The clock may have been set back meanwhile: no call ends before it began.
+        # The system clock may have been set back since the call started.
         ended_at = max(self._started_at.pop(tool_call_id, 0.0), time.time())
         self.size_bytes += ROW_BYTES + getsizeof(output)
         ended = {"tool_output": output, "error_code": error_code, "ended_at": ended_at, "duration_ms": duration_ms}
@@ -223,13 +226,14 @@ class TurnRows:
         details: Mapping[str, Any] | None = None,
         ending: str | None = None,
     ) -> list[RowChange]:
-        """Return the turn's last text, its ending, and the compacted form of results that the answer cites in part.
+        """Return the changes that store the turn's last text, its ending, and compacted results.
 
-        `details` are what the model sent beside the text, `ending` is the run's last event as JSON.
+        Results are compacted only if the turn ended with an answer (`is_answered`). `details` is the provider's data
+        about the text, `ending` is the run's last event as JSON.
         """
         changes: list[RowChange] = []
         if is_answered:
-            # Text before and between the rounds cites as well as the last.
+            # The text before and between rounds may contain citations too.
             for call in compact_message_tools(self.calls, "".join([*self._texts, text]), self._compact_results):
                 if call != self._calls[call.tool_call_id]:
                     self._calls[call.tool_call_id] = call
@@ -256,7 +260,7 @@ class TurnRows:
 
 
 def _measure(value: object) -> int:
-    """Return the memory that a JSON value takes, in bytes, roughly."""
+    """Return a rough estimate of the memory of a JSON value, in bytes."""
     match value:
         case dict():
             return getsizeof(value) + sum(map(_measure, value.values()))

@@ -1,8 +1,8 @@
-"""Stored turns, put back where a client sends an answer of which it was told less than the model lived through.
+"""Finds the stored turns that a client's messages belong to, and inserts the calls that the client never saw. Pure.
 
-A client of OpenAI's API that is shown no tool calls sends the bare text back, and one that ran a
-function of its own sends that call alone: the calls of the server's tools are put in from the
-store, each where it was. Pure.
+Some clients of the OpenAI routes see no tool calls and send only the text of an answer back. Clients that ran their own
+function send only that call back. In both cases the calls of the server's tools are inserted from the store, in their
+original order.
 """
 
 import json
@@ -16,11 +16,11 @@ from typing import Any, Protocol
 from callboard._history.records import ChatDict, message_text
 from callboard_protocol import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
 
-_CLIENTS = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
+_CLIENT_PREFIXES = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
 
 
 class MessageRow(Protocol):
-    """A stored message of the user or the assistant; `tool_calls` is a JSON list, OpenAI's form."""
+    """A stored message of the user or the assistant; `tool_calls` is a JSON list in OpenAI's format."""
 
     run_id: str
     role: str
@@ -31,7 +31,7 @@ class MessageRow(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredRound:
-    """A round as it is stored: what the model said before it called, and its calls, as OpenAI has them."""
+    """A stored round: the text before the calls, and the calls in OpenAI's format."""
 
     text: str
     calls: tuple[dict[str, Any], ...]
@@ -39,9 +39,9 @@ class StoredRound:
 
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
-    """A run as it is stored: the question (its text), the rounds of calls, the last text.
+    """The stored turn of a run: the text of the question, the rounds of calls, the last text.
 
-    `place` counts the questions up to this one; None where it is not known.
+    `place` is the number of questions in the conversation including this one, None if unknown.
     """
 
     run_id: str
@@ -52,52 +52,51 @@ class StoredTurn:
 
     @property
     def text(self) -> str:
-        """The text of all that was said, as a client reads it that is told of no calls."""
+        """The whole text of the answer, as clients read it that see no calls."""
         return "".join([*(one.text for one in self.rounds), self.last_text])
 
     @property
     def call_ids(self) -> frozenset[str]:
-        """The ids of its calls."""
         return frozenset(call["id"] for one in self.rounds for call in one.calls)
 
     def as_messages(self, without: frozenset[str] = frozenset()) -> list[ChatDict]:
-        """Return the assistant's messages, but for calls whose ids are in `without`.
+        """Return the assistant messages of the turn, without the calls whose ids are in `without`.
 
-        `replay` gives them their results.
+        `replay` adds the results.
         """
-        said: list[ChatDict] = []
+        messages: list[ChatDict] = []
         for one in self.rounds:
             calls = [call for call in one.calls if call["id"] not in without]
             if calls or one.text:
                 entry = {"role": "assistant", "content": one.text or None}
-                said.append({**entry, "tool_calls": calls} if calls else entry)
+                messages.append({**entry, "tool_calls": calls} if calls else entry)
         if self.last_text:
-            said.append({"role": "assistant", "content": self.last_text})
-        return said
+            messages.append({"role": "assistant", "content": self.last_text})
+        return messages
 
 
 @dataclass(frozen=True, slots=True)
 class KeptResponse:
-    """The run that a response went on from itself, and what its request brought, as a JSON list of messages."""
+    """A stored response: the run id of the response before it, and the messages of its request as a JSON list."""
 
     previous: str | None
     input: str
 
 
 def join_responses(run_id: str, kept: Mapping[str, KeptResponse], turns: Sequence[StoredTurn]) -> list[ChatDict]:
-    """Return the conversation up to that run's end; `replay` gives the calls in it their results."""
-    left = dict(kept)
+    """Return the conversation up to the end of that run, without results of calls; `replay` adds them."""
+    unused = dict(kept)
     answers = {turn.run_id: turn.as_messages() for turn in turns}
     backwards: list[list[ChatDict]] = []
     at: str | None = run_id
-    while at is not None and (response := left.pop(at, None)):
+    while at is not None and (response := unused.pop(at, None)):
         backwards.append([*json.loads(response.input), *answers.get(at, [])])
         at = response.previous
     return [message for part in reversed(backwards) for message in part]
 
 
 def read_turns(rows: Iterable[MessageRow]) -> list[StoredTurn]:
-    """Return the turns that these messages of users and the assistant are, oldest first."""
+    """Return the turns of stored messages, oldest first."""
     by_run: defaultdict[str, list[MessageRow]] = defaultdict(list)
     for row in rows:
         by_run[row.run_id].append(row)
@@ -121,31 +120,29 @@ def _read_turn(run_id: str, rows: Sequence[MessageRow]) -> StoredTurn:
 
 
 def lacks_calls(sent: Sequence[ChatDict], *, by_text: bool) -> bool:
-    """Return whether the store may know of calls that these messages do not tell."""
+    """Return whether the store may have calls that are missing in these messages."""
     return any((by_text and _is_bare(message)) or _list_external_ids(message) for message in sent)
 
 
 def restore_calls(sent: Sequence[ChatDict], turns: Sequence[StoredTurn], *, by_text: bool) -> list[ChatDict]:
-    """Return `sent` with the calls of `turns` that it does not tell.
+    """Return `sent` with the calls of `turns` that are missing in it.
 
-    `by_text`: the client may not have been told of calls, so a turn is looked for by its text as well.
-
-    A turn is known by the id of a call that the client ran. One of which the text alone came is
-    known by that text, without regard to white space, and by its place: turns that are told of
-    later ran later. Of several alike those that stand as many questions from the beginning go before
-    others, then those with the same question, then the last.
+    A turn is found by the id of a call that the client ran. With `by_text`, for clients that may not see calls, a turn
+    is also found by the text of its answer, ignoring white space. Turns are matched from the last message backwards, so
+    that their order is that of the messages. If several turns have the same text, the order of preference is: same
+    number of questions before it, same question, newest.
     """
-    told = frozenset(call["id"] for message in sent for call in message.get("tool_calls") or ())
-    whole = _restore_rounds_of_external_calls(sent, turns, told)
+    known_ids = frozenset(call["id"] for message in sent for call in message.get("tool_calls") or ())
+    whole = _restore_rounds_of_external_calls(sent, turns, known_ids)
     if not by_text:
         return whole
-    # What was put in is told now: no other answer stands for it.
-    told |= {call["id"] for message in whole for call in message.get("tool_calls") or ()}
-    return _restore_turns_of_bare_texts(whole, turns, told)
+    # The calls that were just inserted must not be inserted a second time.
+    known_ids |= {call["id"] for message in whole for call in message.get("tool_calls") or ()}
+    return _restore_turns_of_bare_texts(whole, turns, known_ids)
 
 
 def _restore_rounds_of_external_calls(
-    sent: Sequence[ChatDict], turns: Sequence[StoredTurn], told: frozenset[str]
+    sent: Sequence[ChatDict], turns: Sequence[StoredTurn], known_ids: frozenset[str]
 ) -> list[ChatDict]:
     turn_of = {call_id: turn for turn in turns for call_id in turn.call_ids}
     turn_of |= {f"{FORM_ID_PREFIX}{turn.run_id}": turn for turn in turns}
@@ -153,22 +150,22 @@ def _restore_rounds_of_external_calls(
     for message in sent:
         ids = _list_external_ids(message)
         turn = turn_of.get(ids[0]) if ids else None
-        if turn is None or turn.call_ids <= told:
+        if turn is None or turn.call_ids <= known_ids:
             whole.append(message)
             continue
-        elsewhere = told - {call["id"] for call in message["tool_calls"]}
+        others = known_ids - {call["id"] for call in message["tool_calls"]}
         if ids[0].startswith(FORM_ID_PREFIX):
-            # The last text was told as this call.
-            whole += [*replace(turn, last_text="").as_messages(elsewhere), {**message, "content": None}]
+            # The client saw the last text of the turn as this call.
+            whole += [*replace(turn, last_text="").as_messages(others), {**message, "content": None}]
         else:
-            whole += turn.as_messages(elsewhere)
+            whole += turn.as_messages(others)
     return whole
 
 
 def _restore_turns_of_bare_texts(
-    sent: Sequence[ChatDict], turns: Sequence[StoredTurn], told: frozenset[str]
+    sent: Sequence[ChatDict], turns: Sequence[StoredTurn], known_ids: frozenset[str]
 ) -> list[ChatDict]:
-    places = _Places(turns, told)
+    index = _TurnIndex(turns, known_ids)
     backwards: list[list[ChatDict]] = []
     groups = [(is_bare, list(group)) for is_bare, group in groupby(sent, _is_bare)]
     questions = (sum(message["role"] == "user" for message in group) for _, group in groups)
@@ -177,9 +174,9 @@ def _restore_turns_of_bare_texts(
     for number in range(len(groups) - 1, -1, -1):
         is_bare, group = groups[number]
         before = groups[number - 1][1][-1] if number else None
-        if is_bare and not _ends_told_calls(before):
+        if is_bare and not _ends_turn_with_calls(before):
             text = "".join(message["content"] for message in group)
-            found = places.find(text, _read_question(before), asked[number], end)
+            found = index.find(text, _read_question(before), asked[number], end)
             if found is not None:
                 end = found
                 group = turns[found].as_messages() if turns[found].rounds else group
@@ -187,18 +184,18 @@ def _restore_turns_of_bare_texts(
     return [message for group in reversed(backwards) for message in group]
 
 
-class _Places:
-    """The places of turns, by their words, among the turns of which no call is told."""
+class _TurnIndex:
+    """Finds turns by their texts, among the turns that have no call in the client's messages."""
 
-    def __init__(self, turns: Sequence[StoredTurn], told: frozenset[str]) -> None:
+    def __init__(self, turns: Sequence[StoredTurn], known_ids: frozenset[str]) -> None:
         self._numbers: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
         for number, turn in enumerate(turns):
-            if turn.call_ids.isdisjoint(told) and (text := _drop_space(turn.text)):
+            if turn.call_ids.isdisjoint(known_ids) and (text := _drop_space(turn.text)):
                 for key in _list_keys(text, _drop_space(turn.question), turn.place):
                     self._numbers[key].append(number)
 
     def find(self, text: str, question: str, asked: int, end: int) -> int | None:
-        """Return the last turn before `end` of those that fit best; `asked` questions stand before its answer."""
+        """Return the index below `end` of the best match; `asked` is the number of questions before the answer."""
         for key in _list_keys(_drop_space(text), _drop_space(question), asked):
             numbers = self._numbers.get(key, ())
             if count := bisect_left(numbers, end):
@@ -207,7 +204,7 @@ class _Places:
 
 
 def _list_keys(text: str, question: str, place: int | None) -> Iterator[tuple[object, ...]]:
-    """Yield the keys by which two turns are found to be alike, the most telling first."""
+    """Yield the keys of a turn, the most specific first; turns with an equal key match."""
     yield text, question, place
     yield text, place
     yield text, question, "anywhere"
@@ -224,17 +221,17 @@ def _is_bare(message: ChatDict) -> bool:
 
 def _list_external_ids(message: ChatDict) -> list[str]:
     ids = (call.get("id") or "" for call in message.get("tool_calls") or ())
-    return [one for one in ids if one.startswith(_CLIENTS)]
+    return [one for one in ids if one.startswith(_CLIENT_PREFIXES)]
 
 
-def _ends_told_calls(before: ChatDict | None) -> bool:
-    """Return whether what follows `before` is the end of a turn whose calls are told.
+def _ends_turn_with_calls(before: ChatDict | None) -> bool:
+    """Return whether the answer after `before` ends a turn whose calls are in the messages.
 
-    After the result of a client's own call it is another run's.
+    An answer after the result of a client's own call is the answer of another run.
     """
     if before is None or before["role"] != "tool":
         return False
-    return not (before.get("tool_call_id") or "").startswith(_CLIENTS)
+    return not (before.get("tool_call_id") or "").startswith(_CLIENT_PREFIXES)
 
 
 def _read_question(before: ChatDict | None) -> str:

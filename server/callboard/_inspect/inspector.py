@@ -64,7 +64,7 @@ class Inspector:
     async def open(self, state: ServerState) -> None:
         """Start to serve the pages of this server. Raises `StorageError`."""
         await self._signing_in.open(state.store)
-        state.runs.on_forgotten = self.watch.forget_user
+        state.runs.on_user_forgotten = self.watch.forget_user
         self._pages.state.server = state
 
     def wrap(self, app: ASGIApp) -> ASGIApp:

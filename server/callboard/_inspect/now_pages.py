@@ -63,7 +63,7 @@ async def stop(request: Request) -> Response:
 
 def is_running_here(state: ServerState, watched: WatchedRun) -> bool:
     """Return whether a run still runs on this server; another server may have taken it over and ended it."""
-    return watched.ended_at is None and state.runs.is_going_on(watched.run.run_id)
+    return watched.ended_at is None and state.runs.is_live(watched.run.run_id)
 
 
 ROUTES = [

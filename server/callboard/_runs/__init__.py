@@ -1,6 +1,6 @@
-"""A run's life: started, recorded, listened to, resumed, cancelled, given up.
+"""Starts, records, resumes, cancels and takes over runs.
 
-Above: HTTP. Below: agents and history. Knows nothing of requests' routes or status codes.
+HTTP is the layer above, agents and history are below. This package knows no routes and no status codes.
 """
 
 from callboard._runs.conversation import Continuation

@@ -1,7 +1,7 @@
-"""Files that users attach, as text that any model can read.
+"""Converts files that users attach to text, because few models accept file parts.
 
-A file comes as OpenAI's content part `{"type": "file", "file": {"filename", "file_data"}}`, its
-data a `data:` URL. Few models take such parts, all take text.
+A file is a content part in OpenAI's format, `{"type": "file", "file": {"filename", "file_data"}}`, with a `data:` URL
+as `file_data`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,23 +15,23 @@ from callboard._text import storable
 from callboard.errors import ToolError
 from callboard.models import ChatDict
 
-MAX_URL_CHARS_HERE = 64 * 1024
-"""A text up to this size is read sooner than a process is started."""
+MAX_INLINE_READ_CHARS = 64 * 1024
+"""Text files up to this size are read in this process: that takes less time than starting another one."""
 
 MAX_NAME_CHARS = 255
 
 
 class ReadableFiles:
-    """Reads the files of one request: each once, one at a time for a user."""
+    """Reads the files of one request. Each file is read once; a user's files are read one after another."""
 
     def __init__(self, user: str) -> None:
         self._user = user
         self._read: dict[tuple[str, str], dict[str, Any]] = {}
 
     async def read(self, messages: Sequence[ChatDict]) -> list[ChatDict]:
-        """Return the messages with a text part in place of each file part; images stay as they are.
+        """Return the messages with each file part replaced by a text part; image parts are not changed.
 
-        A file that cannot be read becomes words that say so.
+        If a file cannot be read, its text part says so.
         """
         return [await self._make_readable(message) for message in messages]
 
@@ -73,7 +73,7 @@ async def _read(url: str, name: str, user: str) -> Attached:
     is_pdf = content_type_of(url) == PDF_TYPE
     if is_pdf and not is_installed("web"):
         raise ToolError(f"this server has no reader for PDF files; its admin installs one with {how_to_install('web')}")
-    if len(url) <= MAX_URL_CHARS_HERE and not is_pdf:
+    if len(url) <= MAX_INLINE_READ_CHARS and not is_pdf:
         return read_attached(url, name)
     return await read_apart(read_attached, url, name, into=Attached, name=name, user=user)
 

@@ -1,22 +1,52 @@
-"""The tool calls of one run: under which ids, which are open, in which round and place.
+"""Tracks the tool calls of one run: their ids, which are open, and their rounds.
 
-An agent's ids may repeat, be empty or be those of an earlier turn: `source_id` is such a one, `tool_call_id` the one
-that events, the store and the model have in its stead.
+Agents may repeat ids, leave them empty, or use ids of earlier turns. `source_id` is the agent's id of a call;
+`tool_call_id` is the unique id that replaces it in events, in the store and for the model.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from callboard._runs.call_ids import CallIds
+from callboard._call_ids import new_call_id
+
+MAX_ID_CHARS = 512
+
+
+class CallIds:
+    """The tool call ids of a chat, shared by its concurrent runs, so that none is used twice."""
+
+    def __init__(self, seen: Iterable[str] = ()) -> None:
+        self._seen = set(seen)
+        self._is_complete = True
+
+    def add(self, seen: Iterable[str]) -> None:
+        """Add ids that are in use."""
+        self._seen.update(seen)
+
+    def distrust(self) -> None:
+        """Make `claim` return only new ids from now on, because the chat may use ids that are not known here."""
+        self._is_complete = False
+
+    def claim(self, candidate: str) -> str:
+        """Return `candidate` if it is valid and not in use, otherwise a new id."""
+        usable = self._is_complete and candidate.isprintable() and candidate.strip() and len(candidate) <= MAX_ID_CHARS
+        call_id = candidate if usable and candidate not in self._seen else self._make()
+        self._seen.add(call_id)
+        return call_id
+
+    def _make(self) -> str:
+        while (call_id := new_call_id()) in self._seen:
+            pass
+        return call_id
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call that has started; `started_at` is in seconds of the monotonic clock.
+    """A call that has started and not ended; `started_at` is in seconds of the monotonic clock.
 
-    `parent_call_id` is the call that started the agent that makes this one; empty: none. `is_inside`: the parent was
-    open when this one started, so the two are in one round.
+    `parent_call_id` is the call that started the agent which made this call, "" for the agent's own calls. `is_inside`
+    is True if the parent was open when this call started: both are then in the same round.
     """
 
     tool_call_id: str
@@ -28,12 +58,12 @@ class OpenCall:
 
     @property
     def age_ms(self) -> int:
-        """Return for how long it has been running."""
+        """The time since the start, in milliseconds."""
         return round((time.monotonic() - self.started_at) * 1000)
 
 
 class CallTracker:
-    """Follows each call from its first argument to its end; iterates over the open ones."""
+    """Tracks each call from its first argument to its end. Iterating yields the open calls."""
 
     def __init__(self, ids: CallIds, first_round: int = 0) -> None:
         self._ids = ids
@@ -47,13 +77,13 @@ class CallTracker:
         self._restored: set[str] = set()
 
     def restore(self, open_calls: Mapping[str, str]) -> None:
-        """Know of calls that are open since before: names of tools by their ids, by which the agent calls them too."""
+        """Add calls that another server started, as names of tools by call ids; the agent uses the same ids."""
         for call_id, name in open_calls.items():
             self._open[call_id] = OpenCall(call_id, call_id, name)
             self._restored.add(call_id)
 
-    def find_restored(self, source_id: str) -> OpenCall | None:
-        """Return a call that was open before and is started again, once."""
+    def take_restored(self, source_id: str) -> OpenCall | None:
+        """Return the restored call that the agent now starts again; None if there is none, and the second time."""
         if source_id not in self._restored:
             return None
         self._restored.discard(source_id)
@@ -63,22 +93,22 @@ class CallTracker:
         return iter(tuple(self._open.values()))
 
     def claim(self, candidate: str) -> str:
-        """Return a new id for a call that the agent is about to start; the agent calls it so too."""
+        """Return the id of a call that the agent is about to start; the agent then uses this id itself."""
         call_id = self._ids.claim(candidate)
         self._claimed.add(call_id)
         return call_id
 
     def announce(self, source_id: str) -> str | None:
-        """Return the id of a call whose arguments are being written; None where it has started already."""
+        """Return the id of a call whose arguments are being written; None if the call has already started."""
         if self.find(source_id) or source_id in self._ended:
             return None
         if source_id in self._claimed:
             return source_id
-        # An empty id may stand for several calls in a row, each announced anew.
+        # Several calls in a row may have an empty id: `start` removes it, so that the next call gets another one.
         return self._announced.get(source_id) or self._announced.setdefault(source_id, self._ids.claim(source_id))
 
     def start(self, source_id: str, tool_name: str, parent_source_id: str = "") -> OpenCall:
-        """Open a call, under the id that it was announced by where it was."""
+        """Open a call; it keeps the id that `claim` or `announce` gave it."""
         parent = self.find(parent_source_id) if parent_source_id else None
         if source_id in self._claimed:
             self._claimed.discard(source_id)
@@ -89,31 +119,31 @@ class CallTracker:
         call = self._open[call_id] = OpenCall(call_id, source_id, tool_name, parent_call_id, parent is not None)
         return call
 
-    def hand_over(self, source_id: str) -> str:
-        """Return the id of a call that the client runs: here it is neither open nor does it end."""
+    def claim_for_client(self, source_id: str) -> str:
+        """Return the id of a call that the client runs; the call is not tracked here."""
         return self._ids.claim(source_id)
 
     def find(self, source_id: str) -> OpenCall | None:
-        """Return the open call that the agent calls so."""
+        """Return the open call with the agent's id `source_id`."""
         return next((call for call in self._open.values() if call.source_id == source_id), None)
 
     def has_ended(self, source_id: str) -> bool:
-        """Return whether a call that the agent called so has ended."""
+        """Return whether a call with the agent's id `source_id` has ended."""
         return source_id in self._ended
 
     def end(self, call: OpenCall) -> None:
-        """Close a call, and with it its round unless it runs inside another."""
+        """Close a call, and its round unless the call runs inside another call."""
         del self._open[call.tool_call_id]
         self._ended.add(call.source_id)
         if not call.is_inside:
             self.end_round()
 
     def end_round(self) -> None:
-        """Let the next call begin a new round."""
+        """Make the next call begin a new round."""
         self._is_round_open = False
 
     def next_place(self) -> tuple[int, int]:
-        """Return the round of the call that begins, and its place in it, both from 0."""
+        """Return the round of the next call, and its index in that round, both from 0."""
         if not self._is_round_open:
             self._is_round_open = True
             self._round_index += 1

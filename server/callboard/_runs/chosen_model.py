@@ -1,7 +1,7 @@
-"""The model that was chosen for a chat, in the place of the server's.
+"""Runs an agent with the model that the user chose for the chat, instead of the server's model.
 
-Asked for only once the run has begun: the endpoint may be slow, and the client is to see
-the run's first event at once.
+The endpoint is asked for the model only after the run has started: it may be slow, and the client must get the first
+event immediately.
 """
 
 from collections.abc import AsyncGenerator
@@ -14,7 +14,7 @@ from callboard_protocol import Event, Status
 
 
 def with_chosen_model(agent: AgentLike, name: str | None) -> AgentLike:
-    """Return the agent on the model of that name; as it is where none was chosen or it has a model of its own."""
+    """Return the agent with the model of that name; unchanged if no model is chosen or the agent has its own model."""
     if name is None or (isinstance(agent, Agent) and agent.model is not None):
         return agent
     return _OnChosenModel(agent, name)
@@ -38,7 +38,7 @@ class _OnChosenModel:
         return self.agent.description
 
     async def run(self, context: RunContext) -> AsyncGenerator[Event, None]:
-        """Run the agent; where the model is no longer served, a status says so and the server's model answers."""
+        """Run the agent. If the endpoint no longer has the model, send a status and use the server's model."""
         chosen = await _find_served(context.model, self.model_name)
         if chosen is None:
             content = (
@@ -55,13 +55,13 @@ class _OnChosenModel:
                 await events.aclose()
 
 
-async def _find_served(server: ChatModel, name: str) -> ChatModel | None:
-    """Return the model of that name; None where the endpoint says that it has none such."""
-    if not isinstance(server, ModelEndpoint):
+async def _find_served(server_model: ChatModel, name: str) -> ChatModel | None:
+    """Return the model of that name; None if the endpoint lists models, but not this one."""
+    if not isinstance(server_model, ModelEndpoint):
         return None
     try:
-        names = await server.list_names()
+        names = await server_model.list_names()
     except ModelError:
         names = []
-    # An endpoint that lists nothing just now may serve it all the same; if not, the run says why.
-    return server.named(name) if name in names or not names else None
+    # If the endpoint lists no models at the moment, it may still serve this one; otherwise the run ends with its error.
+    return server_model.named(name) if name in names or not names else None

@@ -1,4 +1,4 @@
-"""The guard of calls that an agent shows by events of its own: nobody was asked about them, and no limit held."""
+"""Detects calls that an agent runs without `context.call`: no approval was asked for them, and no limit applied."""
 
 from functools import lru_cache
 
@@ -12,10 +12,11 @@ _log = structlog.get_logger(__name__)
 
 
 class ConsentGuard:
-    """Refuses calls that the server's settings put behind the user's consent, unless a `CallRunner` has begun them.
+    """Ends the run if an agent shows a call that needs the user's approval and was not started by a `CallRunner`.
 
-    Such an event ends the run. An agent that yields the start of a call before it runs the tool, as the protocol has
-    it, never runs it then. Of other tools the log warns, once for each: limits, time-outs and quotas do not hold.
+    An agent that yields the start of a call before it runs the tool, as the protocol requires, then never runs the
+    tool. For calls of other tools, the server logs one warning for each tool, because limits, time-outs and quotas do
+    not apply to them.
     """
 
     def __init__(self, agent_id: str, approval: Approval, begun: set[str]) -> None:
@@ -25,7 +26,7 @@ class ConsentGuard:
         self._shown: set[str] = set()
 
     def check(self, event: Event) -> None:
-        """Raise `AgentError` for the first event of a call that needs the user's consent and did not ask for it."""
+        """Raise `AgentError` for the first event of a call that needs the user's approval and did not ask for it."""
         match event:
             case ToolCallStart():
                 is_first = True

@@ -1,4 +1,4 @@
-"""The conversation that a run goes on with: what the client sent, and what the store knows beside it."""
+"""Builds the conversation of a run from the client's messages and the stored chat."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +18,15 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The way in which a request refers to what was before it: by the id of a response's run, or not.
+    """How a request of the OpenAI routes continues a conversation.
 
-    `is_kept`: later requests may refer to this one by the id of its run. `has_instructions`: the first
-    message is not part of the conversation that they go on with. A request that comes without one of
-    these tells of all its calls itself, but for those beside calls of its own functions.
+    A request without a `Continuation` comes from a client that sends all calls itself, except server calls in a round
+    with calls of the client's own functions.
+
+    Attributes:
+        previous: The run id of the response that the request continues; None if it names none.
+        is_kept: Later requests may continue this one by its run id.
+        has_instructions: The first message holds instructions, which later requests do not inherit.
     """
 
     previous: str | None = None
@@ -32,11 +36,16 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """`request` in the chat that it belongs to; `messages` with the calls that the client did not tell of.
+    """The input of a run: the request, the messages with all calls, and the history of the chat.
 
-    `results` are what the client's own functions returned, by the ids of their calls. `is_asked`: the question is
-    stored already. `can_ask`: the client shows the run's questions to somebody. Of a turn that goes on `calls_made` are
-    the tools of the calls that have ended, `unfinished` the calls that are to be run again.
+    Attributes:
+        request: The request, with the id of the chat that it belongs to.
+        messages: The client's messages, with the stored calls that the client did not send.
+        results: Results of functions that the client ran, by the ids of their calls.
+        is_asked: The question of this turn is already stored.
+        can_ask: The client can show the run's questions to its user.
+        calls_made: In a continued turn, the tool names of the calls that have ended.
+        unfinished: In a continued turn, the calls that will run again.
     """
 
     request: RunRequest
@@ -53,43 +62,45 @@ class Conversation:
 async def open_conversation(
     store: Store, request: RunRequest, run_id: str, continuation: Continuation | None
 ) -> Conversation:
-    """Find the chat that a request goes on with, and what is stored of it.
+    """Return the conversation of a request, with the stored history of its chat.
 
-    Where the store cannot be read the run goes on with what the client sent. A chat that is somebody
-    else's is continued and not kept. Raises `RequestError` for a response that is not known, and
-    for results that answer no call or not all that they should, and for those of another chat;
-    `StorageError` where a response is asked for that cannot be read.
+    If the database cannot be read, the conversation has only the client's messages. If the chat belongs to another
+    user, the run gets no stored history and is not stored.
+
+    Raises:
+        RequestError: The response to continue is unknown, or the results do not match the calls of this chat.
+        StorageError: The response to continue cannot be read.
     """
     sent = [message.to_openai() for message in request.messages]
     if request.task is not None:
         return Conversation(request, sent)
-    going_on = continuation or Continuation()
+    refers_to = continuation or Continuation()
     before: list[ChatDict] = []
-    if going_on.previous is not None:
-        past = await store.responses(_user_id(request)).load(going_on.previous)
+    if refers_to.previous is not None:
+        past = await store.responses(_user_id(request)).load(refers_to.previous)
         if past is None or request.chat_id not in (None, past.chat_id):
             raise RequestError(
-                f"previous_response_id: there is no response 'resp_{going_on.previous}' of this user in this chat; "
+                f"previous_response_id: there is no response 'resp_{refers_to.previous}' of this user in this chat; "
                 "send the whole input instead"
             )
         request = request.model_copy(update={"chat_id": past.chat_id})
         before = past.messages
     results = _collect_trailing_results(sent)
     request = await _find_chat(store, request, sent)
-    named = request.chat_id
+    named_chat_id = request.chat_id
     request, history = await _load_history(store, request)
-    _refuse_strangers(results, history)
-    is_strangers = named is not None and request.chat_id is None
-    is_kept = going_on.is_kept and not is_strangers
+    _refuse_unknown_calls(results, history)
+    is_other_users_chat = named_chat_id is not None and request.chat_id is None
+    is_kept = refers_to.is_kept and not is_other_users_chat
     if request.chat_id is None and (is_kept or request.functions):
         request = request.model_copy(update={"chat_id": f"{OWN_CHAT_PREFIX}{run_id}"})
-    instructions = sent[: going_on.has_instructions]
-    brought = sent[going_on.has_instructions :]
+    instructions = sent[: refers_to.has_instructions]
+    brought = sent[refers_to.has_instructions :]
     by_text = continuation is not None
-    told = [*before, *await _add_stored_calls(store, request, history, brought, by_text=by_text)]
-    _refuse_gaps(told)
-    messages = [*instructions, *told]
-    response = NewResponse(going_on.previous, brought) if is_kept else None
+    with_calls = [*before, *await _add_stored_calls(store, request, history, brought, by_text=by_text)]
+    _refuse_missing_results(with_calls)
+    messages = [*instructions, *with_calls]
+    response = NewResponse(refers_to.previous, brought) if is_kept else None
     return Conversation(request, messages, history, results, response)
 
 
@@ -98,14 +109,14 @@ def _user_id(request: RunRequest) -> str | None:
 
 
 def _collect_trailing_results(sent: Sequence[ChatDict]) -> dict[str, str]:
-    """Return what this request brings of the client's own functions, by the ids of their calls."""
+    """Return the results of the client's own functions at the end of the messages, by the ids of their calls."""
     last = takewhile(lambda message: message["role"] == "tool", reversed(sent))
     found = {message.get("tool_call_id") or "": content_text(message.get("content")) for message in last}
     return {call_id: text for call_id, text in found.items() if call_id.startswith(EXTERNAL_ID_PREFIX)}
 
 
 async def _find_chat(store: Store, request: RunRequest, sent: Sequence[ChatDict]) -> RunRequest:
-    """Return the request in the chat of the last call that its client has run, if it names no chat itself."""
+    """Return the request; without a chat, it gets the chat of the last call that the client ran."""
     ids = (str(message.get("tool_call_id")) for message in reversed(sent))
     call_id = next((one for one in ids if one.startswith(EXTERNAL_ID_PREFIX)), None)
     if request.chat_id is not None or call_id is None:
@@ -119,7 +130,7 @@ async def _find_chat(store: Store, request: RunRequest, sent: Sequence[ChatDict]
 
 
 async def _load_history(store: Store, request: RunRequest) -> tuple[RunRequest, ChatHistory]:
-    """Return the request with its chat's history, `is_missing` where that cannot be read."""
+    """Return the request and the history of its chat; if the chat is another user's, the request loses its chat id."""
     if request.chat_id is None:
         return request, ChatHistory()
     try:
@@ -132,13 +143,13 @@ async def _load_history(store: Store, request: RunRequest) -> tuple[RunRequest, 
         return request, ChatHistory(is_missing=True)
 
 
-def _refuse_strangers(results: Mapping[str, str], history: ChatHistory) -> None:
-    """Raise `RequestError` for results of calls that this chat does not know."""
+def _refuse_unknown_calls(results: Mapping[str, str], history: ChatHistory) -> None:
+    """Raise `RequestError` for results of calls that are not in this chat."""
     if history.is_missing:
         return
-    if strangers := [call_id for call_id in results if call_id not in history.tool_call_ids]:
+    if unknown := [call_id for call_id in results if call_id not in history.tool_call_ids]:
         raise RequestError(
-            f"tool_call_id {', '.join(strangers)}: no such call waits for its result in this chat and for this user; "
+            f"tool_call_id {', '.join(unknown)}: no such call waits for its result in this chat and for this user; "
             "send the ids as they came, with the same chat and user, or ask anew without these messages"
         )
 
@@ -155,8 +166,11 @@ async def _add_stored_calls(
         return sent
 
 
-def _refuse_gaps(messages: Sequence[ChatDict]) -> None:
-    """Raise `RequestError` unless the results at the end answer the calls before them, each of the client's own."""
+def _refuse_missing_results(messages: Sequence[ChatDict]) -> None:
+    """Raise `RequestError` unless the results at the end match the calls before them.
+
+    Each result needs its call, and each call of the client's own functions needs its result.
+    """
     results = list(takewhile(lambda message: message["role"] == "tool", reversed(messages)))
     answered = {message.get("tool_call_id") or "" for message in results}
     asking = messages[-len(results) - 1] if len(results) < len(messages) else {}

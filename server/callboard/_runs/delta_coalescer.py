@@ -1,4 +1,4 @@
-"""Joins pieces of text that come fast, so that an event costs something worth its frame."""
+"""Joins small pieces of text that arrive quickly, so that there are fewer events."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,11 +7,11 @@ from itertools import groupby
 from callboard_protocol import TextEvent
 
 COALESCE_SECONDS = 0.025
-"""Text that comes faster than this is joined before it gets a number."""
+"""The shortest time between two text events; pieces that arrive sooner are joined."""
 
 
 class DeltaCoalescer:
-    """Holds text for at most `COALESCE_SECONDS`; what comes slowly passes at once."""
+    """Delays text by at most `COALESCE_SECONDS`; text that arrives slowly is sent immediately."""
 
     def __init__(self, send: Callable[[TextEvent], None]) -> None:
         self._send = send
@@ -20,7 +20,6 @@ class DeltaCoalescer:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, event: TextEvent) -> None:
-        """Take the next piece of text."""
         self._pending.append(event)
         if self._timer is None:
             loop = asyncio.get_running_loop()
@@ -31,17 +30,17 @@ class DeltaCoalescer:
                 self._timer = loop.call_later(wait, self.flush)
 
     def discard(self) -> None:
-        """Drop what is held: it is taken back before anybody has seen it."""
+        """Drop the text that is not sent yet."""
         self._pending.clear()
         self.flush()
 
     def close(self) -> None:
-        """Send what is held, and let go of whoever it was sent to: nothing more follows."""
+        """Send the delayed text, and drop the reference to `send`: nothing more follows."""
         self.flush()
         self._send = _drop
 
     def flush(self) -> None:
-        """Send what is held: something else follows, which must not overtake it."""
+        """Send the delayed text now, because another event follows it."""
         if self._timer:
             self._timer.cancel()
             self._timer = None
@@ -54,4 +53,4 @@ class DeltaCoalescer:
 
 
 def _drop(_: TextEvent) -> None:
-    """Take no more."""
+    """Ignore text after `close`."""

@@ -1,6 +1,6 @@
-"""Sources of earlier turns that an answer cites again: clients know those of one message alone.
+"""Finds sources of earlier turns that an answer cites, to send them again. Pure.
 
-Pure. Each is sent once, before the text that cites it.
+Clients know only the sources of the current message. Each source is sent once, before the text that cites it.
 """
 
 import json
@@ -14,43 +14,43 @@ from callboard_protocol import Event, Source
 
 EXCERPT_CHARS = 500
 MAX_CITATION_CHARS = 300
-"""A bracket that is open for longer is no citation."""
+"""The longest citation; a bracket that stays open longer is plain text."""
 
 _NAMES = ("title", "name")
 _ADDRESSES = ("url", "link", "href")
 _TEXTS = ("snippet", "content", "text", "body", "description", "summary")
-_OPENED = re.compile(r"[\[【][^\[【\]】]*\Z")
+_OPEN_BRACKET = re.compile(r"[\[【][^\[【\]】]*\Z")
 
 
 class EarlierSources:
-    """The sources that earlier turns found, by number; reads the answer as it comes."""
+    """The sources of earlier turns that were not sent in this turn, by number."""
 
     def __init__(self) -> None:
         self._unsent: dict[int, Any] = {}
-        self._taken: set[int] = set()
-        self._opened = ""
+        self._sent_numbers: set[int] = set()
+        self._open_bracket = ""
 
     def add(self, sources: Mapping[int, Any]) -> None:
-        """Add sources, by their numbers, but for those that this turn has sent."""
-        self._unsent.update((number, item) for number, item in sources.items() if number not in self._taken)
+        """Add sources by their numbers, except numbers that this turn has sent."""
+        self._unsent.update((number, item) for number, item in sources.items() if number not in self._sent_numbers)
 
-    def notice(self, event: Event) -> None:
-        """Give the number of a source that the agent itself sends to that source, from here on."""
+    def exclude_sent(self, event: Event) -> None:
+        """Remove the sources whose numbers a `Source` event of the agent uses; ignore other events."""
         if not isinstance(event, Source):
             return
         for about in event.metadata:
             number = str(about.get("source_number", ""))
             if number.isascii() and number.isdigit() and len(number) <= 9:
-                self._taken.add(int(number))
+                self._sent_numbers.add(int(number))
                 self._unsent.pop(int(number), None)
 
-    def cited_by(self, text: str) -> list[Source]:
-        """Return the sources that the next piece of the answer cites, in the order of their numbers."""
+    def take_cited(self, text: str) -> list[Source]:
+        """Remove and return the sources that the next piece of the answer cites, in the order of their numbers."""
         if not self._unsent:
             return []
-        text = self._opened + text
-        opened = _OPENED.search(text, max(0, len(text) - MAX_CITATION_CHARS))
-        self._opened = opened[0] if opened else ""
+        text = self._open_bracket + text
+        opened = _OPEN_BRACKET.search(text, max(0, len(text) - MAX_CITATION_CHARS))
+        self._open_bracket = opened[0] if opened else ""
         return [
             _make_source(number, self._unsent.pop(number))
             for number in sorted(find_cited_numbers(text) & self._unsent.keys())
@@ -58,7 +58,7 @@ class EarlierSources:
 
 
 def _make_source(number: int, item: Mapping[str, Any]) -> Source:
-    """Return the citation of an item of a result, whatever its tool calls its fields."""
+    """Return the event for a source; tools use different names for its fields."""
     url = _find_first(item, _ADDRESSES)
     name = _find_first(item, _NAMES) or url or f"Source {number}"
     document = _find_first(item, _TEXTS) or json.dumps(item, ensure_ascii=False)

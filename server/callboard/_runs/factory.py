@@ -1,4 +1,4 @@
-"""Makes runs: the log, the record and the recorder of each, and the context of its agent."""
+"""Builds runs: the log, the record and the recorder of each run, and the context of its agent."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -11,15 +11,13 @@ import structlog
 
 from callboard._agents import AgentLike, Approval, Limits, TurnContext, left_out
 from callboard._formats import FormatChoice, answer_key
-from callboard._history import Replayed, RowChange, Turn, TurnRows, bound, list_left_out, replay
+from callboard._history import Replayed, RowChange, Turn, TurnRows, limit_tokens, list_dropped, replay
 from callboard._redaction import Redaction
 from callboard._runs.attachments import ReadableFiles
-from callboard._runs.call_ids import CallIds
+from callboard._runs.call_tracker import CallIds
 from callboard._runs.chosen_model import with_chosen_model
 from callboard._runs.conversation import Conversation
-from callboard._runs.event_enricher import EventEnricher
 from callboard._runs.files import RunFiles
-from callboard._runs.holdings import Account, Holdings
 from callboard._runs.inputs import Inputs
 from callboard._runs.left_run import (
     LeftRun,
@@ -27,6 +25,8 @@ from callboard._runs.left_run import (
 )
 from callboard._runs.links import Links
 from callboard._runs.log import EventLog
+from callboard._runs.memory_budget import MemoryBudget, RunMemory
+from callboard._runs.outgoing_events import EventEnricher
 from callboard._runs.quota import Quota
 from callboard._runs.recorder import Recorder
 from callboard._runs.reopening import Reopened, end_run
@@ -53,14 +53,18 @@ from callboard_protocol import Error, Rewind, RunRequest, RunStart
 MAX_NAME_CHARS = 255
 """The characters of a user's name that are stored."""
 MAX_WHOLE_LEFT_OUT = 200
-"""The newest messages without a place in the history that observers get whole."""
+"""The most messages dropped by the token limit that observers get; these are the newest ones."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """The parts of a run; `logged` and `record` are None if it is not stored, `reopened` if it is new."""
+    """The inputs of a new or continued run.
+
+    `logged` and `record` are None if the run is not stored, `reopened` is None if the run is new. `caller` is the name
+    of the request's API key.
+    """
 
     run_id: str
     owner: Owner
@@ -75,12 +79,12 @@ class RunSpec:
     reopened: Reopened | None = None
 
 
-OnEnd = Callable[[Run, Account, RunObservers], None]
-"""Called when a run has ended or was left, with its memory account and its observers."""
+OnEnd = Callable[[Run, RunMemory, RunObservers], None]
+"""Called when a run has ended or was handed over, with its memory usage and its observers."""
 
 
 class RunFactory:
-    """Makes the runs of a server."""
+    """Builds the runs of a server."""
 
     def __init__(
         self,
@@ -92,7 +96,7 @@ class RunFactory:
         observers: Sequence[Observer],
         tracing: Tracing,
         quota: Quota,
-        holdings: Holdings,
+        budget: MemoryBudget,
     ) -> None:
         self._services = services
         self._store = services.store
@@ -103,15 +107,15 @@ class RunFactory:
         self._observers = observers
         self._tracing = tracing
         self._quota = quota
-        self._holdings = holdings
-        # One for all runs: it remembers which models call natively.
+        self._budget = budget
+        # Shared by all runs, because it remembers which models support native calls.
         self.formats = FormatChoice(settings.tool_format, settings.react_models)
         self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
 
     def make(self, spec: RunSpec, keep: Callable[[Run], None], on_end: OnEnd) -> Run:
-        """Make a run and start its agent, or continue a run that another server has left.
+        """Build a run and start its agent, or continue the run of a server that has stopped.
 
-        `keep` is called before anything can happen to the run, `on_end` when it has ended or was left.
+        `keep` is called with the run before the agent starts, `on_end` when the run has ended or was handed over.
         """
         run_id = spec.run_id
         owner = spec.owner
@@ -122,7 +126,7 @@ class RunFactory:
         left = reopened.left if reopened else LeftRun()
         request = conversation.request
         spans = spec.spans
-        account = Account(self._holdings, owner.user_id or "")
+        memory = RunMemory(self._budget, owner.user_id or "")
         redaction = Redaction(above=self._redaction)
         tracing_observers = spans.observers(redaction, content_text(find_question(conversation.messages)))
         observers = RunObservers(
@@ -130,8 +134,8 @@ class RunFactory:
             [*self._quota.observers, *self._observers, *tracing_observers],
             keeps_answers=self._tracing.has_contents and bool(tracing_observers),
         )
-        log = EventLog(account=account, on_append=observers.tell)
-        enricher = self._make_enricher(run_id, request, account)
+        log = EventLog(memory=memory, on_append=observers.tell)
+        enricher = self._make_enricher(run_id, request, memory)
         recorder = Recorder(
             log,
             spec.ids,
@@ -140,7 +144,7 @@ class RunFactory:
             enricher.enrich,
             first_round=left.next_round,
             audit=self._make_audit(run_id, owner, spec.caller),
-            find_key=enricher.inputs.find_key,
+            find_answer_key=enricher.inputs.find_answer_key,
             waited_seconds=enricher.inputs.waited_seconds,
         )
         run_log = self._run_log if logged else None
@@ -153,9 +157,9 @@ class RunFactory:
                 observers.tell(end)
             log.continue_after(logged.last_seq + len(reopened.closed))
             recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
-            enricher.inputs.take(left.orders.answers)
+            enricher.inputs.accept(left.signals.answers)
         else:
-            # It is stored already: the run was begun with it.
+            # Before `store_in`, because the run was begun in the database with this event.
             log.append(RunStart(run_id=run_id, agent=owner.agent_id))
         if record:
             log.on_lost = run.abandon
@@ -170,11 +174,11 @@ class RunFactory:
                 with_chosen_model(spec.agent, conversation.history.model),
                 partial(self._prepare, spec, recorder, redaction, enricher.inputs, observers),
                 redaction,
-                lambda run: on_end(run, account, observers),
+                lambda run: on_end(run, memory, observers),
                 self._settings.run_timeout_seconds,
                 logged.age_seconds if logged else 0.0,
             )
-        if left.orders.is_cancelled:
+        if left.signals.is_cancelled:
             run.cancel()
         return run
 
@@ -186,7 +190,7 @@ class RunFactory:
         inputs: Inputs,
         observers: RunObservers,
     ) -> tuple[TurnContext, Sequence[RowChange]]:
-        """Return the agent's context, with the text of files and the stored calls, and the changes of the question."""
+        """Return the agent's context, with files as text and stored calls, and the changes that store the question."""
         conversation = spec.conversation
         request = conversation.request
         history = conversation.history
@@ -194,28 +198,28 @@ class RunFactory:
         messages = await files.read(conversation.messages)
         changes: Sequence[RowChange] = ()
         if spec.record and spec.record.turn and not conversation.is_asked:
-            changes = await self._ask(spec.record.turn.rows, conversation, messages, files)
+            changes = await self._store_question(spec.record.turn.rows, conversation, messages, files)
         max_tokens = self._settings.history_tokens
 
-        def replayed() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
-            found = replay(messages, history.calls, [call.id for call in conversation.unfinished])
-            bounded = bound(found.messages, max_tokens)
-            return bounded, list_left_out(found.messages, bounded), found
+        def replay_history() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
+            result = replay(messages, history.calls, [call.id for call in conversation.unfinished])
+            bounded = limit_tokens(result.messages, max_tokens)
+            return bounded, list_dropped(result.messages, bounded), result
 
-        # Long chats take a while, in which others are answered.
-        bounded, left_out, past = await REQUESTS.run(replayed)
-        recorder.earlier_sources.add(past.source_map)
+        # In a thread, because long chats would block other requests.
+        bounded, left_out, replayed = await REQUESTS.run(replay_history)
+        recorder.earlier_sources.add(replayed.source_map)
         details = {call.tool_call_id: call.details for call in history.calls if call.details}
         details |= {answer_key(text): sent for text, sent in history.answers}
         recorder.provider_details.update(await self._redaction.large(details))
-        told = await self._redaction.large(bounded)
+        redacted = await self._redaction.large(bounded)
         if observers.observers:
             newest = await self._redaction.large(left_out[-MAX_WHOLE_LEFT_OUT:])
-            observers.tell(RunPrepared(told, newest, len(left_out)))
+            observers.tell(RunPrepared(redacted, newest, len(left_out)))
         context = TurnContext(
             run_id=spec.run_id,
-            messages=told,
-            max_source_number=past.max_source_number,
+            messages=redacted,
+            max_source_number=replayed.max_source_number,
             claim_tool_call_id=recorder.claim,
             model=self._services.model,
             chat_id=request.chat_id,
@@ -251,10 +255,10 @@ class RunFactory:
         )
         return context, changes
 
-    async def _ask(
+    async def _store_question(
         self, rows: TurnRows, conversation: Conversation, messages: Sequence[ChatDict], files: ReadableFiles
     ) -> Sequence[RowChange]:
-        """Return the changes that store the request."""
+        """Return the row changes that store the question, and the response and results of the request."""
         response = conversation.response
         if response is not None:
             brought = await files.read(response.brought)
@@ -265,7 +269,7 @@ class RunFactory:
     def open_record(
         self, run_id: str, owner: Owner, logged: LoggedRun | None, conversation: Conversation, new: NewRun | None
     ) -> RunRecord | None:
-        """Return the record of a run that begins; None if nothing of it is stored."""
+        """Return the record of a new run; None if neither its turn nor an audit is stored."""
         request = conversation.request
         if logged is None:
             not_stored = LoggedRun(run_id, owner.agent_id, owner.chat_id, owner.message_id, owner.user_id)
@@ -290,10 +294,13 @@ class RunFactory:
     async def record_of_left_run(
         self, logged: LoggedRun, request: RunRequest | None
     ) -> AsyncIterator[tuple[LoggedRun, RunRecord]]:
-        """Return the run as it is stored now, and its record; the record stops if the block fails."""
+        """Yield the current state of a stored run, and its record; the record is stopped if the block raises.
+
+        Raises `StorageError`, and `RunLost` if another server has taken over the run.
+        """
         found = (await self._run_log.find([logged.run_id])).get(logged.run_id)
         if found is None or found.epoch != logged.epoch:
-            raise RunLost(f"run {logged.run_id!r} is another server's by now")
+            raise RunLost(f"run {logged.run_id!r} has been taken over by another server")
         logged = replace(found, age_seconds=logged.age_seconds)
         turn = Turn(
             str(logged.chat_id),
@@ -312,12 +319,12 @@ class RunFactory:
             unless_used.pop_all()
 
     async def end_left_run(self, logged: LoggedRun, ending: Error) -> None:
-        """End a run of another server that cannot go on, and tell observers. Raises `StorageError`, `RunLost`."""
+        """End a left run that cannot continue, and notify observers. Raises `StorageError`, `RunLost`."""
         try:
             left = await read_left_run(self._run_log, logged.run_id)
         except StorageError:
             raise
-        except Exception as error:  # noqa: BLE001 - another version may have written it; listeners need an end
+        except Exception as error:  # noqa: BLE001 - another version may have written the events; listeners need an end
             _log.error("left_run_unreadable", run_id=logged.run_id, exc_info=error)
             left = LeftRun()
         async with self.record_of_left_run(logged, None) as (logged, record):
@@ -329,9 +336,9 @@ class RunFactory:
         for event in last:
             observers.tell(event)
 
-    def _make_enricher(self, run_id: str, request: RunRequest, account: Account) -> EventEnricher:
+    def _make_enricher(self, run_id: str, request: RunRequest, memory: RunMemory) -> EventEnricher:
         inputs = Inputs(self._settings.input_timeout_seconds)
-        files = RunFiles(run_id, account)
+        files = RunFiles(run_id, memory)
         if not is_stored(request):
             return EventEnricher(inputs, files)
         return EventEnricher(inputs, files, partial(self._links.to_result, str(request.chat_id)))
@@ -341,10 +348,10 @@ class RunFactory:
             return None
         return AuditEntry("call", owner.user_id, caller, owner.agent_id, owner.chat_id, run_id)
 
-    def ids_of(self, conversation: Conversation, *, is_alone: bool) -> CallIds:
-        """Return the ids of the chat's calls, one set a chat: two models may be answering in it side by side.
+    def share_call_ids(self, conversation: Conversation, *, is_alone: bool) -> CallIds:
+        """Return the call ids of the chat. Concurrent runs of a chat share one object, so that they use different ids.
 
-        Unless this server is alone another may be taking the same ones at this moment.
+        If there may be other servers, they may use ids that this server does not know.
         """
         request = conversation.request
         history = conversation.history
@@ -357,7 +364,7 @@ class RunFactory:
 
 
 def find_question(messages: Sequence[ChatDict]) -> str | list[dict[str, Any]] | None:
-    """Return what the user said last; None where a turn goes on, for that was written with its beginning."""
+    """Return the last message of the user; None if the turn continues, because its question is already stored."""
     if messages[-1]["role"] == "tool":
         return None
     return next((message.get("content") for message in reversed(messages) if message["role"] == "user"), None)
@@ -368,7 +375,7 @@ def is_stored(request: RunRequest) -> bool:
 
 
 def name_user(request: RunRequest) -> str | None:
-    """Return the name of the user who asks, None if the client sent none."""
+    """Return the user's name, None if the client sent none."""
     name = request.user.name.strip() if request.user else ""
     return storable(name[:MAX_NAME_CHARS]) or None
 

@@ -1,6 +1,6 @@
-"""Files of a run's tool calls that are too large for a frame: fetched by the client, one request each.
+"""Files of tool calls that are too large for a frame; the client fetches each with a request of its own.
 
-They are in memory until the run's events are stored, and in the database from then on.
+Files are in memory until the run's events are stored, then only in the database.
 """
 
 import ctypes
@@ -11,12 +11,12 @@ from uuid import uuid4
 import structlog
 
 from callboard._data_urls import Data, content_type_of, count_bytes, read_data_url
-from callboard._runs.holdings import Account
+from callboard._runs.memory_budget import RunMemory
 from callboard.errors import UnknownFile
 
 MAX_INLINE_CHARS = 64 * 1024
 MAX_RUN_CHARS = 64 * 1024 * 1024
-"""The most that the files of one run may take in memory, as data URLs."""
+"""The most characters of `data:` URLs that the files of one run may have."""
 
 _log = structlog.get_logger(__name__)
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -31,18 +31,18 @@ def return_freed_memory() -> None:
 class RunFiles:
     """The files of one run that are in memory."""
 
-    def __init__(self, run_id: str, account: Account | None = None) -> None:
+    def __init__(self, run_id: str, memory: RunMemory | None = None) -> None:
         self._run_id = run_id
-        self._account = account or Account()
+        self._memory = memory or RunMemory()
         self._urls: dict[str, str] = {}
         self._new: dict[str, str] = {}
         self._chars = 0
 
     def link(self, file: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the file with a path of this server in place of its `data:` URL, but for small images.
+        """Return the file with a path of this server instead of its `data:` URL, `content_type`, and `size` in bytes.
 
-        `content_type` says what it is, `size` how many bytes. Browsers open no `data:` link, so that only images can
-        stay.
+        Small images keep their `data:` URL. Other files cannot, because browsers do not open `data:` links. A file for
+        which there is no room loses its content, and `dropped` says why.
         """
         url = file.get("url")
         if not isinstance(url, str) or not (kind := content_type_of(url)):
@@ -51,9 +51,9 @@ class RunFiles:
             return dict(file)
         if self._chars + len(url) > MAX_RUN_CHARS:
             return self._drop(file, f"over {MAX_RUN_CHARS} characters of files in one run")
-        self._account.add(len(url))
-        if not self._account.make_room():
-            self._account.add(-len(url))
+        self._memory.add(len(url))
+        if not self._memory.make_room():
+            self._memory.add(-len(url))
             return self._drop(file, "the server keeps too much for this user already")
         file_id = uuid4().hex
         self._urls[file_id] = self._new[file_id] = url
@@ -70,25 +70,25 @@ class RunFiles:
         return {**file, "url": "", "dropped": reason}
 
     def take_new(self) -> dict[str, str]:
-        """Return the `data:` URLs of the files that were linked since the last call, by the ids of the files."""
+        """Return the `data:` URLs of the files that were linked since the last call, by file ids."""
         new = self._new
         self._new = {}
         return new
 
     def find(self, file_id: str) -> str | None:
-        """Return a file as a `data:` URL; None if it is not in memory."""
+        """Return the `data:` URL of a file; None if it is not in memory."""
         return self._urls.get(file_id)
 
     def drop_stored(self) -> None:
-        """Drop the files: they are in the database."""
+        """Drop the files from memory, because they are in the database."""
         if self._urls:
-            self._account.add(-sum(map(len, self._urls.values())))
+            self._memory.add(-sum(map(len, self._urls.values())))
             self._urls.clear()
             return_freed_memory()
 
 
 def read_file(run_id: str, file_id: str, url: str | None) -> Data:
-    """Return the file that a `data:` URL holds; raises `UnknownFile` where there is none, or it cannot be read."""
+    """Return the content of a `data:` URL. Raises `UnknownFile` if `url` is None or cannot be decoded."""
     if url is None:
         raise UnknownFile(f"run {run_id!r} has no file {file_id!r}")
     try:

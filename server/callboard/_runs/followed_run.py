@@ -1,4 +1,4 @@
-"""A run of another server, or of this one before it was started anew: followed through the store's log."""
+"""A run of another server, or of this server before its restart: read from the database."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +11,7 @@ from callboard._runs.files import read_file
 from callboard._runs.inputs import unknown_input
 from callboard._runs.log import MAX_CHUNK_BYTES
 from callboard._runs.run import Owner, Run
-from callboard._runs.watch import Watch
+from callboard._runs.run_watcher import RunWatcher
 from callboard.errors import StorageError, UnknownRun
 from callboard.storage import GivenAnswer, LoggedRun, RunLog
 
@@ -21,75 +21,77 @@ _log = structlog.get_logger(__name__)
 
 
 class FollowedRun:
-    """A run that goes on elsewhere, or has ended: what is asked of it is left in the store for its owner.
+    """A run that another server owns, or that has ended. Signals to its owner are stored in the database.
 
-    `find_own` returns the run of an id that goes on here: this server may take it over.
+    `find_own` returns the run with an id if this server runs it: this server may take over the run at any time.
     """
 
-    def __init__(self, run: LoggedRun, run_log: RunLog, watch: Watch, find_own: Callable[[str], Run | None]) -> None:
+    def __init__(
+        self, run: LoggedRun, run_log: RunLog, watcher: RunWatcher, find_own: Callable[[str], Run | None]
+    ) -> None:
         self.run_id = run.run_id
         self.owner = Owner(run.agent_id, run.chat_id, run.message_id, run.user_id)
         self.ended = run.is_ended
         self._run = run
         self._run_log = run_log
-        self._watch = watch
+        self._watcher = watcher
         self._find_own = find_own
 
     async def is_listened_to(self) -> bool:
-        """Return whether anybody may listen: while it goes on, its owner alone knows."""
+        """Return True while the run is live, because only its owner knows its listeners."""
         return not self.ended
 
     def check(self, after: int) -> None:
-        """Do nothing: the log has every frame."""
+        """Do nothing: the database has every frame."""
 
     def listening(self) -> AbstractContextManager[None]:
-        """Count nobody: who follows is counted."""
+        """Do nothing: `listen` counts its listeners itself."""
         return nullcontext()
 
     async def listen(self, after: int = 0) -> AsyncIterator[bytes]:
-        """Yield the frames after `after` until the run has ended; raises `UnknownRun` where it is forgotten."""
-        with self._watch.following(self._run, after) as news:
+        """Yield the frames after `after` until the run has ended. Raises `UnknownRun` if the run has been deleted."""
+        with self._watcher.following(self._run, after) as follower:
             while (own := self._find_own(self.run_id)) is None:
-                news.are_there.clear()
-                run = news.run
+                follower.has_news.clear()
+                run = follower.run
                 if run is None:
                     raise UnknownRun(f"run {self.run_id!r} is forgotten: it ended a while ago")
                 try:
-                    while news.seq < run.last_seq:
-                        if received := news.next_frames():
-                            news.seq = received.last_seq
+                    while follower.seq < run.last_seq:
+                        if received := follower.next_frames():
+                            follower.seq = received.last_seq
                             yield received.frames
                             continue
-                        frames = await self._run_log.read(self.run_id, news.seq, MAX_CHUNK_BYTES)
+                        frames = await self._run_log.read(self.run_id, follower.seq, MAX_CHUNK_BYTES)
                         if not frames:
                             break
-                        news.seq += len(frames)
+                        follower.seq += len(frames)
                         yield b"".join(frames)
                 except StorageError as error:
-                    # The store may be back before the listener has given up.
+                    # The database may recover before the client disconnects.
                     _log.warning("run_not_read", run_id=self.run_id, error=str(error))
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
                 if run.is_ended:
                     return
-                await news.are_there.wait()
-            after = news.seq
-        # Its server is gone, and it goes on here.
+                await follower.has_news.wait()
+            after = follower.seq
+        # This server has taken over the run.
         async for chunk in own.listen(after):
             yield chunk
 
     async def ask_to_end(self) -> None:
-        """Leave word for the owner to cancel the run; raises `StorageError`."""
+        """Ask the owner to cancel the run. Raises `StorageError`."""
         await self._run_log.cancel(self.run_id)
 
     async def answer(self, request_id: str, answer: GivenAnswer) -> None:
-        """Leave the answer to a question for the owner; the first one counts.
+        """Store the answer to a question for the owner.
 
-        Raises `UnknownInput` where it is not open, or answered already; `StorageError`.
+        Raises `UnknownInput` if the question is not open or already answered, and `StorageError`.
         """
         if not await self._run_log.answer(self.run_id, request_id, answer):
             raise unknown_input(request_id)
 
     async def file(self, file_id: str) -> Data:
-        """Return a file that an event names; raises `UnknownFile`, `StorageError`."""
+        """Return a file that an event links to. Raises `UnknownFile`, `StorageError`."""
         return read_file(self.run_id, file_id, await self._run_log.file(self.run_id, file_id))

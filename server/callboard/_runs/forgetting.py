@@ -1,4 +1,4 @@
-"""Forgets a user: their runs are ended first, wherever they go on, or these would write what was just deleted."""
+"""Deletes the data of a user. Live runs on all servers are ended first; they would write deleted data again."""
 
 import asyncio
 import time
@@ -8,18 +8,18 @@ import structlog
 
 from callboard.storage import RunLog, Store
 
-PATIENCE_SECONDS = 15.0
-"""The seconds that runs may take to end; a server that is gone ends none."""
-LOOK_SECONDS = 0.1
+END_RUNS_SECONDS = 15.0
+"""The longest wait for the end of runs; a run whose server has crashed does not end."""
+POLL_SECONDS = 0.1
 
 _log = structlog.get_logger(__name__)
 
 
 async def forget_user(store: Store, run_log: RunLog, user_id: str, key: str | None) -> Mapping[str, int]:
-    """End the user's runs, and forget them and all else that is kept of the user; return how much of each kind.
+    """End the user's runs, then delete all data of the user; return the number of deleted items of each kind.
 
-    `key` is the name of who asks for it, for the audit. What the user begins meanwhile may be kept. Raises
-    `StorageError`.
+    `key` is the name of the API key of the request, for the audit. Data of runs that the user starts in the meantime
+    may remain. Raises `StorageError`.
     """
     await _end_runs(run_log, user_id)
     runs = await run_log.forget_user(user_id)
@@ -29,12 +29,12 @@ async def forget_user(store: Store, run_log: RunLog, user_id: str, key: str | No
 
 
 async def _end_runs(run_log: RunLog, user_id: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + END_RUNS_SECONDS
     for run in await run_log.of_user(user_id):
         if not run.is_ended:
             await run_log.cancel(run.run_id)
-    # They end in other processes, of which nobody tells this one.
+    # Other processes end them, and send no notification.
     while time.monotonic() < deadline:
         if all(run.is_ended for run in await run_log.of_user(user_id)):
             return
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)

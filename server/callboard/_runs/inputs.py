@@ -1,4 +1,4 @@
-"""The questions that a run asks its user, and the answers."""
+"""The questions that a run asks its user, and their answers."""
 
 import asyncio
 import time
@@ -9,20 +9,20 @@ from callboard.errors import UnknownInput
 from callboard.storage import GivenAnswer
 from callboard_protocol import InputRequest
 
-LAST_WORD_SECONDS = 5.0
-"""The seconds that an answer may take from the server that accepted it."""
+ARRIVAL_SECONDS = 5.0
+"""The longest wait for an answer that another server has accepted and stored."""
 
 
-async def _nobody_else_answers(_: str) -> bool:
+async def _close_locally(_: str) -> bool:
     return True
 
 
 class Inputs:
-    """The open questions of one run, by the id of their request."""
+    """The open questions of one run, by their request ids."""
 
     def __init__(self, timeout_seconds: float) -> None:
-        self.close: Callable[[str], Awaitable[bool]] = _nobody_else_answers
-        """Takes no more answers to a question at other servers; False if one was accepted there and is on its way."""
+        self.close: Callable[[str], Awaitable[bool]] = _close_locally
+        """Closes a question at other servers; returns False if one of them has accepted an answer already."""
         self._timeout_seconds = timeout_seconds
         self._answers: dict[str, asyncio.Future[GivenAnswer]] = {}
         self._early: dict[str, GivenAnswer] = {}
@@ -31,9 +31,9 @@ class Inputs:
         self._waits: dict[str, list[tuple[float, float | None]]] = {}
 
     def open(self, request: InputRequest) -> InputRequest | None:
-        """Let the question be answered from here on.
+        """Open a question for answers; return it with its time limit.
 
-        Return it with its time limit; None where it has its answer, from before another server went on with the run.
+        Returns None if the question was answered before this server took over the run.
         """
         if request.request_id in self._early:
             return None
@@ -41,7 +41,7 @@ class Inputs:
         return request.model_copy(update={"timeout_seconds": request.timeout_seconds or self._timeout_seconds})
 
     async def wait(self, request: InputRequest) -> Any:
-        """Return the answer; None where none comes in time."""
+        """Wait for the answer and return it; None if there is none in time."""
         request_id = request.request_id
         if self.open(request) is None:
             return self._take_value(request_id, self._early[request_id])
@@ -52,35 +52,35 @@ class Inputs:
         try:
             await asyncio.wait({answer}, timeout=request.timeout_seconds or self._timeout_seconds)
             if not answer.done() and not await self.close(request_id):
-                await asyncio.wait({answer}, timeout=LAST_WORD_SECONDS)
+                await asyncio.wait({answer}, timeout=ARRIVAL_SECONDS)
             return self._take_value(request_id, answer.result()) if answer.done() else None
         finally:
             waits.remove((began_at_seconds, None))
             waits.append((began_at_seconds, time.monotonic()))
             del self._answers[request_id]
 
-    def find_key(self, request_id: str) -> str | None:
-        """Return the name of the key that a question was answered with; None where it is not known."""
+    def find_answer_key(self, request_id: str) -> str | None:
+        """Return the name of the API key that a question was answered with; None if unknown."""
         return self._keys.get(request_id)
 
     def waited_seconds(self, tool_call_id: str) -> float:
-        """Return how long the user has been waited for by a call, known by the agent's id for it."""
+        """Return how long a call has waited for answers of the user; `tool_call_id` is the agent's id of the call."""
         now = time.monotonic()
         return sum((now if end is None else end) - begin for begin, end in self._waits.get(tool_call_id, ()))
 
     def was_asked(self, request: InputRequest) -> bool:
-        """Return False if nobody could be asked a question that has been waited for."""
+        """Return False if the question was waited for, but could not be shown to anybody."""
         return request.request_id not in self._not_asked
 
     def answer(self, request_id: str, given: GivenAnswer) -> None:
-        """Answer a question, once. Raises `UnknownInput` where it is not open, or answered already."""
+        """Answer a question. Raises `UnknownInput` if it is not open or already answered."""
         answer = self._answers.get(request_id)
         if answer is None or answer.done():
             raise unknown_input(request_id)
         answer.set_result(given)
 
-    def take(self, answers: Mapping[str, GivenAnswer]) -> None:
-        """Take answers that were given elsewhere, also to questions that are still to be asked."""
+    def accept(self, answers: Mapping[str, GivenAnswer]) -> None:
+        """Accept answers that other servers stored, also to questions that are not asked yet."""
         for request_id, given in answers.items():
             answer = self._answers.get(request_id)
             if answer is None:
@@ -96,5 +96,5 @@ class Inputs:
 
 
 def unknown_input(request_id: str) -> UnknownInput:
-    """Return the error for a question that cannot be answered."""
+    """Return the error for an answer to a question that is not open."""
     return UnknownInput(f"there is no open question {request_id!r}: it was answered, timed out or never asked")

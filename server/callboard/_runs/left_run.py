@@ -1,16 +1,10 @@
-"""A run that another server has left: what its stored events leave open."""
+"""Reads the stored events of a left run: a run whose server has stopped without ending it."""
 
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import structlog
-from opentelemetry.context import Context
-from pydantic import Field
-
 from callboard._threads import REQUESTS
-from callboard._trace_context import headers_of, join
 from callboard.calls.approval import PENDING, is_approval
 from callboard.calls.call import REPAIRED
 from callboard.storage import Orders, RunLog
@@ -23,7 +17,6 @@ from callboard_protocol import (
     Message,
     Reasoning,
     Rewind,
-    RunRequest,
     Source,
     ToolCallComplete,
     ToolCallError,
@@ -32,29 +25,27 @@ from callboard_protocol import (
     decode,
 )
 
-MAX_REQUEST_BYTES = 4 * 1024 * 1024
-"""The largest request, packed, that is kept for another server to go on with."""
 READ_BYTES = 1024 * 1024
-SAID_OF_WAITING_CALLS = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED})
-"""The statuses of calls that have not run yet; all others are those of a call that does."""
-
-SAID_OF_REQUEST = ("request_id", "key")
-"""What every line of log of a request, and of its run, says."""
+STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED})
+"""The statuses that a call reports before its tool runs; any other status means that the tool has started."""
 
 LEFT_RUN = Error(message="The server that ran this was stopped: send the message again.", code="interrupted")
-
-
-NO_ORDERS = Orders(is_cancelled=False, answers={})
+NO_SIGNALS = Orders(is_cancelled=False, answers={})
 
 
 @dataclass(frozen=True, slots=True)
 class LeftRun:
-    """The events of a run, as far as they matter to the server that continues it.
+    """The state of a run according to its stored events, for the server that continues it.
 
-    `call_ids` are those of the agent's own calls. `open_calls` are the starts of calls that have no end, by their ids.
-    `waiting` are the open calls whose user is asked: they have not run yet; `begun` are calls that are known to have
-    run. `next_round` is the round of the next call. `has_open_text`: text was sent since the last event of a call.
-    `sources` have been sent, `orders` are the signals of clients.
+    Attributes:
+        call_ids: The ids of the agent's own calls.
+        open_calls: The start events of calls without an end, by call ids.
+        waiting: The open calls that wait for the user's approval; their tools have not run.
+        begun: The calls whose tools have started.
+        next_round: The round of the next call.
+        has_open_text: Text was sent after the last event of a call.
+        sources: The sources that were sent.
+        signals: Cancellation and answers that clients have sent.
     """
 
     call_ids: frozenset[str] = frozenset()
@@ -64,16 +55,16 @@ class LeftRun:
     next_round: int = 0
     has_open_text: bool = False
     sources: Sequence[Source] = ()
-    orders: Orders = NO_ORDERS
+    signals: Orders = NO_SIGNALS
 
 
 async def read_left_run(run_log: RunLog, run_id: str) -> LeftRun:
-    """Return what the stored events of a run leave open."""
+    """Return the state of a run according to its stored events."""
     frames: list[bytes] = []
     while found := await run_log.read(run_id, len(frames), READ_BYTES):
         frames += found
-    orders = (await run_log.orders([run_id])).get(run_id, NO_ORDERS)
-    # A long answer takes a while.
+    orders = (await run_log.orders([run_id])).get(run_id, NO_SIGNALS)
+    # In a thread, because decoding the events of a long answer would block other requests.
     return await REQUESTS.run(partial(_read, frames, orders))
 
 
@@ -97,8 +88,8 @@ def _read(frames: Sequence[bytes], orders: Orders) -> LeftRun:
                 open_calls.pop(call_id, None)
             case InputRequest(tool_call_id=str() as call_id, request_id=request_id) if is_approval(request_id):
                 asked.add(call_id)
-            case ToolStatus(tool_call_id=call_id, data=data) if data.status not in SAID_OF_WAITING_CALLS:
-                # Its user has agreed; or it runs, and asks about a part of it.
+            case ToolStatus(tool_call_id=call_id, data=data) if data.status not in STATUSES_BEFORE_RUNNING:
+                # The user has approved the call, or the running tool asks another question.
                 begun.add(call_id)
             case Source():
                 sources.append(event)
@@ -113,46 +104,9 @@ def _read(frames: Sequence[bytes], orders: Orders) -> LeftRun:
 
 
 def end_of_left_run(agent_id: str) -> Error:
-    """Return the last event of a run whose agent does not go on with it."""
+    """Return the last event of a run whose agent cannot continue another server's run."""
     return Error(
         message=f"The server that ran this was stopped, and the agent '{agent_id}' does not go on with what another "
         "server has begun: send the message again.",
         code="interrupted",
     )
-
-
-class KeptRequest(RunRequest):
-    """A request as it is kept. `origin` is what the log, traces and the audit say of it.
-
-    That is its id, the name of its key, the headers of its trace, and as `run` the `traceparent` of its run.
-    """
-
-    origin: dict[str, str] = Field(default_factory=dict)
-
-
-def find_origin(run: Context) -> dict[str, str]:
-    """Return the origin of the request that the current task works for; `run` is the context of its run."""
-    said = structlog.contextvars.get_contextvars()
-    of_run = headers_of(run)
-    # A request of no trace begins one with its run, and whoever goes on with it stays in that.
-    origin = of_run | headers_of()
-    if "traceparent" in of_run:
-        origin["run"] = of_run["traceparent"]
-    return origin | {name: said[name] for name in SAID_OF_REQUEST if said.get(name)}
-
-
-def return_to(origin: Mapping[str, str]) -> None:
-    """Have this task, until it ends, work for the request of that origin, and whatever it begins."""
-    structlog.contextvars.bind_contextvars(**{name: origin[name] for name in SAID_OF_REQUEST if name in origin})
-    join(origin)
-
-
-def pack_request(request: RunRequest) -> bytes | None:
-    """Return a request as it is kept, None where it is too large."""
-    packed = zlib.compress(request.model_dump_json(exclude_unset=True).encode())
-    return packed if len(packed) <= MAX_REQUEST_BYTES else None
-
-
-def unpack_request(packed: bytes) -> KeptRequest:
-    """Return a request that was kept."""
-    return KeptRequest.model_validate_json(zlib.decompress(packed))

@@ -1,4 +1,4 @@
-"""Links to the whole result of a call, signed, for people whose page shows a part of it."""
+"""Signed links to the whole result of a call, for users whose page shows only the beginning of it."""
 
 import hmac
 import time
@@ -10,14 +10,14 @@ SIGNATURE_CHARS = 43
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Makes links that hold for `seconds`, 0 makes none, and knows its own; `public_url` is the server's address."""
+    """Makes and verifies links that are valid for `seconds`; 0 disables links. `public_url` is the server's address."""
 
     public_url: str
     seconds: float
     key: bytes = field(repr=False)
 
     def to_result(self, chat_id: str, tool_call_id: str) -> str | None:
-        """Return a link to the whole result of a stored call; None where links are off."""
+        """Return a link to the whole result of a stored call; None if links are disabled."""
         if not self.seconds:
             return None
         expires = int(time.time() + self.seconds)
@@ -26,14 +26,14 @@ class Links:
         return f"{self.public_url.rstrip('/')}{path}?{urlencode(query)}"
 
     def allow(self, chat_id: str, tool_call_id: str, expires: str, signature: str) -> bool:
-        """Return whether this server made the link, and it still holds."""
+        """Return whether the signature is valid and the link has not expired."""
         if not self.seconds or not (expires.isascii() and expires.isdigit() and len(expires) < 16):
             return False
         expected = self._sign(chat_id, tool_call_id, int(expires))
         return hmac.compare_digest(signature.encode(), expected.encode()) and time.time() < int(expires)
 
     def _sign(self, chat_id: str, tool_call_id: str, expires: int) -> str:
-        # Length first: no two pairs of ids are the same bytes.
+        # The length makes the pair of ids unambiguous: different pairs never give the same bytes.
         message = f"{len(chat_id)}:{chat_id}{tool_call_id}:{expires}".encode()
         return hmac.digest(self.key, message, "sha256").hex()[:SIGNATURE_CHARS]
 

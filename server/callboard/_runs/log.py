@@ -1,7 +1,7 @@
-"""The events of one run, numbered and encoded as frames, for any number of listeners.
+"""Numbers the events of one run, encodes them as frames, and delivers them to any number of listeners.
 
-The newest events are kept beside their frames for listeners in this process. Appending never waits: a slow listener
-reads from the log and holds up nobody. The record of a run that is stored decides when listeners see an event.
+Appending never waits: listeners read from the log, so a slow listener delays nobody. The newest events are also kept
+as objects, for listeners in this process. If the run is stored, listeners see an event after its record has stored it.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from callboard._history import RowChange
 from callboard._runs.files import RunFiles
-from callboard._runs.holdings import Account
+from callboard._runs.memory_budget import RunMemory
 from callboard.errors import LogExpired, StorageError
 from callboard.storage import AuditEntry, LoggedFrame, RunRecord
 from callboard_protocol import Decoder, Done, Error, Event, InputRequest, decode, encode
@@ -20,25 +20,26 @@ MAX_LOG_BYTES = 16 * 1024 * 1024
 MAX_CHUNK_BYTES = 64 * 1024
 
 MAX_RECENT_BYTES = 4 * MAX_CHUNK_BYTES
-"""The most that the events of a live run may take beside their frames."""
+"""The most memory of the events that are kept as objects."""
 
 EVENT_BYTES = 500
-"""The memory that an event takes, its texts aside."""
+"""A rough estimate of the memory of an event without its texts."""
 
 
 class EventLog:
-    """Events 1, 2, 3 … of a run; the oldest are dropped beyond `max_bytes`, and if `account` has no room.
+    """The events of a run, numbered from 1.
 
-    `on_append` is called with each event. After `store_in` listeners see an event when its record says so.
+    The oldest frames are dropped if the log exceeds `max_bytes` or `memory` has no room. `on_append` is called with
+    each event. After `store_in`, the record decides when listeners see an event.
     """
 
     def __init__(
         self,
         max_bytes: int = MAX_LOG_BYTES,
-        account: Account | None = None,
+        memory: RunMemory | None = None,
         on_append: Callable[[Event], None] = lambda _: None,
     ) -> None:
-        self._account = account or Account()
+        self._memory = memory or RunMemory()
         self._on_append = on_append
         self._frames: deque[bytes] = deque()
         self._recent: deque[tuple[Event, int]] = deque()
@@ -53,28 +54,28 @@ class EventLog:
         self.on_trouble: Callable[[bool], None] = lambda _: None
         """Called with True when events can no longer be stored, with False when they are stored again."""
         self.on_lost: Callable[[], None] = lambda: None
-        """Called when another server runs the run."""
+        """Called when another server has taken over the run."""
         self.is_abandoned = False
-        """True if another server continues the run."""
+        """True after `abandon`: another server continues the run."""
         self.closed = False
 
     def store_in(self, record: RunRecord, files: RunFiles) -> None:
-        """Store the events in this record too, with the files that they name."""
+        """Store the events in `record` as well, with the files that they link to."""
         self._record = record
         self._files = files
         record.report_to(self)
 
     def on_shown(self, seq: int) -> None:
-        """Show listeners the events up to this number; see `RecordListener`."""
+        """Show the events up to `seq` to listeners; see `RecordListener`."""
         self._show(seq)
 
     def on_stored(self) -> None:
-        """Take note that all events are stored; see `RecordListener`."""
+        """Drop the files from memory, because all events are stored; see `RecordListener`."""
         if self.is_recorded:
             self._files.drop_stored()
 
     def on_late(self) -> None:
-        """Say that the run may not be remembered; see `RecordListener`."""
+        """Report that the run cannot be stored at the moment; see `RecordListener`."""
         if self.closed:
             return
         last = self._take_back_last()
@@ -83,25 +84,25 @@ class EventLog:
             self.append(last)
 
     def _take_back_last(self) -> Event | None:
-        """Take back the run's last event if it could not be stored: nothing could be said after it."""
+        """Remove and return the run's last event if it is not stored, because no event may follow it."""
         if not (self._record and self._shown_seq < self.last_seq and self._record.take_back_last()):
             return None
-        self._count(-len(self._frames.pop()))
+        self._count_bytes(-len(self._frames.pop()))
         return self._recent.pop()[0]
 
     def on_recovered(self) -> None:
-        """Say that the run is remembered after all; see `RecordListener`."""
+        """Report that the run is stored again; see `RecordListener`."""
         if not self.closed:
             self.on_trouble(False)
 
     def continue_after(self, seq: int) -> None:
-        """Continue a log whose events up to this one are stored; they are read from there."""
+        """Continue after event `seq` of another server; listeners read the earlier events from the database."""
         self._first_seq = seq + 1
         self._show(seq)
 
     @property
     def is_recorded(self) -> bool:
-        """Return whether events are stored, and shown only then."""
+        """Return whether events are stored before listeners see them."""
         return self._record is not None and self._record.turn is not None
 
     @property
@@ -111,16 +112,16 @@ class EventLog:
 
     @property
     def failure(self) -> StorageError | None:
-        """The reason why the run goes on without the database; None if it does not."""
+        """The error because of which the run continues without the database; None if there is none."""
         return self._record.error if self._record else None
 
     async def settled(self) -> None:
-        """Return when all events so far are stored, or the run goes on without the database, or is abandoned."""
+        """Wait until all events are stored, or the run continues without the database, or is abandoned."""
         if self._record and not self.is_abandoned:
             await self._record.settled()
 
     async def store_now(self) -> None:
-        """Try once to store what a database in trouble has not taken."""
+        """Try once to store the events that a failing database has not stored."""
         if self._record:
             with suppress(StorageError):
                 await self._record.store_now()
@@ -131,13 +132,13 @@ class EventLog:
         return self._first_seq + len(self._frames) - 1
 
     def append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> int:
-        """Give an event its number and keep it, with the changes and the audit entry that belong to it."""
+        """Append an event with its row changes and its audit entry, and return its number."""
         seq = self.last_seq + 1
         frame = encode(seq, event)
         self._frames.append(frame)
-        self._count(len(frame))
-        while len(self._frames) > 1 and (self._bytes > self._max_bytes or not self._account.make_room()):
-            self._count(-len(self._frames.popleft()))
+        self._count_bytes(len(frame))
+        while len(self._frames) > 1 and (self._bytes > self._max_bytes or not self._memory.make_room()):
+            self._count_bytes(-len(self._frames.popleft()))
             self._first_seq += 1
         self._keep_recent(event, len(frame) + EVENT_BYTES)
         self._on_append(event)
@@ -150,36 +151,36 @@ class EventLog:
         return seq
 
     def write(self, changes: Sequence[RowChange]) -> None:
-        """Store changes that no event brings."""
+        """Store row changes that belong to no event."""
         if self._record and changes:
             self._record.append(changes=changes)
 
     def close(self) -> None:
-        """Take no more events: listeners that have read all of them end."""
+        """Close the log: listeners end after the last event."""
         self.closed = True
         self._recent.clear()
         self._wake()
 
     async def hand_over(self) -> bool:
-        """Let another server continue the run; False if not all events are stored."""
+        """Let another server continue the run; return False if not all events are stored."""
         return self._record is not None and self.is_recorded and await self._record.hand_over()
 
     def abandon(self) -> None:
-        """Show and store no more: listeners end with what they have seen, and reconnect elsewhere."""
+        """Stop storing and showing events: another server continues the run, and listeners reconnect there."""
         self.is_abandoned = True
         if self._record:
             self._record.stop()
         self.close()
 
     def check(self, after: int) -> None:
-        """Raise `LogExpired` where the event after `after` is no longer kept."""
+        """Raise `LogExpired` if the event after `after` was dropped and is not in the database."""
         if self._has_dropped(after) and not self.is_recorded:
             raise self._expired(after)
 
     async def tail(self, after: int = 0) -> AsyncIterator[bytes]:
-        """Yield frames from the event after `after`, joined where several are ready, until the log is closed.
+        """Yield the frames after event `after`, several at once if they are ready, until the log is closed.
 
-        Those that are here no longer are read from the store. Raises `LogExpired` where they are not there either.
+        Dropped frames are read from the database. Raises `LogExpired` if they are not there either.
         """
         while await self._has_more(after):
             if self._has_dropped(after):
@@ -194,7 +195,7 @@ class EventLog:
                 yield b"".join(self._frames[seq - self._first_seq] for seq in ready)
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
-        """Yield the events from the one after `after`, until the log is closed."""
+        """Yield the events after event `after`, until the log is closed. Raises `LogExpired` if they were dropped."""
         while await self._has_more(after):
             if self._has_dropped(after):
                 raise self._expired(after)
@@ -204,11 +205,11 @@ class EventLog:
                 yield event
 
     async def _has_more(self, after: int) -> bool:
-        """Return True once there is something after `after` to be seen, False where there will be nothing."""
+        """Wait for an event after `after`; return False if there will be none."""
         while after >= self._shown_seq:
             if self.is_abandoned or (self.closed and self._shown_seq == self.last_seq):
                 return False
-            await self._change()
+            await self._wait_for_change()
         return True
 
     def _has_dropped(self, after: int) -> bool:
@@ -221,7 +222,7 @@ class EventLog:
         )
 
     def _chunk(self, after: int) -> range:
-        """Return the numbers of what follows `after` and travels together."""
+        """Return the numbers of the events after `after` that are sent in one chunk."""
         size_bytes = 0
         for seq in range(after + 1, self._shown_seq + 1):
             size_bytes += len(self._frames[seq - self._first_seq])
@@ -243,14 +244,14 @@ class EventLog:
         newer = self.last_seq - seq
         if newer < len(self._recent):
             return self._recent[-1 - newer][0]
-        # The listener is far behind, or the run has ended.
+        # The listener is far behind, or the run has ended: the event is no longer kept as an object.
         [frame] = Decoder().feed(self._frames[seq - self._first_seq])
         event = decode(frame)
         assert event is not None
         return event
 
-    async def _change(self) -> None:
-        # Of each listener's own: an `asyncio.Event` takes more memory than all else that a silent one needs here.
+    async def _wait_for_change(self) -> None:
+        # A future for each listener: an `asyncio.Event` needs more memory than everything else of an idle listener.
         changed = asyncio.get_running_loop().create_future()
         self._waiting.add(changed)
         try:
@@ -258,9 +259,9 @@ class EventLog:
         finally:
             self._waiting.discard(changed)
 
-    def _count(self, size_bytes: int) -> None:
+    def _count_bytes(self, size_bytes: int) -> None:
         self._bytes += size_bytes
-        self._account.add(size_bytes)
+        self._memory.add(size_bytes)
 
     def _wake(self) -> None:
         for changed in self._waiting:

@@ -1,8 +1,8 @@
-"""Keeps the protocol's promises, whatever an agent yields.
+"""Converts the events of any agent to a valid event stream of the protocol, and to row changes.
 
-Every event of an agent passes through here on its way to the log. Calls are paired, numbered and given unique ids
-(`call_tracker`), and stored before they run; texts are joined (`text_writer`); all other events pass unchanged. Secrets
-are removed from all of them, and none is larger than its frame.
+Every event of an agent passes the recorder before it gets to the log. Calls are paired, numbered and given unique ids
+(`call_tracker`), and stored before their tools run. Texts are joined (`text_writer`). Secrets are redacted in all
+events, and events are cut to the size of a frame (`outgoing_events`).
 """
 
 import asyncio
@@ -18,14 +18,11 @@ from callboard._agents.tool_loop import NOTHING_SAID
 from callboard._formats import answer_key
 from callboard._history import HistoryCall, RowChange, TurnRows
 from callboard._redaction import Redaction, without_paths
-from callboard._runs.call_ids import CallIds
-from callboard._runs.call_tracker import CallTracker, OpenCall
+from callboard._runs.call_tracker import CallIds, CallTracker, OpenCall
 from callboard._runs.earlier_sources import EarlierSources
-from callboard._runs.event_redaction import redact_event
 from callboard._runs.log import EventLog
-from callboard._runs.storable_events import make_storable
+from callboard._runs.outgoing_events import make_storable, redact_event, truncate
 from callboard._runs.text_writer import TextWriter
-from callboard._runs.truncation import truncate
 from callboard.calls.approval import APPROVED, is_approval
 from callboard.calls.throttle import Throttle
 from callboard.errors import AgentError, RunLost
@@ -56,17 +53,17 @@ NOT_REMEMBERED = "The server cannot reach its memory just now: this answer goes 
 REMEMBERED_AFTER_ALL = "The server reaches its memory again: this answer is kept after all."
 
 COMPLETE = "complete"
-"""The outcome of a call in the audit that ended well."""
+"""The outcome of a successful call in the audit."""
 
 MAX_DURATION_MS = 2**31 - 1
-"""The longest that a database takes: 24 days."""
+"""The largest value of the database column: 24 days."""
 
 STILL_RUNNING = " Its tool could not be stopped: it may still be at work, and do what it was asked to."
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a run: its terminal event, and the code and words for calls that are still open."""
+    """How a run ends: its terminal event, and the error code and message for calls that are still open."""
 
     event: Done | Error
     call_code: str = "interrupted"
@@ -74,12 +71,15 @@ class Ending:
 
 
 class Recorder:
-    """Records one run. `record` takes the agent's events one at a time, `finish` closes what is open.
+    """Records one run: `record` is called with each event of the agent, `finish` at its end.
 
-    `rows` makes the changes of the run's turn, None if the run is not stored. `audit` is an entry with what all
-    entries of the run have in common, None if there is no audit; `find_key` returns the name of the API key that a
-    question was answered with. `enrich` adds to an event what clients reach beside the stream, and returns None for an
-    event that is not sent. `waited_seconds` returns how long a call has waited for its user, by the agent's id for it.
+    Args:
+        rows: Makes the row changes of the run's turn; None if the run is not stored.
+        enrich: Opens questions and adds links to events, see `EventEnricher`; returns None for an event to drop.
+        first_round: The round of the first call.
+        audit: The fields that all audit entries of the run share; None if there is no audit.
+        find_answer_key: Returns the name of the API key that a question was answered with, by its request id.
+        waited_seconds: Returns how long a call has waited for its user, by the agent's id of the call.
     """
 
     def __init__(
@@ -91,17 +91,17 @@ class Recorder:
         enrich: Callable[[Event], Event | None] = lambda event: event,
         first_round: int = 0,
         audit: AuditEntry | None = None,
-        find_key: Callable[[str], str | None] = lambda _: None,
+        find_answer_key: Callable[[str], str | None] = lambda _: None,
         waited_seconds: Callable[[str], float] = lambda _: 0.0,
     ) -> None:
         self.terminal: Done | Error | None = None
-        """The agent's own last event, if it sent one."""
+        """The terminal event that the agent has sent, if any."""
         self.left_running: set[str] = set()
-        """The calls whose tools still run though the run is over."""
+        """The calls whose tools could not be stopped, by the agent's ids."""
         self.provider_details: dict[str, ChatDict] = {}
-        """What models sent beside the chat's calls and answers, as `ProviderDetails` has it."""
+        """The providers' data about calls and answers of the chat, as in `ProviderDetails`."""
         self.earlier_sources = EarlierSources()
-        """The sources of earlier turns; added before the agent begins."""
+        """The sources of earlier turns; filled before the agent starts."""
         self._log = log
         log.on_trouble = self.report_trouble
         self._rows = rows
@@ -109,9 +109,9 @@ class Recorder:
         self._send = partial(_send, log, enrich)
         self._text = TextWriter(self._redaction, self.earlier_sources, self._send)
         self._calls = CallTracker(ids, first_round)
-        self._handed_over: list[str] = []
+        self._client_calls: list[str] = []
         self._audit = audit
-        self._find_key = find_key
+        self._find_key = find_answer_key
         self._asked_about: dict[str, str] = {}
         self._waited_seconds = waited_seconds
         self._recording = asyncio.Lock()
@@ -121,48 +121,52 @@ class Recorder:
         self._is_abandoned = False
 
     def restore(self, open_calls: Mapping[str, str], sources: Sequence[Source]) -> None:
-        """Know of calls that are open since before, names of tools by their ids, and of sources that have been sent.
+        """Add the state of a run that another server began: its open calls, as tool names by ids, and sent sources.
 
-        Each of the calls may be started once more.
+        The agent may start each of the calls once more.
         """
         self._calls.restore(open_calls)
         for source in sources:
-            self.earlier_sources.notice(source)
+            self.earlier_sources.exclude_sent(source)
 
     def claim(self, candidate: str) -> str:
         """Return an id for a call that the agent is about to start; see `RunContext.claim_tool_call_id`."""
         return self._calls.claim(candidate)
 
     def report_trouble(self, is_in_trouble: bool) -> None:
-        """Tell the user that this answer may not be remembered, or is remembered after all; each change once."""
+        """Send a status when the run can no longer be stored, and when it is stored again."""
         if is_in_trouble != self._is_in_trouble:
             self._is_in_trouble = is_in_trouble
             content = NOT_REMEMBERED if is_in_trouble else REMEMBERED_AFTER_ALL
-            self._text.interject(Status(content=content, done=True))
+            self._text.send_after_text(Status(content=content, done=True))
 
     async def record(self, event: Event) -> None:
-        """Record one event of the agent. Returns when the start of a call is stored: only then may its tool run.
+        """Record one event of the agent. The start of a call is stored on return, so that its tool may run.
 
-        If it cannot be stored the run goes on, and a status says so. Raises `AgentError` for anything but an event,
-        and `RunLost` once the run is abandoned: an agent that goes on must not run calls that are not stored.
+        If the database fails, the run continues without it, and a status tells the user.
+
+        Raises:
+            AgentError: The agent yielded an object that is not an event.
+            RunLost: The run is paused or abandoned, so the agent must not run more tools.
+            StorageError: There is an audit, and the call's entry cannot be stored.
         """
         async with self._recording:
             if self._is_abandoned:
-                raise RunLost("the run is another server's to go on with")
+                raise RunLost("this server no longer runs the run: another server continues it")
             if self.terminal is None and not self._is_finished:
                 await self._accept(event)
 
     async def record_whole(self, event: Event) -> None:
-        """Record one event, to its end even if the caller is cancelled meanwhile.
+        """Record one event completely, even if the caller is cancelled in the meantime.
 
-        Half a write would leave the store and the log with different events. Raises as `record` does.
+        A partial write would leave different events in the database and in the log. Raises the errors of `record`.
         """
         recording = asyncio.ensure_future(self.record(event))
         recording.add_done_callback(_take_error)
         await asyncio.shield(recording)
 
     async def finish(self, ending: Ending) -> None:
-        """Close the open calls, write the last text, send the terminal event. Never raises `StorageError`."""
+        """End the open calls, send the last text and the terminal event. Never raises `StorageError`."""
         async with self._recording:
             self._is_finished = True
             self._text.flush()
@@ -175,6 +179,7 @@ class Recorder:
             last = await redact_event(last, self._redaction)
             changes = self._end_turn(ending, last)
             if self._log.failure:
+                # Store the changes first: if that succeeds, a status says so before the last event.
                 self._log.write(changes)
                 await self._log.store_now()
                 changes = []
@@ -189,8 +194,8 @@ class Recorder:
             return []
         changes: list[RowChange] = []
         if not (isinstance(last, Done) and last.finish_reason == "tool_calls"):
-            for call_id in self._handed_over:
-                # The client was never asked to run it, and nobody else will.
+            for call_id in self._client_calls:
+                # The run failed before the client was asked to run this call.
                 changes += self._rows.end_call(call_id, _format_error(ending.call_error), ending.call_code, 0)
         return changes + self._rows.finish(
             answer,
@@ -200,7 +205,7 @@ class Recorder:
         )
 
     async def pause(self) -> None:
-        """Take no more events, and send those that wait: open calls stay open until the run is finished or left."""
+        """Accept no more events, and send all delayed ones. Open calls stay open until `finish` or `abandon`."""
         async with self._recording:
             self._is_abandoned = True
             for throttle in self._throttles.values():
@@ -209,13 +214,13 @@ class Recorder:
             self._text.flush()
 
     async def abandon(self) -> None:
-        """Send no end: another server continues the run from what is stored."""
+        """Close the log without a terminal event: another server continues the run from the database."""
         async with self._recording:
             self._is_abandoned = self._is_finished = True
             self._close()
 
-    def break_off(self, ending: Ending) -> None:
-        """Send the end at once, without changes of the turn: something failed unexpectedly."""
+    def end_abruptly(self, ending: Ending) -> None:
+        """Send the terminal event without row changes, after an unexpected error in `finish`."""
         self._is_abandoned = self._is_finished = True
         if not self._log.closed:
             for call in self._calls:
@@ -232,7 +237,7 @@ class Recorder:
         self._close()
 
     def _close(self) -> None:
-        # Otherwise the recorder and the log would keep each other in memory, and with them the whole run.
+        # Reference cycles between recorder and log would keep the whole run in memory.
         self._text.close()
         self._log.on_trouble = _ignore
         self._throttles.clear()
@@ -241,21 +246,21 @@ class Recorder:
     async def _accept(self, event: Event) -> None:
         match event:
             case RunStart():
-                pass  # the run's own has been sent
+                pass  # the server has sent its own
             case Done() | Error():
                 self.terminal = make_storable(event)
             case TextEvent():
                 self._write_text(event)
             case Rewind():
-                self._text.take_back()
+                self._text.rewind()
             case CallEvent():
                 await self._accept_call_event(make_storable(event))
             case Event():
                 event = make_storable(event)
                 if isinstance(event, InputRequest) and event.tool_call_id and is_approval(event.request_id):
                     self._asked_about[event.tool_call_id] = event.request_id
-                self.earlier_sources.notice(event)
-                self._text.interject(await redact_event(event, self._redaction))
+                self.earlier_sources.exclude_sent(event)
+                self._text.send_after_text(await redact_event(event, self._redaction))
             case _:
                 raise AgentError(
                     f"the agent yielded {type(event).__name__}: run() must yield events of callboard_protocol"
@@ -268,7 +273,7 @@ class Recorder:
             case ToolCallArgsDelta(tool_call_id=source_id):
                 call_id = self._calls.announce(source_id)
                 if call_id is None:
-                    return  # arguments are written before the start, or they are not shown
+                    return  # arguments after the start of the call are not shown
                 event = event.model_copy(update={"tool_call_id": call_id})
             case _:
                 pass
@@ -276,36 +281,36 @@ class Recorder:
 
     async def _accept_call_event(self, event: CallEvent) -> None:
         if isinstance(event, ToolCallStart):
-            # Its arguments are redacted on their own, as they are stored and as they are shown.
+            # `_start_call` redacts the arguments, because they are stored and shown in different forms.
             await self._start_call(event)
             return
         event = await redact_event(event, self._redaction)
         call = self._calls.find(event.tool_call_id)
         match event:
             case ToolCallExternal():
-                await self._hand_over(event)
+                await self._start_client_call(event)
             case ToolCallComplete() | ToolCallError():
                 if call is None and not self._calls.has_ended(event.tool_call_id):
                     start = ToolCallStart(tool_call_id=event.tool_call_id, tool_name=event.tool_name or "unknown")
                     call = await self._start_call(start)
-                # Some frameworks report a failure twice.
+                # Some frameworks report an error twice: only the first event ends the call.
                 if call is not None:
                     self._end_call(call, event)
             case ToolStatus() if call is not None:
-                await self._report_step(call, event)
+                await self._record_status(call, event)
             case _ if call is not None:
-                self._text.interject(event.model_copy(update={"tool_call_id": call.tool_call_id}))
+                self._text.send_after_text(event.model_copy(update={"tool_call_id": call.tool_call_id}))
             case _:
-                pass  # of a call that is not open
+                pass  # the call is not open
 
     async def _start_call(self, event: ToolCallStart) -> OpenCall:
         self._text.flush()
-        if restored := self._calls.find_restored(event.tool_call_id):
+        if restored := self._calls.take_restored(event.tool_call_id):
             return restored
         raw, shown = self._redact_arguments(event.tool_args)
         call = self._calls.start(event.tool_call_id, event.tool_name, event.parent_call_id)
-        started = self._place(call.tool_call_id, call.tool_name, raw, call.parent_call_id)
-        # What is said before a call of another agent stays a part of this one's answer.
+        started = self._make_call(call.tool_call_id, call.tool_name, raw, call.parent_call_id)
+        # The text before a call of a sub-agent stays a part of this agent's answer.
         text_before = "" if call.parent_call_id else self._text.take_answer()
         self._text.settle()
         shown_start = ToolCallStart(
@@ -319,48 +324,48 @@ class Recorder:
             parent_call_id=call.parent_call_id,
         )
         changes = self._rows.start_call(started, text_before) if self._rows else []
-        audit = self._audit_call("call", call.tool_call_id, call.tool_name, arguments=raw)
-        self._text.interject(shown_start, changes, audit)
-        # If the database is in trouble, another server may own the run by now: its tools must not run here too.
-        await self._stored()
+        audit = self._make_audit_entry("call", call.tool_call_id, call.tool_name, arguments=raw)
+        self._text.send_after_text(shown_start, changes, audit)
+        # If the database fails, another server may own the run by now: its tools must not run on both.
+        await self._wait_until_stored()
         return call
 
-    async def _hand_over(self, event: ToolCallExternal) -> None:
-        """Leave a call to the client: it stays open in the store until the result comes with a later request."""
+    async def _start_client_call(self, event: ToolCallExternal) -> None:
+        """Send a call that the client runs; it stays open in the store until a later request brings the result."""
         self._text.flush()
-        call_id = self._calls.hand_over(event.tool_call_id)
-        self._handed_over.append(call_id)
+        call_id = self._calls.claim_for_client(event.tool_call_id)
+        self._client_calls.append(call_id)
         text_before = self._text.take_answer()
-        started = self._place(call_id, event.tool_name, event.arguments)
-        self._text.interject(
+        started = self._make_call(call_id, event.tool_name, event.arguments)
+        self._text.send_after_text(
             event.model_copy(update={"tool_call_id": call_id, "arguments": event.arguments or "{}"}),
             self._rows.start_call(started, text_before) if self._rows else [],
-            self._audit_call("handed_over", call_id, event.tool_name, arguments=event.arguments),
+            self._make_audit_entry("handed_over", call_id, event.tool_name, arguments=event.arguments),
         )
-        await self._stored()
+        await self._wait_until_stored()
 
-    async def _report_step(self, call: OpenCall, event: ToolStatus) -> None:
+    async def _record_status(self, call: OpenCall, event: ToolStatus) -> None:
         throttle = self._throttles.get(call.tool_call_id)
         if throttle is None:
-            throttle = self._throttles[call.tool_call_id] = Throttle(self._send_step)
+            throttle = self._throttles[call.tool_call_id] = Throttle(self._send_status)
         step = event.model_copy(update={"tool_call_id": call.tool_call_id})
         if step.data.message != APPROVED:
             throttle.put(step)
             return
         throttle.flush()
-        # A tool may report the same text without a question.
+        # A tool may report the same text without having asked.
         request_id = self._asked_about.pop(event.tool_call_id, None)
         key = self._find_key(request_id) if request_id else None
-        audit = self._audit_call("approved", call.tool_call_id, call.tool_name, key=key) if request_id else None
-        self._send_step(step, audit)
-        await self._stored()
+        audit = self._make_audit_entry("approved", call.tool_call_id, call.tool_name, key=key) if request_id else None
+        self._send_status(step, audit)
+        await self._wait_until_stored()
 
-    def _send_step(self, step: ToolStatus, audit: AuditEntry | None = None) -> None:
+    def _send_status(self, step: ToolStatus, audit: AuditEntry | None = None) -> None:
         data = step.data
         changes: list[RowChange] = []
         if self._rows:
             changes = self._rows.add_status(step.tool_call_id, data.status, data.message, data.progress)
-        self._text.interject(step, changes, audit)
+        self._text.send_after_text(step, changes, audit)
 
     def _end_call(self, call: OpenCall, event: ToolCallComplete | ToolCallError) -> None:
         if throttle := self._throttles.pop(call.tool_call_id, None):
@@ -383,36 +388,36 @@ class Recorder:
             changes["result_chars"] = len(output)
         self._calls.end(call)
         self._text.settle()
-        self._text.interject(
+        self._text.send_after_text(
             event.model_copy(update=changes),
             self._rows.end_call(call.tool_call_id, output, code, duration_ms) if self._rows else [],
-            self._audit_call("ended", call.tool_call_id, call.tool_name, outcome=code or COMPLETE),
+            self._make_audit_entry("ended", call.tool_call_id, call.tool_name, outcome=code or COMPLETE),
         )
 
-    async def _stored(self) -> None:
-        """Return when what was sent is stored, or the run goes on without memory.
+    async def _wait_until_stored(self) -> None:
+        """Wait until all sent events are stored, or the run continues without the database.
 
-        Raises `StorageError` if there is an audit, since no call runs that is not in it, and `RunLost`.
+        Raises `RunLost`, and `StorageError` if there is an audit, because no call may run without its audit entry.
         """
         await self._log.settled()
         if self._log.is_abandoned:
-            raise RunLost("another server runs this run")
+            raise RunLost("another server has taken over this run")
         if self._audit and (failure := self._log.failure):
             raise failure
 
-    def _audit_call(self, kind: AuditKind, tool_call_id: str, tool_name: str, **values: Any) -> AuditEntry | None:
-        """Return an entry about a call; None if there is no audit."""
+    def _make_audit_entry(self, kind: AuditKind, tool_call_id: str, tool_name: str, **values: Any) -> AuditEntry | None:
+        """Return the audit entry about a call; None if there is no audit."""
         if self._audit is None:
             return None
         return replace(self._audit, kind=kind, tool_call_id=tool_call_id, tool_name=tool_name, **values)
 
     def _measure(self, call: OpenCall) -> int:
-        """Return for how long a call has run, in milliseconds, without the time in which its user was asked."""
+        """Return how long a call has run, in milliseconds, without the time in which it waited for the user."""
         waited_ms = round(self._waited_seconds(call.source_id) * 1000)
         return min(max(0, call.age_ms - waited_ms), MAX_DURATION_MS)
 
-    def _place(self, call_id: str, tool_name: str, arguments: str, parent_call_id: str = "") -> HistoryCall:
-        """Return a call that is about to run, as it is written down."""
+    def _make_call(self, call_id: str, tool_name: str, arguments: str, parent_call_id: str = "") -> HistoryCall:
+        """Return a call that is about to run, with its round, for the store."""
         round_index, sequence_index = self._calls.next_place()
         details = self._redaction.value(self.provider_details.get(call_id, {}))
         return HistoryCall(
@@ -420,7 +425,7 @@ class Recorder:
         )
 
     def _redact_arguments(self, arguments: dict[str, Any] | str) -> tuple[str, dict[str, Any] | str]:
-        """Return the arguments as they are stored, and as they are shown, without secrets."""
+        """Return the arguments without secrets, in the form for the store and in the form for events."""
         raw, shown = _read_arguments(arguments)
         public = self._redaction.value(shown)
         if public is shown and self._redaction(raw) == raw:
@@ -429,7 +434,7 @@ class Recorder:
 
 
 def _take_error(recording: asyncio.Future[None]) -> None:
-    """Take note of an error that nobody waits for any more."""
+    """Mark the error of a cancelled caller's task as retrieved, so that asyncio does not log it."""
     if not recording.cancelled():
         recording.exception()
 
@@ -452,16 +457,16 @@ def _send(
 
 
 def _ignore(_: bool) -> None:
-    """Say nothing: the run has ended."""
+    """Do nothing: the run has ended."""
 
 
 def _read_arguments(arguments: dict[str, Any] | str) -> tuple[str, dict[str, Any] | str]:
-    """Return the arguments as they are stored, and as they are shown: an object where they are one.
+    """Return the arguments as JSON text for the store, and as an object for events; the text itself if it is none.
 
-    Raises `AgentError` for an object that is nested too deeply for it.
+    Raises `AgentError` if they cannot be written as JSON.
     """
     if isinstance(arguments, dict):
-        # A framework's objects may hold what JSON does not know: dates, NaN, its own classes.
+        # Arguments of frameworks may contain dates, NaN and objects of their own classes.
         try:
             raw = to_json(arguments, inf_nan_mode="null", serialize_unknown=True).decode()
         except PydanticSerializationError as error:
@@ -482,12 +487,12 @@ def _refuse_constant(name: str) -> None:
 
 
 def _is_answer(text: str, ending: Done | Error) -> bool:
-    """Return whether the turn ended by itself, and with an answer of the model's own."""
+    """Return whether the turn ended normally, with an answer that the model wrote."""
     answer = text.strip()
     is_said = bool(answer) and not answer.startswith(NOTHING_SAID)
     return isinstance(ending, Done) and ending.finish_reason == "stop" and is_said
 
 
 def _format_error(error: str) -> str:
-    """Return what the model reads where a result would be."""
+    """Return the error as the model reads it instead of a result."""
     return error if error.startswith("Error:") else f"Error: {error}"

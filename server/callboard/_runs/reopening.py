@@ -1,8 +1,8 @@
 """Continues or ends a run that another server has left.
 
-Events and rows were committed together, so nothing has to be reconciled: finished rounds are told to the model with
-their results. Of the calls that were open, a built-in agent's are run again if they change nothing; the others end
-with an error, because nobody knows whether they took effect.
+Events and rows were committed together, so they need no reconciliation. The model gets the finished rounds with their
+results. Open calls of a built-in agent run again if that is safe, see `_find_repeatable`. The other open calls end with
+an error, because it is unknown whether they took effect.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,9 +24,9 @@ _LAST_EVENT: TypeAdapter[Done | Error] = TypeAdapter(Done | Error)
 
 @dataclass(frozen=True, slots=True)
 class Reopened:
-    """A run that can go on: its conversation with the finished rounds, and what its events leave open.
+    """A run that can continue: its conversation with the finished rounds, and the state of its stored events.
 
-    `again` are the open calls that run again, `closed` the ends of the others.
+    `again` are the ids of the open calls that run again, `closed` are the end events of the other open calls.
     """
 
     conversation: Conversation
@@ -44,14 +44,14 @@ async def reopen(
     agent: AgentLike,
     approval: Approval,
 ) -> Reopened | Error | None:
-    """Return the run as it can go on, its last event if it can only be ended, None if it had ended already.
+    """Prepare a run to be continued. Return its last event if it can only be ended, None if it had already ended.
 
     Raises `StorageError` and `RunLost`.
     """
     assert record.turn is not None
     is_asked = await record.turn.restore()
     if record.turn.rows.ending:
-        # Only the last event is missing.
+        # The turn has ended, only the last event was not stored.
         _append(record, logged.last_seq, [_LAST_EVENT.validate_json(record.turn.rows.ending)])
         await record.store_now()
         return None
@@ -63,8 +63,7 @@ async def reopen(
     conversation = await open_conversation(store, request, logged.run_id, None)
     turn = await _find_turn(store.chats(logged.user_id), logged)
     if left.call_ids and (turn is None or not left.call_ids <= turn.call_ids):
-        # Nobody could tell the model of its calls, and it would make them again: the chat was deleted meanwhile, or is
-        # another user's.
+        # The chat was deleted, or is another user's. Without its calls in the messages, the model would repeat them.
         return LEFT_RUN
     if turn:
         calls = conversation.history.calls
@@ -86,7 +85,7 @@ async def reopen(
 async def end_run(
     record: RunRecord, logged: LoggedRun, left: LeftRun, ending: Error
 ) -> Sequence[Error | ToolCallError]:
-    """End a run that cannot go on, and its open calls; return its last events. Raises `StorageError`, `RunLost`."""
+    """End a run that cannot continue, and its open calls. Return the new events. Raises `StorageError`, `RunLost`."""
     assert record.turn is not None
     await record.turn.restore()
     rows = record.turn.rows
@@ -102,9 +101,9 @@ async def end_run(
 def make_ends(
     open_calls: Mapping[str, ToolCallStart | str], waiting: Collection[str], but: Collection[str] = ()
 ) -> list[ToolCallError]:
-    """Return the ends of open calls, except some and those that a client runs.
+    """Return the end events of open calls, except the calls in `but` and calls that the client runs.
 
-    `open_calls` are the names of the tools, or the starts of the calls, by the ids of the calls.
+    `open_calls` are tool names or start events, by call ids. The tools of the calls in `waiting` have not run.
     """
     return [
         ToolCallError(
@@ -120,7 +119,7 @@ def make_ends(
 
 
 def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | ToolCallError]) -> None:
-    """Store events after `last_seq`, and the rows of the calls that they end."""
+    """Append events after `last_seq` to the record, with the row changes of the calls that they end."""
     assert record.turn is not None
     for seq, event in enumerate(events, last_seq + 1):
         changes = []
@@ -136,9 +135,9 @@ async def _find_turn(chats: Chats, logged: LoggedRun) -> StoredTurn | None:
 
 
 def _find_repeatable(agent: AgentLike, left: LeftRun, approval: Approval) -> AbstractSet[str]:
-    """Return the open calls that may run again: those that change nothing, or whose user has not agreed yet.
+    """Return the ids of open calls that may run again: their tools are read-only or repeatable, or not approved.
 
-    What a framework's tool changes is not known, and its calls begin with its model.
+    Calls of framework agents never run again: it is unknown what their tools change.
     """
     if not isinstance(agent, Agent):
         return frozenset()
@@ -149,7 +148,7 @@ def _find_repeatable(agent: AgentLike, left: LeftRun, approval: Approval) -> Abs
         call_id = start.tool_call_id
         if tool is None or tool.read_only or tool.repeatable:
             return tool is not None
-        # Where its user has to agree first, it cannot run before that is written.
+        # A tool that always asks runs only after the approval is stored, and then its call is in `begun`.
         asks_always = tool.requires_confirmation is True or (tool.changes is None and approval.names(tool.name))
         return call_id in left.waiting or (asks_always and call_id not in left.begun)
 

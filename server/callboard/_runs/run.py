@@ -1,8 +1,7 @@
-"""One run: a task of its own, its log, its listeners, its end.
+"""One run: the tasks that run its agent and end it, and its listeners.
 
-The agent's iterator is consumed in one task, the work; another, which nothing cancels but
-the end of the program, waits for it and closes the run. So a cancelled agent can never
-leave a call open or a log without its last event.
+One task consumes the agent's events. A second task, the supervisor, waits for the first and ends the run. Only the end
+of the program cancels the supervisor, so every run ends its open calls and sends its last event.
 """
 
 import asyncio
@@ -18,20 +17,20 @@ from callboard._data_urls import Data
 from callboard._history import RowChange
 from callboard._redaction import Redaction, current
 from callboard._runs.consent_guard import ConsentGuard
-from callboard._runs.event_enricher import EventEnricher
 from callboard._runs.files import read_file
 from callboard._runs.inputs import unknown_input
 from callboard._runs.log import EventLog
+from callboard._runs.outgoing_events import EventEnricher
 from callboard._runs.recorder import Ending, Recorder
 from callboard.errors import CallboardError, ModelRefused, RunLost, RunTimeout, StorageError
 from callboard.storage import GivenAnswer, RunLog
 from callboard_protocol import Done, Error, Event, TextEvent
 
 MAX_TEXT_CHARS = 8 * 1024 * 1024
-"""The most that a run may say, think and write as arguments; models end long before, unless they never end."""
+"""The most characters of text, reasoning and arguments of one run; stops models that never end."""
 
 CANCEL_PATIENCE_SECONDS = 5
-"""The time that a cancelled agent may tidy up before the run ends without it."""
+"""How long a cancelled agent may clean up before the run ends without it, in seconds."""
 
 CANCELLED = Ending(Done(finish_reason="cancelled"), "cancelled", "The run was cancelled before this call ended.")
 INTERRUPTED = Ending(
@@ -47,14 +46,14 @@ FAILED = Ending(
 TOO_LONG = Ending(Done(finish_reason="length"), "interrupted", "The answer was too long before this call ended.")
 
 Prepare = Callable[[], Awaitable[tuple[TurnContext, Sequence[RowChange]]]]
-"""Reads the request's files; returns the agent's context, and the changes that store the question."""
+"""Reads the request's files. Returns the agent's context and the row changes that store the question."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of a run: what has to agree when a client comes back with the same run id."""
+    """The agent, chat, message and user of a run; a request with the same run id must have the same values."""
 
     agent_id: str
     chat_id: str | None
@@ -62,12 +61,12 @@ class Owner:
     user_id: str | None
 
     def may_be_seen_by(self, user_id: str | None) -> bool:
-        """Return whether a client of that user may have the run: one started for a user is that user's alone."""
+        """Return whether the user may access the run; a run without a user is accessible to all."""
         return self.user_id in (None, user_id)
 
 
 class Run:
-    """An agent at work for one request."""
+    """A run of this server: one agent that answers one request."""
 
     def __init__(
         self,
@@ -84,26 +83,26 @@ class Run:
         self.owner = owner
         self.log = log
         self.left_out: Sequence[str] = ()
-        """The functions that the client offered and the agent does not call, and options that it does not hold to."""
-        self.may_be_left = False
-        """True where another server can go on with it."""
+        """The names of the client's functions that the agent cannot call, and of options that it ignores."""
+        self.can_be_continued = False
+        """True if another server can continue the run when this one stops."""
         self.last_event: Done | Error | None = None
-        """The last event, once it is there; None still where another server goes on."""
+        """The last event after the end of the run; None if another server continues the run."""
         self.inputs = enricher.inputs
         self.files = enricher.files
         self._recorder = recorder
         self._grace_seconds = grace_seconds
         self._listeners = 0
         self.readers = 0
-        """The number of those who read the log here; a listener may be there before it reads, and after."""
-        self._grace: asyncio.TimerHandle | None = None
+        """The number of listeners that are reading the log; `listening` also counts those that do not read yet."""
+        self._grace_timer: asyncio.TimerHandle | None = None
         self._giving_up: asyncio.Task[None] | None = None
-        self._work: asyncio.Task[None] | None = None
-        self._life: asyncio.Task[None] | None = None
-        self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._agent_task: asyncio.Task[None] | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._stop_requested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ending: Ending | None = None
         self._is_leaving = False
-        self._too_late: asyncio.TimerHandle | None = None
+        self._timeout: asyncio.TimerHandle | None = None
 
     def start(
         self,
@@ -114,26 +113,27 @@ class Run:
         timeout_seconds: float,
         age_seconds: float = 0.0,
     ) -> None:
-        """Begin; `on_end` is called when it has ended or is left. `timeout_seconds` is the longest it may take.
+        """Start the agent.
 
-        Of that `age_seconds` have passed at servers that are gone.
+        `on_end` is called when the run has ended, or another server continues it. The run is ended after
+        `timeout_seconds`, of which `age_seconds` have passed on earlier servers.
         """
-        self._work = asyncio.create_task(self._consume(agent, prepare, redaction), name=f"run {self.run_id}")
-        self._life = asyncio.create_task(
-            self._live(self._work, redaction, on_end), name=f"run {self.run_id} until its end"
+        self._agent_task = asyncio.create_task(self._run_agent(agent, prepare, redaction), name=f"run {self.run_id}")
+        self._supervisor = asyncio.create_task(
+            self._supervise(self._agent_task, redaction, on_end), name=f"run {self.run_id} until its end"
         )
-        self._too_late = asyncio.get_running_loop().call_later(
-            timeout_seconds - age_seconds, self._end_late, timeout_seconds
+        self._timeout = asyncio.get_running_loop().call_later(
+            timeout_seconds - age_seconds, self._end_on_timeout, timeout_seconds
         )
         self._await_listeners()
 
     @property
     def ended(self) -> bool:
-        """Return whether the last event is in the log, or another server goes on with the run."""
+        """Whether the last event is in the log, or another server continues the run."""
         return self.log.closed
 
     async def is_listened_to(self) -> bool:
-        """Return whether anybody listens, here or at another server; True where that is not known."""
+        """Return whether the run has a listener on any server; True if the database cannot be read."""
         try:
             return self._listeners > 0 or (
                 self._run_log is not None and await self._run_log.is_listened_to(self.run_id)
@@ -142,64 +142,64 @@ class Run:
             return True
 
     def check(self, after: int) -> None:
-        """Raise `LogExpired` where the event after `after` is no longer kept."""
+        """Raise `LogExpired` if the event after `after` has been dropped."""
         self.log.check(after)
 
     @property
     def is_logged(self) -> bool:
-        """Return whether other servers can read the run, and go on with it."""
+        """Whether the run's events are in the database, where other servers can read them."""
         return self._run_log is not None
 
     def cancel(self, ending: Ending = CANCELLED) -> None:
-        """Ask the run to end; one that has ended or is ending stays as it is."""
-        if self._ending is None and not self._is_leaving and self._work and not self._work.done():
+        """End the run, unless it has ended or is about to end."""
+        if self._ending is None and not self._is_leaving and self._agent_task and not self._agent_task.done():
             self._ending = ending
-            self._break_off()
+            self._stop_agent()
 
     def leave(self) -> None:
-        """Ask the run to stop without an end, for another server to go on with; one that is ending stays as it is."""
-        if self._ending is None and self._work and not self._work.done():
+        """Stop the run without ending it, so that another server can continue it, unless it is about to end."""
+        if self._ending is None and self._agent_task and not self._agent_task.done():
             self._is_leaving = True
-            self._break_off()
+            self._stop_agent()
 
     def abandon(self) -> None:
-        """Stop without an end: another server goes on with the run. Listeners end with what they have seen."""
-        # It may have an end already, which nobody has seen yet.
+        """Stop the run without ending it: another server has taken it over. Listeners reconnect there."""
+        # First the log: it may have a last event that is not stored and that no listener has seen.
         self.log.abandon()
-        self._break_off()
+        self._stop_agent()
 
-    def _break_off(self) -> None:
-        if self._work and not self._stop.done():
-            self._work.cancel()
-            self._stop.set_result(None)
+    def _stop_agent(self) -> None:
+        if self._agent_task and not self._stop_requested.done():
+            self._agent_task.cancel()
+            self._stop_requested.set_result(None)
 
     async def ask_to_end(self) -> None:
-        """Cancel the run for a client; whichever server owns it next would end it too."""
+        """Cancel the run for a client, also on a server that takes it over later."""
         if self._run_log and not self.ended:
-            # Where it is not written, only a server that comes after this one would go on.
+            # Without the entry, only a later owner would continue the run.
             with suppress(StorageError):
                 await self._run_log.cancel(self.run_id)
         self.cancel()
 
     async def answer(self, request_id: str, answer: GivenAnswer) -> None:
-        """Answer a question, once. Raises `UnknownInput` where it is not open, or answered already, wherever."""
+        """Answer a question. Raises `UnknownInput` if it is not open, or already answered on any server."""
         if not self._run_log or not self.log.is_stored:
             self.inputs.answer(request_id, answer)
             return
         try:
             is_first = await self._run_log.answer(self.run_id, request_id, answer)
         except StorageError:
-            # Then nobody can answer it elsewhere.
+            # Other servers cannot answer it either.
             self.inputs.answer(request_id, answer)
             return
         if not is_first:
             raise unknown_input(request_id)
-        self.inputs.take({request_id: answer})
+        self.inputs.accept({request_id: answer})
 
     async def close_question(self, request_id: str) -> bool:
-        """Take no more answers to a question; return False if one was taken elsewhere that has not arrived."""
+        """Close a question on all servers; return False if another server has accepted an answer already."""
         try:
-            # If it is not stored, nobody elsewhere knows it.
+            # A question that is not stored is unknown to other servers.
             return (
                 self._run_log is None
                 or not self.log.is_stored
@@ -209,11 +209,11 @@ class Run:
             return True
 
     async def file(self, file_id: str) -> Data:
-        """Return a file that an event names; raises `UnknownFile`, `StorageError`."""
+        """Return a file that an event links to. Raises `UnknownFile`, `StorageError`."""
         return read_file(self.run_id, file_id, await self._find_file(file_id))
 
     async def inline(self, file: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a file of an event with its content as a `data:` URL again; raises `StorageError`."""
+        """Return a file of an event with its content as a `data:` URL. Raises `StorageError`."""
         url = file.get("url")
         return {**file, "url": await self._find_file(str(url).rpartition("/")[2]) or url}
 
@@ -224,18 +224,18 @@ class Run:
         return url
 
     async def wait(self) -> None:
-        """Return when the run has ended."""
-        if self._life:
-            await asyncio.shield(self._life)
+        """Wait for the end of the run."""
+        if self._supervisor:
+            await asyncio.shield(self._supervisor)
 
     async def listen(self, after: int = 0) -> AsyncIterator[bytes]:
-        """Yield the run's frames from the event after `after`; while somebody listens the run is not given up."""
+        """Yield the frames after event `after`. A run with a listener is not cancelled."""
         with self.listening(), self._reading():
             async for chunk in self.log.tail(after):
                 yield chunk
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield all the run's events, for a listener on this side of the wire."""
+        """Yield all events of the run, for a listener in this process."""
         with self.listening(), self._reading():
             async for event in self.log.events():
                 yield event
@@ -250,29 +250,29 @@ class Run:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Count a listener: while there is one the run is not given up."""
+        """Count a listener until the block ends. A run with a listener is not cancelled."""
         self._listeners += 1
-        if self._grace:
-            self._grace.cancel()
-            self._grace = None
+        if self._grace_timer:
+            self._grace_timer.cancel()
+            self._grace_timer = None
         try:
             yield
         finally:
-            # No await here: on a disconnect this runs while its task is being cancelled.
+            # No await here: after a disconnect the task is being cancelled.
             self._listeners -= 1
             if not self._listeners:
                 self._await_listeners()
 
     def _await_listeners(self) -> None:
         if not self.ended:
-            self._grace = asyncio.get_running_loop().call_later(self._grace_seconds, self._consider_giving_up)
+            self._grace_timer = asyncio.get_running_loop().call_later(self._grace_seconds, self._consider_giving_up)
 
     def _consider_giving_up(self) -> None:
         if not self.ended:
             self._giving_up = asyncio.create_task(self._give_up(), name=f"give up {self.run_id}")
 
     async def _give_up(self) -> None:
-        """End the run, unless somebody listens to it at another server."""
+        """Cancel the run, unless it has a listener on any server."""
         is_listened_to = await self.is_listened_to()
         if self._listeners:
             return
@@ -282,19 +282,19 @@ class Run:
         _log.info("run_given_up", run_id=self.run_id, after_seconds=self._grace_seconds)
         self.cancel()
 
-    def _end_late(self, timeout_seconds: float) -> None:
+    def _end_on_timeout(self, timeout_seconds: float) -> None:
         message = f"The run took longer than {timeout_seconds:g} s (CALLBOARD_RUN_TIMEOUT_SECONDS), and was ended."
         self.cancel(Ending(Error(message=message, code=RunTimeout.code), "interrupted", message))
 
-    async def _consume(self, agent: AgentLike, prepare: Prepare, redaction: Redaction) -> None:
-        # Whatever is logged while the agent works says for which run.
+    async def _run_agent(self, agent: AgentLike, prepare: Prepare, redaction: Redaction) -> None:
+        # All log lines of the agent get these fields.
         structlog.contextvars.bind_contextvars(run_id=self.run_id, agent=agent.agent_id, chat_id=self.owner.chat_id)
         current.set(redaction)
         context, changes = await prepare()
         self.log.write(changes)
         guard = ConsentGuard(agent.agent_id, context.approval, context.begun)
         written_chars = 0
-        async with _closed_after(agent.run(context)) as events:
+        async with _closing(agent.run(context)) as events:
             async for event in events:
                 if isinstance(event, TextEvent):
                     await self._recorder.record(event)
@@ -302,7 +302,7 @@ class Run:
                     if written_chars > MAX_TEXT_CHARS:
                         self._ending = TOO_LONG
                         return
-                    # An agent that never waits must not hold up the others.
+                    # Let other tasks run even if the agent never waits.
                     await asyncio.sleep(0)
                     continue
                 guard.check(event)
@@ -310,28 +310,30 @@ class Run:
                 if self._recorder.terminal:
                     return
 
-    async def _live(self, work: asyncio.Task[None], redaction: Redaction, on_end: Callable[["Run"], None]) -> None:
+    async def _supervise(
+        self, agent_task: asyncio.Task[None], redaction: Redaction, on_end: Callable[["Run"], None]
+    ) -> None:
         current.set(redaction)
-        await asyncio.wait({work, self._stop}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            await asyncio.wait({work}, timeout=CANCEL_PATIENCE_SECONDS)
-        if not work.done():
+        await asyncio.wait({agent_task, self._stop_requested}, return_when=asyncio.FIRST_COMPLETED)
+        if not agent_task.done():
+            await asyncio.wait({agent_task}, timeout=CANCEL_PATIENCE_SECONDS)
+        if not agent_task.done():
             _log.warning("agent_ignores_cancel", run_id=self.run_id, agent=self.owner.agent_id)
         try:
-            await self._end(work)
+            await self._end(agent_task)
         except RunLost:
             self.log.abandon()
             await self._recorder.abandon()
-        except Exception as error:  # noqa: BLE001 - a run without an end would keep its place and its listeners for ever
+        except Exception as error:  # noqa: BLE001 - a run without an end would keep its slot and its listeners for ever
             _log.error("run_end_failed", run_id=self.run_id, agent=self.owner.agent_id, exc_info=error)
-            self._recorder.break_off(FAILED)
+            self._recorder.end_abruptly(FAILED)
             await self.log.settled()
             self.last_event = FAILED.event
-        for timer in (self._grace, self._too_late):
+        for timer in (self._grace_timer, self._timeout):
             if timer:
                 timer.cancel()
-        # The log stays for a while; what the run was about, and what an exception holds of it, need not.
-        self._work = None
+        # The log is kept for a while. Free the request, the transcript, and the exception with its frames.
+        self._agent_task = None
         del self._recorder
         last_event = self.last_event.type if self.last_event else None
         _log.info(
@@ -342,34 +344,36 @@ class Run:
         )
         on_end(self)
 
-    async def _end(self, work: asyncio.Task[None]) -> None:
-        """Write the end of the run; raises `RunLost` where another server writes it."""
+    async def _end(self, agent_task: asyncio.Task[None]) -> None:
+        """Send the end of the run, or hand the run over. Raises `RunLost` if another server has taken it over."""
         if self.log.is_abandoned:
             await self._recorder.abandon()
             return
-        if self._is_leaving and not self._has_come_to_its_end(work):
+        if self._is_leaving and not self._has_agent_finished(agent_task):
             await self._recorder.pause()
             if await self.log.hand_over():
                 self.log.abandon()
                 await self._recorder.abandon()
                 return
             self._ending = INTERRUPTED
-        ending = self._find_ending(work)
+        ending = self._find_ending(agent_task)
         await self._recorder.finish(ending)
         await self.log.settled()
         self.last_event = ending.event
 
-    def _has_come_to_its_end(self, work: asyncio.Task[None]) -> bool:
-        return bool(self._recorder.terminal) or (work.done() and not work.cancelled() and work.exception() is None)
+    def _has_agent_finished(self, agent_task: asyncio.Task[None]) -> bool:
+        return bool(self._recorder.terminal) or (
+            agent_task.done() and not agent_task.cancelled() and agent_task.exception() is None
+        )
 
-    def _find_ending(self, work: asyncio.Task[None]) -> Ending:
+    def _find_ending(self, agent_task: asyncio.Task[None]) -> Ending:
         if self._ending:
             return self._ending
         if self._recorder.terminal:
             return Ending(self._recorder.terminal)
-        if work.cancelled():
+        if agent_task.cancelled():
             return CANCELLED
-        match work.exception():
+        match agent_task.exception():
             case None:
                 return Ending(Done())
             case RunLost() as lost:
@@ -385,10 +389,10 @@ class Run:
 
 
 @asynccontextmanager
-async def _closed_after(events: AsyncIterator[Event]) -> AsyncIterator[AsyncIterator[Event]]:
+async def _closing(events: AsyncIterator[Event]) -> AsyncIterator[AsyncIterator[Event]]:
     try:
         yield events
     finally:
-        # What is no generator has nothing to close.
+        # Only generators have `aclose`.
         if isinstance(events, AsyncGenerator):
             await events.aclose()

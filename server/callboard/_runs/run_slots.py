@@ -1,4 +1,4 @@
-"""Places for runs: so many in all and of one user; a few more wait a short while for their turn."""
+"""Limits the number of concurrent runs, of all users and of each user; a short queue waits for free slots."""
 
 import asyncio
 from collections import Counter, deque
@@ -9,10 +9,10 @@ MAX_WAITING = 200
 MAX_WAITING_OF_USER = 10
 
 
-class Places:
-    """The places of a server's runs: `total` of them, `per_user` for each user; those who name none are one user.
+class RunSlots:
+    """Slots for the runs of a server: `total` slots, at most `per_user` for one user.
 
-    Who finds none waits for at most `wait_seconds`.
+    Requests without a user share the user "". `wait_seconds` is the longest time in the queue.
     """
 
     def __init__(self, total: int, per_user: int, wait_seconds: float) -> None:
@@ -24,28 +24,29 @@ class Places:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of requests in the queue."""
         return len(self._waiting)
 
-    async def take(self, user: str, *, is_patient: bool = False) -> None:
-        """Take a place, in turn. Raises `TooManyRuns` where none gets free in time, or too many wait already.
+    async def acquire(self, user: str, *, without_timeout: bool = False) -> None:
+        """Take a slot; wait in the queue if none is free.
 
-        Who is patient waits for as long as it takes.
+        Raises `TooManyRuns` if the queue is full or no slot is released in time; with `without_timeout` it waits as
+        long as necessary.
         """
         if self._has_room(user):
             self._taken[user] += 1
             return
         of_user = sum(waiting == user for waiting, _ in self._waiting)
         is_crowded = len(self._waiting) >= MAX_WAITING or of_user >= MAX_WAITING_OF_USER
-        if not is_patient and (is_crowded or not self._wait_seconds):
+        if not without_timeout and (is_crowded or not self._wait_seconds):
             raise self._refuse(user)
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append((user, turn))
         try:
-            await asyncio.wait({turn}, timeout=None if is_patient else self._wait_seconds)
+            await asyncio.wait({turn}, timeout=None if without_timeout else self._wait_seconds)
         except asyncio.CancelledError:
             if turn.done():
-                self.give_back(user)
+                self.release(user)
             raise
         finally:
             if not turn.done():
@@ -53,8 +54,8 @@ class Places:
         if not turn.done():
             raise self._refuse(user)
 
-    def give_back(self, user: str) -> None:
-        """Leave a place to whoever is next."""
+    def release(self, user: str) -> None:
+        """Release a slot of `user`, and give free slots to the queue, in order."""
         self._taken[user] -= 1
         if not self._taken[user]:
             del self._taken[user]

@@ -1,7 +1,7 @@
-"""The bound of the history in tokens: old results are shortened first, then whole turns dropped. Pure.
+"""Limits the tokens of the history: old results are shortened first, then the oldest turns are dropped. Pure.
 
-Tokens are estimated at four characters each, which is about right for English prose and
-JSON; exact counts would need every model's own tokeniser.
+A token is estimated at four characters, which is about right for English prose and JSON. Exact counts would need the
+tokeniser of every model.
 """
 
 from collections.abc import Sequence
@@ -10,17 +10,16 @@ from callboard._history.records import ChatDict
 
 CHARS_PER_TOKEN = 4
 PART_TOKENS = 1000
-"""The tokens that a part counts that is no text, such as an image: endpoints bill those by size, not by encoding."""
+"""The estimate for a part that is not text, such as an image: endpoints bill its size, not its base64 text."""
 KEPT_CHARS = 400
-"""The characters that stay of a tool result that is shortened."""
+"""The characters that a shortened tool result keeps."""
 
 
-def bound(messages: Sequence[ChatDict], max_tokens: int) -> list[ChatDict]:
-    """Return `messages` in at most `max_tokens`, 0 for no bound.
+def limit_tokens(messages: Sequence[ChatDict], max_tokens: int) -> list[ChatDict]:
+    """Return `messages` shortened to about `max_tokens`; 0 means no limit.
 
-    A turn begins with a user message. The newest turn and what stands before the first one
-    (instructions) always stay whole, even where they alone are over the bound. A call and
-    its answer are of one turn, so they are never parted.
+    A turn begins with a user message. The instructions before the first turn and the newest turn are never changed,
+    even if they exceed the limit alone. A call and its result are in the same turn, so they stay together.
     """
     excess = sum(map(estimate_tokens, messages)) - max_tokens
     if not max_tokens or excess <= 0:
@@ -40,14 +39,13 @@ def bound(messages: Sequence[ChatDict], max_tokens: int) -> list[ChatDict]:
     return [*head, *(message for turn in turns[first:] for message in turn)]
 
 
-def list_left_out(messages: Sequence[ChatDict], bounded: Sequence[ChatDict]) -> list[ChatDict]:
-    """Return the messages of the whole turns that `bounded`, made of `messages` by `bound`, has no more."""
+def list_dropped(messages: Sequence[ChatDict], bounded: Sequence[ChatDict]) -> list[ChatDict]:
+    """Return the messages of the turns that `limit_tokens` dropped from `messages` to make `bounded`."""
     head, _ = _split_turns(messages)
     return list(messages[len(head) : len(head) + len(messages) - len(bounded)])
 
 
 def estimate_tokens(message: ChatDict) -> int:
-    """Return the estimate for one message."""
     content = message.get("content")
     chars = len(content) if isinstance(content, str) else 0
     parts = content if isinstance(content, list) else []

@@ -1,10 +1,10 @@
-"""What travels fits its frame, whatever an agent says."""
+"""Every event fits its frame, whatever an agent yields."""
 
 from typing import Any
 
 import pytest
 
-from callboard._runs.truncation import truncate
+from callboard._runs.outgoing_events import truncate
 from callboard_protocol import (
     Error,
     Event,
@@ -45,13 +45,13 @@ DEEP: dict[str, Any] = {"name": LONG, "url": "https://example.org/"}
     ],
     ids=lambda event: event.type,
 )
-def test_no_field_makes_a_frame_larger_than_the_protocol_promises(event: Event) -> None:
+def test_event_with_long_fields_fits_the_largest_frame(event: Event) -> None:
     frames = truncate(event)
     assert frames
     assert max(len(encode(1, frame)) for frame in frames) <= MAX_FRAME_BYTES
 
 
-def test_a_source_that_is_cut_keeps_what_is_short() -> None:
+def test_cut_source_keeps_its_short_fields() -> None:
     [frame] = truncate(Source(source=DEEP))
     assert isinstance(frame, Source)
     assert frame.source == {"url": "https://example.org/"}

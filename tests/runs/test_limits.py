@@ -1,4 +1,4 @@
-"""What runs may take: places, time, text and memory, and what they let go of at their end."""
+"""The limits of runs: slots, time, text and memory; and the memory that ended runs free."""
 
 import asyncio
 import gc
@@ -12,9 +12,9 @@ import pytest
 
 from callboard._agents import RunContext
 from callboard._runs import run as run_module
-from callboard._runs.holdings import Account, Holdings
 from callboard._runs.log import EventLog
-from callboard._runs.places import Places
+from callboard._runs.memory_budget import MemoryBudget, RunMemory
+from callboard._runs.run_slots import RunSlots
 from callboard.errors import TooManyRuns
 from callboard_protocol import (
     Done,
@@ -32,45 +32,45 @@ from tests.scraping import scrape_until
 from tests.serving import ScriptedAgent, numbered, request, serving
 
 
-async def test_of_one_user_so_many_run_and_another_still_finds_a_place() -> None:
-    places = Places(total=3, per_user=2, wait_seconds=0)
-    await places.take("mallory")
-    await places.take("mallory")
+async def test_full_user_is_refused_and_another_user_still_gets_a_slot() -> None:
+    slots = RunSlots(total=3, per_user=2, wait_seconds=0)
+    await slots.acquire("mallory")
+    await slots.acquire("mallory")
     with pytest.raises(TooManyRuns, match="2 runs of this user"):
-        await places.take("mallory")
-    await places.take("ann")
+        await slots.acquire("mallory")
+    await slots.acquire("ann")
     with pytest.raises(TooManyRuns, match="3 runs are under way"):
-        await places.take("bob")
-    places.give_back("mallory")
-    await places.take("bob")
+        await slots.acquire("bob")
+    slots.release("mallory")
+    await slots.acquire("bob")
 
 
-async def test_who_finds_no_place_waits_in_turn_and_past_a_user_who_has_a_share() -> None:
-    places = Places(total=2, per_user=1, wait_seconds=600)
-    await places.take("mallory")
-    await places.take("ann")
+async def test_queue_is_served_in_order_and_skips_users_at_their_limit() -> None:
+    slots = RunSlots(total=2, per_user=1, wait_seconds=600)
+    await slots.acquire("mallory")
+    await slots.acquire("ann")
     order: list[str] = []
 
     async def wait(user: str) -> None:
-        await places.take(user)
+        await slots.acquire(user)
         order.append(user)
 
     waiting = [asyncio.create_task(wait(user)) for user in ("mallory", "bob", "cleo")]
     await anyio.wait_all_tasks_blocked()
-    places.give_back("ann")
+    slots.release("ann")
     await waiting[1]
     waiting[2].cancel()
     await asyncio.gather(waiting[2], return_exceptions=True)
-    places.give_back("mallory")
+    slots.release("mallory")
     await waiting[0]
     assert order == ["bob", "mallory"]
     with pytest.raises(TooManyRuns):
-        await Places(total=0, per_user=1, wait_seconds=0.001).take("ann")
+        await RunSlots(total=0, per_user=1, wait_seconds=0.001).acquire("ann")
 
 
-async def test_the_queue_is_short() -> None:
-    places = Places(total=0, per_user=0, wait_seconds=600)
-    waiting = [asyncio.create_task(places.take("mallory")) for _ in range(11)]
+async def test_eleventh_waiting_request_of_a_user_is_refused() -> None:
+    slots = RunSlots(total=0, per_user=0, wait_seconds=600)
+    waiting = [asyncio.create_task(slots.acquire("mallory")) for _ in range(11)]
     (refused,), others = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     assert isinstance(refused.exception(), TooManyRuns)
     for task in others:
@@ -78,7 +78,7 @@ async def test_the_queue_is_short() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def test_a_run_waits_for_its_place_and_is_then_answered(tmp_path: Path) -> None:
+async def test_run_that_waits_for_a_slot_starts_when_another_ends(tmp_path: Path) -> None:
     ends = asyncio.Event()
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
@@ -96,7 +96,7 @@ async def test_a_run_waits_for_its_place_and_is_then_answered(tmp_path: Path) ->
         assert [event.type for event in await second] == ["run_start", "message", "done"]
 
 
-async def test_a_run_that_takes_too_long_is_ended_in_words(tmp_path: Path) -> None:
+async def test_run_beyond_its_timeout_ends_with_an_error_that_names_the_setting(tmp_path: Path) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         yield Message(content="so far")
         yield ToolCallStart(tool_call_id="a", tool_name="tool")
@@ -109,7 +109,7 @@ async def test_a_run_that_takes_too_long_is_ended_in_words(tmp_path: Path) -> No
     assert (events[-1].code, "CALLBOARD_RUN_TIMEOUT_SECONDS" in events[-1].message) == ("run_timeout", True)
 
 
-async def test_an_answer_without_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answer_beyond_the_text_limit_ends_with_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "MAX_TEXT_CHARS", 10_000)
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
@@ -126,10 +126,10 @@ async def test_an_answer_without_end_is_cut(tmp_path: Path, monkeypatch: pytest.
 
 
 class Marker:
-    """Stands for all that a run's agent holds."""
+    """Stands for the objects of an agent."""
 
 
-async def test_at_its_end_a_run_lets_go_of_what_it_was_about(tmp_path: Path) -> None:
+async def test_ended_run_frees_its_recorder_and_the_objects_of_its_agent(tmp_path: Path) -> None:
     kept: list[weakref.ref[object]] = []
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
@@ -160,9 +160,9 @@ def appended(log: EventLog, count: int) -> None:
         log.append(Message(content="x" * 900))
 
 
-def test_a_log_lets_go_of_its_beginning_where_its_user_or_the_server_has_no_room() -> None:
-    holdings = Holdings(max_bytes=30_000, max_user_bytes=20_000)
-    logs = {user: EventLog(account=Account(holdings, user)) for user in ("mallory", "ann")}
+def test_log_drops_its_oldest_frames_if_user_or_server_exceeds_the_memory_budget() -> None:
+    budget = MemoryBudget(max_bytes=30_000, max_user_bytes=20_000)
+    logs = {user: EventLog(memory=RunMemory(budget, user)) for user in ("mallory", "ann")}
     appended(logs["mallory"], 100)
     appended(logs["ann"], 100)
     kept = {user: sum(map(len, log._frames)) for user, log in logs.items()}
@@ -171,7 +171,7 @@ def test_a_log_lets_go_of_its_beginning_where_its_user_or_the_server_has_no_room
     assert all(log.last_seq == 100 for log in logs.values())
 
 
-async def test_ended_runs_are_forgotten_oldest_first_where_there_is_no_room(tmp_path: Path) -> None:
+async def test_oldest_ended_runs_of_a_user_over_the_memory_budget_are_evicted(tmp_path: Path) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         for number in range(100):
             yield ToolCallComplete(tool_call_id=f"call_{number}", result="x" * 60_000)
@@ -187,9 +187,8 @@ async def test_ended_runs_are_forgotten_oldest_first_where_there_is_no_room(tmp_
     assert status == {"ann": 200, "r0": 404, "r1": 404, "r2": 200, "r3": 200}
 
 
-async def test_what_no_text_can_hold_ends_no_run(tmp_path: Path) -> None:
-    """Lone surrogates, as a JSON text with half an emoji makes them, in every text of every kind of event."""
-
+async def test_lone_surrogates_and_nul_in_events_are_replaced_and_the_run_ends_normally(tmp_path: Path) -> None:
+    # JSON with half an emoji decodes to a lone surrogate.
     async def script(_: RunContext) -> AsyncIterator[Event]:
         yield Message(content="said \ud800.")
         yield Status(content="at \udfff work")
@@ -208,7 +207,7 @@ async def test_what_no_text_can_hold_ends_no_run(tmp_path: Path) -> None:
         assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["found \ufffd"]
 
 
-async def test_arguments_without_an_end_end_their_run_with_words(tmp_path: Path) -> None:
+async def test_arguments_that_contain_themselves_end_the_run_with_an_agent_error(tmp_path: Path) -> None:
     endless: dict[str, Any] = {}
     endless["again"] = endless
 

@@ -1,0 +1,92 @@
+"""Rewrites messages so that the strictest endpoints accept them. Pure."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from callboard._history.records import ChatDict
+
+NO_ANSWER = "(This turn ended here, without an answer.)"
+_SYSTEM = ("system", "developer")
+PARTS_INTRODUCTION = "Of the tool results above, {call_id} holds this beside its text:"
+NO_TEXT = "[The result holds no text. What it holds is in the next message.]"
+
+
+def order_messages(messages: Sequence[ChatDict]) -> list[ChatDict]:
+    """Return the messages in an order that the strictest endpoints accept.
+
+    The only system message is the first one. User and assistant messages alternate. An assistant message follows tool
+    results. No assistant message is empty. Mistral's endpoint answers 400 to any other order; vLLM and llama.cpp do so
+    with some chat templates.
+    """
+    ordered: list[ChatDict] = []
+    for message in messages:
+        role = message["role"]
+        before = ordered[-1] if ordered else {"role": "", "content": ""}
+        if role in _SYSTEM and ordered:
+            if ordered[0]["role"] in _SYSTEM:
+                ordered[0] = _join(ordered[0], message)
+            else:
+                ordered.insert(0, message)
+        elif role == "assistant" and _is_empty(message):
+            continue
+        elif role == before["role"] and (role == "user" or (role == "assistant" and not before.get("tool_calls"))):
+            ordered[-1] = _join(before, message)
+        elif role == "user" and before["role"] == "tool":
+            ordered += [{"role": "assistant", "content": NO_ANSWER}, message]
+        else:
+            ordered.append(message)
+    return ordered
+
+
+def _is_empty(message: ChatDict) -> bool:
+    content = message.get("content")
+    return not message.get("tool_calls") and (not content or (isinstance(content, str) and not content.strip()))
+
+
+def _join(first: ChatDict, second: ChatDict) -> ChatDict:
+    one, other = first.get("content"), second.get("content")
+    if not one or not other:
+        content = one or other
+    elif isinstance(one, str) and isinstance(other, str):
+        content = f"{one}\n\n{other}"
+    else:
+        content = [*_parts(one), *_parts(other)]
+    return {**first, **second, "role": first["role"], "content": content}
+
+
+def _parts(content: object) -> list[object]:
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def move_parts(messages: Iterable[ChatDict]) -> list[ChatDict]:
+    """Return the messages with images and other parts of tool results moved into a user message after the results.
+
+    OpenAI accepts only text in tool messages: https://platform.openai.com/docs/api-reference/chat/create.
+    """
+    moved: list[ChatDict] = []
+    for is_result, group in groupby(messages, lambda message: message["role"] == "tool"):
+        if not is_result:
+            moved += group
+            continue
+        others: list[dict[str, Any]] = []
+        for message in group:
+            result, parts = _split(message)
+            moved.append(result)
+            others += parts
+        if others:
+            moved.append({"role": "user", "content": others})
+    return moved
+
+
+def _split(message: ChatDict) -> tuple[ChatDict, list[dict[str, Any]]]:
+    """Return the tool result with its text only, and its other parts after a line that names the call."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message, []
+    others = [part for part in content if part.get("type") != "text"]
+    if not others:
+        return message, []
+    text = "\n".join(part["text"] for part in content if part.get("type") == "text" and part.get("text"))
+    words = PARTS_INTRODUCTION.format(call_id=message.get("tool_call_id"))
+    return {**message, "content": text or NO_TEXT}, [{"type": "text", "text": words}, *others]

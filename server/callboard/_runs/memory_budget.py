@@ -1,0 +1,69 @@
+"""Limits the memory of the logs and files of runs, in bytes, for each user and for the whole server.
+
+When over a limit, ended runs are evicted first, oldest first. If that is not enough, the growing log drops its oldest
+frames.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+def _evict_nothing(_user: str | None) -> bool:
+    return False
+
+
+@dataclass(slots=True)
+class MemoryBudget:
+    """The limits, and the bytes in use.
+
+    `evict_oldest` evicts the oldest ended run of a user, or of any user for None; it returns False if there is none.
+    """
+
+    max_bytes: float = float("inf")
+    max_user_bytes: float = float("inf")
+    evict_oldest: Callable[[str | None], bool] = _evict_nothing
+    _used_by_user: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes in use by the runs of all users."""
+        return self._used_by_user.total()
+
+    def add(self, user: str, size_bytes: int) -> None:
+        """Add bytes to the usage of a user; `size_bytes` may be negative."""
+        self._used_by_user[user] += size_bytes
+        if not self._used_by_user[user]:
+            del self._used_by_user[user]
+
+    def make_room(self, user: str) -> bool:
+        """Evict ended runs until the usage is within the limits; return False if it still exceeds them."""
+        while self._used_by_user[user] > self.max_user_bytes:
+            if not self.evict_oldest(user):
+                return False
+        while self._used_by_user.total() > self.max_bytes:
+            if not self.evict_oldest(None):
+                return False
+        return True
+
+
+class RunMemory:
+    """Counts the memory of one run, as a part of its user's."""
+
+    def __init__(self, budget: MemoryBudget | None = None, user: str = "") -> None:
+        self._budget = budget or MemoryBudget()
+        self.user = user
+        self._used_bytes = 0
+
+    def add(self, size_bytes: int) -> None:
+        """Add bytes to the usage of the run; `size_bytes` may be negative."""
+        self._used_bytes += size_bytes
+        self._budget.add(self.user, size_bytes)
+
+    def make_room(self) -> bool:
+        """Evict ended runs in favour of this one; return False if the usage still exceeds a limit."""
+        return self._budget.make_room(self.user)
+
+    def close(self) -> None:
+        """Remove the whole usage of the run."""
+        self.add(-self._used_bytes)
