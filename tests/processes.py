@@ -31,7 +31,7 @@ _processes.set_forkserver_preload(
         "callboard._cli.serve",
         "callboard._agents.builtin",
         "callboard._history",
-        "callboard.storage.sql.migrating",
+        "alembic.command",
         "anyio._backends._asyncio",
         "uvicorn.protocols.websockets.auto",
     ]

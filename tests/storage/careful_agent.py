@@ -1,4 +1,4 @@
-"""An agent for tests of servers that are killed: its tools leave a line in a file each time that they run."""
+"""An agent for tests that kill servers: its tools append a line to a file each time they run."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Tests with `store` run on SQLite and, where there is one, a real PostgreSQL; those with `any_store` in memory too."""
+"""Tests with `store` run on SQLite and, if it is installed, a real PostgreSQL; those with `any_store` in memory too."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -29,7 +29,7 @@ async def database_url(request: pytest.FixtureRequest, database: Path) -> str:
 
 
 async def new_database(request: pytest.FixtureRequest, kind: str, database: Path) -> str:
-    """Make one, and return its URL."""
+    """Create a database and return its URL."""
     if kind == "sqlite":
         return f"sqlite+aiosqlite:///{database}"
     folder: Path = request.getfixturevalue("cluster")
@@ -60,14 +60,14 @@ def running_redis() -> Iterator[RedisProcess]:
 
 @pytest.fixture
 def redis_url(running_redis: RedisProcess, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URL of a Redis, which servers that the test starts find in the environment."""
+    """The URL of a Redis; it is also in the environment of the servers that the test starts."""
     monkeypatch.setenv("CALLBOARD_REDIS_URL", running_redis.url)
     return running_redis.url
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
 async def any_store(request: pytest.FixtureRequest, database: Path) -> AsyncIterator[Store]:
-    """A store of each kind, for what holds of all of them."""
+    """A store in SQLite, PostgreSQL or memory."""
     opened = await Store.open(await new_database(request, request.param, database))
     yield opened
     await opened.close()

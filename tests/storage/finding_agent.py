@@ -1,4 +1,4 @@
-"""An agent for tests of servers that are killed: it finds one source, as often as its own limit lets it."""
+"""An agent for tests that kill servers: it searches for a source until its own limit of calls is reached."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""An agent for tests of servers that are killed: it begins a call that never ends."""
+"""An agent for tests that kill servers: it begins a call that never ends."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -15,7 +15,7 @@ PASSWORD = "let-me-in-4711"
 
 
 class RedisProcess:
-    """A Redis on a socket, or on a port where it is told of one: stopped and started as a test wants it."""
+    """A Redis on a socket or, if a port is given, on the port; tests can stop and start it."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self._command = ["redis-server", "--dir", str(folder), "--save", "", "--requirepass", PASSWORD, *options]
@@ -26,7 +26,7 @@ class RedisProcess:
             self._command += ["--port", "0", "--unixsocket", str(self.socket)]
 
     def start(self) -> None:
-        """Return when it can be connected to."""
+        """Start Redis and wait until it accepts connections."""
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
         said = []
@@ -37,13 +37,13 @@ class RedisProcess:
         raise AssertionError("".join(said))
 
     def kill(self) -> None:
-        """Return when it is gone, with all that it has not written to a disk."""
+        """Kill Redis and wait for its end; it loses everything that is not on disk."""
         assert self._process
         self._process.kill()
         self._process.communicate()
 
     def pause(self) -> None:
-        """Take connections, and answer nothing until `resume`."""
+        """Stop answering, but accept connections, until `resume`."""
         assert self._process
         self._process.send_signal(signal.SIGSTOP)
 
@@ -55,7 +55,7 @@ class RedisProcess:
 
 @contextmanager
 def throw_away_redis(*options: str) -> Iterator[RedisProcess]:
-    """A Redis that runs, with these options."""
+    """Run a Redis with these options."""
     # Not pytest's own folder: the path of a socket must be short.
     folder = Path(tempfile.mkdtemp(prefix="callboard-redis-", dir="/tmp"))
     server = RedisProcess(folder, *options)
@@ -69,7 +69,7 @@ def throw_away_redis(*options: str) -> Iterator[RedisProcess]:
 
 @contextmanager
 def throw_away_cluster() -> Iterator[list[str]]:
-    """The URLs of three servers that are a cluster."""
+    """The URLs of the three servers of a cluster."""
     with ExitStack() as running:
         ports = [_free_port() for _ in range(3)]
         for port in ports:

@@ -1,4 +1,4 @@
-"""Another process that has the same SQLite file open: a program that does as it is told, or a server that writes."""
+"""Other processes with the same SQLite file open: a program that runs given statements, or a writing server."""
 
 import asyncio
 import json
@@ -63,18 +63,18 @@ class OtherProcess:
     process: asyncio.subprocess.Process
 
     async def hear(self) -> str:
-        """Return the next line that it says."""
+        """Return the next line of its output."""
         assert self.process.stdout
         line = await self.process.stdout.readline()
         assert line, "the other process has ended"
         return line.decode().strip()
 
     async def execute(self, statement: str, most_bytes: int | None = None) -> str:
-        """Have the program run a statement, and write no file beyond `most_bytes` meanwhile; what came of it."""
+        """Let the program run a statement with a file size limit of `most_bytes`; return its answer."""
         return await self.say(json.dumps([statement, most_bytes]))
 
     async def say(self, line: str) -> str:
-        """Say a line to it; return its answer."""
+        """Send it a line and return its answer."""
         assert self.process.stdin
         self.process.stdin.write(line.encode() + b"\n")
         return await self.hear()
@@ -82,21 +82,21 @@ class OtherProcess:
 
 @asynccontextmanager
 async def another_program(database: Path) -> AsyncIterator[OtherProcess]:
-    """A program that knows SQLite, and nothing of Callboard."""
+    """A program that uses SQLite without Callboard."""
     async with _running(PROGRAM, str(database)) as other:
         yield other
 
 
 @asynccontextmanager
 async def another_server(url: str) -> AsyncIterator[OtherProcess]:
-    """A server that writes without a pause, and says after each five values which round of them is kept."""
+    """A server that writes continuously, and prints the number of each stored round of five values."""
     async with _running(SERVER, url) as other:
         yield other
 
 
 @asynccontextmanager
 async def forking_server(database: Path) -> AsyncIterator[OtherProcess]:
-    """A server that holds its file, `forking`, and has a forked child, which says so and outlives it."""
+    """A server that holds the server file `forking`; its forked child prints a line and outlives it."""
     async with _running(FORKING, str(database)) as other:
         assert other.process.stdin
         try:

@@ -1,4 +1,4 @@
-"""A store that hangs: a real one behind a proxy that goes silent, as a network does that loses its packets."""
+"""A database behind a proxy that stops forwarding, like a network that loses all packets."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from tests.serving import ScriptedAgent, Service, request, serving
 
 
 class SilentProxy:
-    """Passes everything on until `silence`; then it still takes connections and bytes, and nothing comes back."""
+    """Forwards everything until `silence`; then it accepts connections and data, but forwards nothing."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -26,16 +26,16 @@ class SilentProxy:
         self.port = 0
 
     def silence(self) -> None:
-        """Pass nothing on from here on."""
+        """Stop forwarding."""
         self._passes.clear()
 
     def recover(self) -> None:
-        """Pass on again what comes, and what has come in the meantime."""
+        """Forward again, beginning with the data received meanwhile."""
         self._passes.set()
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator["SilentProxy"]:
-        """Listen on a free port of this machine, until the end."""
+        """Listen on a free port until the block ends."""
         async with listening_on_a_port(self._serve, self._tasks) as self.port:
             yield self
 
@@ -97,6 +97,6 @@ async def check_that_nobody_sees_what_is_not_kept(
 
 
 def check_that_no_failure_is_left(caplog: pytest.LogCaptureFixture) -> None:
-    """Check that no task of the event loop has failed without anybody having asked how it ended."""
+    """Check that no task has failed with an exception that was never retrieved."""
     gc.collect()
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []

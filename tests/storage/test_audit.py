@@ -1,4 +1,4 @@
-"""The audit is appended and never changed: the database refuses it, whoever asks and however."""
+"""The audit is append-only: the database refuses changes."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ async def entries(store: Store, **wanted: Any) -> list[AuditEntry]:
     return [entry async for page in found for entry in page]
 
 
-async def test_entries_are_read_as_they_were_written_in_their_order(any_store: Store) -> None:
+async def test_entries_are_read_in_the_order_in_which_they_were_written(any_store: Store) -> None:
     written = [CALL, replace(CALL, kind="ended", arguments=None, outcome="timeout")]
     written += [replace(CALL, tool_call_id=f"more-{number}") for number in range(450)]
     for entry in written:
@@ -29,7 +29,7 @@ async def test_entries_are_read_as_they_were_written_in_their_order(any_store: S
     assert sorted(entry.at or 0 for entry in found) == [entry.at for entry in found]
 
 
-async def test_a_name_that_no_column_holds_keeps_no_call_from_being_written(any_store: Store) -> None:
+async def test_names_longer_than_their_columns_are_truncated(any_store: Store) -> None:
     long = replace(CALL, tool_name="look" + "k" * 5_000, arguments='{"at": "' + "x" * 3_000_000 + '"}')
     await any_store.audit().write(long)
     await any_store.audit().write(replace(long, kind="ended", arguments=None, outcome="far" * 100))
@@ -39,7 +39,7 @@ async def test_a_name_that_no_column_holds_keeps_no_call_from_being_written(any_
     assert (end.outcome or "").startswith("farfar")
 
 
-async def test_a_filter_narrows(any_store: Store) -> None:
+async def test_a_filter_returns_only_matching_entries(any_store: Store) -> None:
     other = AuditEntry("ended", "bob", None, "cook", "kitchen", "r2", "t2", "stir", outcome="complete")
     for entry in (CALL, other):
         await any_store.audit().write(entry)
@@ -86,7 +86,7 @@ ON_POSTGRESQL = {
 }
 
 
-async def test_the_database_refuses_every_change_of_what_is_to_be_kept(store: Store) -> None:
+async def test_the_database_refuses_to_change_or_delete_entries(store: Store) -> None:
     await store.audit().write(CALL)
     await store.audit().write(replace(CALL, user_id="bob"), keep_days=30)
     before = await entries(store)
@@ -102,7 +102,7 @@ async def test_the_database_refuses_every_change_of_what_is_to_be_kept(store: St
     await store.check()
 
 
-async def test_arguments_that_were_forgotten_cannot_be_replaced_by_others(store: Store) -> None:
+async def test_deleted_arguments_cannot_be_replaced(store: Store) -> None:
     await store.audit().write(CALL)
 
     def make_old(connection: Connection) -> None:
@@ -119,7 +119,7 @@ async def test_arguments_that_were_forgotten_cannot_be_replaced_by_others(store:
     assert (await entries(store))[1].arguments is None
 
 
-async def test_of_a_user_who_is_forgotten_the_entries_stay_without_what_was_asked(any_store: Store) -> None:
+async def test_forgetting_a_user_deletes_arguments_and_keeps_entries(any_store: Store) -> None:
     for user in ("ann", "bob", "ann"):
         await any_store.audit().write(replace(CALL, user_id=user))
     forgotten = await any_store.forget_user("ann", "nightly")
@@ -141,7 +141,7 @@ async def test_of_a_user_who_is_forgotten_the_entries_stay_without_what_was_aske
     assert (await entries(any_store))[-1].arguments == CALL.arguments
 
 
-async def test_what_came_after_a_user_was_forgotten_is_guarded_as_before(store: Store) -> None:
+async def test_entries_after_forgetting_a_user_are_protected_again(store: Store) -> None:
     await store.audit().write(CALL)
     await store.forget_user("ann")
     await store.audit().write(CALL)
@@ -150,7 +150,7 @@ async def test_what_came_after_a_user_was_forgotten_is_guarded_as_before(store: 
     assert (await entries(store))[-1].arguments == CALL.arguments
 
 
-async def test_entries_go_once_their_own_time_is_over_and_no_sooner(any_store: Store) -> None:
+async def test_entries_are_dropped_only_after_their_retention(any_store: Store) -> None:
     await any_store.audit().write(CALL, keep_days=A_MOMENT)
     await any_store.audit().write(replace(CALL, user_id="bob"), keep_days=1)
     await any_store.audit().write(replace(CALL, user_id="eve"))

@@ -73,7 +73,7 @@ def _fail(notification: Notification) -> None:
 
 
 async def logged(logs: list[Any], event: str, times: int = 1) -> None:
-    """Return once an event was logged so often."""
+    """Wait until an event was logged `times` times."""
     while [log["event"] for log in logs].count(event) < times:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
@@ -98,9 +98,7 @@ async def test_committed_frames_of_a_followed_run_reach_the_other_server_and_not
         assert await other.listen_to(["run"], 60) == set()
 
 
-async def test_what_a_client_asks_of_a_run_and_a_released_run_wake_the_other_server(
-    postgresql_url: str, url_of_bus: str | None
-) -> None:
+async def test_signals_and_released_runs_wake_the_other_server(postgresql_url: str, url_of_bus: str | None) -> None:
     received: asyncio.Queue[Notification] = asyncio.Queue()
     # Here the second server is the one that owns the run.
     async with two_logs(postgresql_url, url_of_bus, received) as (asked, owner):
@@ -117,7 +115,7 @@ async def test_what_a_client_asks_of_a_run_and_a_released_run_wake_the_other_ser
 
 @dataclass
 class Play:
-    """An agent that says a part of its answer each time that it may."""
+    """An agent that sends the next part of its answer when the test allows it."""
 
     parts: int
     may_say: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
@@ -246,7 +244,7 @@ async def test_frames_come_by_redis_to_a_server_that_cannot_read_the_database(
 
 
 @REDIS
-async def test_messages_of_strangers_and_noise_show_a_listener_nothing(
+async def test_foreign_and_invalid_messages_send_nothing_to_listeners(
     tmp_path: Path, postgresql_url: str, redis_url: str
 ) -> None:
     async def forge(part: int) -> None:
@@ -283,7 +281,7 @@ async def test_a_server_starts_without_redis_says_so_once_and_uses_it_once_it_is
 
 
 @REDIS
-async def test_a_server_starts_and_stops_while_redis_says_nothing(
+async def test_a_server_starts_and_stops_while_redis_does_not_answer(
     tmp_path: Path, postgresql_url: str, own_redis: RedisProcess
 ) -> None:
     own_redis.pause()
@@ -296,7 +294,7 @@ async def test_a_server_starts_and_stops_while_redis_says_nothing(
 
 
 @POSTGRESQL
-async def test_a_bus_that_says_nothing_any_more_is_connected_again(
+async def test_a_bus_without_messages_is_reconnected(
     postgresql_url: str, cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bus, "HEARTBEAT_SECONDS", 0.05)

@@ -1,4 +1,4 @@
-"""An answer outlives its server: the next one carries it on to its end, and no tool runs a second time."""
+"""After a server was killed, another one continues its runs to their ends, and no tool runs a second time."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +36,7 @@ def answers(*script: Answer) -> Sequence[Answer]:
     return script
 
 
-async def test_a_server_that_is_killed_in_the_middle_of_a_text_is_followed_by_one_that_says_it(tmp_path: Path) -> None:
+async def test_after_a_kill_in_the_middle_of_a_text_the_next_server_completes_the_text(tmp_path: Path) -> None:
     script = answers(SOLD, chunks(text("Seat 7 is"), ending="hang"), ANSWER)
     async with OpenAIServer(script) as model:
         play = Killing(tmp_path, model, AGENT)
@@ -147,7 +147,7 @@ async def test_an_answer_that_was_given_while_no_server_ran_the_call_counts(tmp_
     assert told(model.requests[1])[-1] == ("tool", "Seat 7 is paid back.")
 
 
-async def test_a_call_that_was_agreed_to_and_began_is_not_run_again(tmp_path: Path) -> None:
+async def test_an_approved_call_that_has_begun_is_not_run_again(tmp_path: Path) -> None:
     paying = chunks(call("refund_slowly", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
     async with OpenAIServer([paying, ANSWER]) as model:
         play = Killing(tmp_path, model, AGENT)
@@ -161,7 +161,7 @@ async def test_a_call_that_was_agreed_to_and_began_is_not_run_again(tmp_path: Pa
     assert error.code == "interrupted"
 
 
-async def test_a_run_that_was_cancelled_while_no_server_ran_it_ends_so(tmp_path: Path) -> None:
+async def test_a_run_cancelled_while_no_server_ran_it_ends_as_cancelled(tmp_path: Path) -> None:
     selling = chunks(call("wait_for_ever", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
     async with OpenAIServer([selling, ANSWER]) as model:
         play = Killing(tmp_path, model, AGENT)
@@ -190,7 +190,7 @@ async def test_a_run_that_is_older_than_runs_may_be_is_ended_and_asks_no_model(t
     assert play.scraped.sum("callboard_runs_total", agent="careful", ending="interrupted") == 1
 
 
-async def test_rounds_are_counted_on(tmp_path: Path) -> None:
+async def test_a_continued_run_keeps_its_count_of_rounds(tmp_path: Path) -> None:
     again = chunks(call("sell", '{"seat": 8}', call_id="c2"), finish("tool_calls"))
     script = answers(SOLD, chunks(text("And"), ending="hang"), again, ANSWER)
     async with OpenAIServer(script) as model:
@@ -205,7 +205,7 @@ async def test_rounds_are_counted_on(tmp_path: Path) -> None:
     assert play.ran == ["sell 7", "sell 8"]
 
 
-async def test_what_a_skill_may_still_call_is_counted_on(tmp_path: Path) -> None:
+async def test_a_continued_run_keeps_its_count_of_calls_for_each_skill(tmp_path: Path) -> None:
     given = chunks(call("give", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
     again = chunks(call("give", '{"seat": 8}', call_id="c2"), finish("tool_calls"))
     async with OpenAIServer(answers(given, chunks(text("And"), ending="hang"), again, ANSWER)) as model:
@@ -218,7 +218,7 @@ async def test_what_a_skill_may_still_call_is_counted_on(tmp_path: Path) -> None
     assert play.ran == ["give 7"]
 
 
-async def test_before_the_first_word_it_begins_as_if_nothing_had_happened(tmp_path: Path) -> None:
+async def test_a_run_killed_before_its_first_text_starts_again(tmp_path: Path) -> None:
     async with OpenAIServer([chunks(ending="hang"), ANSWER]) as model:
         play = Killing(tmp_path, model, AGENT)
         await play.run_until(lambda event: isinstance(event, RunStart), waits_for_model=True)

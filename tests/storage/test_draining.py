@@ -1,4 +1,4 @@
-"""A server that is told to stop loses nothing: what runs may end, and the next server goes on with what does not."""
+"""A stopping server loses nothing: its runs may end within the drain time, and the next server continues the others."""
 
 import asyncio
 import os
@@ -79,7 +79,7 @@ class Stopped(Killing):
             self.code = process.wait()
 
 
-async def test_a_server_that_is_stopped_in_the_middle_of_a_text_says_the_rest_once_it_is_back(tmp_path: Path) -> None:
+async def test_after_a_stop_in_the_middle_of_a_text_the_restarted_server_completes_the_text(tmp_path: Path) -> None:
     async with OpenAIServer(answers(SOLD, chunks(text("Seat 7 is"), ending="hang"), ANSWER)) as model:
         play = Stopped(tmp_path, model, AGENT)
         await play.read_until_it_stops(lambda event: event == Message(content="Seat 7 is"), signal.SIGTERM)
@@ -97,7 +97,7 @@ async def test_a_server_that_is_stopped_in_the_middle_of_a_text_says_the_rest_on
     assert messages[-1]["content"] == "Seat 7 is yours."
 
 
-async def test_a_call_that_is_not_done_in_time_is_stopped_and_told_of_and_not_run_again(tmp_path: Path) -> None:
+async def test_a_call_that_exceeds_the_drain_time_is_stopped_reported_and_not_run_again(tmp_path: Path) -> None:
     waiting = chunks(call("wait_for_ever", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
     async with OpenAIServer([waiting, chunks(text("I do not know."), finish("stop"))]) as model:
         play = Stopped(tmp_path, model, AGENT, drain_seconds=0.2)
@@ -147,7 +147,7 @@ async def stop(service: Service) -> "asyncio.Task[None]":
     return stopping
 
 
-async def test_while_it_drains_its_runs_are_answered_cancelled_and_resumed_and_none_taken(
+async def test_a_draining_server_serves_its_runs_and_takes_no_new_ones(
     tmp_path: Path,
 ) -> None:
     @tool(requires_confirmation=True)
@@ -196,7 +196,7 @@ async def test_while_it_drains_its_runs_are_answered_cancelled_and_resumed_and_n
     assert other[-1][1] == Done(finish_reason="cancelled")
 
 
-async def test_what_is_kept_nowhere_is_ended_with_an_error(tmp_path: Path) -> None:
+async def test_an_unstored_run_ends_with_an_error(tmp_path: Path) -> None:
     async def script(_: Any) -> AsyncIterator[Event]:
         yield Message(content="Well…")
         await asyncio.Event().wait()
@@ -225,7 +225,7 @@ async def test_what_is_kept_nowhere_is_ended_with_an_error(tmp_path: Path) -> No
             assert events[-1].code == "interrupted"
 
 
-async def test_who_follows_a_run_of_another_server_is_let_go_and_resumes_there(
+async def test_followers_of_another_servers_run_are_disconnected_and_resume_there(
     tmp_path: Path, database_url: str
 ) -> None:
     play = Play()
@@ -378,7 +378,7 @@ async def test_a_rolling_restart_loses_nothing_to_the_byte_however_often(tmp_pat
 # ------------------------------------------------------------------------------------------------------- its parts
 
 
-async def test_a_run_that_is_handed_over_is_anybodys_and_no_longer_its_owners(store: Store) -> None:
+async def test_a_released_run_can_be_taken_by_any_server_and_its_owner_cannot_write(store: Store) -> None:
     here = store.run_log("here")
     heir = store.run_log("heir")
     frames = [LoggedFrame(b"1")]
@@ -398,14 +398,14 @@ async def test_a_run_that_is_handed_over_is_anybodys_and_no_longer_its_owners(st
         assert taken.losses == 1
 
 
-async def test_an_agent_that_goes_on_after_its_run_was_left_does_nothing_more() -> None:
+async def test_an_agent_that_continues_after_its_run_was_released_has_no_effect() -> None:
     recorder = Recorder(EventLog(), CallIds())
     await recorder.pause()
     with pytest.raises(RunLost):
         await recorder.record(ToolCallStart(tool_call_id="a", tool_name="sell", tool_args={}))
 
 
-async def test_a_run_that_the_store_has_not_whole_is_ended_with_an_error(tmp_path: Path, database: Path) -> None:
+async def test_a_run_that_is_stored_incompletely_ends_with_an_error(tmp_path: Path, database: Path) -> None:
     going_on = asyncio.Event()
 
     async def script(_: Any) -> AsyncIterator[Event]:

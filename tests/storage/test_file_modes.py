@@ -1,4 +1,4 @@
-"""What people said is nobody else's to read: the database's files are their owner's, whatever was there before."""
+"""Only the owner of the database can read its files, also files that existed before with other modes."""
 
 import os
 import sqlite3
@@ -30,7 +30,7 @@ def modes(folder: Path) -> dict[str, int]:
 
 
 async def opened(url: str, folder: Path) -> dict[str, int]:
-    """The modes in the folder while a store is open that was written to."""
+    """The file modes in the folder while a store is open and was written to."""
     store = await Store.open(url)
     try:
         return modes(folder)

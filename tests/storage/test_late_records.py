@@ -1,4 +1,4 @@
-"""Runs that the database could not store while they were under way."""
+"""Runs that the database could not store while they were active."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -38,7 +38,7 @@ async def store(database: Path, impatience: None) -> AsyncIterator[Store]:
 async def troubled(
     request: pytest.FixtureRequest, database: Path, impatience: None
 ) -> AsyncIterator[tuple[str, Trouble]]:
-    """The URL of a new database, and a block within which nothing can be written to it."""
+    """The URL of a new database, and a context in which writes to it fail."""
     url = await new_database(request, request.param, database)
     if request.param == "sqlite":
         yield url, partial(locked_by_another_program, database)
@@ -60,7 +60,7 @@ async def begin_turn(store: Store, chat_id: str, question: str) -> RecordedSteps
 
 
 async def end_turn(steps: RecordedSteps, call_id: str = "a") -> None:
-    """Record a turn that cannot be stored now."""
+    """Record a turn while the database cannot be written."""
     await steps.begin()
     await steps.call_started(HistoryCall(call_id, "read", "{}", 0, 0), "")
     await steps.call_ended(call_id, "found", None, 5)
@@ -77,7 +77,7 @@ async def wait_until_stored(store: Store) -> None:
         await asyncio.sleep(0)
 
 
-async def test_the_next_write_of_anybody_brings_late_turns_in_their_order(store: Store, database: Path) -> None:
+async def test_after_the_next_successful_write_late_turns_are_stored_in_order(store: Store, database: Path) -> None:
     turns = [await begin_turn(store, "chat", question) for question in ("first", "second")]
     async with locked_by_another_program(database):
         for number, steps in enumerate(turns):
@@ -89,7 +89,7 @@ async def test_the_next_write_of_anybody_brings_late_turns_in_their_order(store:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("limit", "most"), [("MAX_ENDED", 2), ("MAX_ENDED_BYTES", 4_000_000)])
-async def test_of_more_ended_turns_than_fit_the_oldest_are_lost(
+async def test_beyond_the_limit_the_oldest_ended_turns_are_dropped(
     database: Path, store: Store, limit: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late_records, limit, most)
@@ -103,8 +103,8 @@ async def test_of_more_ended_turns_than_fit_the_oldest_are_lost(
     assert history == [frozenset(), {"a"}, {"a"}]
 
 
-async def test_rows_that_the_database_refuses_hold_up_no_other_turn(store: Store, database: Path) -> None:
-    # The same id for two calls of a chat, which no recorder would give.
+async def test_rows_that_the_database_refuses_do_not_delay_other_turns(store: Store, database: Path) -> None:
+    # The same id for two calls of a chat; a recorder would not give it.
     ids = {"first": "a", "again": "a", "last": "b"}
     turns = {question: await begin_turn(store, "chat", question) for question in ids}
     async with locked_by_another_program(database):
@@ -116,9 +116,7 @@ async def test_rows_that_the_database_refuses_hold_up_no_other_turn(store: Store
     assert (await store.chats("ann").history("chat")).tool_call_ids == {"a", "b"}
 
 
-async def test_while_nothing_can_be_stored_the_calls_that_wait_are_known_to_their_user_alone(
-    store: Store, database: Path
-) -> None:
+async def test_calls_of_late_turns_are_visible_only_to_their_user(store: Store, database: Path) -> None:
     steps = await begin_turn(store, "chat", "first")
     async with locked_by_another_program(database):
         await end_turn(steps)
@@ -127,7 +125,7 @@ async def test_while_nothing_can_be_stored_the_calls_that_wait_are_known_to_thei
         assert (await store.chats("bob").history("chat")).calls == ()
 
 
-async def test_a_store_closes_with_turns_that_wait(troubled: tuple[str, Trouble]) -> None:
+async def test_a_store_closes_although_late_turns_cannot_be_stored(troubled: tuple[str, Trouble]) -> None:
     url, trouble = troubled
     store = await Store.open(url)
     steps = await begin_turn(store, "chat", "later")

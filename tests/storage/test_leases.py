@@ -35,7 +35,7 @@ async def test_each_run_of_a_dead_server_is_taken_over_by_one_of_several(store: 
         assert [run for taker in takers for run in await taker.take_over()] == []
 
 
-async def test_a_run_that_comes_back_to_its_first_server_is_written_in_its_new_epoch_alone(store: Store) -> None:
+async def test_a_run_that_returns_to_its_first_server_is_written_only_in_its_new_epoch(store: Store) -> None:
     first = store.run_log("first")
     second = store.run_log("second")
     run = await first.begin(RUN)
@@ -57,7 +57,7 @@ async def test_a_lease_is_renewed_while_the_event_loop_is_busy(store: Store) -> 
 
 
 @on_postgresql
-async def test_a_server_sees_that_another_starts_and_later_that_it_is_gone(store: Store) -> None:
+async def test_a_server_notices_the_start_and_the_end_of_another(store: Store) -> None:
     first = store.run_log("first")
     async with first.open(0.3, print):
         assert first.was_alone()

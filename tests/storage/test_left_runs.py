@@ -1,4 +1,4 @@
-"""A run whose server was killed between two of its transactions goes on from what is stored."""
+"""A run whose server was killed between two transactions continues from the stored events."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -84,7 +84,7 @@ def asked(rows: TurnRows) -> Iterator[tuple[Event | None, Sequence[RowChange]]]:
     yield None, rows.begin("hi")
 
 
-async def test_a_call_that_had_ended_is_told_to_the_model_and_does_not_run_again(tmp_path: Path) -> None:
+async def test_an_ended_call_is_sent_to_the_model_and_not_run_again(tmp_path: Path) -> None:
     def sold(rows: TurnRows) -> Iterator[tuple[Event | None, Sequence[RowChange]]]:
         yield from asked(rows)
         yield Message(content="I sell it. "), ()
@@ -103,7 +103,7 @@ async def test_a_call_that_had_ended_is_told_to_the_model_and_does_not_run_again
         assert told(model.requests[0])[-2:] == [("assistant", "I sell it. "), ("tool", "Sold.")]
 
 
-async def test_a_run_that_lacks_its_last_event_alone_gets_it_and_the_model_is_not_asked(tmp_path: Path) -> None:
+async def test_a_run_that_lacks_only_its_last_event_gets_it_without_a_model_request(tmp_path: Path) -> None:
     def answered(rows: TurnRows) -> Iterator[tuple[Event | None, Sequence[RowChange]]]:
         yield from asked(rows)
         yield STARTED, rows.start_call(SELL, "")

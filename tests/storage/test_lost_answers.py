@@ -1,4 +1,4 @@
-"""PostgreSQL's connection is lost once it has committed and before it says so: what was written is written once."""
+"""The connection to PostgreSQL is lost after a commit and before its confirmation: everything is written once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ MINE = LoggedRun("run", "agent", "chat", None, "ann")
 
 @pytest.fixture
 async def way(database_url: str, cluster: Path) -> AsyncIterator[tuple[StoreProxy, str]]:
-    """The way to a new database, and the database's URL by it."""
+    """A proxy in front of a new database, and the database's URL through the proxy."""
     async with StoreProxy(cluster / ".s.PGSQL.5432").listening() as proxy:
         name = make_url(database_url).database
         yield proxy, f"postgresql+asyncpg://postgres@127.0.0.1:{proxy.port}/{name}?ssl=disable"
@@ -37,14 +37,16 @@ async def way(database_url: str, cluster: Path) -> AsyncIterator[tuple[StoreProx
 
 @pytest.fixture
 async def troubled(way: tuple[StoreProxy, str]) -> AsyncIterator[tuple[StoreProxy, Store]]:
-    """The way to a new database, and a store at its end."""
+    """A proxy in front of a new database, and a store that uses it."""
     proxy, url = way
     store = await Store.open(url)
     yield proxy, store
     await store.close()
 
 
-async def test_a_run_that_was_begun_is_this_servers_own(way: tuple[StoreProxy, str], tmp_path: Path) -> None:
+async def test_a_run_whose_begin_was_committed_belongs_to_this_server(
+    way: tuple[StoreProxy, str], tmp_path: Path
+) -> None:
     proxy, url = way
     lives = 0
 
@@ -74,7 +76,7 @@ async def test_the_id_of_another_run_stays_taken(troubled: tuple[StoreProxy, Sto
     assert await log.begin(again) is not again
 
 
-async def test_what_was_taken_over_is_gone_on_with(troubled: tuple[StoreProxy, Store]) -> None:
+async def test_a_run_whose_takeover_was_committed_is_returned_once(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
     await store.run_log("gone").begin(MINE)
     log = store.run_log("server")
@@ -82,13 +84,13 @@ async def test_what_was_taken_over_is_gone_on_with(troubled: tuple[StoreProxy, S
     taken = [*await log.take_over(), *await log.take_over()]
     assert proxy.has_lost_answers
     assert [(run.run_id, run.losses) for run in taken] == [("run", 1)]
-    # It is being gone on with, or will be: once is enough.
+    # This server runs it now.
     assert await log.take_over() == []
     await log.append(taken[0], [LoggedFrame(encode(1, Done()), is_last=True)])
     assert await log.take_over() == []
 
 
-async def test_a_run_of_which_it_is_not_known_whether_it_was_begun_is_withdrawn(
+async def test_a_run_with_an_unknown_begin_is_withdrawn(
     troubled: tuple[StoreProxy, Store],
 ) -> None:
     proxy, store = troubled
@@ -113,7 +115,7 @@ async def test_a_run_that_is_asked_for_again_is_not_withdrawn(troubled: tuple[St
     assert "run" in await log.find(["run"])
 
 
-async def test_an_answer_that_was_taken_is_the_first(troubled: tuple[StoreProxy, Store]) -> None:
+async def test_an_answer_that_was_committed_is_accepted(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
     log = store.run_log("server")
     await log.begin(MINE)
@@ -162,7 +164,7 @@ async def test_rows_without_an_event_are_written_once(troubled: tuple[StoreProxy
     assert [message.role for message in await store.chats("ann").messages("chat")] == ["user", "assistant"]
 
 
-async def test_a_lease_is_renewed_again_though_its_connection_is_lost_once_more_as_it_is_renewed(
+async def test_a_lease_is_renewed_after_its_connection_is_lost_twice(
     troubled: tuple[StoreProxy, Store], store: Store
 ) -> None:
     proxy, troubled_store = troubled

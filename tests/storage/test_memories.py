@@ -44,7 +44,7 @@ async def test_a_memory_is_found_by_any_word_whatever_its_case_accents_or_number
     assert await texts(ann, "dogs") == []
 
 
-async def test_what_fits_best_comes_first_and_no_more_than_asked_for(any_store: Store) -> None:
+async def test_search_returns_the_best_matches_first_up_to_the_limit(any_store: Store) -> None:
     ann = any_store.memories("ann")
     for text in ("Her dog hates the rain", "Green tea in the morning", "Dislikes green walls in any room of the house"):
         await ann.add(text)
@@ -56,14 +56,14 @@ async def test_what_fits_best_comes_first_and_no_more_than_asked_for(any_store: 
 
 
 @pytest.mark.parametrize("query", HOSTILE, ids=range(len(HOSTILE)))
-async def test_no_query_is_syntax(any_store: Store, query: str) -> None:
+async def test_a_query_has_no_operators(any_store: Store, query: str) -> None:
     ann = any_store.memories("ann")
     await ann.add("Drinks tea")
     assert set(await texts(ann, query)) <= {"Drinks tea"}
     assert await texts(ann, "tea") == ["Drinks tea"]
 
 
-async def test_users_do_not_see_change_or_delete_each_others(any_store: Store) -> None:
+async def test_users_cannot_read_change_or_delete_memories_of_others(any_store: Store) -> None:
     ann = any_store.memories("ann")
     bob = any_store.memories("bob")
     kept, _ = await ann.add("Ann plays chess")
@@ -83,7 +83,7 @@ async def test_the_same_text_is_stored_once_for_a_user(any_store: Store) -> None
     assert (await bob.add("Plays chess"))[1]
 
 
-async def test_a_changed_memory_is_found_by_its_new_words_alone_and_a_deleted_one_not_at_all(any_store: Store) -> None:
+async def test_a_changed_memory_is_found_only_by_its_new_words_and_a_deleted_one_not_at_all(any_store: Store) -> None:
     ann = any_store.memories("ann")
     kept, _ = await ann.add("Lives in Oslo")
     assert await ann.change(kept.id, "Lives in Lisbon")
@@ -95,7 +95,7 @@ async def test_a_changed_memory_is_found_by_its_new_words_alone_and_a_deleted_on
     assert not await ann.change(2**62, "x")
 
 
-async def test_a_memory_without_words_is_kept_and_can_get_some(any_store: Store) -> None:
+async def test_a_memory_without_words_is_stored_and_can_be_changed(any_store: Store) -> None:
     ann = any_store.memories("ann")
     kept, _ = await ann.add("🎭")
     await ann.change(kept.id, "theatre")
@@ -127,7 +127,7 @@ async def test_an_english_word_is_found_in_its_other_forms_on_both_databases(sto
     assert await texts(ann, "she") == ["She is happy"]
 
 
-async def test_the_newest_come_first_and_what_is_used_often_stays_among_them(any_store: Store) -> None:
+async def test_foremost_memories_are_the_newest_and_most_used(any_store: Store) -> None:
     ann = any_store.memories("ann")
     kept = [(await ann.add(f"Fact {number}"))[0] for number in range(6)]
     assert [one.text for one in await ann.foremost(2)] == ["Fact 5", "Fact 4"]

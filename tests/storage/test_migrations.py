@@ -29,7 +29,7 @@ async def ask(store: Store) -> list[str]:
     return [one.excerpt for one in await store.past_chats("ann", None).search("umbrella", 5)]
 
 
-async def test_a_migration_that_breaks_off_leaves_the_database_as_it_was(database_url: str) -> None:
+async def test_an_interrupted_migration_leaves_the_database_unchanged(database_url: str) -> None:
     engine = create_async_engine(database_url)
     async with engine.begin() as connection:
         await connection.execute(text("CREATE TABLE message_words (in_the_way INTEGER)"))
@@ -58,9 +58,7 @@ async def test_the_tables_can_be_dropped_and_made_again(store: Store) -> None:
     assert await store.close_interrupted_calls() == 0
 
 
-async def test_a_database_of_a_version_that_was_never_released_is_refused_in_words(
-    store: Store, database_url: str
-) -> None:
+async def test_a_database_of_an_unknown_version_is_refused_with_an_explanation(store: Store, database_url: str) -> None:
     await ask(store)
     await store.database.execute(text("UPDATE alembic_version SET version_num = '0014'"))
     with pytest.raises(StorageError, match=r"another version of Callboard.*install that version"):

@@ -1,4 +1,4 @@
-"""Chats, turns and calls as a person looks through them: on SQLite, PostgreSQL and in memory."""
+"""The inspector's lists of chats, turns and calls, on SQLite, PostgreSQL and in memory."""
 
 import base64
 import time
@@ -25,7 +25,7 @@ async def write_turn(
     user_name: str | None = None,
     ending: Event | None = None,
 ) -> None:
-    """A turn; each call is its tool, its result, the code of its error, and how long it took."""
+    """A turn; each call is a tuple of tool, result, error code and duration."""
     turn = Turn(chat_id, run_id, f"m-{run_id}", user_id, question, agent_id=agent_id, user_name=user_name)
     journal = StoredSteps(store, turn)
     await journal.begin()
@@ -144,7 +144,7 @@ async def test_a_chat_is_found_by_what_went_on_in_it_before_its_last_answer(any_
     assert await list_chats(overview, agent_id="clerk", since=then) == []
 
 
-async def test_a_filter_of_chats_goes_on_behind_those_that_it_looked_through(
+async def test_a_chat_filter_continues_after_the_chats_that_it_examined(
     any_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("callboard.storage.sql.overview.WINDOW_CHATS", 2)
@@ -159,7 +159,7 @@ async def test_a_filter_of_chats_goes_on_behind_those_that_it_looked_through(
     assert found == ["chat3", "chat0"]
 
 
-async def test_chats_that_are_not_there_are_found(any_store: Store) -> None:
+async def test_find_missing_returns_unknown_and_deleted_chats(any_store: Store) -> None:
     await write_turn(any_store, "one", "r1")
     await write_turn(any_store, "two", "r2", user_id="bob")
     wanted = {"one", "two", "three"}
@@ -170,7 +170,7 @@ async def test_chats_that_are_not_there_are_found(any_store: Store) -> None:
     assert await any_store.overview(ANY_USER).find_missing(set()) == set()
 
 
-async def test_every_list_goes_on_where_its_page_ended(any_store: Store) -> None:
+async def test_every_list_continues_after_its_last_page(any_store: Store) -> None:
     for number in range(5):
         await write_turn(any_store, "chat", f"r{number}", ("look", "found", None, 5), ("look", "found", None, 5))
         await write_turn(any_store, f"chat{number}", f"x{number}")
@@ -239,7 +239,7 @@ async def test_a_list_shows_the_beginning_of_a_long_result_and_says_how_long_it_
     assert (found.agent_id, found.user_id) == ("clerk", "ann")
 
 
-async def test_the_figures_of_a_tool_are_those_of_its_calls(any_store: Store) -> None:
+async def test_statistics_of_a_tool_match_its_calls(any_store: Store) -> None:
     calls = [("look", "found", None, milliseconds) for milliseconds in range(1, 101)]
     await write_turn(any_store, "chat", "r", *calls, ("write", "Error: no", "tool_failed", 9))
     look, write = await any_store.overview("ann").tools(ToolCallFilter())
@@ -278,7 +278,7 @@ async def test_another_users_chat_does_not_exist(any_store: Store) -> None:
         await bob.count_calls("chat", 0.0)
 
 
-async def test_a_cursor_of_somebody_elses_making_is_refused(any_store: Store) -> None:
+async def test_an_invalid_cursor_is_refused(any_store: Store) -> None:
     overview = any_store.overview(ANY_USER)
     with pytest.raises(RequestError, match="next_cursor"):
         await overview.chats(ChatFilter(), 5, "nonsense")
@@ -291,7 +291,7 @@ async def test_a_cursor_of_somebody_elses_making_is_refused(any_store: Store) ->
     ["", "1", "[]", "[1]", "{}", "[null, null]", '["x", "y"]', "[" * 20_000],
     ids=["nothing", "number", "empty", "short", "object", "nulls", "texts", "nested"],
 )
-async def test_a_cursor_that_no_page_gave_is_refused(store: Store, written: str) -> None:
+async def test_an_invalid_cursor_of_chats_is_refused(store: Store, written: str) -> None:
     cursor = base64.urlsafe_b64encode(written.encode()).decode()
     with pytest.raises(RequestError, match="next_cursor"):
         await store.overview(ANY_USER).chats(ChatFilter(), 10, cursor)
@@ -300,6 +300,6 @@ async def test_a_cursor_that_no_page_gave_is_refused(store: Store, written: str)
 @pytest.mark.parametrize(
     "written", ['[1, "\\ud800"]', '[1, "\\u0000"]', f'[-{"9" * 400}, "x"]'], ids=["surrogate", "NUL", "huge"]
 )
-async def test_a_cursor_that_names_what_cannot_be_kept_finds_nothing(store: Store, written: str) -> None:
+async def test_a_cursor_with_values_that_cannot_be_stored_finds_nothing(store: Store, written: str) -> None:
     cursor = base64.urlsafe_b64encode(written.encode()).decode()
     assert (await store.overview(ANY_USER).chats(ChatFilter(), 10, cursor)).chats == ()

@@ -1,4 +1,4 @@
-"""Earlier chats, found by what was said in them, on both databases."""
+"""The search in past chats, on both databases."""
 
 import time
 from itertools import count
@@ -16,7 +16,7 @@ _numbers = count()
 
 
 async def write_chat(store: Store, chat_id: str, user_id: str | None, *turns: tuple[Any, str]) -> None:
-    """Each turn: what the user asked, what the assistant answered in the end; a tool is called in between."""
+    """Store a chat; each turn is a question and an answer, with a tool call between them."""
     for asked, answer in turns:
         run_id = f"run-{next(_numbers)}"
         journal = StoredSteps(store, Turn(chat_id, run_id, None, user_id, asked))
@@ -34,7 +34,7 @@ async def indexed_rows(store: Store) -> int:
     return int(await store.database.scalar(select(func.count()).select_from(table("message_words"))) or 0)
 
 
-async def test_what_either_side_said_is_found_and_what_tools_said_is_not(any_store: Store) -> None:
+async def test_search_finds_texts_of_user_and_assistant_but_not_results_of_tools(any_store: Store) -> None:
     await write_chat(any_store, "one", "ann", ("Where is my umbrella?", "In the hall."))
     assert await found(any_store, "umbrellas") == [("one", "Where is my umbrella?")]
     assert await found(any_store, "hall") == [("one", "In the hall.")]
@@ -79,7 +79,7 @@ async def test_the_last_chats_come_first_by_how_they_began(any_store: Store) -> 
     assert recent[0].started_at < recent[1].started_at < recent[1].last_at < recent[0].last_at
 
 
-async def test_a_chat_in_which_nobody_has_spoken_is_listed_too(any_store: Store) -> None:
+async def test_a_chat_without_messages_is_listed(any_store: Store) -> None:
     await StoredSteps(any_store, Turn("silent", "run", None, "ann", None)).begin()
     assert [
         (chat.chat_id, chat.began_with, chat.turns) for chat in await any_store.past_chats("ann", None).recent(5)

@@ -1,9 +1,9 @@
-"""A server counts as alone once it has seen no other one for a while, and not when another is away for a moment."""
+"""A server counts as alone only after it has seen no other server for several lease durations."""
 
 from callboard.storage.sql.postgresql_lease import PeerTracker
 
 
-def test_a_server_is_alone_until_it_has_seen_another_and_again_a_while_after_it_has_seen_the_last() -> None:
+def test_a_server_is_alone_before_it_sees_another_and_again_some_leases_after_the_last() -> None:
     peers = PeerTracker(lease_seconds=10)
     found = [(0.0, False), (3.0, True), (6.0, False), (32.0, False), (33.0, False), (34.0, True), (36.0, False)]
     was_alone = [peers.is_alone]

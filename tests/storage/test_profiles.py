@@ -39,7 +39,7 @@ async def test_attributes_are_replaced_and_removed_for_one_user_alone(any_store:
     assert (await bob.attributes())["town"].value == "Rome"
 
 
-async def test_two_servers_set_the_same_attribute_and_one_of_them_is_right(store: Store, database_url: str) -> None:
+async def test_two_servers_set_the_same_attribute_and_one_value_is_stored(store: Store, database_url: str) -> None:
     other = await Store.open(database_url)
     profiles = [store.profile("ann"), other.profile("ann")]
     await asyncio.gather(*(profiles[number % 2].put("age", "number", number) for number in range(20)))
@@ -67,7 +67,7 @@ async def test_notes_are_kept_apart_by_agent_and_by_user(any_store: Store) -> No
     assert await any_store.self_notes("assistant", "bob").add("note", "his") == 1
 
 
-async def test_two_servers_write_versions_at_once_and_each_has_its_own(store: Store, database_url: str) -> None:
+async def test_two_servers_that_write_versions_at_once_get_different_versions(store: Store, database_url: str) -> None:
     other = await Store.open(database_url)
     writers = [store.self_notes("assistant", "ann"), other.self_notes("assistant", "ann")]
     versions = await asyncio.gather(*(writers[number % 2].add("description", str(number)) for number in range(20)))

@@ -1,4 +1,4 @@
-"""What a skill keeps for itself: values under keys, in a namespace of its own, each user's apart."""
+"""The key-value store of skills: each skill has a namespace, and each user their own values."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from callboard.storage import Store
 
 
-async def test_a_value_comes_back_as_it_was_until_another_takes_its_place(any_store: Store) -> None:
+async def test_a_value_is_returned_unchanged_until_it_is_replaced(any_store: Store) -> None:
     notes = any_store.records("notes", "ann")
     value: Any = {"text": "NUL \0, a lone surrogate \ud800, äpple", "tags": [1, 2.5, None, True], "": {}}
     await notes.put("a", value)
@@ -25,7 +25,7 @@ async def test_a_value_comes_back_as_it_was_until_another_takes_its_place(any_st
     assert await notes.get("a") is None
 
 
-async def test_of_many_who_put_something_where_nothing_is_one_does(any_store: Store) -> None:
+async def test_of_concurrent_put_new_calls_one_succeeds(any_store: Store) -> None:
     notes = any_store.records("notes", "ann")
     put = await asyncio.gather(*(notes.put_new("a", number) for number in range(20)))
     assert put.count(True) == 1
@@ -38,7 +38,7 @@ async def test_of_many_who_put_something_where_nothing_is_one_does(any_store: St
         await notes.put_new("", 1)
 
 
-async def test_neither_another_user_nor_another_skill_sees_it(any_store: Store) -> None:
+async def test_records_are_invisible_to_other_users_and_skills(any_store: Store) -> None:
     await any_store.records("notes", "ann").put("a", 1)
     await any_store.records("notes", "bob").put("a", 2)
     for namespace, user_id, kept in (("notes", "ann", [1]), ("notes", "bob", [2]), ("tasks", "ann", [])):
@@ -47,7 +47,7 @@ async def test_neither_another_user_nor_another_skill_sees_it(any_store: Store) 
     assert await any_store.records("notes", "ann").get("a") is not None
 
 
-async def test_what_is_kept_is_listed_by_key_prefix_and_page(any_store: Store) -> None:
+async def test_find_returns_records_by_prefix_page_by_page(any_store: Store) -> None:
     notes = any_store.records("notes", "ann")
     keys = ["b", "a/2", "a/10", "A/1", "a_2", "a%", "ä", "z", "\U0001f3ad"]
     for key in keys:
@@ -61,7 +61,7 @@ async def test_what_is_kept_is_listed_by_key_prefix_and_page(any_store: Store) -
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "NUL \0", "\ud800"])
-async def test_a_key_that_cannot_be_written_down_is_refused(any_store: Store, key: str) -> None:
+async def test_an_invalid_key_is_refused(any_store: Store, key: str) -> None:
     with pytest.raises(ValueError, match="key"):
         await any_store.records("notes", "ann").put(key, 1)
 
@@ -74,7 +74,7 @@ async def test_a_value_that_json_cannot_hold_or_is_too_large_is_refused(any_stor
 
 
 @pytest.mark.parametrize("namespace", ["", "x" * 65, "\0"])
-def test_a_namespace_that_cannot_be_one_is_refused(namespace: str) -> None:
+def test_an_invalid_namespace_is_refused(namespace: str) -> None:
 
     with pytest.raises(ValueError, match="namespace"):
         Store("sqlite://").records(namespace, "ann")

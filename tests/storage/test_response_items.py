@@ -7,7 +7,7 @@ from callboard.storage import Store
 ODD = {"id": "a", "text": "NUL \0, a lone surrogate \ud800, äpple"}
 
 
-async def test_items_come_back_to_the_user_whose_they_are(any_store: Store) -> None:
+async def test_items_are_returned_only_to_their_user(any_store: Store) -> None:
     await any_store.responses("ann").keep([{"id": "ann's"}], None)
     await any_store.responses(None).keep([{"id": "nobody's"}], None)
     ids = ["ann's", "nobody's", "unknown"]
@@ -31,13 +31,13 @@ async def test_an_item_holds_whatever_a_model_says(any_store: Store) -> None:
     assert (await kept.find(["a"]))["a"] == {"id": "a", "text": "NUL \0, a lone surrogate \ufffd, äpple"}
 
 
-async def test_a_response_without_items_is_none_to_keep_and_none_to_find(any_store: Store) -> None:
+async def test_a_response_without_items_stores_and_finds_nothing(any_store: Store) -> None:
     kept = any_store.responses("ann")
     await kept.keep([], None)
     assert await kept.find([]) == {}
 
 
-async def test_what_is_older_than_its_time_is_forgotten(any_store: Store) -> None:
+async def test_items_older_than_their_retention_are_deleted(any_store: Store) -> None:
     kept = any_store.responses("ann")
     await kept.keep([{"id": "a"}, {"id": "b"}], None)
     assert await any_store.drop_response_items(time.time() - 60) == 0
@@ -45,7 +45,7 @@ async def test_what_is_older_than_its_time_is_forgotten(any_store: Store) -> Non
     assert await kept.find(["a", "b"]) == {}
 
 
-async def test_a_response_is_forgotten_with_its_items_and_counts_as_none(any_store: Store) -> None:
+async def test_a_response_is_deleted_with_its_items_and_is_not_counted(any_store: Store) -> None:
     kept = any_store.responses("ann")
     await kept.keep([{"id": "a"}, {"id": "response"}, {"id": "resp_1"}], None)
     assert (await kept.find(["resp_1"]))["resp_1"] == {"id": "resp_1"}

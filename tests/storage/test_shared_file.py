@@ -1,4 +1,4 @@
-"""An SQLite file that others have open too: what is theirs stays theirs, whatever a store takes the file for."""
+"""An SQLite file that other processes have open too: they lose no data, and their checkpoints are no replacement."""
 
 import asyncio
 import os
@@ -46,15 +46,13 @@ def size_of(database: Path) -> int:
 
 
 def wait_for_checkpoint(database: Path) -> None:
-    """Return in the middle of the next checkpoint: it alone writes into the file itself."""
+    """Return in the middle of the next checkpoint, which is the only writer of the database file itself."""
     before = database.stat().st_mtime_ns
     while database.stat().st_mtime_ns == before:
         pass
 
 
-async def test_a_checkpoint_that_breaks_off_twice_is_not_taken_for_a_copy_over_the_file(
-    store: Store, database: Path
-) -> None:
+async def test_an_interrupted_checkpoint_is_not_mistaken_for_a_replaced_file(store: Store, database: Path) -> None:
     records = store.records("notes", "ann")
     await records.put("first", 1)
     async with another_program(database) as other:
@@ -73,9 +71,7 @@ async def test_a_checkpoint_that_breaks_off_twice_is_not_taken_for_a_copy_over_t
         assert await later.execute("PRAGMA integrity_check") == "[('ok',)]"
 
 
-async def test_a_response_in_whose_middle_another_program_makes_a_checkpoint_is_kept(
-    store: Store, database: Path
-) -> None:
+async def test_a_response_is_stored_although_another_program_makes_a_checkpoint(store: Store, database: Path) -> None:
     asked = NewResponse(None, [{"role": "user", "content": "hi"}])
     journal = StoredSteps(store, Turn("own:run", "run", None, "ann", "hi", response=asked))
     await journal.begin()
@@ -93,9 +89,7 @@ async def test_a_response_in_whose_middle_another_program_makes_a_checkpoint_is_
     assert await store.responses("ann").load("run") is not None
 
 
-async def test_whoever_looks_on_takes_nothing_from_a_server_that_is_stopped_in_the_middle_of_its_checkpoints(
-    store: Store, database: Path
-) -> None:
+async def test_a_reader_loses_no_data_of_a_server_stopped_during_a_checkpoint(store: Store, database: Path) -> None:
     looked_for = store.records("numbers", "ann")
     async with another_server(url_of(database)) as server:
         await server.hear()
@@ -116,9 +110,7 @@ async def test_whoever_looks_on_takes_nothing_from_a_server_that_is_stopped_in_t
                 pytest.fail(f"{other!r} is kept")
 
 
-async def test_a_store_that_is_closed_leaves_the_locks_of_another_one_of_its_process(
-    store: Store, database: Path
-) -> None:
+async def test_closing_a_store_keeps_the_locks_of_another_store_in_the_process(store: Store, database: Path) -> None:
     transaction = HeldTransaction()
     closed = await Store.open(url_of(database))
     writing = asyncio.create_task(store.database.write(transaction.hold))
@@ -130,7 +122,7 @@ async def test_a_store_that_is_closed_leaves_the_locks_of_another_one_of_its_pro
     await writing
 
 
-def test_a_server_whose_file_may_not_be_opened_is_taken_to_be_there() -> None:
+def test_a_server_whose_file_cannot_be_opened_counts_as_running() -> None:
     with TemporaryDirectory() as folder:
         database = Path(folder, "callboard.db")
         database.parent.chmod(0o777)
@@ -143,7 +135,7 @@ def test_a_server_whose_file_may_not_be_opened_is_taken_to_be_there() -> None:
 
 
 class HeldTransaction:
-    """A transaction that has begun to write, and waits to be told to go on."""
+    """A transaction that has begun to write and waits until the test lets it continue."""
 
     def __init__(self) -> None:
         self.began = threading.Event()
@@ -158,7 +150,7 @@ class HeldTransaction:
 
 @contextmanager
 def nobody() -> Iterator[None]:
-    """Be a user without rights, for whom a file without any mode is closed."""
+    """Run the block as a user without privileges, who cannot open a file of the mode 0."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(65534)
@@ -168,7 +160,7 @@ def nobody() -> Iterator[None]:
         os.seteuid(before)
 
 
-async def test_a_server_that_was_killed_is_gone_though_a_process_that_its_tool_forked_is_not(database: Path) -> None:
+async def test_a_killed_server_counts_as_dead_although_its_forked_child_is_running(database: Path) -> None:
     async with forking_server(database) as server:
         assert await server.hear() == "forked"
         assert not ServerFile.is_gone(database, "forking")

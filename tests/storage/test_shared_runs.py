@@ -1,4 +1,4 @@
-"""A run is data: any server that shares the database reads it, and ends it where its own server is gone."""
+"""Any server of the database can read a run, and ends the run if its server is dead."""
 
 import asyncio
 from base64 import b64encode
@@ -60,7 +60,7 @@ async def database_url(request: pytest.FixtureRequest, database: Path) -> str:
 
 @dataclass
 class Play:
-    """An agent that waits in the middle of its answer, and how often it was run."""
+    """An agent that waits in the middle of its answer and counts its runs."""
 
     going_on: asyncio.Event = field(default_factory=asyncio.Event)
     runs: int = 0
@@ -76,7 +76,7 @@ class Play:
 
 @dataclass(frozen=True)
 class Steadfast(ScriptedAgent):
-    """An agent that another server may go on with."""
+    """An agent whose runs another server can continue."""
 
     on_owner_loss: str = "continue"
 
@@ -100,7 +100,7 @@ async def read_bytes(service: Service, after: int = 0) -> bytes:
     return response.content
 
 
-async def test_two_servers_that_are_asked_for_one_run_send_the_same_and_one_of_them_runs_it(
+async def test_two_servers_asked_for_one_run_send_the_same_events_and_only_one_runs_it(
     tmp_path: Path, database_url: str
 ) -> None:
     play = Play()
@@ -129,7 +129,7 @@ async def test_an_answer_is_resumed_at_another_server_after_any_event_to_the_byt
             assert await read_bytes(other, after) == await read_bytes(one, after)
 
 
-async def test_what_another_server_runs_is_its_users_alone_and_its_id_is_taken(
+async def test_a_run_of_another_server_is_visible_only_to_its_user_and_its_id_is_taken(
     tmp_path: Path, database_url: str
 ) -> None:
     play = Play()
@@ -182,7 +182,7 @@ def frames(*contents: bytes, is_last: bool = False) -> list[LoggedFrame]:
     return [LoggedFrame(content, is_last=is_last and content == contents[-1]) for content in contents]
 
 
-async def test_what_an_owner_writes_after_another_took_over_is_refused(store: Store) -> None:
+async def test_events_of_an_earlier_owner_are_refused_after_a_takeover(store: Store) -> None:
     gone = store.run_log("gone")
     heir = store.run_log("heir")
     async with gone.open(60, print):
@@ -198,7 +198,7 @@ async def test_what_an_owner_writes_after_another_took_over_is_refused(store: St
     assert await heir.find(["run"]) == {"run": replace(run, epoch=2, last_seq=3, is_ended=True, losses=1)}
 
 
-async def test_what_an_earlier_owner_writes_of_a_call_is_refused(store: Store) -> None:
+async def test_call_rows_of_an_earlier_owner_are_refused_after_a_takeover(store: Store) -> None:
     heir = store.run_log("heir")
     steps = await RecordedSteps.open(store, Turn("chat", "run", "message", "ann", "hello"), "gone")
     await steps.begin()
@@ -279,7 +279,7 @@ async def test_a_question_has_one_answer_whoever_gives_it(store: Store) -> None:
     assert (await owner.orders(["run"]))["run"].is_cancelled
 
 
-async def test_an_agent_whose_run_is_another_servers_by_now_is_stopped(store: Store) -> None:
+async def test_an_agent_is_stopped_after_another_server_took_over_its_run(store: Store) -> None:
     lost = asyncio.Event()
     log = store.run_log("server")
     run = await log.begin(RUN)
@@ -300,7 +300,7 @@ async def test_an_agent_whose_run_is_another_servers_by_now_is_stopped(store: St
 
 
 async def give_to_heir(store: Store) -> None:
-    """Do what its heir does when a server was not heard of in time."""
+    """Take over the runs of a server as another server does when the lease has expired."""
     await store.database.execute(update(runs).values(owner="heir", epoch=2))
 
 
@@ -524,7 +524,7 @@ async def test_a_run_that_comes_back_while_its_first_life_is_still_tidying_up_is
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-async def test_a_run_that_cannot_be_written_down_is_begun_by_none_of_two_servers(
+async def test_a_run_that_cannot_be_stored_is_begun_by_neither_of_two_servers(
     tmp_path: Path, database_url: str, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)

@@ -1,4 +1,4 @@
-"""A PostgreSQL that answers no more after it was connected to: nobody waits for it without an end."""
+"""PostgreSQL stops answering after the connection was made: every wait for it has a limit."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -41,7 +41,7 @@ async def proxy(
         yield listening, f"postgresql+asyncpg://postgres@127.0.0.1:{listening.port}/{name}?ssl=disable"
 
 
-async def test_what_is_read_and_written_fails_in_time_and_works_again_afterwards(
+async def test_reads_and_writes_fail_after_the_timeout_and_succeed_after_recovery(
     proxy: tuple[SilentProxy, str],
 ) -> None:
     silent, url = proxy
@@ -63,7 +63,7 @@ async def test_what_is_read_and_written_fails_in_time_and_works_again_afterwards
     await store.close()
 
 
-async def test_a_run_that_cannot_be_looked_for_is_not_said_to_be_unknown(
+async def test_a_failed_lookup_of_a_run_is_not_reported_as_an_unknown_run(
     proxy: tuple[SilentProxy, str], tmp_path: Path
 ) -> None:
     silent, url = proxy
@@ -82,7 +82,7 @@ async def test_a_run_that_cannot_be_looked_for_is_not_said_to_be_unknown(
 
 # Time-outs of the driver, one after another.
 @pytest.mark.slow
-async def test_nobody_sees_what_is_not_kept_where_another_server_may_go_on(
+async def test_with_another_server_listeners_do_not_see_unstored_events(
     proxy: tuple[SilentProxy, str], database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     silent, url = proxy
@@ -94,7 +94,7 @@ async def test_nobody_sees_what_is_not_kept_where_another_server_may_go_on(
 
 # As above; the same is tested with a SQLite file that cannot be written.
 @pytest.mark.slow
-async def test_a_run_is_answered_to_its_end_without_memory(proxy: tuple[SilentProxy, str], tmp_path: Path) -> None:
+async def test_without_a_database_a_run_is_answered_to_its_end(proxy: tuple[SilentProxy, str], tmp_path: Path) -> None:
     silent, url = proxy
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
@@ -115,10 +115,10 @@ async def test_a_run_is_answered_to_its_end_without_memory(proxy: tuple[SilentPr
 
 
 @pytest.mark.parametrize("rest_seconds", [0, 3600])
-async def test_connections_that_were_lost_are_replaced(
+async def test_lost_connections_are_replaced(
     database_url: str, cluster: Path, monkeypatch: pytest.MonkeyPatch, rest_seconds: int
 ) -> None:
-    """Those that have rested before they are used; of the others what is written is written again."""
+    """Idle connections are replaced before use; on others the write is repeated."""
     monkeypatch.setattr(postgresql, "REST_SECONDS", rest_seconds)
     async with StoreProxy(cluster / ".s.PGSQL.5432").listening() as proxy:
         name = make_url(database_url).database

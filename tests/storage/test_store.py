@@ -1,4 +1,4 @@
-"""A database that is opened, migrated, and says what is wrong with it."""
+"""Opening and migrating a database, its error messages, and basic reads and writes of chats."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ def turn(chat_id: str = "chat", user_id: str | None = "ann", run_id: str = "run"
     return Turn(chat_id=chat_id, run_id=run_id, message_id="m1", user_id=user_id, user_content="hello")
 
 
-async def test_the_migrations_make_exactly_the_tables_that_the_code_uses(store: Store) -> None:
+async def test_the_migrations_create_exactly_the_tables_of_the_metadata(store: Store) -> None:
     def differences(connection: Connection) -> list[object]:
         options = {"include_name": lambda name, *_: "_words" not in (name or "")}
         return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))
@@ -33,7 +33,7 @@ async def test_the_migrations_make_exactly_the_tables_that_the_code_uses(store: 
     assert await store.database.read(differences) == []
 
 
-async def test_a_database_is_opened_twice_and_keeps_what_it_holds(store: Store, database_url: str) -> None:
+async def test_a_database_that_is_opened_again_keeps_its_data(store: Store, database_url: str) -> None:
     await StoredSteps(store, turn()).begin()
     again = await Store.open(database_url)
     with pytest.raises(UnknownChat):
@@ -73,7 +73,7 @@ async def test_a_folder_that_cannot_be_made_names_the_setting(tmp_path: Path) ->
         await Store.open(f"sqlite+aiosqlite:///{tmp_path / 'file' / 'callboard.db'}")
 
 
-async def test_a_chat_that_is_not_known_yet_has_no_history(store: Store) -> None:
+async def test_an_unknown_chat_has_an_empty_history(store: Store) -> None:
     history = await store.chats("ann").history("new")
     assert (history.tool_call_ids, history.calls) == (frozenset(), ())
 
@@ -86,7 +86,7 @@ async def test_a_chat_belongs_to_the_user_that_started_it(store: Store) -> None:
     assert not await StoredSteps(store, turn(user_id=None)).begin()
 
 
-async def test_of_two_users_who_begin_a_chat_at_the_same_moment_one_has_it(store: Store) -> None:
+async def test_when_two_users_create_the_same_chat_at_once_one_of_them_owns_it(store: Store) -> None:
     journals = [StoredSteps(store, turn(user_id=user, run_id=user)) for user in ("ann", "bob")]
     begun = await asyncio.gather(*(journal.begin() for journal in journals))
     assert sorted(begun) == [False, True]
@@ -99,7 +99,7 @@ async def test_of_two_users_who_begin_a_chat_at_the_same_moment_one_has_it(store
 
 
 @pytest.mark.parametrize("is_begun_again", [False, True])
-async def test_a_chat_that_is_deleted_takes_nothing_more_of_the_turn(store: Store, is_begun_again: bool) -> None:
+async def test_after_the_deletion_of_its_chat_a_turn_is_not_stored(store: Store, is_begun_again: bool) -> None:
     journal = StoredSteps(store, turn())
     await journal.begin()
     await journal.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
@@ -119,7 +119,7 @@ async def test_a_chat_that_is_deleted_takes_nothing_more_of_the_turn(store: Stor
 TAKE_LOCK = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "LOCK TABLE chats, messages"}
 
 
-async def test_a_lock_is_waited_for_only_so_long_and_what_was_to_be_written_is_not_lost(
+async def test_a_write_waits_for_a_lock_up_to_the_limit_and_the_turn_is_stored_later(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
@@ -146,7 +146,7 @@ async def test_a_lock_is_waited_for_only_so_long_and_what_was_to_be_written_is_n
 @pytest.mark.parametrize(
     "database_url", [pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))], indirect=True
 )
-async def test_a_database_server_that_was_started_anew_costs_nothing(store: Store, database_url: str) -> None:
+async def test_a_restart_of_the_database_server_loses_nothing(store: Store, database_url: str) -> None:
     journal = StoredSteps(store, turn())
     await journal.begin()
     other = create_async_engine(database_url)
@@ -158,7 +158,7 @@ async def test_a_database_server_that_was_started_anew_costs_nothing(store: Stor
     assert [message.role for message in await store.chats("ann").messages("chat")] == ["user", "assistant"]
 
 
-async def test_what_people_said_is_in_no_error(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_errors_do_not_contain_texts_of_users(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     await store.database.execute(text("ALTER TABLE messages RENAME COLUMN content TO gone"))
     with pytest.raises(StorageError) as failed:
         await StoredSteps(store, replace(turn(), user_content="my secret")).begin()

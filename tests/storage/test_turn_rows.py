@@ -1,4 +1,4 @@
-"""One turn, written as it happens."""
+"""The rows of one turn."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ async def rows(store: Store) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in await store.database.fetch(select(messages).order_by(messages.c.id))]
 
 
-async def test_a_turn_is_stored_as_its_true_sequence(store: Store) -> None:
+async def test_a_turn_is_stored_in_the_order_of_its_events(store: Store) -> None:
     journal = StoredSteps(store, TURN)
     await journal.begin()
     await journal.call_started(HistoryCall("a", "search", '{"q": "x"}', 0, 0), "Let me look.")
@@ -91,7 +91,7 @@ async def test_parts_of_a_message_are_kept_as_json(store: Store) -> None:
     assert "✓" in row["content"]
 
 
-async def test_of_steps_without_end_the_first_and_the_last_are_kept(store: Store) -> None:
+async def test_of_too_many_statuses_the_first_and_the_last_are_kept(store: Store) -> None:
     journal = StoredSteps(store, TURN)
     await journal.begin()
     await journal.call_started(HistoryCall("a", "search", "{}", 0, 0), "")
@@ -101,7 +101,7 @@ async def test_of_steps_without_end_the_first_and_the_last_are_kept(store: Store
     assert kept == [*range(MAX_EVENTS // 2), *range(MAX_EVENTS // 2 + 30, MAX_EVENTS + 30)]
 
 
-async def test_a_call_does_not_end_before_it_began_though_the_clock_was_set_back(
+async def test_a_call_does_not_end_before_its_start_when_the_clock_is_set_back(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = StoredSteps(store, TURN)

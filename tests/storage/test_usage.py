@@ -1,4 +1,4 @@
-"""What a user has used of a day is counted once, by whoever counts, and is none of yesterday's."""
+"""A user's calls and tokens are counted once for each day."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ LIMIT = 20
 
 
 async def to_yesterday(store: Store) -> None:
-    """Let a day go by."""
+    """Move the stored usage to the day before."""
     assert isinstance(store, Store)
     await store.database.execute(update(usage).values(day=usage.c.day - 1))
 
@@ -22,7 +22,7 @@ async def used(store: Store, user: str) -> tuple[int, int]:
     return today.calls, today.tokens
 
 
-async def test_as_many_calls_are_counted_as_there_are_and_no_more_however_many_ask_at_one_time(
+async def test_concurrent_calls_are_counted_up_to_the_limit(
     any_store: Store,
 ) -> None:
     taken = await asyncio.gather(*(any_store.usage("ann").take_call(LIMIT) for _ in range(LIMIT * 3)))
@@ -39,7 +39,7 @@ async def test_tokens_are_added_up_beside_the_calls(any_store: Store) -> None:
     assert await used(any_store, "ann") == (1, 30)
 
 
-async def test_a_new_day_begins_with_nothing(any_store: Store) -> None:
+async def test_a_new_day_begins_at_zero(any_store: Store) -> None:
     await any_store.usage("ann").add_tokens(5)
     assert await any_store.usage("ann").take_call(1)
     await to_yesterday(any_store)
@@ -49,7 +49,7 @@ async def test_a_new_day_begins_with_nothing(any_store: Store) -> None:
     assert await used(any_store, "ann") == (1, 0)
 
 
-async def test_days_that_are_over_are_forgotten_and_today_stays_even_of_a_user_who_is(any_store: Store) -> None:
+async def test_past_days_are_deleted_and_today_is_kept_even_for_a_forgotten_user(any_store: Store) -> None:
     await any_store.usage("old").add_tokens(5)
     await to_yesterday(any_store)
     await any_store.usage("ann").take_call(1)

@@ -1,4 +1,4 @@
-"""All that is kept of a user is handed out to them, and gone once it is forgotten; others lose nothing."""
+"""The export has all data of a user, and forgetting a user deletes all of it and nothing of others."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ MANY = ROWS_AT_ONCE * 2 + 5
 
 
 async def live(store: Store, user: str, chats: int = 2) -> None:
-    """Leave something of a user in every place, each with the user's name in it."""
+    """Store data of a user in every table, each with the user's name in it."""
     for number in range(chats):
         response = NewResponse(previous=None, brought=[{"role": "user", "content": f"{user} asks"}])
         turn = Turn(f"{user}-{number}", f"run-{user}-{number}", "m", user, f"{user} asks", response=response)
@@ -51,7 +51,7 @@ async def lines(store: Store, user: str) -> list[Any]:
     return [line async for page in store.read_user(user) for line in page]
 
 
-async def test_everything_of_a_user_is_handed_out_and_nothing_of_another(any_store: Store) -> None:
+async def test_an_export_has_all_data_of_its_user_and_none_of_others(any_store: Store) -> None:
     for user in ("anneliese", "bob"):
         await live(any_store, user)
     found = await lines(any_store, "anneliese")
@@ -77,7 +77,7 @@ async def test_everything_of_a_user_is_handed_out_and_nothing_of_another(any_sto
     assert await lines(any_store, "nobody") == []
 
 
-async def test_what_is_forgotten_is_gone_from_wherever_it_was_and_the_others_are_whole(any_store: Store) -> None:
+async def test_forgetting_a_user_deletes_their_data_everywhere_and_keeps_that_of_others(any_store: Store) -> None:
     for user in ("anneliese", "bob"):
         await live(any_store, user)
     others = await lines(any_store, "bob")
@@ -98,7 +98,7 @@ async def test_what_is_forgotten_is_gone_from_wherever_it_was_and_the_others_are
 
 
 async def count_lost_words(store: Store, index: str, wanted: str) -> Any:
-    """How many entries of the index are of no row of the table that is `wanted`."""
+    """Return the number of index rows without a row in the indexed table."""
     lost = text(f"SELECT count(*) FROM {index} WHERE rowid NOT IN (SELECT id FROM {wanted})")
     return await store.database.read(lambda connection: connection.scalar(lost))
 
@@ -125,7 +125,7 @@ def test_every_table_that_names_users_is_forgotten() -> None:
     assert naming == {audit, chats, runs, usage, *(user_table.table for user_table in USER_TABLES)}
 
 
-async def test_chats_that_nobody_went_on_with_are_dropped_and_no_others(any_store: Store) -> None:
+async def test_only_chats_without_recent_activity_are_dropped(any_store: Store) -> None:
     await live(any_store, "ann", chats=MANY)
     await StoredSteps(any_store, Turn("own:1", "run-own", None, "ann", "hi")).begin()
     going_on = StoredSteps(any_store, Turn("late", "run-late", None, "ann", "hi"))

@@ -1,4 +1,4 @@
-"""Words to search by: what counts as the same, and what can never be syntax."""
+"""The words of texts and queries: which words are equal, and that a query has no operators."""
 
 import sqlite3
 
@@ -36,7 +36,7 @@ def test_a_query_asks_for_each_word_once_and_for_so_many_at_most() -> None:
     assert len(parse_query(" ".join(f"w{number}" for number in range(1000)))) == MAX_TERMS
 
 
-def test_a_single_letter_is_asked_for_only_when_it_is_all_there_is() -> None:
+def test_a_single_letter_is_searched_only_if_the_query_has_nothing_else() -> None:
     assert parse_query("a plan b") == [("plan",)]
     assert parse_query("c") == [("c",)]
 

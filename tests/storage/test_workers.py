@@ -1,4 +1,4 @@
-"""Several processes on one port: what one of them leaves, another goes on with."""
+"""Several worker processes on one port: another worker continues the runs of one that has ended."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ SALES = 3
 
 @dataclass
 class Workers:
-    """A `callboard serve --workers` with what it has logged so far."""
+    """A `callboard serve --workers` and its log so far."""
 
     process: asyncio.subprocess.Process
     lines: list[dict[str, Any]] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Workers:
 
 @asynccontextmanager
 async def serving(folder: Path, count: int, **settings: str) -> AsyncIterator[tuple[str, Workers]]:
-    """The address, once all of them serve."""
+    """Wait until all workers serve, and return the address."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         "serve",
@@ -88,7 +88,7 @@ async def serving(folder: Path, count: int, **settings: str) -> AsyncIterator[tu
 
 
 async def listen(url: str, name: str, on_event: Any = lambda _: None) -> list[tuple[int, Event]]:
-    """All events of a run, resumed wherever it was cut."""
+    """Return all events of a run, resuming after each lost connection."""
     asked = request(agent="careful", run_id=name, chat_id=name, messages=[{"role": "user", "content": name}])
     seen = b""
     method = "POST"
@@ -186,7 +186,7 @@ async def test_workers_lose_no_answer_and_run_no_tool_twice_when_one_is_killed(
 
 
 @on_postgresql
-async def test_a_scrape_tells_of_all_workers_and_of_those_that_were_killed(
+async def test_metrics_include_all_workers_and_killed_ones(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = tmp_path / "shared"
@@ -230,7 +230,7 @@ async def test_a_scrape_tells_of_all_workers_and_of_those_that_were_killed(
 
 
 @on_postgresql
-async def test_workers_that_are_stopped_drain_whoever_of_them_is_told(tmp_path: Path, database_url: str) -> None:
+async def test_stopped_workers_drain_whichever_process_gets_the_signal(tmp_path: Path, database_url: str) -> None:
     waiting = chunks(call("wait_for_ever", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
     async with OpenAIServer([waiting, chunks(text("I do not know."), finish("stop"))]) as model:
         options = settings_for(tmp_path, model, database_url, DRAIN_SECONDS="3600")
@@ -269,7 +269,7 @@ NOWHERE = "postgresql+asyncpg://callboard@127.0.0.1:1/callboard"
 
 
 @pytest.mark.parametrize("settings", [{}, {"DATABASE_URL": "sqlite://"}])
-def test_workers_on_sqlite_are_refused_in_words_that_name_postgresql(tmp_path: Path, settings: dict[str, str]) -> None:
+def test_workers_on_sqlite_are_refused_with_a_hint_to_postgresql(tmp_path: Path, settings: dict[str, str]) -> None:
     refused = run(tmp_path, "serve", "--workers", "2", **settings)
     assert refused.returncode == 1
     assert "--workers needs PostgreSQL" in refused.stderr

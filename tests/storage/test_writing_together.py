@@ -1,4 +1,4 @@
-"""Writes that are ready at one time share a transaction, and nothing else: neither a failure nor a wait."""
+"""Writes that wait together share a transaction, but neither failures nor waits for locks."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ async def kept(database: Database) -> Sequence[str]:
     return [row.id for row in await database.fetch(select(chats.c.id).order_by(chats.c.id))]
 
 
-async def test_writes_that_are_ready_at_one_time_are_one_transaction(store: Store) -> None:
+async def test_writes_that_wait_together_share_one_transaction(store: Store) -> None:
     names = [f"chat-{number:03}" for number in range(MAX_TOGETHER + 20)]
     with counted() as counts:
         assert await asyncio.gather(*(store.database.write(adding(name)) for name in names)) == names
@@ -48,7 +48,7 @@ async def test_writes_that_are_ready_at_one_time_are_one_transaction(store: Stor
     assert await kept(store.database) == names
 
 
-async def test_a_write_that_fails_takes_none_of_the_others_with_it(store: Store) -> None:
+async def test_a_failed_write_does_not_fail_the_others_of_its_transaction(store: Store) -> None:
     works = [adding("a"), failing("b"), adding("c"), failing("d"), adding("e")]
     results = await asyncio.gather(*map(store.database.write, works), return_exceptions=True)
     assert [result if isinstance(result, str) else type(result) for result in results] == [
@@ -61,7 +61,7 @@ async def test_a_write_that_fails_takes_none_of_the_others_with_it(store: Store)
     assert await kept(store.database) == ["a", "c", "e"]
 
 
-async def test_a_write_that_nobody_waits_for_any_more_is_not_made(store: Store) -> None:
+async def test_a_cancelled_write_is_not_made(store: Store) -> None:
     first = asyncio.create_task(store.database.write(adding("first")))
     given_up = asyncio.create_task(store.database.write(adding("given up")))
     last = asyncio.create_task(store.database.write(adding("last")))
@@ -74,7 +74,7 @@ async def test_a_write_that_nobody_waits_for_any_more_is_not_made(store: Store) 
         await given_up
 
 
-async def test_what_is_being_written_is_written_before_the_store_is_closed(database_url: str) -> None:
+async def test_close_waits_for_writes_in_progress(database_url: str) -> None:
     store = await Store.open(database_url)
     writing = asyncio.create_task(store.database.write(adding("last")))
     # It waits to be written by now.
@@ -87,7 +87,7 @@ async def test_what_is_being_written_is_written_before_the_store_is_closed(datab
 
 
 @only_postgresql
-async def test_a_write_that_waits_for_a_lock_holds_up_no_other(store: Store, database_url: str) -> None:
+async def test_a_write_that_waits_for_a_lock_does_not_delay_others(store: Store, database_url: str) -> None:
     await store.database.write(adding("locked"))
     other = create_async_engine(database_url)
 
@@ -104,7 +104,7 @@ async def test_a_write_that_waits_for_a_lock_holds_up_no_other(store: Store, dat
     await other.dispose()
 
 
-async def test_servers_of_one_file_take_each_others_checkpoints_for_what_they_are(tmp_path: Path) -> None:
+async def test_checkpoints_of_another_server_are_not_mistaken_for_a_replaced_file(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'callboard.db'}"
     one = await Store.open(url)
     other = await Store.open(url)

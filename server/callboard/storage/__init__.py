@@ -1,10 +1,10 @@
-"""Storage: chats with their calls, memories, profiles, notes, responses, and what skills keep themselves.
+"""Storage: chats with their calls, memories, profiles, notes, responses, and the values of skills.
 
-`Store` gives out small repositories, each of one user. Every method that reads or writes raises `StorageError` if it
-cannot.
+`Store` returns small repositories, each for one user. Every method that reads or writes raises `StorageError` if the
+database fails.
 
-Above: skills and all that is above them. Below: history, which is what the model is told of it. Knows no runs and no
-requests.
+Skills and the layers above them import this package; it imports `_history`, which builds the model's input. It does not
+import runs or requests.
 """
 
 from callboard._history.records import StoredStatus
@@ -43,8 +43,8 @@ from callboard.storage.values import (
     Line,
     LoggedFrame,
     LoggedRun,
-    Meant,
     Memory,
+    MemoryMatches,
     NoteKind,
     OpenRun,
     Orders,
@@ -93,9 +93,9 @@ __all__ = [
     "Line",
     "LoggedFrame",
     "LoggedRun",
-    "Meant",
     "Memories",
     "Memory",
+    "MemoryMatches",
     "NewRun",
     "NoteKind",
     "Notification",

@@ -1,6 +1,6 @@
-"""The bus: notifications between the servers of one database, so that they need not wait for their next look.
+"""Notifications between the servers of one database, so that a server need not wait for its next query.
 
-A notification may be lost. Everything that it says is in the database, where servers look every second.
+A notification may be lost: its content is also in the database, which every server queries each second.
 """
 
 import asyncio
@@ -18,30 +18,30 @@ import structlog
 from callboard.errors import StorageError
 
 RELEASED_RUN = ""
-"""The run id of the notification that some run was released: any server may take it over."""
+"""The run id in a notification that a run was released, so that any server may take it over."""
 
 MAX_FRAME_BYTES = 256 * 1024
-"""The most that the frames of one notification take; larger ones are read from the database."""
+"""The most bytes of frames in one notification; without them, followers read the frames from the database."""
 MAX_WAITING_BYTES = 4 * 1024 * 1024
-"""The most that waits to be sent; more is dropped."""
+"""The size of the queue of unsent notifications; beyond it notifications are dropped."""
 OPEN_SECONDS = 1.0
-"""The seconds that a server waits for the first connection before it starts without."""
+"""The seconds that a starting server waits for the first connection of its bus."""
 RECONNECT_SECONDS = 0.5
 CLOSE_SECONDS = 1.0
 HEARTBEAT = b"heartbeat"
 HEARTBEAT_SECONDS = 3.0
 SILENCE_SECONDS = 10.0
-"""A server receives its own messages too. If it has received nothing for so long, it connects again."""
+"""A server also receives its own heartbeats. After this time without a message it reconnects."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """Tells other servers of a run: of committed frames, or, without a `last_seq`, that a client wants something of it.
+    """A message about a run: frames were committed or, if `last_seq` is 0, a client has sent a signal to the run.
 
-    `sender` is the id of a server. The frames are those after number `after`, up to `last_seq`, joined; there are none
-    if they are too large for the bus. `is_ended` means that `last_seq` is the run's last frame.
+    `sender` is the id of a server. `frames` are the frames after number `after` up to `last_seq`, joined; empty if they
+    are too large for the bus. `is_ended` means that `last_seq` is the run's last frame.
     """
 
     sender: str
@@ -52,13 +52,13 @@ class Notification:
     is_ended: bool = False
 
     def encode(self) -> bytes:
-        """Return the bytes that `decode` reads: a line of JSON, and the frames."""
+        """Return a line of JSON, followed by the frames."""
         head = [self.sender, self.run_id, self.after, self.last_seq, self.is_ended]
         return json.dumps(head).encode() + b"\n" + self.frames
 
     @classmethod
     def decode(cls, message: bytes) -> "Notification":
-        """Return the notification; raises `ValueError` if it is none."""
+        """Return the notification in a message; raises `ValueError` if the message has another format."""
         head, _, frames = message.partition(b"\n")
         match json.loads(head):
             case [str(sender), str(run_id), int(after), int(last_seq), bool(is_ended)]:
@@ -71,26 +71,26 @@ Send = Callable[[Sequence[bytes]], Awaitable[None]]
 
 
 class Bus:
-    """A bus that notifies nobody: that of SQLite, whose file one server has."""
+    """A bus without other servers; used with SQLite, because one server owns the file."""
 
     @asynccontextmanager
     async def open(self, _server_id: str, _on_notification: OnNotification) -> AsyncIterator[None]:
-        """Send what is published, and call `on_notification` with what other servers publish, until the block ends.
+        """Send published notifications and call `on_notification` with those of other servers, until the block ends.
 
         Waits for the first attempt to connect, for `OPEN_SECONDS` at most. If the connection fails, or is lost later,
-        the bus connects again.
+        the bus reconnects.
         """
         yield
 
     def publish(self, run_id: str, first_seq: int = 1, frames: Sequence[bytes] = (), *, is_ended: bool = False) -> None:
-        """Notify other servers of committed frames, the first with the number `first_seq`; without frames, of a signal.
+        """Notify other servers of committed frames, numbered from `first_seq`; without frames, of a signal to the run.
 
-        Never waits and never fails. Does nothing while the bus is not connected.
+        Never blocks or raises. Does nothing while the bus is not connected.
         """
 
 
 class ConnectedBus(Bus, ABC):
-    """A bus with a connection. `name` is for the log, without passwords."""
+    """A bus with a connection. `name` identifies it in the log; it has no password."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -99,22 +99,22 @@ class ConnectedBus(Bus, ABC):
         self._is_closing = False
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._is_due = asyncio.Event()
-        self._heard_at = 0.0
+        self._wake = asyncio.Event()
+        self._received_at = 0.0
 
     @abstractmethod
-    def _connect(self, hear: Callable[[bytes], None]) -> AbstractAsyncContextManager[Send]:
-        """Connect until the block ends; call `hear` with every message, and yield what sends some.
+    def _connect(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[Send]:
+        """Connect until the block ends; call `receive` with every message, and yield a function that sends messages.
 
-        Raises whatever the client's library raises, as does the sending. Sets `_is_due` when the connection is lost.
+        The block and the function raise the errors of the client library. Sets `_wake` when the connection is lost.
         """
 
-    def _explain(self, error: Exception) -> str:
-        """Return the text of an error, without passwords."""
+    def _describe(self, error: Exception) -> str:
+        """Return the text of an error without passwords."""
         return str(error)
 
-    def _fit(self, notification: Notification) -> bytes:
-        """Return the message of a notification, without its frames if the bus cannot carry them."""
+    def _encode(self, notification: Notification) -> bytes:
+        """Return the message of a notification, without its frames if they are too large for the bus."""
         return notification.encode()
 
     @asynccontextmanager
@@ -123,7 +123,7 @@ class ConnectedBus(Bus, ABC):
         self._server_id = server_id
         has_tried = asyncio.Event()
         task = asyncio.create_task(
-            self._stay_connected(partial(self._hear, on_notification), has_tried), name="bus", context=Context()
+            self._stay_connected(partial(self._receive, on_notification), has_tried), name="bus", context=Context()
         )
         try:
             with suppress(TimeoutError):
@@ -131,9 +131,9 @@ class ConnectedBus(Bus, ABC):
                     await has_tried.wait()
             yield
         finally:
-            # A server that stops has just published the runs that it released.
+            # A stopping server has just published the runs that it released: send them.
             self._is_closing = True
-            self._is_due.set()
+            self._wake.set()
             await asyncio.wait({task}, timeout=CLOSE_SECONDS if self._is_connected else 0)
             task.cancel()
             await asyncio.wait({task})
@@ -145,27 +145,27 @@ class ConnectedBus(Bus, ABC):
         after = first_seq - 1
         joined = b"".join(frames) if sum(map(len, frames)) <= MAX_FRAME_BYTES else b""
         notification = Notification(self._server_id, run_id, after, after + len(frames), joined, is_ended)
-        message = self._fit(notification)
+        message = self._encode(notification)
         self._waiting.append(message)
         self._waiting_bytes += len(message)
-        self._is_due.set()
+        self._wake.set()
 
-    async def _stay_connected(self, hear: Callable[[bytes], None], has_tried: asyncio.Event) -> None:
-        is_in_trouble = False
+    async def _stay_connected(self, receive: Callable[[bytes], None], has_tried: asyncio.Event) -> None:
+        has_failed = False
         while True:
             try:
-                async with self._connect(hear) as send:
-                    if is_in_trouble:
+                async with self._connect(receive) as send:
+                    if has_failed:
                         _log.info("bus_works_again", bus=self._name)
-                    is_in_trouble = False
+                    has_failed = False
                     self._is_connected = True
                     has_tried.set()
                     await self._send_waiting(send)
                     return
-            except Exception as error:  # noqa: BLE001 - nobody translates what the clients of a bus raise
-                if not is_in_trouble:
-                    _log.warning("bus_failed", bus=self._name, error=self._explain(error))
-                is_in_trouble = True
+            except Exception as error:  # noqa: BLE001 - the client libraries have no common error class
+                if not has_failed:
+                    _log.warning("bus_failed", bus=self._name, error=self._describe(error))
+                has_failed = True
             finally:
                 self._is_connected = False
                 self._waiting = []
@@ -174,22 +174,22 @@ class ConnectedBus(Bus, ABC):
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _send_waiting(self, send: Send) -> None:
-        """Send what is published until the bus is closed."""
-        self._heard_at = time.monotonic()
+        """Send notifications and heartbeats until the bus is closed."""
+        self._received_at = time.monotonic()
         while not self._is_closing:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    await self._is_due.wait()
-            self._is_due.clear()
-            if time.monotonic() - self._heard_at > SILENCE_SECONDS:
-                raise StorageError("nothing comes back from it")
+                    await self._wake.wait()
+            self._wake.clear()
+            if time.monotonic() - self._received_at > SILENCE_SECONDS:
+                raise StorageError(f"no message received for {SILENCE_SECONDS:g} s")
             messages = self._waiting or [HEARTBEAT]
             self._waiting = []
             self._waiting_bytes = 0
             await send(messages)
 
-    def _hear(self, on_notification: OnNotification, message: bytes) -> None:
-        self._heard_at = time.monotonic()
+    def _receive(self, on_notification: OnNotification, message: bytes) -> None:
+        self._received_at = time.monotonic()
         if message == HEARTBEAT:
             return
         try:

@@ -1,6 +1,6 @@
-"""The bus by Redis pub/sub: it carries frames of any size, so that followers need no query.
+"""The bus through Redis pub/sub. It carries frames of any size, so that followers need no query.
 
-One node of a cluster will do: a cluster passes what is published on to every node.
+The URL of one node of a cluster is enough: a cluster forwards published messages to all nodes.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _PATH = re.compile(r"/?[0-9]*")
 
 
 class RedisBus(ConnectedBus):
-    """The bus in the Redis of a URL; `address` is its URL for the log, see `read_address`."""
+    """The bus through the Redis at a URL; `address` is the URL for the log, see `read_address`."""
 
     def __init__(self, url: str, address: str) -> None:
         super().__init__(address)
@@ -40,10 +40,10 @@ class RedisBus(ConnectedBus):
                 await subscription.subscribe(CHANNEL)
                 await client.publish(CHANNEL, HEARTBEAT)
         except (RedisError, OSError) as error:
-            raise StorageError(f"the Redis {self._name} cannot be used: {self._explain(error)}") from None
+            raise StorageError(f"the Redis {self._name} cannot be used: {self._describe(error)}") from None
 
     def _make_client(self) -> Redis:
-        # The bus connects again itself: a message that is repeated would come too late.
+        # No retries in the client: the bus reconnects, and a repeated message would arrive too late.
         retry = Retry(NoBackoff(), 0)
         client: Redis = Redis.from_url(
             self._url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS, retry=retry
@@ -51,13 +51,13 @@ class RedisBus(ConnectedBus):
         return client
 
     @asynccontextmanager
-    async def _connect(self, hear: Callable[[bytes], None]) -> AsyncIterator[Send]:
+    async def _connect(self, receive: Callable[[bytes], None]) -> AsyncIterator[Send]:
         async with self._make_client() as client, client.pubsub(ignore_subscribe_messages=True) as subscription:
             await subscription.subscribe(CHANNEL)
 
             async def listen() -> None:
                 async for message in subscription.listen():
-                    hear(message["data"])
+                    receive(message["data"])
 
             async def send(messages: Sequence[bytes]) -> None:
                 if listening.done():
@@ -68,19 +68,19 @@ class RedisBus(ConnectedBus):
                 await pipeline.execute()
 
             listening = asyncio.create_task(listen(), name="bus of Redis")
-            listening.add_done_callback(lambda _: self._is_due.set())
+            listening.add_done_callback(lambda _: self._wake.set())
             try:
                 yield send
             finally:
                 listening.cancel()
                 await asyncio.wait({listening})
 
-    def _explain(self, error: Exception) -> str:
+    def _describe(self, error: Exception) -> str:
         return self._redact(str(error))
 
 
 def read_address(url: str) -> str:
-    """Return the address in a URL, without names, passwords and options; raises `StorageError` if it is wrong."""
+    """Return the URL without user name, password and options; raises `StorageError` if it is not a valid Redis URL."""
     try:
         parts = urlsplit(url)
         if parts.scheme == "unix" and parts.path:
@@ -90,8 +90,8 @@ def read_address(url: str) -> str:
             return f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}{parts.path}"
     except ValueError:
         pass
-    # The URL is not repeated: the mistake may be in the password.
+    # The message does not repeat the URL: the mistake may be in the password.
     raise StorageError(
-        "CALLBOARD_REDIS_URL cannot be read: it is to be redis://host:6379/0, rediss://name:password@host:6379/0 or "
+        "CALLBOARD_REDIS_URL cannot be read: use redis://host:6379/0, rediss://name:password@host:6379/0 or "
         "unix:///run/redis.sock, with % codes for special characters in a password (%2F for /, %23 for #, %40 for @)"
     )

@@ -1,7 +1,4 @@
-"""What every store does with rows of its tables: reads them as values, narrows, pages and shows them. Pure.
-
-Where a row is kept does not matter, as long as it has the columns' names.
-"""
+"""Converts rows to values and values to columns; filters, cursors and excerpts. Pure: nothing here opens a database."""
 
 import base64
 import binascii
@@ -14,7 +11,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field, TypeAdapter
 
-from callboard._history import ChatHistory, HistoryCall, NewResponse
+from callboard._history import ChatHistory, HistoryCall
 from callboard._history.records import StoredStatus, message_text
 from callboard._openwebui.requests import strip_context
 from callboard._text import storable
@@ -40,32 +37,32 @@ MAX_KEY_CHARS = 255
 MAX_VALUE_BYTES = 1024 * 1024
 MAX_ROW_ID = 2**63 - 1
 SUMMARY_CHARS = 2_000
-"""Of a call's arguments, and of its result, in a list."""
+"""The length to which lists truncate the arguments and the result of a call."""
 QUESTION_CHARS = 50_000
-"""Of a question, in a list: more than Open WebUI puts before the words of a user as a rule."""
+"""The length to which lists read a question: Open WebUI usually puts less context than this before the user's text."""
 EXCERPT_CHARS = 300
-"""The characters, roughly, that are shown of what was said in a past chat."""
+"""The approximate length of excerpts from past chats."""
 FRESH_SECONDS_PER_USE = 7 * 86_400
 INTERRUPTED_CALL = "The server stopped while this tool was running; whether it took effect is not known."
 UNANSWERED_CALL = "Not run: the server stopped while its user was asked."
 _ENDING: TypeAdapter[Done | Error] = TypeAdapter(Annotated[Done | Error, Field(discriminator="type")])
 _TEXT_OF_PART = re.compile(r'"text": ("(?:[^"\\]|\\.)*")')
 MAX_USES = 12
-"""The most uses that count where the first places are few: each makes a memory a week younger, three months in all."""
+"""The most uses that count in the ranking of memories: each makes a memory rank as if it were a week newer."""
 
 
 def unknown_chat(chat_id: str) -> UnknownChat:
-    """Return the one answer for a chat that does not exist and for a chat of somebody else."""
+    """Return the error for a chat that does not exist or is another user's; both look the same to the client."""
     return UnknownChat(f"there is no chat {chat_id!r} of this user")
 
 
 def unknown_call(chat_id: str, tool_call_id: str) -> UnknownToolCall:
-    """Return the answer for a call that is not in its chat."""
+    """Return the error for a call that the chat does not contain."""
     return UnknownToolCall(f"there is no tool call {tool_call_id!r} in chat {chat_id!r}")
 
 
 def read_history_call(row: Any) -> HistoryCall:
-    """Return a call as it is replayed."""
+    """Return a call for replay: with its compacted result if it has one."""
     return HistoryCall(
         tool_call_id=row.tool_call_id,
         tool_name=row.tool_name or "",
@@ -80,20 +77,20 @@ def read_history_call(row: Any) -> HistoryCall:
 
 
 def read_history(rows: Sequence[Any], model: str | None) -> ChatHistory:
-    """Return the history of a chat: from the rows of its calls, and of its answers that have provider details."""
+    """Return the history of a chat from the rows of its calls and of its answers with provider details."""
     calls = tuple(read_history_call(row) for row in rows if row.role == "tool")
     answers = tuple((row.content or "", json.loads(row.provider_details)) for row in rows if row.role == "assistant")
     return ChatHistory(calls, answers, model)
 
 
 def read_message(row: Any) -> StoredMessage:
-    """Return a message as it is read."""
+    """Return a message from its row."""
     values = {name: getattr(row, name) for name in StoredMessage.__dataclass_fields__}
     return StoredMessage(**{**values, "tool_calls": json.loads(row.tool_calls) if row.tool_calls else None})
 
 
 def read_call(row: Any, events: Sequence[StoredStatus]) -> StoredCall:
-    """Return a call with everything that is known of it."""
+    """Return a call from its row and its status events."""
     return StoredCall(
         tool_call_id=row.tool_call_id,
         chat_id=row.chat_id,
@@ -122,7 +119,7 @@ def name_state(ended_at: float | None, error_code: str | None) -> CallState:
 
 
 def is_failure(error_code: Any) -> list[Any]:
-    """Return what must be true of the code of a call that failed: of a value booleans, of a column SQL."""
+    """Return conditions that are all true if the call failed: SQL for a column, booleans for a value."""
     nothing = None
     return [error_code != nothing, *(error_code != code for code, end in ENDINGS.items() if not end.is_failure)]
 
@@ -139,12 +136,12 @@ def write_audit_line(entry: AuditEntry) -> Line:
 
 
 def compare_call(row: Any, wanted: ToolCallFilter) -> list[Any]:
-    """Return what must be true of a call that is wanted: of a row booleans, of the table's columns SQL."""
+    """Return conditions that are all true if a call matches: SQL for the columns of a table, booleans for a row."""
     return _compare(row, wanted, ("chat_id", "tool_name", "run_id", "agent_id"), row.started_at)
 
 
 def compare_message(row: Any, wanted: ChatFilter) -> list[Any]:
-    """Return what must be true of a message so that its chat is wanted, as `compare_call` does."""
+    """Return conditions that are all true if a message makes its chat match; see `compare_call`."""
     conditions = _compare(row, wanted, ("tool_name", "agent_id"), row.created_at)
     if wanted.status is not None:
         conditions.append(row.role == "tool")
@@ -173,17 +170,17 @@ def _compare(row: Any, wanted: ToolCallFilter | ChatFilter, equal: Sequence[str]
 
 
 def write_cursor(rows: Sequence[Any], limit: int) -> str | None:
-    """Return where a page of `limit` rows ends, as clients send it back; None where these are all that there are."""
+    """Return the cursor after a page of `limit` rows; None if `rows`, read with `limit + 1`, has no row beyond it."""
     return write_cursor_at(rows[limit - 1].id) if len(rows) > limit else None
 
 
 def write_cursor_at(row_id: int) -> str:
-    """Return a row as clients send it back, to go on from there."""
+    """Return the cursor that continues after this row."""
     return base64.urlsafe_b64encode(str(row_id).encode()).decode()
 
 
 def read_cursor(cursor: str) -> int:
-    """Return the row where a page of calls ended; raises `RequestError` for what is no cursor of ours."""
+    """Return the row id in a cursor; raises `RequestError` if `write_cursor` cannot have made the cursor."""
     try:
         row_id = int(base64.urlsafe_b64decode(cursor.encode()))
     except (ValueError, binascii.Error):
@@ -194,7 +191,10 @@ def read_cursor(cursor: str) -> int:
 
 
 def interrupt_call(*, has_run: bool = True) -> dict[str, object]:
-    """Return the columns of a call that was running, or waiting for its user, when the server stopped."""
+    """Return the columns that end a call which was open when its server stopped.
+
+    `has_run` is False if the call was still waiting for the user's approval.
+    """
     return {
         "tool_output": f"Error: {INTERRUPTED_CALL if has_run else UNANSWERED_CALL}",
         "error_code": "interrupted",
@@ -203,28 +203,23 @@ def interrupt_call(*, has_run: bool = True) -> dict[str, object]:
 
 
 def check_namespace(namespace: str) -> None:
-    """Raise `ValueError` for a namespace that cannot be one."""
+    """Raise `ValueError` if the namespace is empty, too long, or has characters that a database cannot store."""
     if not 0 < len(namespace) <= MAX_NAMESPACE_CHARS or storable(namespace) != namespace:
-        raise ValueError(f"a namespace has 1 to {MAX_NAMESPACE_CHARS} characters, all of which can be written down")
+        raise ValueError(f"a namespace has 1 to {MAX_NAMESPACE_CHARS} characters, without NUL and lone surrogates")
 
 
 def write_value(key: str, value: object) -> str:
-    """Return a value as JSON; raises `ValueError` where it, or its key, cannot be kept."""
+    """Return a value as JSON; raises `ValueError` if the value or its key cannot be stored."""
     if not 0 < len(key) <= MAX_KEY_CHARS or storable(key) != key:
-        raise ValueError(f"a key has 1 to {MAX_KEY_CHARS} characters, all of which can be written down")
+        raise ValueError(f"a key has 1 to {MAX_KEY_CHARS} characters, without NUL and lone surrogates")
     try:
-        # As ASCII, every text that Python can hold comes back as it was.
+        # ASCII with escapes: lone surrogates and NUL, which databases refuse, are restored when the value is read.
         written = json.dumps(value, allow_nan=False)
     except (TypeError, RecursionError) as error:
-        raise ValueError(f"the value of {key!r} is nothing that JSON can hold: {error}") from None
+        raise ValueError(f"the value of {key!r} cannot be written as JSON: {error}") from None
     if len(written) > MAX_VALUE_BYTES:
         raise ValueError(f"the value of {key!r} has more than {MAX_VALUE_BYTES:,} bytes as JSON")
     return written
-
-
-def write_brought(response: NewResponse) -> str:
-    """Return the messages that a response's request brought, as JSON."""
-    return json.dumps(list(response.brought), ensure_ascii=False)
 
 
 def write_item(item: Item) -> str:
@@ -233,22 +228,22 @@ def write_item(item: Item) -> str:
 
 
 def summarise_call(row: Any, events: Sequence[StoredStatus]) -> CallSummary:
-    """Return a call as a list shows it; the row has `result_chars`, and its texts are cut already."""
+    """Return a call for a list; the row has `result_chars`, and its texts are already truncated."""
     return CallSummary(read_call(row, events), row.user_id, row.agent_id, row.result_chars or 0, row.user_name)
 
 
 def choose_rank(count: int, percent: int) -> int:
-    """Return which of `count` values, counted from 1 in their order, `percent` of them do not exceed."""
+    """Return the rank (from 1) of the percentile among `count` sorted values."""
     return max(1, -(-count * percent // 100))
 
 
 def read_ending(written: str | None) -> Done | Error | None:
-    """Return how a run ended, from the JSON of its last event."""
+    """Return the last event of a run from its JSON."""
     return _ENDING.validate_json(written) if written else None
 
 
 def read_question(content: str | None) -> str:
-    """Return what a user typed, from the beginning of a stored message: parts that were cut are left out."""
+    """Return the user's text from a truncated message, without Open WebUI's context; skip incomplete parts."""
     text = content or ""
     if text.startswith("[{"):
         text = "\n".join(json.loads(part) for part in _TEXT_OF_PART.findall(text))
@@ -256,12 +251,12 @@ def read_question(content: str | None) -> str:
 
 
 def show_question(content: str | None) -> str:
-    """Return the beginning of what a user typed in a stored message."""
+    """Return the beginning of the user's text in a message, without Open WebUI's context."""
     return excerpt(strip_context(message_text(content)), (), EXCERPT_CHARS)
 
 
 def show_messages(rows: Iterable[Any], wanted: Sequence[Term], limit: int) -> list[SaidMessage]:
-    """Return the messages that were found, best first, each once: edited and regenerated ones stand there again."""
+    """Return the found messages in order, without duplicates, which come from edited and regenerated messages."""
     once: dict[tuple[str, str, str], SaidMessage] = {}
     for row in rows:
         shown = excerpt(message_text(row.content), wanted, EXCERPT_CHARS)

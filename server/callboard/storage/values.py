@@ -1,4 +1,7 @@
-"""Values that stores give and take. Times are seconds since the epoch; a missing user is a user of its own."""
+"""Values that the store accepts and returns.
+
+Times are in seconds since the epoch. `user_id=None` counts as one user: all requests without a user share its data.
+"""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -9,38 +12,38 @@ from callboard._history.records import ChatDict, StoredStatus
 from callboard_protocol import Done, Error
 
 Item = Mapping[str, Any]
-"""An item of a response, OpenAI's form, with an `id` of its own."""
+"""An output item of OpenAI's Responses API; it has an `id`."""
 
 Line = Mapping[str, Any]
-"""A line of an export: what JSON can hold, by name."""
+"""A line of an export: a JSON object."""
 
 CallState = Literal["running", "complete", "error", "timed_out", "declined", "not_asked", "not_answered", "stopped"]
-"""The state of a call; of one that has ended, what `callboard_protocol.find_ending` says of its error's code."""
+"""The state of a call; `callboard_protocol.find_ending` maps the error code of an ended call to its state."""
 NoteKind = Literal["note", "description"]
 AttributeKind = Literal["text", "number", "boolean", "date", "list"]
 AttributeValue = bool | int | float | str | list[str]
-"""The value of an attribute; a date is its ISO 8601 text."""
+"""The value of an attribute; a date is a string in ISO 8601."""
 
 Vector = Sequence[float]
 
 Embed = Callable[[Sequence[str]], Awaitable[Sequence[Vector]]]
-"""A way to the vectors of texts, in their order."""
+"""Returns the vector of each text, in the order of the texts."""
 
 ANY_USER = object()
-"""The operator, who may read every chat; requests never carry it."""
+"""Given as a user id: no restriction to one user, for operators. A request cannot contain it."""
 
 SECONDS_A_DAY = 86_400
 
 RESPONSE_PREFIX = "resp_"
-"""The beginning of the id of a response, as OpenAI has it; the rest is the id of its run."""
+"""The prefix of response ids, as in OpenAI's API; the rest is the id of the run."""
 
 OWN_CHAT_PREFIX = "own:"
-"""The beginning of the ids of chats that no client has named."""
+"""The prefix of the ids that the server gives to chats of requests without a chat id."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreAccess:
-    """An access to a store, and how long it was waited for, in a queue too."""
+    """One read or write of the database; `seconds` includes the time in the queue."""
 
     operation: Literal["read", "write"]
     seconds: float
@@ -49,7 +52,7 @@ class StoreAccess:
 
 @dataclass(frozen=True, slots=True)
 class StoreQueues:
-    """What waits for a store: writes that are asked for, and turns that it could not take when they ended."""
+    """The lengths of the queues: writes that wait for a transaction, and runs that could not be stored yet."""
 
     waiting_writes: int = 0
     unwritten_turns: int = 0
@@ -57,11 +60,11 @@ class StoreQueues:
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """A run as its log knows it: whose it is, and how far.
+    """A row of the `runs` table.
 
-    `epoch` counts its owners, from 1: what an earlier one still writes is refused. `is_cancelled`: a client has asked
-    for its end. `losses` counts the owners that were lost with it, and did not hand it over. `age_seconds` is known of
-    runs that are taken over, `owner`, the id of a server, of those that were found in the database.
+    `epoch` counts the owners of the run, from 1; the store refuses writes of an earlier epoch. `is_cancelled` means
+    that a client has cancelled the run. `losses` counts the owners that stopped without handing the run over.
+    `age_seconds` is set only by `RunLog.take_over`, `owner` (a server id) only for rows that were read.
     """
 
     run_id: str
@@ -80,9 +83,9 @@ class LoggedRun:
 
 @dataclass(frozen=True, slots=True)
 class LoggedFrame:
-    """A frame, and what is kept with it: whoever sees the one finds the other.
+    """A frame with the rows that are stored in the same transaction.
 
-    `question` is the id of the `input_request` that it is, `files` are `data:` URLs by the ids that it names them by.
+    `question` is the id if the frame is an `input_request`. `files` maps file ids in the frame to `data:` URLs.
     """
 
     frame: bytes
@@ -93,9 +96,9 @@ class LoggedFrame:
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswer:
-    """An answer to a question: any JSON, and the name of the API key that it came with, None where it is not known.
+    """An answer to a question: any JSON value, and the name of the API key of the request, None if unknown.
 
-    `asked` is False if nobody could be asked; `value` is None then.
+    `asked` is False if the question could not be shown to a user; `value` is None then.
     """
 
     value: Any
@@ -104,17 +107,17 @@ class GivenAnswer:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the answer that was kept as that text."""
+        """Return the answer from its stored JSON."""
         return cls(**json.loads(text))
 
     def to_json(self) -> str:
-        """Return it as it is kept."""
+        """Return the answer as JSON for the database."""
         return json.dumps({"value": self.value, "key": self.key} | ({} if self.asked else {"asked": False}))
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What clients have asked of a run: whether it is to end, and their answers by the ids of the questions."""
+    """Signals that clients have sent to a run: the cancel flag, and the answers by question id."""
 
     is_cancelled: bool
     answers: Mapping[str, GivenAnswer]
@@ -125,11 +128,12 @@ AuditKind = Literal["call", "handed_over", "approved", "ended", "forgotten"]
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """An entry of the audit. `at`, in seconds since the epoch, and `id` are the store's to give.
+    """An entry of the audit. The store sets `at` (seconds since the epoch) and `id`.
 
-    A `call` is one that is about to run here, `handed_over` one that the client runs, `approved` says that its user has
-    agreed, `ended` has its `outcome`: `complete`, or the code of its error. `forgotten` is about a user whose calls'
-    arguments are gone. `key` is the name of the API key that it was asked or agreed with, None where it is not known.
+    Kinds: `call` is about to run on this server; `handed_over` is run by the client; `approved` means that the user has
+    approved the call; `ended` has the `outcome`, which is `complete` or an error code; `forgotten` means that the
+    arguments of the user's calls were deleted. `key` is the name of the API key of the request or approval, None if
+    unknown.
     """
 
     kind: AuditKind
@@ -148,7 +152,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """The entries to look for; what is None does not narrow. Times in seconds since the epoch, `until` excluded."""
+    """A filter for audit entries; None matches all. Times in seconds since the epoch, `until` excluded."""
 
     kind: AuditKind | None = None
     user_id: str | None = None
@@ -162,7 +166,7 @@ class AuditFilter:
 
 @dataclass(frozen=True, slots=True)
 class DayUsage:
-    """What a user has used of a day of UTC, and how many seconds of it are left."""
+    """A user's calls and tokens of the current day (UTC), and the seconds until it ends."""
 
     calls: int
     tokens: int
@@ -171,7 +175,7 @@ class DayUsage:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A row of a chat. Times are seconds since the epoch; what does not apply to the role is None."""
+    """A row of a chat. Times are in seconds since the epoch; fields that do not apply to the role are None."""
 
     role: str
     message_id: str | None
@@ -194,9 +198,9 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class StoredCall:
-    """A tool call with everything that is known of it.
+    """A stored tool call with its status events.
 
-    `parent_call_id` is the call that started the agent that made this one, None for the agent's own calls.
+    `parent_call_id` is the call that started the sub-agent that made this call, None for the main agent's calls.
     """
 
     tool_call_id: str
@@ -219,9 +223,9 @@ class StoredCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallFilter:
-    """The calls to look for; what is None does not narrow. Times in seconds since the epoch, `until` excluded.
+    """A filter for calls; None matches all. Times in seconds since the epoch, `until` excluded.
 
-    `text` stands in the arguments or in the result, case aside; an overview alone looks for it.
+    `text` is searched for in arguments and results, ignoring case; only `Overview` uses it.
     """
 
     chat_id: str | None = None
@@ -236,10 +240,10 @@ class ToolCallFilter:
 
 @dataclass(frozen=True, slots=True)
 class ChatFilter:
-    """The chats to look for; what is None or empty does not narrow. Times in seconds since the epoch, `until` excluded.
+    """A filter for chats; None or "" matches all. Times in seconds since the epoch, `until` excluded.
 
-    Something with any word of `text` was said in the chat. All else is true of one message in it: in whose turn it
-    stands, when it was begun, and, of a call, the tool and how it went.
+    `text` matches a chat if any of its words occurs in a message. All other fields must match the same message: its
+    agent, its time and, for a call, its tool and state.
     """
 
     text: str = ""
@@ -252,7 +256,7 @@ class ChatFilter:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallPage:
-    """Calls, newest first; `next_cursor` asks for those after them, None where there are none."""
+    """Calls, newest first; `next_cursor` requests the next page, None on the last one."""
 
     tool_calls: tuple[StoredCall, ...]
     next_cursor: str | None
@@ -260,9 +264,9 @@ class ToolCallPage:
 
 @dataclass(frozen=True, slots=True)
 class CallSummary:
-    """A call as a list shows it: its arguments and its result are cut, and `result_chars` counts the whole.
+    """A call for a list: arguments and result are truncated, `result_chars` is the length of the full result.
 
-    `agent_id` is None where it is not known: calls of earlier versions.
+    `agent_id` is None for calls that an earlier version stored without it.
     """
 
     call: StoredCall
@@ -274,9 +278,9 @@ class CallSummary:
 
 @dataclass(frozen=True, slots=True)
 class CallPage:
-    """Calls, newest first; `next_cursor` asks for what comes before them, None where there is nothing.
+    """Calls, newest first; `next_cursor` requests the next page, None on the last one.
 
-    A search looks through so many rows at a time: a page may be short, or empty, and more may come after it.
+    A search examines a limited number of rows for each page, so a page may be short or empty without being the last.
     """
 
     calls: tuple[CallSummary, ...]
@@ -285,9 +289,9 @@ class CallPage:
 
 @dataclass(frozen=True, slots=True)
 class ChatSummary:
-    """A chat as a list shows it; times in seconds since the epoch.
+    """A chat for a list; times in seconds since the epoch.
 
-    `began_with` is an excerpt of what the user typed first, `user_name` is None if no client sent it.
+    `began_with` is an excerpt of the first question, `user_name` is None if no client sent it.
     """
 
     chat_id: str
@@ -303,9 +307,9 @@ class ChatSummary:
 
 @dataclass(frozen=True, slots=True)
 class ChatPage:
-    """Chats, those with the newest answers first; `next_cursor` asks for those after them, None where there are none.
+    """Chats, those with the newest answers first; `next_cursor` requests the next page, None on the last one.
 
-    A filter looks through so many chats at a time: a page may be short, or empty, and more may come after it.
+    A filter examines a limited number of chats for each page, so a page may be short or empty without being the last.
     """
 
     chats: tuple[ChatSummary, ...]
@@ -314,10 +318,10 @@ class ChatPage:
 
 @dataclass(frozen=True, slots=True)
 class TurnSummary:
-    """A turn as it is stored: the rows of one run. `answer` is the text that it ended with.
+    """The stored rows of one run. `answer` is the text after the last call.
 
-    `texts` are what was said before the calls of a round, by the round's index. `ending` is the run's last event, None
-    while it goes on, or if the server that ran it was killed. `failures` are calls that failed, in a list of turns.
+    `texts` has the text before the calls of each round, by round index. `ending` is the run's last event, None while
+    the run is active or if its server was killed. `failures` has the failed calls; only `newest_turns` sets it.
     """
 
     run_id: str
@@ -347,9 +351,9 @@ class TurnPage:
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A run that goes on, as its log has it: `owner` is the server that runs it, empty where any may.
+    """An active run: `owner` is the id of the server that runs it, empty if any server may take it.
 
-    `begun_at` is in seconds since the epoch, by the store's clock.
+    `begun_at` is in seconds since the epoch, by the database's clock.
     """
 
     run_id: str
@@ -362,7 +366,7 @@ class OpenRun:
 
 @dataclass(frozen=True, slots=True)
 class ToolSummary:
-    """How the calls of a tool went; of those that have ended, half took `median_ms` or less, 95 % `p95_ms` or less."""
+    """Counts of a tool's calls and errors, and quantiles of the duration of its ended calls, in milliseconds."""
 
     tool_name: str
     calls: int
@@ -374,7 +378,7 @@ class ToolSummary:
 
 @dataclass(frozen=True, slots=True)
 class KeptResult:
-    """What a chat keeps of a call's result: of which run, how much in all, and how much of it is replayed."""
+    """The lengths of a stored result, in characters: in full, and as it is replayed to the model."""
 
     run_id: str
     chars: int
@@ -383,7 +387,7 @@ class KeptResult:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A memory; times are seconds since the epoch."""
+    """A memory; times in seconds since the epoch."""
 
     id: int
     text: str
@@ -392,10 +396,11 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
-    """Memories that a search by meaning found, best first.
+class MemoryMatches:
+    """The result of a search by meaning, best first.
 
-    `similarity`, by id, is from −1 to 1; `not_compared` counts the memories that were searched by their words alone.
+    `similarity` is the cosine similarity from −1 to 1, by memory id. `not_compared` counts the memories that have no
+    vector yet, so that they can be found by their words only.
     """
 
     memories: tuple[Memory, ...]
@@ -405,7 +410,7 @@ class Meant:
 
 @dataclass(frozen=True, slots=True)
 class SaidMessage:
-    """A message of the user or the assistant that was found; `at` in seconds since the epoch."""
+    """A message found by a search in past chats; `at` in seconds since the epoch."""
 
     chat_id: str
     role: Literal["user", "assistant"]
@@ -415,7 +420,10 @@ class SaidMessage:
 
 @dataclass(frozen=True, slots=True)
 class PastChat:
-    """A chat by how it began; `turns` counts regenerated ones too. Times in seconds since the epoch."""
+    """A past chat with an excerpt of its first question; times in seconds since the epoch.
+
+    `turns` includes regenerated turns.
+    """
 
     chat_id: str
     began_with: str
@@ -435,7 +443,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class SelfNote:
-    """A note or a description; `version` counts each kind from 1, `created_at` is in seconds since the epoch."""
+    """A note or a description; each kind has its own versions from 1. `created_at` in seconds since the epoch."""
 
     version: int
     text: str
@@ -444,7 +452,7 @@ class SelfNote:
 
 @dataclass(frozen=True, slots=True)
 class PastResponse:
-    """The chat of a response, and the conversation up to its end; `replay` gives the calls in it their results."""
+    """The chat of a response, and the conversation up to its end; `_history.replay` adds the results of its calls."""
 
     chat_id: str
     messages: list[ChatDict]
@@ -452,7 +460,7 @@ class PastResponse:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A value of a skill's under a key, which JSON can hold, and when it was put there."""
+    """A JSON value that a skill has stored under a key; `updated_at` in seconds since the epoch."""
 
     key: str
     value: Any

@@ -1,7 +1,7 @@
-"""Text as the words to search it by, the same on every database, for what is kept and for what is asked. Pure.
+"""Splits texts and queries into the words of the full-text indexes, the same on every database. Pure.
 
-Case and accents do not count. Scripts written without spaces (Han, kana, Thai, Lao, Khmer,
-Burmese) are taken character by character, as neither database can tell their words apart.
+Case and accents are ignored. In scripts without spaces (Han, kana, Thai, Lao, Khmer, Burmese) each character is a word,
+because neither database can split them into words.
 """
 
 import re
@@ -9,15 +9,15 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 MAX_INDEXED_CHARS = 100_000
-"""The most characters of one text that can be found; PostgreSQL refuses a `tsvector` over 1 MiB."""
+"""The length of a text's indexed beginning; PostgreSQL refuses a `tsvector` over 1 MiB."""
 MAX_WORD_CHARS = 64
 MAX_QUERY_CHARS = 1_000
 MAX_TERMS = 24
 PREFIX_CHARS = 3
-"""The length of the shortest word that also finds longer ones."""
+"""The length of the shortest word in a query that also matches longer words."""
 
 Term = tuple[str, ...]
-"""A term that is asked for: words that stand next to each other, mostly one."""
+"""A term of a query: adjacent words, usually one."""
 
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -29,24 +29,21 @@ _PLURAL = re.compile(r"(?<=[a-z]{3})(ies|es|s)$")
 
 
 def index_text(text: str) -> str:
-    """Return the words of a text, a space between each two, as an index takes them."""
+    """Return the normalised words of a text, separated by spaces."""
     return " ".join(_split(text[:MAX_INDEXED_CHARS]))
 
 
 def parse_query(query: str) -> list[Term]:
-    """Return what a query asks for, each term once; empty where it has no words.
-
-    Whatever a query holds, nothing of it is syntax.
-    """
+    """Return the distinct terms of a query, empty if it has no words. Queries have no operators."""
     chunks = _GAP.split(_POSSESSIVE.sub("", query[:MAX_QUERY_CHARS]))
     found = list(dict.fromkeys(term for chunk in chunks if (term := tuple(_split(chunk)))))
-    # A single letter finds half of everything; alone it may be what is meant.
-    telling = [term for term in found if not (len(term) == 1 and len(term[0]) == 1 and term[0].isascii())]
-    return (telling or found)[:MAX_TERMS]
+    # A single letter matches too many texts; it is used only if the query has nothing else.
+    longer = [term for term in found if not (len(term) == 1 and len(term[0]) == 1 and term[0].isascii())]
+    return (longer or found)[:MAX_TERMS]
 
 
 def to_fts5(wanted: Sequence[Term], *, stems: bool = False) -> str:
-    """Return the terms as SQLite's FTS5 reads them: any of them will do. `stems`: for an index of word stems."""
+    """Return a query for SQLite's FTS5 that matches any of the terms. `stems`: the index has word stems."""
     return " OR ".join(
         f'"{" ".join((*term[:-1], last))}"{" *" if _is_prefix(last) else ""}'
         for term in wanted
@@ -55,10 +52,7 @@ def to_fts5(wanted: Sequence[Term], *, stems: bool = False) -> str:
 
 
 def to_tsquery(wanted: Sequence[Term], *, stems: bool = False) -> str:
-    """Return the terms as PostgreSQL's `to_tsquery` reads them: any of them will do.
-
-    `stems`: for an index of word stems.
-    """
+    """Return a query for PostgreSQL's `to_tsquery` that matches any of the terms. `stems`: as in `to_fts5`."""
     return " | ".join(
         f"({' <-> '.join((*term[:-1], last))}{':*' if _is_prefix(last) else ''})"
         for term in wanted
@@ -67,7 +61,7 @@ def to_tsquery(wanted: Sequence[Term], *, stems: bool = False) -> str:
 
 
 def excerpt(text: str, wanted: Sequence[Term], chars: int) -> str:
-    """Return at most about `chars` of the text, around the first place that a term may mean."""
+    """Return about `chars` characters of the text, around the first word that a term may match."""
     starts = tuple(_stem(term[0]) for term in wanted)
     place = next((word.start() for word in _WORD.finditer(text) if starts and _fold(word[0]).startswith(starts)), 0)
     start = max(0, min(place - chars // 3, len(text) - chars))
@@ -84,20 +78,17 @@ def _fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     letters = (letter for letter in unicodedata.normalize("NFKD", text) if unicodedata.category(letter) != "Mn")
-    # Composed again: Hangul, too, was taken apart.
+    # NFKD also decomposes Hangul syllables, so compose again.
     return unicodedata.normalize("NFC", "".join(letters)).casefold()
 
 
 def _stem(word: str) -> str:
-    """Return the word without an English plural's end, which is as far as this goes.
-
-    As a prefix it finds both forms.
-    """
+    """Return the word without an English plural ending; used as a prefix, it matches singular and plural."""
     return _PLURAL.sub("", word) if len(word) > PREFIX_CHARS else word
 
 
 def _list_forms(word: str, *, stems: bool) -> list[str]:
-    # The index knows the stem of the whole word alone: `happiness` is `happi`, and `happines` is not.
+    # The index has the stem of the whole word: it stems `happiness` to `happi`, which `happines` does not match.
     return list(dict.fromkeys((_stem(word), word))) if stems else [_stem(word)]
 
 

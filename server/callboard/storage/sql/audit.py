@@ -1,4 +1,4 @@
-"""The audit in a database, which itself refuses to change what was written (migration 0010)."""
+"""The audit log; triggers of the database refuse changes of its entries (see the first migration)."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -12,27 +12,27 @@ from callboard.storage.values import SECONDS_A_DAY, AuditEntry, AuditFilter
 ROWS_AT_ONCE = 200
 FORGOTTEN = "forgotten"
 
-GIVEN = ("kind", "user_id", "key", "agent_id", "chat_id", "run_id", "tool_call_id", "tool_name", "outcome")
+COLUMNS = ("kind", "user_id", "key", "agent_id", "chat_id", "run_id", "tool_call_id", "tool_name", "outcome")
 MAX_TOOL_NAME_CHARS = 255
 MAX_OUTCOME_CHARS = 64
 ADD_ARGUMENTS = insert(audit_arguments)
 
 
 class Audit:
-    """The audit: entries that are appended, and never changed. Their times are the store's."""
+    """The append-only audit log. Times are from the database's clock."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Made once: what SQLAlchemy works out of a statement, it keeps with it.
+        # Built once: SQLAlchemy caches the compiled form of a statement with its object.
         now = database.dialect.now()
-        given: dict[str, Any] = {name: bindparam(name) for name in GIVEN}
+        given: dict[str, Any] = {name: bindparam(name) for name in COLUMNS}
         self._add = insert(audit).values(**given, at=now).returning(audit.c.id)
         self._add_for_days = self._add.values(keep_until=now + bindparam("keep_seconds", type_=Double))
 
     def add(self, connection: Connection, entry: AuditEntry, keep_days: float = 0) -> None:
-        """Append an entry that is kept for so many days, 0 for ever: until then the store refuses to delete it."""
-        row: dict[str, object] = {name: getattr(entry, name) for name in GIVEN}
-        # A model's word, and that of an agent: everything else is as short as the protocol lets it be.
+        """Append an entry; the database refuses to delete it before `keep_days` have passed, with 0 for ever."""
+        row: dict[str, object] = {name: getattr(entry, name) for name in COLUMNS}
+        # Models choose tool names, and agents error codes; the protocol limits the length of the other values.
         row["tool_name"] = entry.tool_name and entry.tool_name[:MAX_TOOL_NAME_CHARS]
         row["outcome"] = entry.outcome and entry.outcome[:MAX_OUTCOME_CHARS]
         add = self._add
@@ -48,7 +48,7 @@ class Audit:
         await self._database.write(lambda connection: self.add(connection, entry, keep_days))
 
     async def read(self, wanted: AuditFilter) -> AsyncIterator[list[AuditEntry]]:
-        """Return the entries that are wanted, oldest first, piece by piece."""
+        """Yield the matching entries page by page, oldest first."""
         names = ("kind", "user_id", "agent_id", "chat_id", "run_id", "tool_name")
         given = {name: value for name in names if (value := getattr(wanted, name)) is not None}
         conditions = [audit.c[name] == value for name, value in given.items()]
@@ -69,9 +69,9 @@ class Audit:
             rows = await self._database.fetch(query.where(audit.c.id > rows[-1].id))
 
     async def forget_user(self, user_id: str, key: str | None = None) -> int:
-        """Forget the arguments of a user's calls, and append that; return how many there were. The entries stay."""
+        """Delete the arguments of a user's calls and append an entry about it; return how many there were."""
         theirs = audit.c.user_id == user_id
-        # As long as what it is about.
+        # The new entry is kept as long as the last entry of the user.
         keep_until = select(
             literal(FORGOTTEN),
             self._database.dialect.now(),
@@ -82,18 +82,18 @@ class Audit:
         add_entry = insert(audit).from_select(["kind", "at", "user_id", "key", "keep_until"], keep_until)
         is_theirs = audit_arguments.c.audit_id.in_(select(audit.c.id).where(theirs))
 
-        def say(connection: Connection) -> bool:
+        def append(connection: Connection) -> bool:
             if not connection.scalar(select(func.count()).select_from(audit_arguments).where(is_theirs)):
                 return False
             connection.execute(add_entry)
             return True
 
-        if not await self._database.write(say):
+        if not await self._database.write(append):
             return 0
         return await self._database.delete_in_batches(audit_arguments, is_theirs)
 
     async def drop(self) -> int:
-        """Delete the entries whose time is over; return how many."""
+        """Delete the entries whose retention has ended; return how many."""
         is_over = and_(audit.c.keep_until.is_not(None), audit.c.keep_until <= self._database.dialect.now())
         return await self._database.delete_in_batches(audit, is_over)
 

@@ -1,12 +1,10 @@
-"""Chats as others read them, as agents look back at them, and responses, which stand in them.
+"""Reads and deletes chats, searches past chats, and stores responses of OpenAI's Responses API.
 
-Reads only what a user may see: for anybody else a chat does not exist.
+A user can read only their own chats; another user's chat raises the same error as a chat that does not exist.
 
-A response stands in two tables, as the two are asked for apart: `responses` has what its request brought, in a chat and
-gone with it; `response_items` what was answered, item by item, also where there is no chat.
-
-A client that names no chat has one all the same as long as something refers to it: an id that
-nobody can guess, a chat of its own.
+A response is in two tables: `responses` has the input of its request and is deleted with its chat; `response_items` has
+the output items, and exists also without a chat. For a client without chat ids the server makes an unguessable chat id
+(`OWN_CHAT_PREFIX`), and deletes the chat when no response refers to it any more.
 """
 
 import json
@@ -55,12 +53,12 @@ from callboard.storage.values import (
 from callboard.storage.words import parse_query
 
 CALLS_PER_QUERY = 50
-"""The calls whose status events are read at one time: a hundred of each."""
+"""The calls in one query for status events; each call has up to a hundred."""
 MAX_IDS_PER_QUERY = 500
-"""The ids in one query: databases limit the parameters of a statement; SQLite's older default is 999."""
+"""The ids in one query: databases limit the parameters of a statement, older versions of SQLite to 999."""
 
-MAX_TAKES = 4
-"""The rows read for each message that is wanted: an edited or regenerated one stands there once more each time."""
+ROWS_PER_HIT = 4
+"""The rows that a search reads for each message to return, because edits and regenerations store a message again."""
 
 TOOL_CALLS = select(messages).where(messages.c.role == "tool")
 
@@ -68,22 +66,21 @@ T = TypeVar("T")
 
 
 class Chats:
-    """The chats of a store, as one user may see them: for anybody else a chat does not exist (`UnknownChat`)."""
+    """The chats of one user, or of all users for `ANY_USER`; other chats raise `UnknownChat`."""
 
     def __init__(self, database: Database, user_id: object) -> None:
         self._database = database
         self._user_id = user_id
 
     async def history(self, chat_id: str) -> ChatHistory:
-        """Return all tool calls of a chat and its model, in one query; empty for a chat that is not known yet.
+        """Return the tool calls and the chosen model of a chat, empty for a chat that does not exist yet.
 
-        What of it could not be written yet is written first, or else read from memory.
-
-        Raises `UnknownChat` where the chat is another user's: who asks must not learn that it exists.
+        Late runs of the chat are stored first; if that fails, their calls are read from memory. Raises `UnknownChat` if
+        the chat is another user's.
         """
         await self._database.catch_up(chat_id)
-        is_told = or_(messages.c.role == "tool", messages.c.provider_details.is_not(None))
-        told = and_(messages.c.chat_id == chats.c.id, is_told)
+        is_replayed = or_(messages.c.role == "tool", messages.c.provider_details.is_not(None))
+        replayed = and_(messages.c.chat_id == chats.c.id, is_replayed)
         query = (
             select(
                 chats.c.user_id,
@@ -101,20 +98,20 @@ class Chats:
                 messages.c.provider_details,
                 messages.c.parent_call_id,
             )
-            .select_from(chats.outerjoin(messages, told))
+            .select_from(chats.outerjoin(messages, replayed))
             .where(chats.c.id == chat_id)
             .order_by(messages.c.id)
         )
         rows = await self._database.fetch_patiently(query)
         if rows and rows[0].user_id != self._user_id:
             raise unknown_chat(chat_id)
-        written = read_history(rows, rows[0].model if rows else None)
-        unwritten = self._database.late.calls(chat_id, self._user_id)
-        known = {call.tool_call_id: call for call in [*written.calls, *unwritten]}
-        return replace(written, calls=tuple(known.values()))
+        stored = read_history(rows, rows[0].model if rows else None)
+        late_calls = self._database.late.calls(chat_id, self._user_id)
+        calls = {call.tool_call_id: call for call in [*stored.calls, *late_calls]}
+        return replace(stored, calls=tuple(calls.values()))
 
     async def turns(self, chat_id: str) -> list[StoredTurn]:
-        """Return the turns of a chat, oldest first; none where there is no such chat of this user."""
+        """Return the turns of a chat, oldest first; none if the user has no such chat."""
 
         def read(connection: Connection) -> list[StoredTurn]:
             try:
@@ -126,7 +123,7 @@ class Chats:
         return await self._database.read(read)
 
     def message_pages(self, chat_id: str) -> AsyncIterator[list[StoredMessage]]:
-        """Return every message, piece by piece: a long chat at once would hold up everybody."""
+        """Yield the messages of a chat page by page, so that a long chat does not block other requests."""
 
         def read(_: Connection, rows: Sequence[Row[*tuple[Any, ...]]]) -> list[StoredMessage]:
             return [read_message(row) for row in rows]
@@ -134,7 +131,7 @@ class Chats:
         return self._read_pages(chat_id, select(messages), read)
 
     def export_pages(self, chat_id: str) -> AsyncIterator[list[Line]]:
-        """Return every message as a line of an export, those of tools with their `events`, piece by piece."""
+        """Yield the messages as lines of an export, tool calls with their `events`, page by page."""
 
         def read(connection: Connection, rows: Sequence[Row[*tuple[Any, ...]]]) -> list[Line]:
             calls = _read_calls(connection, [row for row in rows if row.role == "tool"])
@@ -144,7 +141,7 @@ class Chats:
         return self._read_pages(chat_id, select(messages), read)
 
     def timeline_pages(self, chat_id: str) -> AsyncIterator[list[StoredCall]]:
-        """Return every call with its status events, piece by piece."""
+        """Yield the calls with their status events, page by page."""
         return self._read_pages(chat_id, TOOL_CALLS, _read_calls)
 
     async def _read_pages(
@@ -164,14 +161,14 @@ class Chats:
 
         while True:
             rows, found = await self._database.read(read_page)
-            # Who reads may take its time: a connection is not kept for it.
+            # Outside of the read: the caller may be slow, and must not hold a connection.
             yield found
             if len(rows) < ROWS_PER_PAGE:
                 return
             last = rows[-1].id
 
     async def tool_call(self, chat_id: str, tool_call_id: str) -> StoredCall:
-        """Return one call, whole; raises `UnknownChat`, `UnknownToolCall`."""
+        """Return one call with its full result; raises `UnknownChat`, `UnknownToolCall`."""
         query = TOOL_CALLS.where(messages.c.chat_id == chat_id, messages.c.tool_call_id == tool_call_id)
 
         def read(connection: Connection) -> list[StoredCall]:
@@ -184,7 +181,7 @@ class Chats:
         return found[0]
 
     async def tool_calls(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> ToolCallPage:
-        """Return a page of calls, newest first; raises `RequestError` for a cursor that is none of ours."""
+        """Return a page of calls, newest first; raises `RequestError` for an invalid cursor."""
         conditions = compare_call(messages.c, wanted)
         if self._user_id is not ANY_USER:
             conditions.append(chats.c.user_id == self._user_id)
@@ -199,7 +196,7 @@ class Chats:
         return await self._database.read(read)
 
     async def chat_of_call(self, tool_call_id: str) -> str | None:
-        """Return the chat of a call that the client runs, None where this user has no such call."""
+        """Return the chat id of a call, None if this user has no such call."""
         await self._database.catch_up()
         query = (
             select(messages.c.chat_id)
@@ -210,7 +207,7 @@ class Chats:
         return chat_id
 
     async def chosen_model(self, chat_id: str) -> str | None:
-        """Return the model that was chosen for a chat, None where none was; raises `UnknownChat`."""
+        """Return the model that was chosen for a chat, None for the server's default; raises `UnknownChat`."""
 
         def read(connection: Connection) -> str | None:
             find_owner(connection, chat_id, self._user_id)
@@ -219,7 +216,7 @@ class Chats:
         return await self._database.read(read)
 
     async def choose_model(self, chat_id: str, name: str | None) -> None:
-        """Choose the model of a chat's next runs, None for the server's; raises `UnknownChat`."""
+        """Set the model of a chat's next runs, None for the server's default; raises `UnknownChat`."""
 
         def choose(connection: Connection) -> None:
             find_owner(connection, chat_id, self._user_id)
@@ -228,25 +225,24 @@ class Chats:
         await self._database.write(choose)
 
     async def delete(self, chat_id: str) -> None:
-        """Forget a chat with all its calls; raises `UnknownChat`."""
-        # What waits to be written of it would bring it back.
+        """Delete a chat with its messages and calls; raises `UnknownChat`."""
+        # A late run of the chat would be stored after the deletion.
         await self._database.late.store(chat_id)
 
-        def forget(connection: Connection) -> None:
+        def delete_chat(connection: Connection) -> None:
             find_owner(connection, chat_id, self._user_id)
             connection.execute(delete(chats).where(chats.c.id == chat_id))
             connection.execute(delete(response_items).where(response_items.c.chat_id == chat_id))
 
-        await self._database.write(forget)
+        await self._database.write(delete_chat)
 
     async def delete_all(self, begun_before: float) -> int:
-        """Forget the chats that a client has named and that began before then, in Unix seconds; returns how many."""
+        """Delete the chats with a client's id that began before a time, in Unix seconds; return their number."""
         await self._database.late.store()
-        is_meant = (chats.c.created_at < begun_before) & ~chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True)
+        condition = (chats.c.created_at < begun_before) & ~chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True)
         if self._user_id is not ANY_USER:
-            is_meant &= chats.c.user_id == self._user_id
-
-        return await delete_chats(self._database, is_meant)
+            condition &= chats.c.user_id == self._user_id
+        return await delete_chats(self._database, condition)
 
     async def timeline(self, chat_id: str) -> list[StoredCall]:
         """Return every call with its status events, in the order they started; raises `UnknownChat`."""
@@ -258,14 +254,14 @@ class Chats:
 
 
 class Responses:
-    """The things that later requests of a user's OpenAI clients refer to: a response by its run, an item by its id."""
+    """Responses, by run id, and their items, by item id; later requests of a user's OpenAI clients refer to them."""
 
     def __init__(self, database: Database, user_id: str | None) -> None:
         self._database = database
         self._user_id = user_id
 
     async def load(self, run_id: str) -> PastResponse | None:
-        """Return the response of a run, None where there is none of this user's."""
+        """Return the response of a run, None if this user has none."""
         await self._database.catch_up()
         mine = responses.c.run_id == run_id, chats.c.user_id == self._user_id
 
@@ -281,9 +277,9 @@ class Responses:
         return await self._database.read(read)
 
     async def keep(self, items: Sequence[Item], chat_id: str | None) -> None:
-        """Write the items of one response, each with an `id` of its own; whoever deletes the chat deletes them.
+        """Store the items of a response by their `id`; they are deleted with the chat.
 
-        The response itself may be among them, with an id that begins with `RESPONSE_PREFIX`.
+        The response itself may be one of them, with an id that begins with `RESPONSE_PREFIX`.
         """
         if not items:
             return
@@ -305,7 +301,7 @@ class Responses:
         await self._database.write(keep)
 
     async def find(self, ids: Collection[str]) -> dict[str, Item]:
-        """Return the items of these ids, by id; one that was never kept, or is another user's, is not among them."""
+        """Return the existing items of this user among `ids`, by id."""
         wanted = list(dict.fromkeys(ids))
         found = {}
         owned = response_items.c.user_id.is_not_distinct_from(self._user_id)
@@ -317,7 +313,7 @@ class Responses:
 
 
 class PastChats:
-    """The chats of one user as an agent may look back at them, but for the one that is going on."""
+    """The chats of one user for an agent's search, without the current chat."""
 
     def __init__(self, database: Database, user_id: str, current_chat_id: str | None) -> None:
         self._database = database
@@ -326,7 +322,7 @@ class PastChats:
             self._mine = and_(self._mine, chats.c.id != current_chat_id)
 
     async def search(self, query: str, limit: int) -> list[SaidMessage]:
-        """Return what was said with any word of the query, best first; what tools did is not searched."""
+        """Return the messages with any word of the query, best first; calls and results are not searched."""
         wanted = parse_query(query)
         if not wanted:
             return []
@@ -337,12 +333,12 @@ class PastChats:
             .join(chats, chats.c.id == messages.c.chat_id)
             .where(self._mine)
             .order_by(hits.c.rank, messages.c.id.desc())
-            .limit(limit * MAX_TAKES)
+            .limit(limit * ROWS_PER_HIT)
         )
         return show_messages(await self._database.fetch(found), wanted, limit)
 
     async def recent(self, limit: int) -> list[PastChat]:
-        """Return the last ones, the newest first."""
+        """Return the last updated chats, newest first."""
         began = chats.c.created_at.label("started_at")
         ended = chats.c.updated_at.label("last_at")
         last = (
@@ -372,7 +368,7 @@ class PastChats:
 
 
 def find_owner(connection: Connection, chat_id: str, user_id: object) -> str | None:
-    """Return whose chat it is; raises `UnknownChat` where that user may not see it."""
+    """Return the owner of a chat; raises `UnknownChat` if `user_id` may not read it."""
     owner = connection.execute(select(chats.c.user_id).where(chats.c.id == chat_id)).one_or_none()
     if owner is None or (user_id is not ANY_USER and owner.user_id != user_id):
         raise unknown_chat(chat_id)
@@ -380,11 +376,11 @@ def find_owner(connection: Connection, chat_id: str, user_id: object) -> str | N
     return owner_id
 
 
-async def delete_chats(database: Database, is_meant: ColumnElement[bool]) -> int:
-    """Delete chats with all that is in them, some at a time; return how many."""
+async def delete_chats(database: Database, condition: ColumnElement[bool]) -> int:
+    """Delete the chats that meet a condition, with their contents, in batches; return their number."""
 
     def delete_some(connection: Connection) -> int:
-        ids = connection.scalars(select(chats.c.id).where(is_meant).limit(ROWS_AT_ONCE)).all()
+        ids = connection.scalars(select(chats.c.id).where(condition).limit(ROWS_AT_ONCE)).all()
         connection.execute(delete(chats).where(chats.c.id.in_(ids)))
         connection.execute(delete(response_items).where(response_items.c.chat_id.in_(ids)))
         return len(ids)
@@ -393,7 +389,6 @@ async def delete_chats(database: Database, is_meant: ColumnElement[bool]) -> int
 
 
 def _load_turns(connection: Connection, chat_id: str) -> list[StoredTurn]:
-    """Return the turns of a chat, oldest first."""
     query = (
         select(messages.c.run_id, messages.c.role, messages.c.content, messages.c.tool_calls, messages.c.place)
         .where(messages.c.chat_id == chat_id, messages.c.role != "tool")
@@ -411,7 +406,7 @@ def _read_calls(connection: Connection, rows: Sequence[Row[*tuple[Any, ...]]]) -
 def read_statuses(
     connection: Connection, rows: Sequence[Row[*tuple[Any, ...]]]
 ) -> defaultdict[int, list[StoredStatus]]:
-    """Return the status events of calls, by the ids of their rows."""
+    """Return the status events of calls, by row id."""
     events: defaultdict[int, list[StoredStatus]] = defaultdict(list)
     for start in range(0, len(rows), CALLS_PER_QUERY):
         ids = [row.id for row in rows[start : start + CALLS_PER_QUERY]]

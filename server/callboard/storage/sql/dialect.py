@@ -1,6 +1,6 @@
-"""The SQL of a database that is not every database's: its `INSERT`, its clock, its full text, its locks by a key.
+"""The SQL that differs between databases: `INSERT ... ON CONFLICT`, the clock, full text, locks by a key.
 
-Makes statements and parts of them, and opens nothing: `Database` is what runs them.
+Builds statements and expressions; `Database` runs them.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from callboard.storage.words import Term, index_text
 
 
 class Dialect(ABC):
-    """What one kind of database has of its own in SQL."""
+    """The SQL of one kind of database."""
 
     def __init__(self) -> None:
         words = bindparam("text", type_=Text)
@@ -25,35 +25,35 @@ class Dialect(ABC):
 
     @abstractmethod
     def insert(self, into: Table) -> Any:
-        """Return the database's own `INSERT`, which knows `ON CONFLICT`."""
+        """Return the database's `INSERT`, which supports `ON CONFLICT`."""
 
     @abstractmethod
     def now(self) -> ColumnElement[float]:
-        """Return the database's own clock: seconds since the epoch, at the beginning of a statement or later."""
+        """Return the time of the database's clock in seconds since the epoch, not before the start of the statement."""
 
     @abstractmethod
     def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
-        """Return a text as one that is compared code point by code point."""
+        """Return the text with a collation that compares code points."""
 
     @abstractmethod
     def serialize_writes(self, connection: Connection, key: str) -> None:
-        """Let those who write under the same key do so one after another, each until the end of its transaction."""
+        """Wait until no other transaction that called this with the same key is open."""
 
     @abstractmethod
     def hits(self, index: WordIndex, wanted: Sequence[Term]) -> Subquery:
-        """Return the rows of an index with any of the terms: `rowid`, and `rank`, of which the lowest is the best."""
+        """Return the rows of an index that match any of the terms: `rowid`, and `rank`, where lower is better."""
 
     @abstractmethod
     def _as_indexed(self, index: WordIndex, words: ColumnElement[str]) -> ColumnElement[Any]:
-        """Return words as the index holds them."""
+        """Return the value that the index stores for these words."""
 
     def index(self, connection: Connection, index: WordIndex, row_id: int, text: str) -> None:
-        """Make a new row found by its words."""
+        """Add a new row to the index."""
         if words := index_text(text):
             connection.execute(self._indexing[index], {"row": row_id, "text": words})
 
     def reindex(self, connection: Connection, index: WordIndex, row_id: int, text: str) -> None:
-        """Make a row found by its new words, and no longer by the old ones."""
+        """Replace the words of a row in the index."""
         rows = index.table()
         connection.execute(delete(rows).where(rows.c.rowid == row_id))
         self.index(connection, index, row_id, text)

@@ -1,6 +1,6 @@
-"""Failures of a database: in words for users, and whether to try again. Pure.
+"""Classifies database errors: a reason for users, and whether to retry. Pure.
 
-What drivers say names files, hosts and statements; it is for the log.
+The drivers' messages name files, hosts and statements, so they go only into the log.
 """
 
 import sqlite3
@@ -14,8 +14,8 @@ _DAMAGED = "it is damaged, or not a database of Callboard"
 _READ_ONLY = "it cannot be written"
 _NOT_OPEN = "it cannot be opened"
 _UNREACHABLE = "it cannot be reached"
-_BUSY_WITH_OTHERS = "it has too many connections"
-_ITS_OWN = "it refused a request"
+_TOO_MANY_CONNECTIONS = "it has too many connections"
+_OTHER = "it refused a request"
 
 _SQLITE_REASONS: Mapping[int, str] = {
     sqlite3.SQLITE_BUSY: _LOCKED,
@@ -30,47 +30,47 @@ _SQLITE_REASONS: Mapping[int, str] = {
 }
 _POSTGRESQL_REASONS: Mapping[str, str] = {
     "53100": _FULL,
-    "53300": _BUSY_WITH_OTHERS,
+    "53300": _TOO_MANY_CONNECTIONS,
     "55P03": _LOCKED,
     "25006": _READ_ONLY,
     "57P01": _UNREACHABLE,
     "57P02": _UNREACHABLE,
     "57P03": _UNREACHABLE,
 }
-_PASSING = (_LOCKED, _UNREACHABLE, _BUSY_WITH_OTHERS)
+_TEMPORARY = (_LOCKED, _UNREACHABLE, _TOO_MANY_CONNECTIONS)
 
 
-def reason(error: BaseException) -> str:
-    """Return what is wrong, in words that name no file, host or statement."""
+def describe_failure(error: BaseException) -> str:
+    """Return the reason of a failure without the names of files, hosts and statements."""
     for cause in _list_causes(error):
         if (code := getattr(cause, "sqlite_errorcode", None)) is not None:
-            # The extended codes have the plain one in their last byte.
-            return _SQLITE_REASONS.get(code & 0xFF, _ITS_OWN)
+            # The last byte of an extended code is the primary code.
+            return _SQLITE_REASONS.get(code & 0xFF, _OTHER)
         if (state := getattr(cause, "sqlstate", None)) is not None:
-            return _UNREACHABLE if state.startswith("08") else _POSTGRESQL_REASONS.get(state, _ITS_OWN)
+            return _UNREACHABLE if state.startswith("08") else _POSTGRESQL_REASONS.get(state, _OTHER)
         if isinstance(cause, OSError):
             return _UNREACHABLE
-    return _UNREACHABLE if is_lost(error) else _ITS_OWN
+    return _UNREACHABLE if is_connection_lost(error) else _OTHER
 
 
-def is_passing(error: BaseException) -> bool:
-    """Return whether the same may work a moment later: a lock, a server that starts or is crowded."""
-    return reason(error) in _PASSING
+def is_temporary(error: BaseException) -> bool:
+    """Return whether a retry may succeed: the cause is a lock, an unreachable server or too many connections."""
+    return describe_failure(error) in _TEMPORARY
 
 
-def is_trouble(error: BaseException) -> bool:
-    """Return whether the database failed, and not what was asked of it."""
+def is_database_failure(error: BaseException) -> bool:
+    """Return whether the database failed; False if it refused the values of a statement."""
     return not isinstance(error, (DataError, IntegrityError))
 
 
-def is_lost(error: BaseException) -> bool:
-    """Return whether the connection to a server is gone."""
+def is_connection_lost(error: BaseException) -> bool:
+    """Return whether the connection to a database server was lost."""
     return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
 def _list_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error, and what the libraries between the driver and us wrapped."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = getattr(seen, "orig", None) or seen.__cause__
+    """Yield the error, and the errors that SQLAlchemy and the driver have wrapped in it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = getattr(cause, "orig", None) or cause.__cause__

@@ -1,4 +1,4 @@
-"""The runs that the database could not store yet, in the order in which that began."""
+"""The runs that could not be stored in time, in the order in which they became late."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MAX_ENDED = 500
 MAX_ENDED_BYTES = 64 * 1024 * 1024
-"""The bounds for late runs that have ended; beyond them the oldest are lost."""
+"""The limits for late runs that have ended; beyond them the oldest are dropped."""
 
 _log = structlog.get_logger(__name__)
 
@@ -31,20 +31,20 @@ class LateRecords:
         """Add a record that has become late."""
         self._records[record] = None
         while ended := self._find_excess():
-            _log.warning("turn_lost", chat_id=ended.chat_id, reason="too many runs wait to be stored")
+            _log.warning("turn_lost", chat_id=ended.chat_id, reason="too many runs are waiting to be stored")
             ended.stop()
 
     def discard(self, record: "RunRecord") -> None:
-        """Remove a record that is stored, or never will be."""
+        """Remove a record that is stored or was given up."""
         self._records.pop(record, None)
 
     def retry(self) -> None:
-        """Have all tried again now: the database has taken a write."""
+        """Retry all records now, because the database has just committed a write."""
         for record in self._records:
             record.retry()
 
     def calls(self, chat_id: str, user_id: object) -> Sequence[HistoryCall]:
-        """Return the calls of a user's chat that are not stored, oldest first."""
+        """Return the calls of late runs in a user's chat, oldest first."""
         return [
             call
             for record in self._records
@@ -53,9 +53,9 @@ class LateRecords:
         ]
 
     async def store(self, chat_id: str | None = None, before: "RunRecord | None" = None) -> None:
-        """Store the late records of a chat, or all, in order, those after `before` left out.
+        """Store the late records of a chat, or of all chats, in order, stopping at `before`.
 
-        Raises `StorageError` if the database does not take one.
+        Raises `StorageError` if a record cannot be stored.
         """
         for record in tuple(self._records):
             if record is before:
@@ -64,7 +64,7 @@ class LateRecords:
                 await record.store_now()
 
     async def close(self) -> None:
-        """Store what can be stored; the rest is lost."""
+        """Try to store all records once; drop the rest."""
         try:
             await self.store()
         except StorageError:
@@ -73,7 +73,7 @@ class LateRecords:
             record.stop()
 
     def _find_excess(self) -> "RunRecord | None":
-        """Return the oldest of the ended records if they are too many or too large together."""
+        """Return the oldest record that has ended if these records are too many or too large together."""
         ended = [record for record in self._records if record.has_ended]
         is_too_much = len(ended) > MAX_ENDED or sum(record.size_bytes for record in ended) > MAX_ENDED_BYTES
         return ended[0] if is_too_much else None

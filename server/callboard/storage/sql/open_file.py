@@ -1,9 +1,9 @@
-"""The file of an SQLite database that this process has open, and the id that tells it from copies of itself.
+"""Opens an SQLite database file, and detects that the file was replaced by another one.
 
-SQLite reads a log (`-wal`) into whatever file has its name, and does not notice that its file was replaced or written
-over: https://www.sqlite.org/howtocorrupt.html. So every file has a random id, in the field of its header that SQLite
-leaves to programs: https://www.sqlite.org/pragma.html#pragma_application_id. Each start gives the file a new id, and
-`callboard backup` gives one to each copy. The id that the file was last opened with is kept beside it, in
+SQLite applies a log (`-wal`) to any database file with the matching name, and does not notice that its file was
+replaced or overwritten: https://www.sqlite.org/howtocorrupt.html. Therefore every file has a random id in the field
+`application_id` of its header: https://www.sqlite.org/pragma.html#pragma_application_id. Each start gives the file a
+new id, and `callboard backup` gives one to each copy. The id of the last start is also in a file beside the database,
 `callboard.db-id`.
 """
 
@@ -20,19 +20,19 @@ from urllib.parse import quote
 from callboard.errors import StorageError
 
 NEEDS_RESTORE = -1
-"""The id that is kept when the file must not be opened before `callboard restore`: no file has it."""
+"""In the id file: the database must not be opened before `callboard restore`. No database has this id."""
 REPLACED = "its file was removed, replaced or written over: stop the server, run `callboard restore COPY`, start it"
 
 
 @contextmanager
 def locked_id_file(database: Path) -> Iterator[Callable[[int], None]]:
-    """Keep other processes from opening or restoring a database during the block; it gets a function to keep an id.
+    """Lock out other processes that open or restore the database; yield a function that writes the id file.
 
-    Waits for other processes. Raises `OSError`.
+    Waits until other processes have released the lock. Raises `OSError`.
     """
     descriptor = os.open(add_suffix(database, "-id"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def keep(file_id: int) -> None:
+    def write_id(file_id: int) -> None:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, b"%d\n" % file_id, 0)
         os.fsync(descriptor)
@@ -40,13 +40,13 @@ def locked_id_file(database: Path) -> Iterator[Callable[[int], None]]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         give_to_owner(descriptor, database)
-        yield keep
+        yield write_id
     finally:
         os.close(descriptor)
 
 
 class OpenFile:
-    """A database file that is open. A connection of its own keeps the log where it is until `close`."""
+    """An open database file. It has a connection of its own, so that SQLite keeps the log until `close`."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
@@ -59,10 +59,10 @@ class OpenFile:
     def open(cls, path: Path, patience_seconds: float) -> Self:
         """Open a file and give it a new id, unless another process has it open too.
 
-        Raises `StorageError` if the log is not this file's, `sqlite3.Error` if SQLite cannot open the file or another
-        program still locks it after `patience_seconds`, and `OSError`.
+        Raises `StorageError` if the log belongs to another file, `sqlite3.Error` if SQLite cannot open the file or
+        another program still locks it after `patience_seconds`, and `OSError`.
         """
-        with locked_id_file(path) as keep, ExitStack() as unless_opened:
+        with locked_id_file(path) as write_id, ExitStack() as unless_opened:
             check_log(path)
             connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             unless_opened.callback(connection.close)
@@ -70,63 +70,63 @@ class OpenFile:
                 stamp(connection)
             connection.execute(f"PRAGMA busy_timeout={patience_seconds * 1000:.0f}")
             connection.execute("PRAGMA journal_mode=WAL")
-            # The first statement that reads opens the log.
+            # SQLite opens the log at the first statement that reads.
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            keep(read_id(path))
+            write_id(read_id(path))
             unless_opened.pop_all()
             return cls(path, connection)
 
     def is_replaced(self) -> bool:
-        """Return whether somebody removed, replaced or wrote over the file, or removed its log."""
+        """Return whether the file was removed, replaced or overwritten, or its log was removed."""
         if _find_inodes(self._path) != self._inodes:
             return True
         written = _find_last_write(self._path)
         if written != self._written:
-            # Checkpoints write to the file as well, those of other processes too. They keep the id.
+            # Checkpoints, also of other processes, write to the file too, but do not change the id.
             try:
                 if read_id(self._path) != self._id:
                     return True
             except sqlite3.DatabaseError as error:
-                # Any other error says nothing about the file: the process may have no descriptor left.
+                # Other errors are no evidence: for example, the process may have no file descriptors left.
                 return error.sqlite_errorcode == sqlite3.SQLITE_NOTADB
             self._written = written
         return False
 
     def close(self) -> None:
-        """Close the connection, after all others of this process.
+        """Close the connection; all other connections of this process must be closed before.
 
-        SQLite then writes the log into the file. If the file is another one by now, that damages it, and no start
-        accepts it before `callboard restore`.
+        SQLite then writes the log into the file. If the file was replaced, this damages the new file; the id file then
+        prevents a start before `callboard restore`.
         """
         if self.is_replaced():
-            with suppress(OSError), locked_id_file(self._path) as keep:
-                keep(NEEDS_RESTORE)
+            with suppress(OSError), locked_id_file(self._path) as write_id:
+                write_id(NEEDS_RESTORE)
         self._connection.close()
 
 
 def check_log(database: Path) -> None:
-    """Raise `StorageError` if the log beside a file is not its own: SQLite would read it into the file."""
+    """Raise `StorageError` if the log beside a file belongs to another one: SQLite would apply it to the file."""
     id_file = add_suffix(database, "-id")
-    kept = id_file.read_text().strip() if id_file.exists() else ""
+    last_id = id_file.read_text().strip() if id_file.exists() else ""
     # SQLite itself ignores the log of an empty file.
-    if not kept or _size(database) == 0:
+    if not last_id or _size(database) == 0:
         return
-    if kept == str(NEEDS_RESTORE):
+    if last_id == str(NEEDS_RESTORE):
         raise StorageError(
-            f"the database {database} was replaced while a server used it, or a restore of it broke off: "
+            f"the database {database} was replaced while a server used it, or a restore was interrupted: "
             "run `callboard restore COPY` with a copy of it"
         )
-    if _size(add_suffix(database, "-wal")) > 0 and str(read_id(database)) != kept:
+    if _size(add_suffix(database, "-wal")) > 0 and str(read_id(database)) != last_id:
         raise StorageError(
-            f"the log {database}-wal belongs to another database than the file beside it, which was put there by "
-            "hand: run `callboard restore COPY`, which puts a copy in place without the log"
+            f"the log {database}-wal belongs to another database file than the one beside it, which was copied there "
+            "by hand: run `callboard restore COPY`, which replaces the file and removes the log"
         )
 
 
 def stamp(connection: sqlite3.Connection) -> int:
-    """Give a file a new id, in its header and not in its log, and return the id.
+    """Give a file a new id, write it to the file's header and not to the log, and return it.
 
-    Raises `sqlite3.OperationalError` if somebody else has the file open.
+    Raises `sqlite3.OperationalError` if another connection has the file open.
     """
     file_id = secrets.randbelow(2**31 - 1) + 1
     connection.execute("PRAGMA journal_mode=DELETE")
@@ -135,13 +135,13 @@ def stamp(connection: sqlite3.Connection) -> int:
 
 
 def read_id(database: Path) -> int:
-    """Return the id in the header of a file, whatever its log says.
+    """Return the id in the header of a file, ignoring its log.
 
-    SQLite opens the file for it, and not this module: a process that closes a file loses its locks on it.
+    Uses SQLite to open the file, because a process that closes any descriptor of a file loses its POSIX locks on it.
     """
     url = f"file:{quote(str(database))}?mode=ro&immutable=1"
     with closing(sqlite3.connect(url, uri=True)) as connection:
-        # During a checkpoint the header may count pages that are not written yet. With this, SQLite reads it anyway.
+        # During a checkpoint the header may count pages that are not written yet; this makes SQLite accept that.
         connection.execute("PRAGMA writable_schema=ON")
         return int(connection.execute("PRAGMA application_id").fetchone()[0])
 
@@ -152,7 +152,7 @@ def add_suffix(database: Path, suffix: str) -> Path:
 
 
 def give_to_owner(file: int | Path, database: Path) -> None:
-    """Give a new file to the owner of the database if root has created it, so that the server can use it."""
+    """Change the owner of a file that root has created to the database's owner, so that the server can use it."""
     if os.geteuid() == 0:
         owner = (database if database.exists() else database.parent).stat()
         os.chown(file, owner.st_uid, owner.st_gid)

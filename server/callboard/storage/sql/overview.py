@@ -1,7 +1,7 @@
-"""Chats, turns and calls as a person looks through them, page by page.
+"""Lists and summaries of chats, turns and calls, for the inspector.
 
-A search in texts and the figures of tools look at the newest rows alone, so many at a time: what they cost does not
-grow with what is stored.
+Text searches and tool statistics examine a limited number of the newest rows, so that their cost does not grow with the
+database.
 """
 
 import base64
@@ -52,12 +52,12 @@ from callboard.storage.values import (
 from callboard.storage.words import parse_query
 
 WINDOW_ROWS = 100_000
-"""The rows of messages that a search looks through for one page, and that the figures of tools are made of."""
+"""The message rows that a search examines for one page, and that tool statistics are computed from."""
 WINDOW_CHATS = 2_000
-"""The chats that a filter looks through for one page."""
+"""The chats that a filter examines for one page."""
 MAX_OPEN_RUNS = 300
 MAX_FAILURES = 300
-"""The calls that failed of a list of turns."""
+"""The most failed calls in a list of turns."""
 
 IS_CALL = messages.c.role == "tool"
 IS_QUESTION = messages.c.role == "user"
@@ -75,9 +75,10 @@ SUMMARIES = select(
 
 
 class Overview:
-    """The chats, turns and calls of a store as a person looks through them, as one user may see them.
+    """Lists of the chats, turns and calls of one user, or of all users for `ANY_USER`.
 
-    All of it comes in pages whose cost does not grow with what there is before and after them.
+    The cost of a page does not depend on the number of pages before or after it. Methods with a `cursor` raise
+    `RequestError` if it is invalid.
     """
 
     def __init__(self, database: Database, user_id: object) -> None:
@@ -85,10 +86,7 @@ class Overview:
         self._user_id = user_id
 
     async def chats(self, wanted: ChatFilter, limit: int, cursor: str | None = None) -> ChatPage:
-        """Return a page of chats, those with the newest answers first.
-
-        Raises `RequestError` for a cursor that is none of ours, as the others do.
-        """
+        """Return a page of chats, those with the newest answers first."""
         query = select(chats)
         if self._user_id is not ANY_USER:
             query = query.where(chats.c.user_id == self._user_id)
@@ -96,7 +94,7 @@ class Overview:
             hits = self._database.dialect.hits(MESSAGE_WORDS, words)
             said = select(messages.c.chat_id).join(hits, hits.c.rowid == messages.c.id)
             query = query.where(chats.c.id.in_(said))
-        # Of a chat that ended before, or began after, no message need be looked at.
+        # Exclude chats by their own times, so that their messages need not be examined.
         if wanted.since is not None:
             query = query.where(chats.c.updated_at >= wanted.since)
         if wanted.until is not None:
@@ -156,10 +154,9 @@ class Overview:
         return await self._database.read(read)
 
     async def newest_turns(self, limit: int) -> list[TurnSummary]:
-        """Return the turns that were asked last, of all chats, newest first.
+        """Return the newest turns of all chats, newest first.
 
-        Their questions are what users typed, cut where they are very long. They have the calls that failed, and no
-        answers and texts.
+        They have `failures`, but no `answer` and `texts`; very long questions are truncated.
         """
         query = select(messages.c.id, messages.c.chat_id, messages.c.run_id).where(IS_QUESTION)
         if self._user_id is not ANY_USER:
@@ -179,7 +176,7 @@ class Overview:
         return await self._database.read(read)
 
     async def turn(self, chat_id: str, run_id: str) -> TurnSummary | None:
-        """Return one turn of a chat, None where it is not there; raises `UnknownChat`."""
+        """Return one turn of a chat, None if it does not exist; raises `UnknownChat`."""
 
         def read(connection: Connection) -> TurnSummary | None:
             find_owner(connection, chat_id, self._user_id)
@@ -194,7 +191,7 @@ class Overview:
 
         def read(connection: Connection) -> CallPage:
             top = before or _next_id(connection)
-            # Within a chat its index finds the rows, and a filter that every row meets needs no window.
+            # Within one chat an index finds the rows, so no window is needed.
             bottom = 0 if wanted.chat_id is not None else max(0, top - WINDOW_ROWS)
             query = SUMMARIES.where(*self._conditions(wanted), messages.c.id < top, messages.c.id >= bottom)
             rows = connection.execute(query.order_by(messages.c.id.desc()).limit(limit + 1)).all()
@@ -221,7 +218,7 @@ class Overview:
         return await self._database.read(read)
 
     async def tools(self, wanted: ToolCallFilter) -> list[ToolSummary]:
-        """Return how the newest calls went, tool by tool, the most used first."""
+        """Return statistics of the newest calls for each tool, the most used tool first."""
 
         def read(connection: Connection) -> list[ToolSummary]:
             return _summarise_tools(connection, [*self._conditions(wanted), _is_new(connection)])
@@ -229,7 +226,7 @@ class Overview:
         return await self._database.read(read)
 
     async def slowest_calls(self, wanted: ToolCallFilter, limit: int) -> list[CallSummary]:
-        """Return those of the newest calls that took longest, the slowest first."""
+        """Return the slowest of the newest calls, the slowest first."""
         query = SUMMARIES.where(*self._conditions(wanted), messages.c.duration_ms.is_not(None))
         query = query.order_by(messages.c.duration_ms.desc(), messages.c.id.desc()).limit(limit)
 
@@ -239,14 +236,14 @@ class Overview:
         return await self._database.read(read)
 
     async def results(self, chat_id: str, tool_call_ids: Collection[str]) -> dict[str, KeptResult]:
-        """Return what is kept of some results of a chat, by the ids of their calls; raises `UnknownChat`."""
+        """Return the lengths of results in a chat, by call id; raises `UnknownChat`."""
         wanted = list(dict.fromkeys(tool_call_ids))
-        whole = func.length(messages.c.tool_output)
+        full_length = func.length(messages.c.tool_output)
         columns = (
             messages.c.tool_call_id,
             messages.c.run_id,
-            whole.label("chars"),
-            func.coalesce(func.length(messages.c.replay_output), whole).label("replayed_chars"),
+            full_length.label("chars"),
+            func.coalesce(func.length(messages.c.replay_output), full_length).label("replayed_chars"),
         )
 
         def read(connection: Connection) -> dict[str, KeptResult]:
@@ -262,10 +259,7 @@ class Overview:
         return await self._database.read(read)
 
     async def open_runs(self) -> list[OpenRun]:
-        """Return the runs of chats that go on, of every server that shares the database, oldest first.
-
-        At most a few hundred; none where runs are logged nowhere.
-        """
+        """Return the active runs of all servers of the database, oldest first, at most `MAX_OPEN_RUNS`."""
         query = select(runs).where(runs.c.ended_at.is_(None)).order_by(runs.c.begun_at).limit(MAX_OPEN_RUNS)
         if self._user_id is not ANY_USER:
             query = query.where(runs.c.user_id == self._user_id)
@@ -275,15 +269,15 @@ class Overview:
         ]
 
     async def find_missing(self, chat_ids: Collection[str]) -> set[str]:
-        """Return those of some chats that are not there: never kept, or forgotten."""
+        """Return the ids among `chat_ids` that have no stored chat."""
         query = select(chats.c.id).where(chats.c.id.in_(chat_ids))
         if self._user_id is not ANY_USER:
             query = query.where(chats.c.user_id == self._user_id)
-        there = await self._database.fetch(query)
-        return set(chat_ids) - {row.id for row in there}
+        existing = await self._database.fetch(query)
+        return set(chat_ids) - {row.id for row in existing}
 
     async def count_calls(self, chat_id: str, before: float) -> int:
-        """Return how many calls of a chat began before then, in seconds since the epoch; raises `UnknownChat`."""
+        """Return the number of calls of a chat that began before a time, in Unix seconds; raises `UnknownChat`."""
         query = select(func.count()).where(messages.c.chat_id == chat_id, IS_CALL, messages.c.started_at < before)
 
         def read(connection: Connection) -> int:
@@ -297,8 +291,8 @@ class Overview:
         if self._user_id is not ANY_USER:
             conditions.append(chats.c.user_id == self._user_id)
         if wanted.text:
-            places = (messages.c.arguments, messages.c.tool_output)
-            conditions.append(or_(*(place.icontains(wanted.text, autoescape=True) for place in places)))
+            columns = (messages.c.arguments, messages.c.tool_output)
+            conditions.append(or_(*(column.icontains(wanted.text, autoescape=True) for column in columns)))
         return conditions
 
 
@@ -307,7 +301,7 @@ def _next_id(connection: Connection) -> int:
 
 
 def _is_new(connection: Connection) -> ColumnElement[bool]:
-    """Return the condition of the rows that figures are made of."""
+    """Return the condition for the newest `WINDOW_ROWS` rows."""
     return messages.c.id >= max(0, _next_id(connection) - WINDOW_ROWS)
 
 
@@ -324,7 +318,7 @@ def _summarise_chats(connection: Connection, rows: Sequence[Row[*tuple[Any, ...]
 
 
 def _count_rows(connection: Connection, chat_ids: Sequence[str]) -> dict[str, tuple[str, int, int, int]]:
-    """Return of each chat what it began with, and how many turns, calls and errors it has."""
+    """Return for each chat an excerpt of its first question, and the numbers of its turns, calls and errors."""
     counted = select(
         messages.c.chat_id,
         func.min(case((messages.c.role == "user", messages.c.id))).label("first"),
@@ -344,7 +338,7 @@ def _count_rows(connection: Connection, chat_ids: Sequence[str]) -> dict[str, tu
 def _load_turns(
     connection: Connection, *of_turns: ColumnElement[bool], is_listed: bool = False
 ) -> dict[tuple[str, str], TurnSummary]:
-    """Return turns by their chats and runs; for a list with the beginnings of their questions, and no other text."""
+    """Return turns by chat id and run id; with `is_listed` only with the beginnings of their questions."""
     counted = (
         select(
             messages.c.chat_id,
@@ -386,7 +380,7 @@ def _load_turns(
 
 
 _Texts = defaultdict[tuple[str, str], dict[str | int, str]]
-"""The texts of turns, by their chats and runs: by `user`, `assistant` (the last), and the indexes of rounds."""
+"""Texts by chat id and run id, then by `user` (the question), `assistant` (the answer) or the index of a round."""
 
 
 def _read_questions(connection: Connection, of_turns: Sequence[ColumnElement[bool]]) -> _Texts:
@@ -402,7 +396,7 @@ def _read_questions(connection: Connection, of_turns: Sequence[ColumnElement[boo
 def _read_failures(
     connection: Connection, of_turns: Sequence[ColumnElement[bool]]
 ) -> defaultdict[tuple[str, str], list[CallSummary]]:
-    """Return the newest calls that failed, by their chats and runs, the first of each run first."""
+    """Return the newest failed calls by chat id and run id, those of a run in order."""
     newest = SUMMARIES.where(*of_turns, IS_ERROR).order_by(messages.c.id.desc()).limit(MAX_FAILURES)
     failures: defaultdict[tuple[str, str], list[CallSummary]] = defaultdict(list)
     for one in reversed(_summarise(connection, connection.execute(newest).all())):
@@ -447,7 +441,7 @@ def _summarise_tools(connection: Connection, conditions: Sequence[ColumnElement[
         .subquery()
     )
     places: Select[Any] = select(timed).where(
-        # As `choose_rank` has it.
+        # The same ranks as `choose_rank`.
         or_(
             timed.c.place == (timed.c.of * 50 + 99) // 100,
             timed.c.place == (timed.c.of * 95 + 99) // 100,
@@ -474,7 +468,7 @@ def _write_chat_cursor(row: Row[*tuple[Any, ...]]) -> str:
 
 def _read_chat_cursor(cursor: str) -> tuple[float, str]:
     try:
-        # A number that is too large for a float becomes infinite; as an integer it would not become one.
+        # Integers are parsed as floats, so that a huge number becomes infinity instead of raising OverflowError.
         at, chat_id = json.loads(base64.urlsafe_b64decode(cursor.encode()), parse_int=float)
         return float(at), storable(str(chat_id))
     except (ValueError, TypeError, RecursionError):

@@ -1,4 +1,4 @@
-"""PostgreSQL's own: time-outs of its server, which may have been started anew or say nothing any more."""
+"""The database on a PostgreSQL server, with timeouts for a server that was restarted or no longer answers."""
 
 import math
 import shlex
@@ -32,19 +32,19 @@ from callboard.storage.sql.tables import servers
 MIGRATION_SECONDS = 3600
 BUS_ANSWER_SECONDS = 5.0
 REST_SECONDS = 1.0
-"""The seconds that a connection may have rested and be taken for good: looking costs a quarter of an event."""
+"""A connection idle for longer is pinged before use. Pinging every time would make storing an event 25 % slower."""
 SHARED_LOCK_SECONDS = 1
-"""The seconds that writes in one transaction wait for a lock of somebody else."""
+"""The longest time that a transaction of several writes waits for a lock."""
 
 _RETURNED_AT = "callboard_returned_at"
-"""Where the pool's record of a connection has the time at which it was given back."""
+"""The key in `ConnectionPoolEntry.info` for the time at which the connection was returned to the pool."""
 
 
 class PostgresqlDatabase(Database):
-    """A database on a server. The server may have been started anew, or say nothing any more."""
+    """A database on a PostgreSQL server."""
 
     dialect = PostgresqlDialect()
-    # However long the other takes: the time-out is for the locks of those who only write.
+    # Without a timeout, because the migration of another server may take long.
     exclusive_lock = (
         "SELECT set_config('lock_timeout', '0', true), pg_advisory_xact_lock(hashtext('callboard migrations'))"
     )
@@ -52,19 +52,19 @@ class PostgresqlDatabase(Database):
     _lease: PostgresqlLease | None = None
 
     async def check_integrity(self) -> None:
-        """Do nothing: the server looks at itself."""
+        """Do nothing: the database server checks its files itself."""
 
     def back_up(self, copy: Path) -> None:
-        """Raise `StorageError`, with PostgreSQL's own command."""
+        """Raise `StorageError` with the command of PostgreSQL that makes a copy."""
         raise self._refer_to("pg_dump", "--format=custom", f"--file={copy}", self._address)
 
     def restore(self, copy: Path) -> None:
-        """Raise `StorageError`, with PostgreSQL's own command."""
+        """Raise `StorageError` with the command of PostgreSQL that restores a copy."""
         raise self._refer_to("pg_restore", "--clean", "--if-exists", f"--dbname={self._address}", str(copy))
 
     @property
     def _address(self) -> str:
-        # The name of the driver is ours, and the password is for no command line.
+        """The URL for PostgreSQL's commands: without SQLAlchemy's driver name, and without the password."""
         url = self._engine.url
         named = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
         return named.render_as_string()
@@ -76,36 +76,36 @@ class PostgresqlDatabase(Database):
         )
 
     def make_bus(self) -> PostgresqlBus:
-        """Return a bus by `LISTEN` and `NOTIFY`, with a connection of its own."""
+        """Return a bus that uses `LISTEN` and `NOTIFY` with a connection of its own."""
         make_engine = partial(_create_engine, self._engine.url, BUS_ANSWER_SECONDS, poolclass=NullPool)
         return PostgresqlBus(self.where, make_engine)
 
     @asynccontextmanager
     async def hold_lease(self, server_id: str, lease_seconds: float) -> AsyncIterator[None]:
-        """Hold a lease by the database's clock."""
+        """Hold a lease, timed by the database's clock."""
         make_engine = partial(_create_engine, self._engine.url, lease_seconds, poolclass=NullPool)
         self._lease = PostgresqlLease(make_engine, self.dialect.now(), server_id, lease_seconds)
         async with self._lease.held():
             yield
 
     def was_alone(self) -> bool:
-        """Return whether no other server had a lease when this one was last renewed, nor a while before that."""
+        """Return whether the last renewals of the lease found no lease of another server."""
         return self._lease is None or self._lease.was_alone
 
     async def is_alone(self) -> bool:
-        """Return False: others may come at any time."""
+        """Return False: another server may start at any time."""
         return False
 
     async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:
-        """Return those whose lease has run out."""
-        here = select(servers.c.id).where(servers.c.id.in_(server_ids), servers.c.lease_until > self.dialect.now())
-        return set(server_ids) - {row.id for row in await self.fetch(here)}
+        """Return the servers whose leases have expired."""
+        alive = select(servers.c.id).where(servers.c.id.in_(server_ids), servers.c.lease_until > self.dialect.now())
+        return set(server_ids) - {row.id for row in await self.fetch(alive)}
 
     def _create_engine(self, url: URL) -> Engine:
         self._engine = _create_engine(url, database.STATEMENT_SECONDS)
         engine = self._engine.sync_engine
         event.listen(engine, "checkin", _note_return)
-        event.listen(engine, "checkout", partial(_look_after_rest, engine.dialect))
+        event.listen(engine, "checkout", partial(_ping_if_idle, engine.dialect))
         return engine
 
     async def _run(self, work: Work[T]) -> T:
@@ -123,12 +123,12 @@ class PostgresqlDatabase(Database):
     def _set_up(self, connection: Any, _record: object) -> None:
         cursor = connection.cursor()
         cursor.execute(f"SET lock_timeout = '{database.PATIENCE_SECONDS}s'")
-        # So that the server, too, gives up what nobody waits for any more.
+        # So that the server also ends statements whose client has given up.
         cursor.execute(f"SET statement_timeout = '{database.STATEMENT_SECONDS}s'")
         cursor.close()
 
-    def _begin_to_write_together(self, connection: Connection) -> None:
-        # One that waits for a lock must not hold up the others: they are then written each by itself.
+    def _begin_group_write(self, connection: Connection) -> None:
+        # A write that waits for a lock must not delay the others: after this timeout each runs in its own transaction.
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{SHARED_LOCK_SECONDS}s'")
 
     def _touch(self, connection: Connection) -> None:
@@ -137,7 +137,7 @@ class PostgresqlDatabase(Database):
 
 def _create_engine(url: URL, statement_seconds: float, **options: Any) -> AsyncEngine:
     arguments = {"timeout": database.CONNECT_SECONDS, "command_timeout": statement_seconds}
-    # What people said is not for the log.
+    # `hide_parameters` keeps users' texts out of error messages and so out of the log.
     return create_async_engine(url, connect_args=arguments, hide_parameters=True, **options)
 
 
@@ -145,8 +145,8 @@ def _note_return(_connection: object, record: ConnectionPoolEntry) -> None:
     record.info[_RETURNED_AT] = time.monotonic()
 
 
-def _look_after_rest(dialect: Dialect, connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
-    """Have a connection replaced that is lost: its server may have been started anew since it was last used."""
+def _ping_if_idle(dialect: Dialect, connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
+    """Ping an idle connection; if the ping fails, for example after a restart of the server, the pool replaces it."""
     if time.monotonic() - record.info.get(_RETURNED_AT, math.inf) < REST_SECONDS:
         return
     try:

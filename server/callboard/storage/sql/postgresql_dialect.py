@@ -1,4 +1,4 @@
-"""PostgreSQL's own SQL: full text as `tsvector`, advisory locks."""
+"""The SQL of PostgreSQL: full text with `tsvector`, advisory locks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,11 +12,11 @@ from callboard.storage.sql.tables import WordIndex
 from callboard.storage.words import Term, to_tsquery
 
 SIMPLE = cast("simple", REGCONFIG)
-"""PostgreSQL's configuration without any language: no stemming, no stop words."""
+"""The text search configuration without stemming and stop words."""
 ENGLISH = cast("english", REGCONFIG)
-"""Its configuration that knows English words by their stems, and has stop words."""
+"""The text search configuration with English stemming and stop words."""
 SHORTER_FIRST = 1
-"""The normalisation of `ts_rank` that divides by 1 + the logarithm of the text's length, as `bm25` does in its way."""
+"""The normalisation of `ts_rank` that divides by 1 + log(length); FTS5's `bm25` also ranks shorter texts higher."""
 
 
 class PostgresqlDialect(Dialect):
@@ -27,15 +27,15 @@ class PostgresqlDialect(Dialect):
         return postgresql.insert(into)
 
     def now(self) -> ColumnElement[float]:
-        """Return the clock of the database's server."""
+        """Return the clock of the database server."""
         return cast(extract("epoch", func.clock_timestamp()), Double)
 
     def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
-        """Return the text in the order of no language."""
+        """Return the text with the collation `C`."""
         return collate(text, "C")
 
     def serialize_writes(self, connection: Connection, key: str) -> None:
-        """Take a lock by a number made of the key."""
+        """Take an advisory lock until the end of the transaction; its number is a hash of the key."""
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(key))))
 
     def hits(self, index: WordIndex, wanted: Sequence[Term]) -> Subquery:

@@ -1,12 +1,12 @@
-"""The lease of a server of a PostgreSQL database: other servers take over its runs when it is no longer renewed.
+"""The lease of a server in a PostgreSQL database: other servers take over its runs when the lease expires.
 
-In a thread with a connection of its own: a tool that holds up the event loop must not cost the server its runs.
+A thread with its own connection renews the lease, so that a tool that blocks the event loop does not let it expire.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import structlog
@@ -23,9 +23,9 @@ RENEWALS_A_LEASE = 3
 RETRY_SECONDS = 1.0
 FORGET_SERVER_SECONDS = 86_400
 ABSENT_LEASES = 3
-"""The leases for which no other server may be seen before this one counts as alone.
+"""The time, in lease durations, without a lease of another server after which this server counts as alone.
 
-Others may be there that cannot renew theirs just now, or are starting again.
+More than one, because another server may be restarting, or temporarily unable to renew its lease.
 """
 
 _log = structlog.get_logger(__name__)
@@ -36,7 +36,7 @@ class PeerTracker:
 
     def __init__(self, lease_seconds: float) -> None:
         self.is_alone = True
-        """True if this server saw no other one at its last check, nor a while before that."""
+        """True if the checks of the last `ABSENT_LEASES` lease durations found no other server."""
         self._absent_seconds = ABSENT_LEASES * lease_seconds
         self._missed_from = 0.0
 
@@ -50,7 +50,10 @@ class PeerTracker:
 
 
 class PostgresqlLease:
-    """The lease of a server. `make_engine` makes an engine for the thread's own event loop, `now` is its clock."""
+    """The lease of a server.
+
+    `make_engine` returns an engine for the event loop of the thread, `now` is the expression of the database's clock.
+    """
 
     def __init__(
         self,
@@ -66,48 +69,45 @@ class PostgresqlLease:
         row = postgresql.insert(servers).values(id=server_id, **lease)
         self._renew: Executable = row.on_conflict_do_update(index_elements=["id"], set_=lease)
         is_old = servers.c.lease_until < now - FORGET_SERVER_SECONDS
-        self._give_back: Executable = delete(servers).where((servers.c.id == server_id) | is_old)
+        self._release: Executable = delete(servers).where((servers.c.id == server_id) | is_old)
         is_another = and_(servers.c.id != server_id, servers.c.lease_until > now)
         self._find_another = select(servers.c.id).where(is_another).limit(1)
         self._peers = PeerTracker(lease_seconds)
 
     @property
     def was_alone(self) -> bool:
-        """Return whether no other server was there when the lease was last renewed, nor a while before that."""
+        """See `PeerTracker.is_alone`."""
         return self._peers.is_alone
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Hold the lease until the block ends; raises `StorageError` if the database cannot be reached at first."""
+        """Hold the lease until the block ends; raises `StorageError` if it cannot be written at first."""
         loop = asyncio.get_running_loop()
-        begun: asyncio.Future[None] = loop.create_future()
-
-        def settle() -> None:
-            if not begun.done():
-                begun.set_result(None)
-
+        is_held = asyncio.Event()
         with start_blocking_portal() as thread:
-            keeping = thread.start_task_soon(self._keep, lambda: loop.call_soon_threadsafe(settle))
+            renewing = thread.start_task_soon(self._renew_forever, lambda: loop.call_soon_threadsafe(is_held.set))
             try:
-                await asyncio.wait({begun}, timeout=database.PATIENCE_SECONDS)
-                if not begun.done():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(database.PATIENCE_SECONDS):
+                        await is_held.wait()
+                if not is_held.is_set():
                     raise StorageError("the database cannot be written: its server did not answer in time")
                 yield
             finally:
-                keeping.cancel()
-                await asyncio.wait({asyncio.wrap_future(keeping)})
+                renewing.cancel()
+                await asyncio.wait({asyncio.wrap_future(renewing)})
 
-    async def _keep(self, on_held: Callable[[], object]) -> None:
+    async def _renew_forever(self, on_held: Callable[[], object]) -> None:
         engine = self._make_engine()
         while True:
             try:
-                await self._keep_by(engine, on_held)
-            except Exception as error:  # noqa: BLE001 - without a lease others take what runs here
+                await self._renew_until_disconnected(engine, on_held)
+            except Exception as error:  # noqa: BLE001 - without a lease other servers take over the runs of this one
                 _log.warning("lease_not_renewed", error=str(error), error_type=type(error).__name__)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _keep_by(self, engine: AsyncEngine, on_held: Callable[[], object]) -> None:
-        """Renew the lease by one connection until that is lost; give it back if this is cancelled."""
+    async def _renew_until_disconnected(self, engine: AsyncEngine, on_held: Callable[[], object]) -> None:
+        """Renew the lease with one connection until the connection is lost; release the lease when cancelled."""
         async with engine.connect() as connection:
             try:
                 while True:
@@ -119,6 +119,6 @@ class PostgresqlLease:
                     await asyncio.sleep(self._lease_seconds / RENEWALS_A_LEASE)
             except asyncio.CancelledError:
                 with anyio.move_on_after(database.CONNECT_SECONDS, shield=True):
-                    await connection.execute(self._give_back)
+                    await connection.execute(self._release)
                     await connection.commit()
                 raise

@@ -1,8 +1,8 @@
-"""The log of runs in a database: frames, owners, and what servers leave for each other.
+"""The runs in the database: their events and owners, and signals for the server that runs them.
 
-A connection may be lost once a transaction is committed and before anybody is told. So what was written is looked for
-where it cannot be written again, and a run that is this server's by its row and that nobody runs is taken over like
-those of servers that are gone.
+A connection may be lost after a commit and before the server learns of it. Therefore a write that cannot be repeated
+first checks whether it was committed before. A run that this server owns in the database without running it is taken
+over like the runs of dead servers.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import (
     Connection,
+    Executable,
     Row,
     and_,
     bindparam,
@@ -26,24 +27,25 @@ from sqlalchemy import (
     update,
 )
 
-from callboard.errors import RunLost, StorageError
+from callboard.errors import RunLost, StorageError, TooManyRuns
 from callboard.storage.bus import RELEASED_RUN, Bus, OnNotification
-from callboard.storage.sql import run_calls
 from callboard.storage.sql.database import Database, Work
 from callboard.storage.sql.tables import events, run_files, run_inputs, runs
 from callboard.storage.values import GivenAnswer, LoggedFrame, LoggedRun, Orders
 
 FRAMES_PER_QUERY = 500
-NOBODY = ""
-"""The owner of a run that was handed over: a server that is never there."""
+UNOWNED = ""
+"""The owner of a run that was handed over: any server may take it."""
 RUNS_AT_ONCE = 20
-"""The runs that are forgotten in one transaction, each with all its frames: others wait to write."""
+"""The runs that one transaction deletes, with all their frames; small, because other writes wait for it."""
 
-OF_A_RUN = [column for column in runs.c if column.name not in ("request", "size_bytes", "begun_at", "listened_until")]
-FIND_RUN = select(*OF_A_RUN).where(runs.c.id == bindparam("run"))
+RUN_COLUMNS = [
+    column for column in runs.c if column.name not in ("request", "size_bytes", "begun_at", "listened_until")
+]
+FIND_RUN = select(*RUN_COLUMNS).where(runs.c.id == bindparam("run"))
 ADD_FRAMES = insert(events)
 ADD_FILES = insert(run_files)
-GOING_ON = select(runs.c.id, runs.c.owner, runs.c.epoch).where(runs.c.ended_at.is_(None))
+ACTIVE_RUNS = select(runs.c.id, runs.c.owner, runs.c.epoch).where(runs.c.ended_at.is_(None))
 READ_FRAMES = (
     select(events.c.seq, events.c.frame)
     .where(events.c.run_id == bindparam("run"), events.c.seq > bindparam("after"))
@@ -57,22 +59,21 @@ def _write_nothing(_: Connection) -> None:
 
 
 class RunLog:
-    """The events of runs that go on, and of those that ended a short while ago; which server owns which run.
+    """The events and owners of active runs, and of runs that ended recently.
 
-    Each run belongs to one server, which writes into its log as long as it owns the run; any other may read it, and
-    leave signals for its owner. Times are those of the database's clock. Every method that reads or writes raises
-    `StorageError` if it cannot.
+    One server owns a run and writes its events; other servers may read the events and leave signals for the owner.
+    Times are from the database's clock. Every method that reads or writes raises `StorageError` if the database fails.
 
-    `bus` wakes the other servers. It may lose notifications: they look by themselves every `sweep_seconds`.
+    `bus` notifies the other servers. It may lose notifications, so they also query the database every `sweep_seconds`.
     """
 
     def __init__(self, database: Database, server_id: str, bus: Bus) -> None:
         self._database = database
         self._bus = bus
         self._server_id = server_id
-        # The runs that this server runs, or is about to, with their epochs.
+        # The epochs of the runs that this server runs or is about to run.
         self._own: dict[str, int] = {}
-        # Perhaps they are there, but they run nowhere, or without a log.
+        # Runs whose `begin` failed: their rows may exist, but no server writes into them.
         self._unbegun: set[str] = set()
         self.sweep_seconds = database.sweep_seconds
         is_followed = runs.c.listened_until > database.dialect.now()
@@ -87,11 +88,11 @@ class RunLog:
 
     @asynccontextmanager
     async def open(self, lease_seconds: float, on_notification: OnNotification) -> AsyncIterator[None]:
-        """Hold this server's lease until the block ends; afterwards other servers may own its runs at once.
+        """Hold this server's lease until the block ends; afterwards other servers may take over its runs at once.
 
-        The lease is renewed again and again, so that others notice within `lease_seconds` when this server is gone.
-        `on_notification` is called for what the bus brings. Raises `StorageError` if the database cannot be written at
-        the beginning; a bus that cannot be reached is no error.
+        The lease is renewed periodically, so that other servers notice within `lease_seconds` if this one is dead.
+        `on_notification` is called for each notification from the bus. Raises `StorageError` if the database cannot be
+        written at the start; an unreachable bus is no error.
         """
         async with (
             self._database.hold_lease(self._server_id, lease_seconds),
@@ -100,43 +101,41 @@ class RunLog:
             yield
 
     def was_alone(self) -> bool:
-        """Return whether there was no other server, when this one last looked, that could own the runs of this one."""
+        """Return whether the last check found no other server that could take over the runs of this one."""
         return self._database.was_alone()
 
     async def begins_alone(self) -> bool:
-        """Return whether no other server holds a file, or had a lease when this one's was last renewed."""
-        # Beside a file others may be that do not take its runs, and begin some.
+        """Return whether no other server can begin a run with the same id."""
+        # Other servers on an SQLite file cannot take over runs (`was_alone`), but they can begin some.
         return await self._database.is_alone() if self._database.file else self._database.was_alone()
 
     async def is_alone(self) -> bool:
-        """Return whether no other server uses the database; False where that is not known."""
+        """Return whether no other server uses the database; False if that is unknown."""
         return await self._database.is_alone()
 
     async def begin(
         self, run: LoggedRun, request: bytes | None = None, max_of_user: int | None = None, first: bytes | None = None
     ) -> LoggedRun:
-        """Make a new run this server's; return it, or the run of that id that is there already.
+        """Insert a new run that this server owns; return `run`, or the existing run with that id.
 
-        `first` is the run's first frame. `request` is kept until the run has ended: another server needs it to continue
-        the run. Raises `TooManyRuns` if `max_of_user` runs of its user are under way, at any server; a run without a
-        user is not counted.
+        `first` is the run's first frame. `request` is stored until the run has ended, so that another server can
+        continue the run. Raises `TooManyRuns` if the user has `max_of_user` active runs on all servers; runs without a
+        user are not counted.
         """
-        row = run_calls.make_row(self._database.dialect, run, self._server_id)
-        row |= {"last_seq": run.last_seq, "request": request, "size_bytes": len(first or b"")}
-        add_run = self._database.dialect.insert(runs).values(row).on_conflict_do_nothing(index_elements=["id"])
+        add_run = self._add_run(run, request, first)
 
         def begin(connection: Connection) -> LoggedRun | None:
-            if run_calls.has_room(self._database.dialect, connection, run, max_of_user):
+            if self._has_room(connection, run, max_of_user):
                 if connection.execute(add_run).rowcount:
                     if first:
                         connection.execute(ADD_FRAMES, {"run_id": run.run_id, "seq": 1, "frame": first})
                     return run
-                return self._find_begun(connection.execute(FIND_RUN, {"run": run.run_id}).one(), run)
-            there = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
-            return self._find_begun(there, run) if there else None
+                return self._read_existing(connection.execute(FIND_RUN, {"run": run.run_id}).one(), run)
+            existing = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
+            return self._read_existing(existing, run) if existing else None
 
         is_new = run.run_id not in self._own
-        # Before it is there: else it would seem to be run by nobody.
+        # Before the write; otherwise `take_over` could see a row that this server owns and does not run.
         self._own.setdefault(run.run_id, run.epoch)
         self._unbegun.discard(run.run_id)
         try:
@@ -148,17 +147,44 @@ class RunLog:
         if found is not run and is_new:
             del self._own[run.run_id]
         if found is None:
-            raise run_calls.refuse(max_of_user)
+            raise TooManyRuns(f"{max_of_user} runs of this user are under way: try again when one has ended")
         return found
 
-    def _find_begun(self, there: Row[*tuple[Any, ...]], run: LoggedRun) -> LoggedRun:
-        """Return the run that is there; `run` itself where it is that one, begun by this server and not shown yet."""
-        found = _read_run(there)
-        is_mine = there.owner == self._server_id and replace(found, is_cancelled=run.is_cancelled) == run
+    def _add_run(self, run: LoggedRun, request: bytes | None, first: bytes | None) -> Executable:
+        """Return the statement that inserts a run unless its id exists."""
+        row = {
+            "id": run.run_id,
+            "agent_id": run.agent_id,
+            "chat_id": run.chat_id,
+            "message_id": run.message_id,
+            "user_id": run.user_id,
+            "owner": self._server_id,
+            "epoch": run.epoch,
+            "begun_at": self._database.dialect.now(),
+            "last_seq": run.last_seq,
+            "request": request,
+            "size_bytes": len(first or b""),
+        }
+        add: Executable = self._database.dialect.insert(runs).values(row).on_conflict_do_nothing(index_elements=["id"])
+        return add
+
+    def _has_room(self, connection: Connection, run: LoggedRun, max_of_user: int | None) -> bool:
+        """Return whether the user has fewer other active runs; serialises the user's concurrent beginnings."""
+        if max_of_user is None or run.user_id is None:
+            return True
+        self._database.dialect.serialize_writes(connection, f"runs/{run.user_id}")
+        others = (runs.c.user_id == run.user_id) & runs.c.ended_at.is_(None) & (runs.c.id != run.run_id)
+        active = connection.scalar(select(func.count()).select_from(runs).where(others)) or 0
+        return active < max_of_user
+
+    def _read_existing(self, row: Row[*tuple[Any, ...]], run: LoggedRun) -> LoggedRun:
+        """Return the run in a row; `run` itself if an earlier attempt of this server has inserted it."""
+        found = _read_run(row)
+        is_mine = row.owner == self._server_id and replace(found, is_cancelled=run.is_cancelled) == run
         return run if is_mine else found
 
     async def withdraw(self, run_id: str) -> None:
-        """Forget a run that was taken and did not begin."""
+        """Delete a run that was inserted, but has not begun."""
         has_begun = runs.c.last_seq > 1
         await self._database.execute(
             delete(runs).where(runs.c.id == run_id, runs.c.owner == self._server_id, ~has_begun)
@@ -167,15 +193,15 @@ class RunLog:
 
     async def _withdraw_unbegun(self) -> None:
         for run_id in tuple(self._unbegun):
-            # It may have been begun once more meanwhile.
+            # The run may have been begun again meanwhile.
             if run_id in self._unbegun:
                 await self.withdraw(run_id)
                 self._unbegun.discard(run_id)
 
     async def load_request(self, run_id: str) -> bytes | None:
-        """Return what was kept with a run that goes on, None where nothing was."""
-        kept: bytes | None = await self._database.scalar(select(runs.c.request).where(runs.c.id == run_id))
-        return kept
+        """Return the request of an active run, None if it has none or has ended."""
+        request: bytes | None = await self._database.scalar(select(runs.c.request).where(runs.c.id == run_id))
+        return request
 
     async def append(
         self,
@@ -184,11 +210,11 @@ class RunLog:
         write_rows: Work[None] = _write_nothing,
         find_rows: Work[object] = _write_nothing,
     ) -> None:
-        """Store the frames that follow `run.last_seq`, and what `write_rows` writes, in one transaction.
+        """Store the frames that follow `run.last_seq` and call `write_rows`, in one transaction.
 
-        Then publish the frames if somebody follows the run elsewhere. A frame that is the last ends the run. If it
-        turns out that the frames were committed before, `find_rows` is called instead. Raises `RunLost` if another
-        server owns the run by now, or the run was deleted.
+        If an earlier attempt has already committed the frames, `find_rows` is called instead. A frame with `is_last`
+        ends the run. After the commit the frames are published if another server follows the run. Raises `RunLost` if
+        another server has taken over the run, or the run was deleted.
         """
         last = run.last_seq + len(frames)
         rows = [
@@ -223,35 +249,35 @@ class RunLog:
                     connection.execute(self._add_questions, questions)
                 return bool(moved.is_followed)
             found = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
-            # What was committed just before the connection was lost is there already.
+            # An earlier attempt was committed, and the connection was lost before the server learned of it.
             if found and (found.epoch, found.last_seq) == (run.epoch, last):
                 find_rows(connection)
                 return False
-            raise RunLost(f"run {run.run_id!r} is another server's by now")
+            raise RunLost(f"run {run.run_id!r} was taken over by another server, or deleted")
 
         try:
             is_followed = await self._database.write(append)
         except RunLost:
-            self._let_go(run)
+            self._disown(run)
             raise
         if is_followed and frames:
             contents = [frame.frame for frame in frames]
             self._bus.publish(run.run_id, run.last_seq + 1, contents, is_ended=is_last)
         if is_last:
-            self._let_go(run)
+            self._disown(run)
 
-    def _let_go(self, run: LoggedRun) -> None:
-        """Take note that this server runs a run no longer, in that epoch."""
+    def _disown(self, run: LoggedRun) -> None:
+        """Remember that this server no longer runs the run in this epoch."""
         if self._own.get(run.run_id) == run.epoch:
             del self._own[run.run_id]
 
     async def find(self, run_ids: Collection[str]) -> dict[str, LoggedRun]:
-        """Return those of some runs that there are, by their ids."""
-        found = await self._database.fetch(select(*OF_A_RUN).where(runs.c.id.in_(run_ids)))
+        """Return the existing runs among `run_ids`, by id."""
+        found = await self._database.fetch(select(*RUN_COLUMNS).where(runs.c.id.in_(run_ids)))
         return {row.id: _read_run(row) for row in found}
 
     async def read(self, run_id: str, after: int, max_bytes: int) -> list[bytes]:
-        """Return the frames after `after`, at least one if there is one, of about `max_bytes` together."""
+        """Return the frames after number `after`, up to about `max_bytes`, but at least one if there is one."""
 
         def read(connection: Connection) -> list[bytes]:
             frames: list[bytes] = []
@@ -266,17 +292,17 @@ class RunLog:
         return await self._database.read(read)
 
     async def file(self, run_id: str, file_id: str) -> str | None:
-        """Return a file of a run as a `data:` URL, None where there is none."""
-        is_meant = and_(run_files.c.run_id == run_id, run_files.c.id == file_id)
-        url: str | None = await self._database.scalar(select(run_files.c.url).where(is_meant))
+        """Return a file of a run as a `data:` URL, None if it does not exist."""
+        query = select(run_files.c.url).where(run_files.c.run_id == run_id, run_files.c.id == file_id)
+        url: str | None = await self._database.scalar(query)
         return url
 
     async def listen_to(self, run_ids: Collection[str], seconds: float) -> set[str]:
-        """Let the owners of runs know that somebody listens to them here, for so long from now on.
+        """Mark runs of other servers as listened to for the next `seconds`; return the ids of the marked runs.
 
-        Returns the runs whose owners know. The others have ended, or are being written: it is to be tried again soon.
+        The others have ended, or their rows are locked by a write: the caller tries again soon.
         """
-        # Not those that their owners are writing at this moment: two who wait for each other would stop everybody.
+        # Skip locked rows: waiting for them could deadlock with their writers.
         free = (
             select(runs.c.id).where(runs.c.id.in_(run_ids), runs.c.ended_at.is_(None)).with_for_update(skip_locked=True)
         )
@@ -285,40 +311,40 @@ class RunLog:
         return await self._database.write(lambda connection: set(connection.scalars(note)))
 
     async def is_listened_to(self, run_id: str) -> bool:
-        """Return whether somebody listens to a run at another server."""
-        is_heard = and_(runs.c.id == run_id, runs.c.listened_until > self._database.dialect.now())
-        return bool(await self._database.scalar(select(true()).where(is_heard)))
+        """Return whether a client listens to a run at another server."""
+        query = select(true()).where(runs.c.id == run_id, runs.c.listened_until > self._database.dialect.now())
+        return bool(await self._database.scalar(query))
 
     async def cancel(self, run_id: str) -> None:
-        """Ask the owner of a run, and whoever owns it after, for its end."""
-        goes_on = and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
-        mark_cancelled = update(runs).where(goes_on).values(is_cancelled=True)
-        await self._database.execute(mark_cancelled)
+        """Set the cancel flag of an active run for its current and later owners."""
+        is_active = and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
+        await self._database.execute(update(runs).where(is_active).values(is_cancelled=True))
         self._bus.publish(run_id)
 
     async def answer(self, run_id: str, question: str, answer: GivenAnswer) -> bool:
-        """Keep the answer to a question; False where there is no such question, or it has one."""
-        is_open = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question, run_inputs.c.answer.is_(None))
-        keep_answer = update(run_inputs).where(is_open).values(answer=answer.to_json())
+        """Store the answer to a question; False if the question does not exist or has an answer already."""
         of_question = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question)
         find_answer = select(run_inputs.c.answer).where(of_question)
+        set_answer = (
+            update(run_inputs).where(of_question, run_inputs.c.answer.is_(None)).values(answer=answer.to_json())
+        )
         was_first = False
 
         def write(connection: Connection) -> bool:
             nonlocal was_first
-            is_first = connection.execute(keep_answer).rowcount > 0
-            # It may be there from the first time that this was run.
-            is_there = was_first and not is_first and connection.scalar(find_answer) == answer.to_json()
+            is_first = connection.execute(set_answer).rowcount > 0
+            # An earlier attempt of this write may have been committed.
+            is_stored = was_first and not is_first and connection.scalar(find_answer) == answer.to_json()
             was_first = was_first or is_first
-            return is_first or is_there
+            return is_first or is_stored
 
-        is_kept = await self._database.write(write)
-        if is_kept:
+        is_accepted = await self._database.write(write)
+        if is_accepted:
             self._bus.publish(run_id)
-        return is_kept
+        return is_accepted
 
     async def orders(self, run_ids: Collection[str]) -> dict[str, Orders]:
-        """Return what was asked of some runs, by their ids; runs of which nothing was asked are left out."""
+        """Return the signals of runs by run id; runs without signals are left out."""
         has_answer = and_(run_inputs.c.run_id == runs.c.id, run_inputs.c.answer.is_not(None))
         found = await self._database.fetch(
             select(runs.c.id, runs.c.is_cancelled, run_inputs.c.question, run_inputs.c.answer)
@@ -335,25 +361,26 @@ class RunLog:
         }
 
     async def take_over(self) -> list[LoggedRun]:
-        """Own the runs of servers that were not heard of in time; return them, each in its new epoch.
+        """Take over the runs of dead servers and unowned runs; return them, each with its new epoch.
 
-        And those of this server that it does not run: nobody was told that it had taken them.
+        Also takes over runs that this server owns and does not run: an earlier takeover was committed, but the
+        connection was lost before the server learned of it.
         """
         await self._withdraw_unbegun()
-        going_on = await self._database.fetch(GOING_ON)
-        owners = {row.owner for row in going_on} - {self._server_id}
-        gone = await self._database.find_dead_servers(owners) if owners else owners
-        idle = [row.id for row in going_on if row.owner == self._server_id and self._own.get(row.id) != row.epoch]
-        if not gone and not idle:
+        active = await self._database.fetch(ACTIVE_RUNS)
+        owners = {row.owner for row in active} - {self._server_id}
+        dead = await self._database.find_dead_servers(owners) if owners else owners
+        idle = [row.id for row in active if row.owner == self._server_id and self._own.get(row.id) != row.epoch]
+        if not dead and not idle:
             return []
-        # One that another server has taken meanwhile has another owner.
+        # Checks the owner again: another server may have taken over the run meanwhile.
         is_idle = and_(runs.c.owner == self._server_id, runs.c.id.in_(idle))
-        is_left = and_(runs.c.ended_at.is_(None), or_(runs.c.owner.in_(gone), is_idle))
-        losses = runs.c.losses + case((runs.c.owner.in_([NOBODY, self._server_id]), 0), else_=1)
+        is_left = and_(runs.c.ended_at.is_(None), or_(runs.c.owner.in_(dead), is_idle))
+        losses = runs.c.losses + case((runs.c.owner.in_([UNOWNED, self._server_id]), 0), else_=1)
         left = select(runs.c.id).where(is_left).with_for_update(skip_locked=True)
         mine = {"owner": self._server_id, "epoch": runs.c.epoch + 1, "losses": losses}
         age_seconds = (self._database.dialect.now() - runs.c.begun_at).label("age_seconds")
-        take_runs = update(runs).where(runs.c.id.in_(left)).values(mine).returning(*OF_A_RUN, age_seconds)
+        take_runs = update(runs).where(runs.c.id.in_(left)).values(mine).returning(*RUN_COLUMNS, age_seconds)
 
         def take(connection: Connection) -> list[LoggedRun]:
             return [replace(_read_run(row), age_seconds=row.age_seconds) for row in connection.execute(take_runs)]
@@ -363,39 +390,42 @@ class RunLog:
         return taken_over
 
     async def hand_over(self, run: LoggedRun) -> None:
-        """Let any server that is there take over a run of this one's, which is not at fault; raises `RunLost`."""
+        """Release a run for any server, without counting it as a loss; raises `RunLost`."""
         is_mine = and_(runs.c.id == run.run_id, runs.c.epoch == run.epoch, runs.c.owner == self._server_id)
-        # In an epoch of its own: what is still on its way from here is refused.
-        free_run = update(runs).where(is_mine).values(owner=NOBODY, epoch=runs.c.epoch + 1)
-        is_done = await self._database.execute(free_run)
-        self._let_go(run)
-        if not is_done:
-            raise RunLost(f"run {run.run_id!r} is another server's by now")
+        # A new epoch, so that later writes of this server are refused.
+        release = update(runs).where(is_mine).values(owner=UNOWNED, epoch=runs.c.epoch + 1)
+        is_released = await self._database.execute(release)
+        self._disown(run)
+        if not is_released:
+            raise RunLost(f"run {run.run_id!r} was taken over by another server, or deleted")
         self._bus.publish(RELEASED_RUN)
 
     async def of_user(self, user_id: str) -> list[LoggedRun]:
-        """Return the runs of a user, those that have ended included."""
-        rows = await self._database.fetch(select(*OF_A_RUN).where(runs.c.user_id == user_id))
+        """Return the runs of a user, including ended ones."""
+        rows = await self._database.fetch(select(*RUN_COLUMNS).where(runs.c.user_id == user_id))
         return [_read_run(row) for row in rows]
 
     async def forget_user(self, user_id: str) -> int:
-        """Forget the runs of a user with their frames and files; returns how many there were.
+        """Delete the runs of a user with their frames and files; return their number.
 
-        What the owner of one that goes on still writes is not kept.
+        Later writes to an active run raise `RunLost` at its owner.
         """
         return await self._database.delete_in_batches(runs, runs.c.user_id == user_id, RUNS_AT_ONCE)
 
     async def drop(self, ended_before_seconds: float, max_user_bytes: int) -> int:
-        """Forget runs that ended longer ago than that, and a user's oldest beyond so many bytes; return how many."""
+        """Delete runs that ended more than `ended_before_seconds` ago; return the number of deleted runs.
+
+        Also deletes the oldest ended runs of a user whose ended runs are larger than `max_user_bytes` together.
+        """
         so_far = func.sum(runs.c.size_bytes).over(
             partition_by=func.coalesce(runs.c.user_id, ""), order_by=runs.c.ended_at.desc()
         )
         has_ended = runs.c.ended_at.is_not(None)
         ended = select(runs.c.id, runs.c.ended_at, so_far.label("so_far")).where(has_ended).subquery()
         is_old = ended.c.ended_at < self._database.dialect.now() - ended_before_seconds
-        too_much = ended.c.so_far > max_user_bytes
-        is_meant = runs.c.id.in_(select(ended.c.id).where(or_(is_old, too_much)))
-        return await self._database.delete_in_batches(runs, is_meant, RUNS_AT_ONCE)
+        is_too_large = ended.c.so_far > max_user_bytes
+        condition = runs.c.id.in_(select(ended.c.id).where(or_(is_old, is_too_large)))
+        return await self._database.delete_in_batches(runs, condition, RUNS_AT_ONCE)
 
 
 def _read_run(row: Row[*tuple[object, ...]]) -> LoggedRun:

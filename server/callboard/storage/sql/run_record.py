@@ -1,8 +1,8 @@
-"""Stores a run while it happens: its events, the rows that follow from them and its audit, in one transaction a batch.
+"""Stores a run while it is running: its events, the rows made from them and its audit, one transaction for each batch.
 
-Trouble with the database is handled here and nowhere else. A batch that cannot be stored is tried again until it is.
-While events wait, listeners do not see them, for up to `PATIENCE_SECONDS`; then the run is *late*: it goes on in memory
-and tells its user, and what waits is stored when the database is back, even after the run has ended.
+Database failures of a run are handled only here. A batch that cannot be stored is retried until it is stored. Listeners
+do not see events before they are stored. After `PATIENCE_SECONDS` the run is *late*: it continues in memory, a status
+informs the user, and the waiting events are stored when the database works again, even after the end of the run.
 """
 
 import asyncio
@@ -19,42 +19,42 @@ from callboard._history.turn_rows import RowChange
 from callboard.errors import RunLost, StorageError
 from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.database import Database
-from callboard.storage.sql.failures import is_trouble
+from callboard.storage.sql.failures import is_database_failure
 from callboard.storage.sql.run_log import RunLog
 from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.values import AuditEntry, LoggedFrame, LoggedRun
 
 PATIENCE_SECONDS = 5.0
-"""The seconds that listeners wait for events to be stored: locks and a busy disk pass sooner."""
+"""The longest time that listeners wait for an event to be stored; locks and a busy disk rarely last longer."""
 RETRY_SECONDS = 1.0
 HAND_OVER_SECONDS = 5.0
-"""The seconds that a server waits for the last events of a run to be stored that it leaves."""
+"""The longest time that a stopping server waits for a run's last events to be stored before it hands the run over."""
 
 _log = structlog.get_logger(__name__)
 
 
 class RecordListener(Protocol):
-    """The log of the run whose record it is."""
+    """Receives the state of a record; implemented by the event log of the run."""
 
     on_lost: Callable[[], None]
-    """Called when another server runs the run."""
+    """Called when another server has taken over the run."""
 
     def on_shown(self, seq: int) -> None:
-        """Take note that listeners may see the events up to this number."""
+        """Send the events up to this number to listeners."""
 
     def on_stored(self) -> None:
-        """Take note that all events so far are stored."""
+        """Handle that all events so far are stored."""
 
     def on_late(self) -> None:
-        """Tell the user that the run may not be remembered."""
+        """Inform the user that the run is late and may not be stored."""
 
     def on_recovered(self) -> None:
-        """Tell the user that the run is remembered after all."""
+        """Inform the user that the late run is stored after all."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What is stored in one transaction, in order."""
+    """The frames, row changes and audit entries of one transaction."""
 
     frames: list[LoggedFrame] = field(default_factory=list)
     changes: list[RowChange] = field(default_factory=list)
@@ -66,7 +66,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class NewRun:
-    """A run that could not be begun in the database: see `RunLog.begin`."""
+    """The arguments for `RunLog.begin` of a run that the database could not store when it began."""
 
     request: bytes | None
     first: bytes
@@ -75,8 +75,8 @@ class NewRun:
 class RunRecord:
     """The record of one run of this server.
 
-    `turn` is None for a run whose events and rows are not stored; then only its audit is. `new` is given if the run is
-    not in the database yet. `keep_audit_days` is how long audit entries are kept; 0: forever.
+    `turn` is None for a run without a stored chat: only its audit entries are stored. `new` is given if the run is not
+    in the database yet. `keep_audit_days` is the retention of audit entries; 0: forever.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class RunRecord:
     ) -> None:
         self.turn = turn
         self.error: StorageError | None = None
-        """The failure that makes the run late; None if it is not."""
+        """The failure that made the run late; None if it is not late."""
         self.has_ended = False
         self._database = database
         self._run_log = run_log
@@ -114,19 +114,19 @@ class RunRecord:
         self._change: asyncio.Future[None] | None = None
 
     def report_to(self, listener: RecordListener) -> None:
-        """Report to the run from now on."""
+        """Call `listener` from now on."""
         self._listener = listener
         if self._new:
             self._be_late(StorageError("the run could not be begun in the database"))
 
     @property
     def chat_id(self) -> str | None:
-        """The chat that the run answers in."""
+        """The id of the run's chat."""
         return self._run.chat_id
 
     @property
     def user_id(self) -> str | None:
-        """The user who asked."""
+        """The id of the run's user."""
         return self._run.user_id
 
     @property
@@ -136,17 +136,17 @@ class RunRecord:
 
     @property
     def size_bytes(self) -> int:
-        """The memory that the record takes while it is not stored, roughly."""
+        """The approximate memory of the data that is not stored yet."""
         return self._bytes + (self.turn.rows.size_bytes if self.turn else 0)
 
     @property
     def is_late(self) -> bool:
-        """Return whether the run goes on without waiting for the database."""
+        """Whether the run continues without waiting for the database."""
         return self.error is not None
 
     @property
     def is_stored(self) -> bool:
-        """Return whether all events so far are stored."""
+        """Whether all events so far are stored."""
         return not (self._waiting or self._current or self._is_stopped or self._is_in_memory)
 
     def append(
@@ -155,7 +155,7 @@ class RunRecord:
         changes: Sequence[RowChange] = (),
         audit: AuditEntry | None = None,
     ) -> None:
-        """Add the next frame, with the changes that belong to it; stored a moment later."""
+        """Add a frame with its row changes and audit entry to the next batch; a background task stores the batch."""
         if frame:
             self._newest_seq += 1
             self.has_ended = self.has_ended or frame.is_last
@@ -176,13 +176,13 @@ class RunRecord:
         if audit:
             self._waiting.audit.append(audit)
         if self.has_ended and self.is_late:
-            # Now that it has ended it counts among those that are bounded.
+            # `LateRecords` limits the records of runs that have ended: apply the limit now.
             self._database.late.add(self)
         if self._waiting and self._storing is None:
             self._storing = asyncio.create_task(self._store(), name=f"record of {self._run.run_id}")
 
     def take_back_last(self) -> bool:
-        """Take back the run's last frame, which could not be stored: another must come before it; False if none."""
+        """Remove the run's last frame if it is not stored, so that a status can precede it; return whether it was."""
         batch = self._waiting if self._waiting.frames else self._current
         if not (batch and batch.frames and batch.frames[-1].is_last):
             return False
@@ -192,18 +192,18 @@ class RunRecord:
         return True
 
     async def read(self, after: int, max_bytes: int) -> list[bytes]:
-        """Return stored frames after that number; see `RunLog.read`."""
+        """Return stored frames after number `after`; see `RunLog.read`."""
         return await self._run_log.read(self._run.run_id, after, max_bytes)
 
     async def settled(self) -> None:
-        """Return when all that was added is stored, or the run goes on without; also if the run is lost."""
+        """Wait until everything added is stored, or until the run no longer waits for the database, or is lost."""
         while not (
             self.is_stored or self._is_stopped or self._is_in_memory or (self.is_late and self._run_log.was_alone())
         ):
             await self._next_change()
 
     async def store_now(self) -> None:
-        """Store all that waits; raises `StorageError` if the database does not take it."""
+        """Store everything that is waiting; raises `StorageError` if an attempt fails."""
         while self._storing and not self.is_stored:
             attempts = self._attempts
             self._retry.set()
@@ -213,11 +213,11 @@ class RunRecord:
                 raise self._failure
 
     def retry(self) -> None:
-        """Try again now: the database has taken another write."""
+        """Retry now, because the database has just committed another write."""
         self._retry.set()
 
     async def hand_over(self) -> bool:
-        """Let any server take over the run; False if listeners may have seen events that are not stored."""
+        """Release the run so that any server can take it over; False if its events cannot be stored completely."""
         if self._storing and not self.is_late:
             await asyncio.wait({self._storing}, timeout=HAND_OVER_SECONDS)
         if not self.is_stored:
@@ -225,14 +225,14 @@ class RunRecord:
         try:
             await self._run_log.hand_over(self._run)
         except RunLost:
-            pass  # Another server has taken it already.
+            pass  # Another server has taken over the run already.
         except StorageError as error:
             _log.warning("run_not_handed_over", run_id=self._run.run_id, error=str(error))
             return False
         return True
 
     def stop(self) -> None:
-        """Store nothing more, and show nothing more."""
+        """Stop storing the run; unstored data is dropped."""
         self._is_stopped = True
         self._database.late.discard(self)
         if self._storing:
@@ -258,7 +258,7 @@ class RunRecord:
             self._notify()
 
     async def _store_batch(self, batch: _Batch) -> None:
-        """Store a batch, again and again until the database takes it. Raises `RunLost`."""
+        """Store a batch, retrying until it succeeds. Raises `RunLost`."""
         may_be_written = False
         while True:
             patience = asyncio.get_running_loop().call_later(
@@ -268,20 +268,20 @@ class RunRecord:
             try:
                 await self._try(batch, may_be_written=may_be_written)
             except StorageError as error:
-                if error.__cause__ is not None and not is_trouble(error.__cause__):
-                    # What the database refuses it would refuse again; the events go on without their rows.
+                if error.__cause__ is not None and not is_database_failure(error.__cause__):
+                    # The database refuses these values and would refuse them again: store the events without rows.
                     self._drop_rows(batch, error.__cause__)
                     continue
                 self._failure = error
                 self._be_late(error)
             except RunLost:
                 raise
-            except Exception as mistake:  # noqa: BLE001 - listeners would wait for these events forever
-                _log.error("run_not_stored", run_id=self._run.run_id, exc_info=mistake)
+            except Exception as error:  # noqa: BLE001 - listeners would wait for these events forever
+                _log.error("run_not_stored", run_id=self._run.run_id, exc_info=error)
                 if batch.changes:
-                    self._drop_rows(batch, mistake)
+                    self._drop_rows(batch, error)
                     continue
-                self._give_up(StorageError("the run cannot be stored: the server's log says why"))
+                self._give_up(StorageError("the run cannot be stored: see the server's log"))
                 return
             else:
                 return
@@ -297,7 +297,7 @@ class RunRecord:
     async def _try(self, batch: _Batch, *, may_be_written: bool) -> None:
         """Store a batch once; raises `StorageError`, `RunLost`."""
         if self.chat_id is not None:
-            # Rows of a chat are in the order of their turns.
+            # The rows of a chat are stored in the order of its turns.
             await self._database.late.store(self.chat_id, before=self)
         await self._begin_if_new()
 
@@ -305,7 +305,7 @@ class RunRecord:
             nonlocal may_be_written
             if self.turn:
                 self.turn.write(connection, batch.changes, may_be_written=may_be_written)
-            # It is called again if the connection was lost, perhaps after the commit.
+            # This is called again if the connection was lost, possibly after the commit.
             may_be_written = True
             for entry in batch.audit:
                 self._audit.add(connection, entry, self._keep_audit_days)
@@ -341,7 +341,7 @@ class RunRecord:
         await asyncio.shield(self._change)
 
     def _notify(self) -> None:
-        """Wake those who wait for the record."""
+        """Wake the tasks that wait for a change of the record."""
         if self._change:
             self._change.set_result(None)
             self._change = None
@@ -358,7 +358,7 @@ class RunRecord:
         self._notify()
 
     def _drop_rows(self, batch: _Batch, error: BaseException) -> None:
-        """Store the events without their rows from now on."""
+        """Store the events of the run without rows from now on."""
         _log.error("turn_lost", run_id=self._run.run_id, error=str(error))
         batch.changes.clear()
         if self.turn and self.turn.is_kept:
@@ -367,7 +367,7 @@ class RunRecord:
                 self._listener.on_late()
 
     def _give_up(self, error: StorageError) -> None:
-        """Let the run go on in memory alone."""
+        """Continue the run in memory and stop storing it."""
         self.error = error
         self._is_in_memory = True
         self._waiting = _Batch()
@@ -377,6 +377,6 @@ class RunRecord:
         self._show_unstored()
 
     def _show_unstored(self) -> None:
-        """Show all events, unless another server may continue the run from what is stored."""
+        """Release unstored events to listeners, unless another server may continue the run from the stored events."""
         if self._listener and (self._is_in_memory or self._run_log.was_alone()):
             self._listener.on_shown(self._newest_seq)

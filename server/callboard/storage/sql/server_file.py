@@ -1,7 +1,7 @@
-"""A file that a server holds while it uses a SQLite database: others on the machine see by it that it is there.
+"""A file that a server locks while it uses an SQLite database; it shows other processes that the server is running.
 
-The lock is the system's, which lets go of it when the process ends, however it ends: what a killed server has left is
-taken over by the next one at once.
+The operating system releases the lock when the process ends, even if it is killed. So the next server can take over the
+runs of a killed server at once.
 """
 
 import fcntl
@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Self
 
 _held: set[int] = set()
+"""The descriptors of the locked files of this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFile:
-    """The file of one server, and how it is held."""
+    """The locked file of one server."""
 
     path: Path
     database: Path
@@ -23,25 +24,25 @@ class ServerFile:
 
     @classmethod
     def hold(cls, database: Path, server_id: str) -> Self:
-        """Make the file of a server beside the database, and hold it; remove those of servers that are gone."""
+        """Create and lock the file of a server beside the database; remove the files of servers that have ended."""
         path = _path(database, server_id)
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _is_at(path, descriptor):
                 break
-            # Another server took it for free between the two.
+            # Another server removed the file between opening and locking.
             os.close(descriptor)
         _held.add(descriptor)
-        _remove_free_files(database, but=path)
+        _remove_unlocked_files(database, but=path)
         return cls(path, database, descriptor)
 
     def is_alone(self) -> bool:
-        """Return whether no other server holds a file of this database; those of servers that are gone are removed."""
+        """Return whether no other server has a locked file for this database; remove unlocked files."""
         return not self.are_others_there(self.database, but=self.path)
 
     def remove(self) -> None:
-        """Remove the file, and let go of it."""
+        """Remove the file and release its lock."""
         self.path.unlink(missing_ok=True)
         if self.descriptor in _held:
             _held.discard(self.descriptor)
@@ -49,23 +50,23 @@ class ServerFile:
 
     @staticmethod
     def are_others_there(database: Path, but: Path | None = None) -> bool:
-        """Return whether a server holds a file of the database, other than `but`; those of gone ones are removed."""
-        return _remove_free_files(database, but) > 0
+        """Return whether a server has a locked file for the database, other than `but`; remove unlocked files."""
+        return _remove_unlocked_files(database, but) > 0
 
     @staticmethod
     def is_gone(database: Path, server_id: str) -> bool:
-        """Return whether nobody holds the file of that server, or it is not there; what is free is removed."""
-        return _remove_free(_path(database, server_id))
+        """Return whether the file of a server does not exist or is not locked; remove it if it is not locked."""
+        return _remove_if_unlocked(_path(database, server_id))
 
 
-def _let_go_in_child() -> None:
-    """Let go of what the parent holds: a process that a tool has forked may outlive the server, and is none."""
+def _close_in_child() -> None:
+    """Close inherited descriptors: a process that a tool has forked must not hold the lock after the server's end."""
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 def _path(database: Path, server_id: str) -> Path:
@@ -79,21 +80,22 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _remove_free_files(database: Path, but: Path | None) -> int:
-    """Remove the files that no server holds, and return how many are held; `but` is left alone."""
+def _remove_unlocked_files(database: Path, but: Path | None) -> int:
+    """Remove the unlocked files of servers, except `but`; return the number of locked ones."""
     name = _path(database, "").name
     others = [file for file in database.parent.iterdir() if file.name.startswith(name) and file != but]
-    held = [file for file in others if not _remove_free(file)]
-    return len(held)
+    locked = [file for file in others if not _remove_if_unlocked(file)]
+    return len(locked)
 
 
-def _remove_free(path: Path) -> bool:
+def _remove_if_unlocked(path: Path) -> bool:
+    """Return False if the file is locked, or if that cannot be checked; otherwise remove it and return True."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
     except PermissionError:
-        # Another user's, who alone can tell.
+        # The file of another user's process; assume that the process is running.
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""SQLite's own: one writer, a write-ahead log, a file that belongs to one machine."""
+"""The database in SQLite: one writer at a time, a write-ahead log, a file on one machine."""
 
 import asyncio
 import os
@@ -28,29 +28,29 @@ from callboard.storage.sql.sqlite_dialect import SqliteDialect
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS, WordIndex
 
 CHECK_SECONDS = 5
-"""The seconds that `check_integrity` waits for another program that writes."""
-LEAST_FREE_BYTES = 1024 * 1024
-MOST_EXAMINED_BYTES = 512 * 1024 * 1024
+"""The longest time that `check_integrity` waits for another writer."""
+MIN_FREE_BYTES = 1024 * 1024
+MAX_CHECKED_BYTES = 512 * 1024 * 1024
+"""The largest file that `check_integrity` reads."""
 MERGED_PAGES = 200
-"""The pages of an index that are merged in one transaction, for which others wait."""
+"""The pages of an index that one transaction merges; small, because other writes wait for it."""
 THREADS = 15
-"""The most connections at one time."""
+"""The most connections at a time; each uses a thread."""
 
 _log = structlog.get_logger(__name__)
 
 
-class _CrowdedOut(sqlite3.OperationalError):
-    """A failure, of those before us in the queue, to get SQLite's lock in time: what SQLite itself would say."""
+class _QueueTimeout(sqlite3.OperationalError):
+    """Writers before this one did not get SQLite's lock in time; handled like SQLite's own error for a lock."""
 
     sqlite_errorcode = sqlite3.SQLITE_BUSY
 
 
 class SqliteDatabase(Database):
-    """A database in a file, or in memory. A file that somebody removes or replaces is neither read nor written."""
+    """A database in a file or in memory. If the file is removed or replaced, reads and writes fail."""
 
     dialect = SqliteDialect()
-    # It also makes one transaction of a migration: the driver begins none by itself before a change of the
-    # tables, and a server that was stopped in between would leave half of them.
+    # An explicit BEGIN, because the driver begins no transaction before DDL: a migration would not be atomic.
     exclusive_lock = "BEGIN IMMEDIATE"
     sweep_seconds = 0.2
 
@@ -62,16 +62,16 @@ class SqliteDatabase(Database):
 
     @property
     def file(self) -> Path | None:
-        """The file; None for a database in memory."""
+        """The path of the file; None for a database in memory."""
         return _find_file(self._engine.url)
 
     @property
     def is_of_one_process(self) -> bool:
-        """True: one server owns the file, and a database in memory is one process's anyway."""
+        """True: one server owns the file, and a database in memory belongs to one process."""
         return True
 
     async def start(self) -> None:
-        """Create the file if there is none, open it and migrate."""
+        """Open or create the file, and migrate."""
         self._make_locks()
         await super().start()
 
@@ -89,26 +89,25 @@ class SqliteDatabase(Database):
             if self._opened.is_replaced():
                 raise self._make_failure(REPLACED)
         elif self.file:
-            # `callboard doctor` reads a database that is not started.
+            # `callboard doctor` reads without starting the database.
             check_log(self.file)
 
     def _make_locks(self) -> None:
-        """Make what belongs to one event loop."""
-        # A connection at a time each: threads wait for statements, and the loop for none of them.
+        """Create the thread pool and the lock; both are bound to the current event loop."""
+        # Statements run in threads, so that they do not block the event loop.
         self._threads = ThreadPoolExecutor(THREADS if self.file else 1, thread_name_prefix="sqlite")
-        # SQLite lets one connection write at a time and its waiters poll; a queue of our own is
-        # fair and wakes at once.
+        # SQLite lets one connection write at a time, and the others poll; this lock is fair and wakes the next at once.
         self._writer = asyncio.Lock()
 
     async def close(self) -> None:
-        """Write what waits to be written, if it can be, and close the file."""
+        """Try to write everything that waits, and close the file."""
         await super().close()
         if self._opened:
             await asyncio.to_thread(self._opened.close)
             self._opened = None
 
     async def check_integrity(self) -> None:
-        """Raise `StorageError` where the file cannot be written or is damaged; a large one is not read."""
+        """Raise `StorageError` if the file cannot be written, or is damaged and at most `MAX_CHECKED_BYTES` large."""
 
         def touch(connection: Connection) -> None:
             self._touch(connection)
@@ -117,11 +116,11 @@ class SqliteDatabase(Database):
         with self._translate_failures():
             await self._run_when_free(Transaction(self._begin_exclusive, [touch]), time.monotonic() + CHECK_SECONDS)
 
-        # Not in the same transaction: a server may be at work, and wants to write.
+        # In another transaction, so that a running server can write during the check.
         def check(connection: Connection) -> str:
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
             page_bytes = connection.exec_driver_sql("PRAGMA page_size").scalar_one()
-            if pages * page_bytes > MOST_EXAMINED_BYTES:
+            if pages * page_bytes > MAX_CHECKED_BYTES:
                 return "ok"
             return str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one())
 
@@ -134,7 +133,7 @@ class SqliteDatabase(Database):
         sqlite_backup.back_up(self._name_file(), copy, database.PATIENCE_SECONDS)
 
     def restore(self, copy: Path) -> None:
-        """Put a copy in the place of the file."""
+        """Replace the file by a copy."""
         sqlite_backup.restore(copy, self._name_file())
 
     def _name_file(self) -> Path:
@@ -143,9 +142,9 @@ class SqliteDatabase(Database):
         return self.file
 
     async def drop_deleted_words(self) -> None:
-        """Write the indexes of words anew, which only mark what is deleted, and empty the log."""
+        """Merge the full-text indexes, where FTS5 only marks deleted words, and empty the log."""
         for index in (MEMORY_WORDS, MESSAGE_WORDS):
-            # A negative number begins to merge all that there is, positive ones go on with it.
+            # A negative number starts a merge of the whole index, positive numbers continue it: sqlite.org/fts5.html.
             pages = -MERGED_PAGES
             while await self.write(partial(_merge, index, pages)):
                 pages = MERGED_PAGES
@@ -159,11 +158,11 @@ class SqliteDatabase(Database):
     def _empty_log(self, connection: Connection) -> None:
         is_busy, *_ = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
         if is_busy:
-            _log.warning("log_not_emptied", database=self.where, reason="somebody reads what is in it")
+            _log.warning("log_not_emptied", database=self.where, reason="another connection is reading from it")
 
     @asynccontextmanager
     async def hold_lease(self, server_id: str, _lease_seconds: float) -> AsyncIterator[None]:
-        """Hold a file beside the database, in a lease's place: the system lets go of it when the process ends."""
+        """Lock a file beside the database instead of a lease: the system unlocks it when the process ends."""
         if self.file is None:
             yield
             return
@@ -174,26 +173,26 @@ class SqliteDatabase(Database):
             await asyncio.to_thread(self._server_file.remove)
 
     def was_alone(self) -> bool:
-        """Return True: as long as the process is there it has its file."""
+        """Return True: no other server takes over runs while this process holds its file."""
         return True
 
     async def is_alone(self) -> bool:
-        """Return whether there is no other server's file; of a database in memory there is no other server."""
+        """Return whether no other server has a locked file; always True for a database in memory."""
         file = self._server_file
         return file is None or await asyncio.to_thread(file.is_alone)
 
     async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:
-        """Return those whose files nobody holds; of a database in memory there is no other server."""
+        """Return the servers whose files are not locked; all of them for a database in memory."""
         file = self.file
         if file is None:
             return set(server_ids)
         return await asyncio.to_thread(lambda: {one for one in server_ids if ServerFile.is_gone(file, one)})
 
     def _create_engine(self, url: URL) -> Engine:
-        # A connection goes from thread to thread, and has one at a time.
+        # A connection is used by different threads, by one at a time.
         arguments = {"timeout": database.ATTEMPT_SECONDS, "check_same_thread": False}
         pool = QueuePool if _find_file(url) else StaticPool
-        # Whatever driver an address names, for a file it is Python's own.
+        # Always Python's own driver: the URL may name an asynchronous one.
         self._engine = create_engine(
             url.set(drivername="sqlite"), connect_args=arguments, poolclass=pool, hide_parameters=True
         )
@@ -208,7 +207,7 @@ class SqliteDatabase(Database):
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            # The connection is in use until the thread is done with it.
+            # The thread still uses the connection.
             await asyncio.wait({running})
             raise
 
@@ -218,68 +217,68 @@ class SqliteDatabase(Database):
     def _set_up(self, connection: Any, _record: object) -> None:
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode=WAL")
-        # In WAL mode NORMAL survives a crash of the process; FULL would sync the disk at every status.
+        # In WAL mode NORMAL survives a crash of the process; FULL would sync the disk at every commit.
         cursor.execute("PRAGMA synchronous=NORMAL")
         cursor.execute("PRAGMA foreign_keys=ON")
-        # What is deleted is written over: else it stays in the file until its pages are used again.
+        # Overwrite deleted content; otherwise it stays in the file until its pages are reused.
         cursor.execute("PRAGMA secure_delete=ON")
         cursor.close()
 
     def _touch(self, connection: Connection) -> None:
         version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-        # What it is already: even so a page is written.
+        # Setting the same value also writes a page.
         connection.exec_driver_sql(f"PRAGMA user_version = {version:d}")
 
     def _check_free_space(self) -> None:
         if self.file is None:
             return
         with suppress(OSError):
-            if shutil.disk_usage(self.file.parent).free < LEAST_FREE_BYTES:
+            if shutil.disk_usage(self.file.parent).free < MIN_FREE_BYTES:
                 raise self._make_failure("its disk is full")
 
     @asynccontextmanager
-    async def _turn_to_write(self, deadline: float) -> AsyncIterator[None]:
+    async def _write_lock(self, deadline: float) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 await self._writer.acquire()
         except TimeoutError as error:
-            raise OperationalError(None, None, _CrowdedOut()) from error
+            raise OperationalError(None, None, _QueueTimeout()) from error
         try:
             yield
         finally:
             self._writer.release()
 
-    def _begin_to_write(self, connection: Connection) -> None:
+    def _begin_write(self, connection: Connection) -> None:
         self._begin_exclusive(connection)
 
 
 def _merge(index: WordIndex, pages: int, connection: Connection) -> bool:
-    """Merge some of an index's parts, which drops what was deleted of them; return whether there is more to merge."""
+    """Merge segments of an index, which removes deleted words; return whether there is more to merge."""
     count = "SELECT total_changes()"
     before = connection.exec_driver_sql(count).scalar_one()
     connection.exec_driver_sql(f"INSERT INTO {index.name} ({index.name}, rank) VALUES ('merge', ?)", (pages,))  # noqa: S608 - our own names
-    # By FTS5's own words: where nothing was merged, only the statement itself is counted.
+    # https://www.sqlite.org/fts5.html#the_merge_command: a difference below 2 means that nothing was merged.
     return bool(connection.exec_driver_sql(count).scalar_one() - before >= 2)
 
 
 def _find_file(url: URL) -> Path | None:
-    """Return the file of a SQLite database; None for one in memory."""
+    """Return the file of a SQLite URL; None for a database in memory."""
     name = url.database or ""
     if name.startswith("file:") and "uri" in url.query:
         name = "" if url.query.get("mode") == "memory" else unquote(urlsplit(name).path)
-    # Where it is a link, SQLite puts its other files beside what the link names.
+    # SQLite resolves symbolic links, and puts its other files beside the target.
     return Path(name).resolve() if name not in ("", ":memory:") else None
 
 
 def _make_private(file: Path) -> None:
-    """Make the file where there is none, and keep everybody else from reading it.
+    """Create the file if it does not exist, and let only its owner read and write it.
 
-    SQLite would ask the umask, and gives the mode of the database to the files that it puts beside it.
+    SQLite creates files according to the umask, and the files beside the database with the mode of the database.
     """
     make_private_folder(file.parent)
     try:
         os.close(create_private_file(file))
     except FileExistsError:
-        # Not opened: to close it would end the locks that other connections of this process hold.
+        # Do not open the file: closing it would release the locks of other connections of this process.
         for suffix in sqlite_backup.SUFFIXES:
             make_private(add_suffix(file, suffix))

@@ -1,6 +1,6 @@
-"""Copies of an SQLite database: made while servers write to it, and put back while none does.
+"""Copies an SQLite database while servers write to it, and restores a copy while no server is running.
 
-SQLite's online backup reads all pages in one transaction. In WAL mode that holds up nobody who writes.
+SQLite's online backup reads all pages in one transaction, which does not block writers in WAL mode.
 """
 
 import os
@@ -30,20 +30,20 @@ from callboard.storage.sql.open_file import (
     stamp,
 )
 from callboard.storage.sql.server_file import ServerFile
-from callboard.storage.sql.versions import UnknownVersion
+from callboard.storage.sql.versions import UnknownVersion, count_missing
 
-LEAVE_UNDER_WAY = "UPDATE runs SET request = NULL WHERE ended_at IS NULL"
-"""Without its request no server goes on with a run: in the copy it ends as `interrupted`.
+INTERRUPT_ACTIVE_RUNS = "UPDATE runs SET request = NULL WHERE ended_at IS NULL"
+"""Without its request no server continues a run: a server with the copy ends the run as `interrupted`.
 
-What it did after the copy was made is not known there, and where the first server is still at work it would run twice.
+The copy does not contain the later steps of the run, and the run may still be active on the original server.
 """
 SUFFIXES = ("", "-journal", "-wal", "-shm")
 
 
 def back_up(database: Path, copy: Path, patience_seconds: float) -> None:
-    """Write a copy of the database into a new file, for its owner alone; there is none where it could not be made.
+    """Write a copy of the database into a new file that only its owner can read; no file is left after a failure.
 
-    Who has the whole database to itself is waited for. Raises `StorageError`.
+    Waits `patience_seconds` for an exclusive lock of another program. Raises `StorageError`.
     """
     if not database.is_file():
         raise StorageError(f"there is no database {database} to copy: CALLBOARD_DATA_DIR or CALLBOARD_DATABASE_URL")
@@ -54,7 +54,7 @@ def back_up(database: Path, copy: Path, patience_seconds: float) -> None:
             _copy(database, draft, patience_seconds)
             os.link(draft, copy)
     except FileExistsError:
-        raise StorageError(f"there is a file {copy} already: name another, or move it away") from None
+        raise StorageError(f"there is a file {copy} already: choose another name, or move the file away") from None
     except OSError as error:
         raise StorageError(f"{copy} cannot be written ({error.strerror}): choose another place for the copy") from error
     except sqlite3.Error as error:
@@ -62,18 +62,18 @@ def back_up(database: Path, copy: Path, patience_seconds: float) -> None:
 
 
 def _copy(database: Path, draft: Path, patience_seconds: float) -> None:
-    # Not made where it is gone by now, as it would be without the mode.
+    # `mode=rw`, so that SQLite does not create the file if it was deleted meanwhile.
     source_url = f"file:{quote(str(database))}?mode=rw"
     with closing(sqlite3.connect(source_url, uri=True)) as source, closing(sqlite3.connect(draft)) as target:
         source.backup(target, progress=_give_up_after(patience_seconds))
-    if (damage := _complete(draft, "quick_check")) != "ok":
+    if (damage := _finish_draft(draft, "quick_check")) != "ok":
         raise StorageError(f"the database {database} is damaged ({damage}): no copy was made")
 
 
 def restore(copy: Path, database: Path) -> None:
-    """Put a copy in the place of a database that nobody has open; the copy stays as it is.
+    """Replace a database, which must not be open, by a copy; the copy is not changed.
 
-    Raises `StorageError`, and then leaves the database as it is, if the copy is no whole database of Callboard.
+    Raises `StorageError` without changing the database if the copy is not a complete database of Callboard.
     """
     if not copy.is_file():
         raise StorageError(f"there is no copy {copy}: name a file that `callboard backup` has made")
@@ -89,13 +89,13 @@ def restore(copy: Path, database: Path) -> None:
 
 
 def _read_copy(copy: Path, draft: Path) -> None:
-    """Write a checked copy of a copy; its own log or journal is read into it."""
+    """Write the copy to the draft, apply the copy's own log or journal, and check the result."""
     try:
         for suffix in ("", "-wal", "-journal"):
             if (part := add_suffix(copy, suffix)).exists():
                 os.close(create_private_file(add_suffix(draft, suffix)))
                 shutil.copyfile(part, add_suffix(draft, suffix))
-        if (damage := _complete(draft, "integrity_check")) != "ok":
+        if (damage := _finish_draft(draft, "integrity_check")) != "ok":
             raise StorageError(f"the copy {copy} is damaged ({damage}): choose another copy")
         _check_tables(draft)
     except (sqlite3.Error, SQLAlchemyError) as error:
@@ -107,22 +107,22 @@ def _read_copy(copy: Path, draft: Path) -> None:
 
 
 def _replace(database: Path, draft: Path) -> None:
-    """Let the draft take the place of the database. If this breaks off, no start accepts the file before a restore."""
-    with locked_id_file(database) as keep:
+    """Replace the database by the draft. If this is interrupted, the server does not start before another restore."""
+    with locked_id_file(database) as write_id:
         if ServerFile.are_others_there(database) or _is_open(database):
             raise StorageError(f"a server or a command uses the database {database}: stop it first")
-        keep(NEEDS_RESTORE)
+        write_id(NEEDS_RESTORE)
         file_id = read_id(draft)
         give_to_owner(draft, database)
         draft.replace(database)
         for suffix in ("-wal", "-shm", "-journal"):
             add_suffix(database, suffix).unlink(missing_ok=True)
         _sync(database.parent)
-        keep(file_id)
+        write_id(file_id)
 
 
 def _is_open(database: Path) -> bool:
-    """Return whether another connection has the file open: SQLite then cannot end its log."""
+    """Return whether another connection has the file open: then SQLite cannot leave WAL mode."""
     if not database.exists():
         return False
     try:
@@ -132,14 +132,14 @@ def _is_open(database: Path) -> bool:
     except sqlite3.DatabaseError as error:
         return error.sqlite_errorcode == sqlite3.SQLITE_BUSY
     except StorageError:
-        # Nothing opens such a file, nor may this: SQLite would read the log into it.
+        # The log belongs to another file: no server opens this file, and opening it here would apply the log.
         return False
     return False
 
 
 @contextmanager
 def _draft(file: Path) -> Iterator[Path]:
-    """Name a draft beside the file that it is to become, and remove what is left of it after the block."""
+    """Yield the path of a temporary file beside `file`; remove it and SQLite's files beside it after the block."""
     draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
         yield draft
@@ -148,29 +148,27 @@ def _draft(file: Path) -> Iterator[Path]:
             add_suffix(draft, suffix).unlink(missing_ok=True)
 
 
-def _complete(draft: Path, check: str) -> str:
-    """Make a draft one file with an id of its own, end its runs, and return what SQLite's check of it says."""
+def _finish_draft(draft: Path, check: str) -> str:
+    """Give a draft a new id, interrupt its active runs, and return the result of SQLite's check."""
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-        # Without a log beside it.
+        # This also writes the log into the file.
         stamp(connection)
         if connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'runs'").fetchone():
-            connection.execute(LEAVE_UNDER_WAY)
+            connection.execute(INTERRUPT_ACTIVE_RUNS)
         [found] = connection.execute(f"PRAGMA {check}(1)").fetchone()
     _sync(draft)
     return " ".join(str(found).split())
 
 
 def _check_tables(draft: Path) -> None:
-    """Raise `StorageError` if a draft has not the tables of its version; `UnknownVersion` if that is not known."""
-    from callboard.storage.sql import migrating
-
+    """Raise `StorageError` if the draft lacks tables of its version, `UnknownVersion` if the version is unknown."""
     engine = create_engine(URL.create("sqlite", database=str(draft)), poolclass=NullPool)
     with engine.connect() as connection:
-        there = set(inspect(connection).get_table_names())
-        missing = migrating.count_missing(connection)
-    needed = {"alembic_version", "messages"} if missing else set(tables.metadata.tables)
-    if lacking := sorted(needed - there):
-        raise StorageError(f"the copy is no database of Callboard: it lacks the table {lacking[0]}")
+        existing = set(inspect(connection).get_table_names())
+        missing_migrations = count_missing(connection)
+    needed = {"alembic_version", "messages"} if missing_migrations else set(tables.metadata.tables)
+    if missing := sorted(needed - existing):
+        raise StorageError(f"the copy is no database of Callboard: it lacks the table {missing[0]}")
 
 
 def _sync(path: Path) -> None:
@@ -184,8 +182,8 @@ def _sync(path: Path) -> None:
 def _give_up_after(seconds: float) -> Callable[[int, int, int], None]:
     deadline = time.monotonic() + seconds
 
-    def look(status: int, _remaining: int, _pages: int) -> None:
+    def check(status: int, _remaining: int, _pages: int) -> None:
         if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) and time.monotonic() >= deadline:
             raise StorageError("the database cannot be copied: another program has locked it")
 
-    return look
+    return check

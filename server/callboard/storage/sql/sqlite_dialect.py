@@ -1,4 +1,4 @@
-"""SQLite's own SQL: full text as FTS5, and nothing for locks, because it has one writer at a time."""
+"""The SQL of SQLite: full text with FTS5, and no locks by key, because SQLite has one writer at a time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from callboard.storage.words import Term, to_fts5
 
 UNIX_EPOCH_DAY = 2440587.5
 SECONDS_A_DAY = 86_400.0
-"""A float: by an integer SQLAlchemy would take the time for one."""
+"""A float, because SQLAlchemy derives the type of the product from it."""
 
 
 class SqliteDialect(Dialect):
@@ -23,18 +23,18 @@ class SqliteDialect(Dialect):
         return sqlite.insert(into)
 
     def now(self) -> ColumnElement[float]:
-        """Return the clock of the machine, from days since noon in Greenwich on November 24, 4714 BC."""
+        """Return the machine's clock, converted from the Julian day."""
         return (func.julianday("now") - UNIX_EPOCH_DAY) * SECONDS_A_DAY
 
     def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
-        """Return the text: SQLite compares it so."""
+        """Return the text: SQLite compares code points by default."""
         return text
 
     def serialize_writes(self, connection: Connection, key: str) -> None:
-        """Do nothing: there is one writer at a time."""
+        """Do nothing: SQLite has one writer at a time."""
 
     def hits(self, index: WordIndex, wanted: Sequence[Term]) -> Subquery:
-        """Return the rows that FTS5 matches; `rank` is a column that it gives its tables itself."""
+        """Return the rows that FTS5 matches; FTS5 tables have a hidden column `rank`."""
         rows = index.table()
         matches = rows.c.words.match(to_fts5(wanted, stems=index.stems))
         return select(rows.c.rowid, rows.c.rank).where(matches).subquery()

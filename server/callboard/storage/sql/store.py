@@ -1,4 +1,4 @@
-"""A store in SQLite or PostgreSQL."""
+"""The store in SQLite or PostgreSQL."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
@@ -12,8 +12,8 @@ from callboard._extras import how_to_install
 from callboard._history import CompactResults, Turn, TurnRows
 from callboard.errors import StorageError
 from callboard.storage.bus import Bus
-from callboard.storage.rows import check_namespace
-from callboard.storage.sql import run_calls, users
+from callboard.storage.rows import check_namespace, interrupt_call
+from callboard.storage.sql import users
 from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.chats import Chats, PastChats, Responses, delete_chats
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database
@@ -27,6 +27,7 @@ from callboard.storage.sql.tables import chats, messages, response_items, respon
 from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.sql.usage import Usage, UsageStatements, drop_usage
 from callboard.storage.values import OWN_CHAT_PREFIX, RESPONSE_PREFIX, Line, LoggedRun, StoreAccess, StoreQueues
+from callboard_protocol import EXTERNAL_ID_PREFIX
 
 DATABASES: dict[str, type[Database]] = {"sqlite": SqliteDatabase, "postgresql": PostgresqlDatabase}
 
@@ -34,54 +35,54 @@ _log = structlog.get_logger(__name__)
 
 
 class Store:
-    """A store in the database of a URL, as SQLAlchemy writes them.
+    """The store in the database at a URL, in the form of SQLAlchemy.
 
-    Servers of a PostgreSQL notify each other through the Redis of `redis_url`, or through the database if there is
-    none. Nothing is made, migrated or even looked at before `start`. Raises `StorageError` if a URL is wrong.
+    Servers that share a PostgreSQL database notify each other through the Redis at `redis_url`, or through the database
+    if `redis_url` is None. Nothing is opened before `start`. Raises `StorageError` if a URL is invalid.
     """
 
     def __init__(self, url: str, redis_url: str | None = None) -> None:
         self.database = _make_database(url)
         self._make_bus = _choose_bus(self.database, redis_url)
-        self._has_useless_redis = redis_url is not None and self._make_bus is Bus
+        self._has_unused_redis = redis_url is not None and self._make_bus is Bus
         self._audit = Audit(self.database)
         self._usage_statements = UsageStatements(self.database.dialect)
 
     @classmethod
     async def open(cls, url: str, redis_url: str | None = None) -> "Store":
-        """Return a store that is started."""
+        """Create and start a store."""
         store = cls(url, redis_url)
         await store.start()
         return store
 
     async def start(self) -> None:
-        """Connect, create what is missing, migrate to the newest tables.
+        """Connect, and create or migrate the tables.
 
         Raises `StorageError` if the database cannot be reached, or was made by a newer version.
         """
-        if self._has_useless_redis:
-            _log.warning("redis_url_has_no_effect", reason="SQLite is for one server: there is no other to notify")
+        if self._has_unused_redis:
+            _log.warning("redis_url_has_no_effect", reason="an SQLite database has only one server")
         await self.database.start()
 
     async def close(self) -> None:
-        """Write what waits to be written, if it can be, and let go of every connection."""
+        """Try to write everything that waits, and close all connections."""
         await self.database.close()
 
     async def check(self) -> None:
-        """Raise `StorageError` where nothing can be written now."""
+        """Raise `StorageError` if the database cannot be written."""
         await self.database.check()
 
     def measure(self, on_access: Callable[[StoreAccess], None]) -> None:
-        """Call `on_access` with every access to the database from here on."""
+        """Call `on_access` after every read and write from now on."""
         self.database.on_access = on_access
 
     @property
     def queues(self) -> StoreQueues:
-        """What waits at this moment."""
+        """The current lengths of the queues."""
         return StoreQueues(self.database.waiting_writes, len(self.database.late))
 
     def turn(self, turn: Turn, compact_results: CompactResults = "cited") -> TurnWriter:
-        """Return what writes the rows of a turn."""
+        """Return a writer for the rows of a turn."""
         return TurnWriter(self.database, TurnRows(turn, compact_results))
 
     def record(
@@ -93,7 +94,7 @@ class Store:
         new: NewRun | None = None,
         keep_audit_days: float = 0.0,
     ) -> RunRecord:
-        """Return the record of a run of this server; see `RunRecord`."""
+        """Return a record for a run of this server; see `RunRecord`."""
         return RunRecord(self.database, run_log, self._audit, run, turn, new=new, keep_audit_days=keep_audit_days)
 
     def chats(self, user_id: object) -> Chats:
@@ -101,11 +102,11 @@ class Store:
         return Chats(self.database, user_id)
 
     def overview(self, user_id: object) -> Overview:
-        """Return what a person looks through, of a user; of every user for `ANY_USER`."""
+        """Return lists and summaries of a user's chats, for the inspector; of every user for `ANY_USER`."""
         return Overview(self.database, user_id)
 
     def responses(self, user_id: str | None) -> Responses:
-        """Return what a user's clients refer to."""
+        """Return the responses and items that a user's clients can refer to."""
         return Responses(self.database, user_id)
 
     def memories(self, user_id: str) -> Memories:
@@ -117,17 +118,17 @@ class Store:
         return Profile(self.database, user_id)
 
     def self_notes(self, agent_id: str, user_id: str) -> SelfNotes:
-        """Return what an agent has written about itself for a user."""
+        """Return the notes that an agent has written about itself for a user."""
         return SelfNotes(self.database, agent_id, user_id)
 
     def past_chats(self, user_id: str, current_chat_id: str | None) -> PastChats:
-        """Return a user's chats but for the one that is going on."""
+        """Return a user's chats except the current one."""
         return PastChats(self.database, user_id, current_chat_id)
 
     def records(self, namespace: str, user_id: str) -> Records:
-        """Return what a skill keeps of a user. `namespace` is the skill's alone: its id, at most 64 characters.
+        """Return the key-value store of a skill for a user. `namespace` is the skill's id, at most 64 characters.
 
-        Raises `ValueError` for one that is longer or empty.
+        Raises `ValueError` if the namespace is longer or empty.
         """
         check_namespace(namespace)
         return Records(self.database, namespace, user_id)
@@ -137,30 +138,38 @@ class Store:
         return self._audit
 
     def usage(self, user_id: str) -> Usage:
-        """Return what a user has used of the day; "" stands for all who named none."""
+        """Return the usage counters of a user; "" for all requests without a user."""
         return Usage(self.database, self._usage_statements, user_id)
 
     async def drop_traces(self) -> None:
-        """Empty what the database keeps for itself of deleted rows."""
+        """Empty the database's log, which may contain deleted rows."""
         await self.database.truncate_log()
 
     async def drop_usage(self) -> int:
-        """Forget what was used on days that are over; returns of how many users."""
+        """Delete the usage of past days; return the number of users."""
         return await drop_usage(self.database)
 
     def run_log(self, server_id: str) -> RunLog:
-        """Return the log of runs, as that server writes it."""
+        """Return the log of runs for the server with this id."""
         return RunLog(self.database, server_id, self._make_bus())
 
     async def close_interrupted_calls(self) -> int:
-        """Mark the calls that were open when the server last stopped; returns how many there were.
+        """Mark open calls that no server runs as interrupted; return their number.
 
-        Calls that a client runs stay open: their results may still come.
+        Calls that a client runs stay open, because the client may still send their results.
         """
-        return await self.database.write(run_calls.close_open_calls)
+        # The open calls of active runs end with their runs, which another server may be running.
+        active_runs = select(runs.c.id).where(runs.c.ended_at.is_(None))
+        is_open = and_(
+            messages.c.role == "tool",
+            messages.c.ended_at.is_(None),
+            messages.c.run_id.not_in(active_runs),
+            ~messages.c.tool_call_id.startswith(EXTERNAL_ID_PREFIX, autoescape=True),
+        )
+        return await self.database.execute(update(messages).where(is_open).values(interrupt_call()))
 
     async def forget_own_chat(self, chat_id: str) -> None:
-        """Forget a chat that no client has named, unless a response is kept in it."""
+        """Delete a chat whose id the server has made, unless it contains a response."""
         if not chat_id.startswith(OWN_CHAT_PREFIX):
             return
         await self.database.late.store(chat_id)
@@ -168,17 +177,17 @@ class Store:
         await self.database.execute(delete(chats).where(chats.c.id == chat_id, ~is_kept))
 
     def read_user(self, user_id: str) -> AsyncIterator[list[Line]]:
-        """Return all that is kept of a user but the log of runs, piece by piece; each line says of what `kind` it is.
+        """Yield all data of a user, except runs, page by page; each line has a `kind`.
 
         Chats come first, each followed by its messages.
         """
         return users.read_user(self.database, user_id)
 
     async def forget_user(self, user_id: str, key: str | None = None) -> Mapping[str, int]:
-        """Forget all that is kept of a user but the log of runs; returns how much of each kind there was.
+        """Delete all data of a user, except runs; return the number of deleted rows of each kind.
 
-        The audit keeps its entries without arguments, and says that `key` had them forgotten. What they have used today
-        stays until the day is over: else it would be given back.
+        The audit keeps its entries without arguments, and gets an entry that the API key named `key` has requested the
+        deletion. Today's usage stays until the day ends; otherwise the deletion would reset the quota.
         """
         forgotten = await users.forget_user(self.database, user_id)
         arguments = await self.audit().forget_user(user_id, key)
@@ -186,29 +195,29 @@ class Store:
         return {**forgotten, "audited_arguments": arguments}
 
     async def drop_chats(self, before: float) -> int:
-        """Forget the chats that a client has named and nobody went on with since then; returns how many.
+        """Delete the chats with a client's id that were last updated before a time; return their number.
 
-        A chat in which a run goes on stays.
+        Chats with an active run stay. `before` is in seconds since the epoch, here and in the next methods.
         """
         is_own = chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True)
-        goes_on = select(runs.c.id).where(runs.c.chat_id == chats.c.id, runs.c.ended_at.is_(None)).exists()
-        return await delete_chats(self.database, ~is_own & (chats.c.updated_at < before) & ~goes_on)
+        is_active = select(runs.c.id).where(runs.c.chat_id == chats.c.id, runs.c.ended_at.is_(None)).exists()
+        return await delete_chats(self.database, ~is_own & (chats.c.updated_at < before) & ~is_active)
 
     async def drop_uncited(self, before: float) -> int:
-        """Keep of results that ended before then only what is replayed; returns how many."""
+        """Replace full results that ended before a time by their compacted form; return their number."""
         is_old = and_(messages.c.replay_output.is_not(None), messages.c.ended_at < before)
         some = select(messages.c.id).where(is_old).limit(ROWS_AT_ONCE)
-        lean = {"tool_output": messages.c.replay_output, "replay_output": None}
-        make_lean = update(messages).where(messages.c.id.in_(some)).values(lean)
-        return await self.database.write_in_batches(lambda connection: connection.execute(make_lean).rowcount)
+        compacted = {"tool_output": messages.c.replay_output, "replay_output": None}
+        compact = update(messages).where(messages.c.id.in_(some)).values(compacted)
+        return await self.database.write_in_batches(lambda connection: connection.execute(compact).rowcount)
 
     async def drop_own_chats(self, before: float) -> int:
-        """Forget the chats that no client has named and nobody went on with since then; returns how many."""
+        """Delete the chats with an id made by the server that were last updated before a time; return their number."""
         is_old = chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True) & (chats.c.updated_at < before)
         return await self.database.delete_in_batches(chats, is_old)
 
     async def drop_response_items(self, before: float) -> int:
-        """Forget the responses that were written before then; returns how many items they had."""
+        """Delete the responses that were written before a time; return the number of their items."""
         is_old = response_items.c.created_at < before
         is_response = response_items.c.id.startswith(RESPONSE_PREFIX, autoescape=True)
         await self.database.delete_in_batches(response_items, is_old & is_response)
@@ -222,13 +231,13 @@ def _make_database(url: str) -> Database:
         raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {error}") from error
     kind = DATABASES.get(parsed.get_backend_name())
     if kind is None:
-        where = parsed.render_as_string(hide_password=True)
-        raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {where} is neither SQLite nor PostgreSQL")
+        shown = parsed.render_as_string(hide_password=True)
+        raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {shown} is neither SQLite nor PostgreSQL")
     return kind(parsed)
 
 
 def _choose_bus(database: Database, redis_url: str | None) -> Callable[[], Bus]:
-    """Return what makes a bus for each server id."""
+    """Return a function that creates a bus."""
     if not isinstance(database, PostgresqlDatabase):
         return Bus
     if redis_url is None:

@@ -1,11 +1,11 @@
-"""The tables. One row a message, tool calls included; times are seconds since the epoch, UTC.
+"""The tables. Each message and each tool call has one row; times are in seconds since the epoch, UTC.
 
-A turn is the rows of one `run_id`, in the order of `id`: user; then for each round an
-assistant row (text so far and `tool_calls`) and one tool row per call; then the assistant's
-last text. `arguments` and `tool_output` are the text as it was, never re-serialised.
+A turn consists of the rows with one `run_id`, ordered by `id`: the user's message; for each round an assistant row with
+text and `tool_calls`, and a tool row for each call; the assistant's last text. `arguments` and `tool_output` are the
+original texts, never re-serialised.
 
-The full-text indexes `memory_words` and `message_words` differ from database to database: FTS5 tables on SQLite,
-`tsvector` columns on PostgreSQL. Migrations make them, and `sqlite.py` and `postgresql.py` ask them.
+The full-text indexes `memory_words` and `message_words` are FTS5 tables on SQLite, and tables with a `tsvector` column
+on PostgreSQL. Migrations create them; the `Dialect` classes query them.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ metadata = MetaData(
     }
 )
 
-# SQLite counts rows up by itself only for a column of exactly this type.
+# SQLite generates row ids only for a primary key of the type INTEGER.
 RowId = BigInteger().with_variant(Integer, "sqlite")
 
 chats = Table(
@@ -50,7 +50,7 @@ chats = Table(
     Column("user_id", String(255)),
     Column("created_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
-    Column("model", Text, comment="the model that was chosen for this chat; null: the server's"),
+    Column("model", Text, comment="the model chosen for this chat; null: the server's default"),
     Column("user_name", Text, comment="the user's name, as the client last sent it"),
     Index("ix_chats_user_id_updated_at", "user_id", "updated_at"),
 )
@@ -69,19 +69,19 @@ messages = Table(
     Column("tool_name", String(255)),
     Column("arguments", Text, comment="as the model wrote them"),
     Column("tool_output", Text, comment="the whole result; null while the tool runs"),
-    Column("replay_output", Text, comment="what is replayed where it differs from tool_output"),
-    Column("error_code", String(64), comment="null where the call ended well"),
+    Column("replay_output", Text, comment="the compacted result for replay; null: tool_output"),
+    Column("error_code", String(64), comment="null if the call succeeded"),
     Column("round_index", Integer),
     Column("sequence_index", Integer),
     Column("started_at", Double),
     Column("ended_at", Double),
-    Column("duration_ms", Integer, comment="as it was reported live"),
+    Column("duration_ms", Integer, comment="as reported in the call's last event"),
     Column("created_at", Double, nullable=False),
-    Column("provider_details", Text, comment="JSON: what the model sent beside a call or an answer, for itself"),
-    Column("place", Integer, comment="of a question: how many the conversation has with it"),
-    Column("agent_id", String(255), comment="whose turn it is; null: written before it was kept"),
-    Column("parent_call_id", String(512), comment="the call that started the agent that made this one; null: none"),
-    Column("ending", Text, comment="JSON: the run's last event; of a turn's first row"),
+    Column("provider_details", Text, comment="JSON: opaque data of the provider for a call or an answer"),
+    Column("place", Integer, comment="of a user's row: the number of the question in its conversation"),
+    Column("agent_id", String(255), comment="null: stored by a version without this column"),
+    Column("parent_call_id", String(512), comment="the call that started the sub-agent; null: none"),
+    Column("ending", Text, comment="JSON: the run's last event; only in a turn's first row"),
     UniqueConstraint("chat_id", "tool_call_id"),
     Index("ix_messages_chat_id_id", "chat_id", "id"),
     Index("ix_messages_tool_call_id", "tool_call_id"),
@@ -95,7 +95,7 @@ tool_events = Table(
     Column("tool_message_id", RowId, ForeignKey("messages.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("status", String(64), nullable=False),
     Column("message", Text, nullable=False),
-    Column("progress", Double, comment="0 to 100, or null where it is not known"),
+    Column("progress", Double, comment="0 to 100; null: unknown"),
     Column("created_at", Double, nullable=False),
     sqlite_autoincrement=True,
 )
@@ -105,8 +105,8 @@ responses = Table(
     metadata,
     Column("run_id", String(128), primary_key=True),
     Column("chat_id", String(255), ForeignKey("chats.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("previous", String(128), comment="the run that it went on from; null: none"),
-    Column("input", Text, nullable=False, comment="JSON list of chat messages: what this request brought"),
+    Column("previous", String(128), comment="the run of the previous response; null: none"),
+    Column("input", Text, nullable=False, comment="JSON list of the request's new chat messages"),
     Column("created_at", Double, nullable=False),
 )
 
@@ -176,7 +176,7 @@ records = Table(
 usage = Table(
     "usage",
     metadata,
-    Column("user_id", String(255), primary_key=True, comment="empty: all who named none"),
+    Column("user_id", String(255), primary_key=True, comment="empty: requests without a user"),
     Column("day", Integer, nullable=False, comment="UTC, counted from 1970-01-01 by the database's clock"),
     Column("calls", BigInteger, nullable=False),
     Column("tokens", BigInteger, nullable=False),
@@ -189,13 +189,13 @@ audit = Table(
     Column("at", Double, nullable=False, index=True, comment="by the database's clock"),
     Column("kind", String(16), nullable=False, comment="call, handed_over, approved, ended or forgotten"),
     Column("user_id", String(255), index=True),
-    Column("key", String(64), comment="the name of the API key; null where it is not known"),
+    Column("key", String(64), comment="the name of the API key; null: unknown"),
     Column("agent_id", String(255)),
     Column("chat_id", String(255)),
     Column("run_id", String(128)),
     Column("tool_call_id", String(512)),
     Column("tool_name", String(255)),
-    Column("outcome", String(64), comment="of a call that has ended: complete, or the code of its error"),
+    Column("outcome", String(64), comment="of an ended call: complete, or the error code"),
     Column("keep_until", Double, comment="null: for ever"),
     sqlite_autoincrement=True,
 )
@@ -222,16 +222,18 @@ runs = Table(
     Column("chat_id", String(255)),
     Column("message_id", String(255)),
     Column("user_id", String(255)),
-    Column("owner", String(64), nullable=False, comment="the server that runs it; empty: any may"),
-    Column("epoch", Integer, nullable=False, comment="which owner: counted from 1"),
-    Column("losses", Integer, nullable=False, server_default="0", comment="of owners that did not hand it over"),
+    Column("owner", String(64), nullable=False, comment="the server that runs it; empty: any server may take it"),
+    Column("epoch", Integer, nullable=False, comment="the number of the owner, from 1"),
+    Column(
+        "losses", Integer, nullable=False, server_default="0", comment="owners that stopped without handing it over"
+    ),
     Column("last_seq", Integer, nullable=False, comment="of the newest frame; 0: none"),
     Column("begun_at", Double, nullable=False, comment="by the database's clock"),
-    Column("ended_at", Double, index=True, comment="null while it goes on"),
-    Column("request", LargeBinary, comment="what it was started with, while another may have to go on"),
+    Column("ended_at", Double, index=True, comment="null while it is active"),
+    Column("request", LargeBinary, comment="the packed request; null after the end"),
     Column("size_bytes", BigInteger, nullable=False, server_default="0", comment="of its frames and files"),
-    Column("is_cancelled", Boolean, nullable=False, server_default=false(), comment="a client has asked for its end"),
-    Column("listened_until", Double, comment="by listeners of servers that do not run it"),
+    Column("is_cancelled", Boolean, nullable=False, server_default=false(), comment="a client has cancelled it"),
+    Column("listened_until", Double, comment="by clients of other servers"),
 )
 
 events = Table(
@@ -239,7 +241,7 @@ events = Table(
     metadata,
     Column("run_id", String(128), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("seq", Integer, primary_key=True, autoincrement=False),
-    Column("frame", LargeBinary, nullable=False, comment="the event as it goes to listeners"),
+    Column("frame", LargeBinary, nullable=False, comment="the encoded event"),
 )
 
 run_inputs = Table(
@@ -247,7 +249,7 @@ run_inputs = Table(
     metadata,
     Column("run_id", String(128), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("question", String(640), primary_key=True, comment="the id of the input_request"),
-    Column("answer", Text, comment="as JSON; null while nobody has answered"),
+    Column("answer", Text, comment="JSON; null: not answered"),
 )
 
 run_files = Table(
@@ -261,20 +263,20 @@ run_files = Table(
 
 @dataclass(frozen=True, slots=True)
 class WordIndex:
-    """A full-text index; its rows have the ids of the rows that hold the text.
+    """A full-text index; the `rowid` of an index row is the id of the row with the text.
 
-    `stems`: English words are found in their other forms too (`drinking` by `drinks`).
-    On SQLite the index itself was made so.
+    `stems` means that a search also finds other forms of English words (`drinking` for `drinks`); on SQLite the
+    tokenizer of the index does this.
 
-    Written in the transaction that writes the text. What is deleted leaves its index by a
-    trigger on SQLite and by its foreign key on PostgreSQL.
+    The index is written in the transaction of the text. When a text is deleted, a trigger on SQLite or a foreign key on
+    PostgreSQL deletes its index row.
     """
 
     name: str
     stems: bool = False
 
     def table(self) -> TableClause:
-        """Return the index as a table."""
+        """Return the index as a table for queries."""
         return table(self.name, column("rowid"), column("words"), column("rank"))
 
 

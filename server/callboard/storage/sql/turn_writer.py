@@ -1,4 +1,4 @@
-"""Writes the rows of one turn, in the transaction of its events."""
+"""Writes the rows of one turn in the transaction that stores the run's events."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, insert, select, upda
 
 from callboard._history.records import message_text
 from callboard._history.turn_rows import MAX_EVENTS, ChangedRow, NewRow, NewStatus, RowChange, Turn, TurnRows
-from callboard.storage.rows import read_history_call, write_brought
+from callboard.storage.rows import read_history_call
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, responses, tool_events
 
@@ -29,10 +29,9 @@ _log = structlog.get_logger(__name__)
 
 
 class TurnWriter:
-    """Writes one turn into the tables and knows the ids of its rows.
+    """Writes one turn into the tables and remembers the ids of its rows.
 
-    If the chat is deleted meanwhile, or another user has begun a chat of that id, nothing more of the turn is stored
-    and `is_kept` is False.
+    If the chat is deleted, or belongs to another user, the writer stores nothing more and `is_kept` becomes False.
     """
 
     def __init__(self, database: Database, rows: TurnRows) -> None:
@@ -43,7 +42,7 @@ class TurnWriter:
         self._chat_created_at: float | None = None
 
     async def restore(self) -> bool:
-        """Continue the turn from what is stored of it; return whether anything is."""
+        """Load the stored rows in order to continue the turn; False if there are none."""
         rows = await self._database.fetch(select(messages).where(self._is_of_turn).order_by(messages.c.id))
         turn = self.rows.turn
         created_at = await self._database.scalar(select(chats.c.created_at).where(chats.c.id == turn.chat_id))
@@ -60,9 +59,9 @@ class TurnWriter:
         return and_(messages.c.chat_id == turn.chat_id, messages.c.run_id == turn.run_id)
 
     def write(self, connection: Connection, changes: Sequence[RowChange], *, may_be_written: bool = False) -> None:
-        """Write the changes that come next.
+        """Write the next changes.
 
-        With `may_be_written` an earlier attempt may have committed the same changes: rows that are there are kept.
+        `may_be_written` means that an earlier attempt may have committed them: rows that exist are not added again.
         """
         if not (self.is_kept and changes):
             return
@@ -92,38 +91,40 @@ class TurnWriter:
         _log.info("turn_not_kept", chat_id=self.rows.turn.chat_id, run_id=self.rows.turn.run_id)
 
     def find_rows(self, connection: Connection) -> int:
-        """Read the ids of the turn's rows, which a lost connection may have cost; return how many there are."""
+        """Read the ids of the turn's rows, which are unknown after a lost connection; return the number of rows."""
         ids = connection.scalars(select(messages.c.id).where(self._is_of_turn).order_by(messages.c.id)).all()
         self._row_ids.update(enumerate(ids))
         return len(ids)
 
     def _is_chat_there(self, connection: Connection) -> bool:
-        """Return False if the chat is gone; a new one of the same id is another chat."""
+        """Return whether the chat still exists; a chat that was deleted and created again is another chat."""
         created_at = connection.scalar(CHAT_CREATED_AT, {"chat": self.rows.turn.chat_id})
         return created_at is not None and created_at == self._chat_created_at
 
     def _begin(self, connection: Connection, turn: Turn) -> bool:
-        """Store the chat, the response and the results of the client's functions; False if the chat is another's."""
+        """Store the chat, the response and the results of the client's tools; False if the chat is another user's."""
         now = time.time()
         row = self._database.dialect.insert(chats).values(
             id=turn.chat_id, user_id=turn.user_id, user_name=turn.user_name, created_at=now, updated_at=now
         )
         changed = {"updated_at": now} if turn.user_name is None else {"updated_at": now, "user_name": turn.user_name}
-        # One statement: of two users who begin a chat at the same moment, one finds the other's.
+        # One statement: if two users create the chat at the same time, only one of them gets a row.
         mine = chats.c.user_id.is_not_distinct_from(turn.user_id)
         begin = row.on_conflict_do_update(index_elements=["id"], set_=changed, where=mine)
         self._chat_created_at = connection.scalar(begin.returning(chats.c.created_at))
         if self._chat_created_at is None:
             return False
         if turn.response is not None:
-            # It is there if an earlier attempt was committed.
+            # The row exists if an earlier attempt was committed.
             connection.execute(
                 delete(responses).where(responses.c.run_id == turn.run_id, responses.c.chat_id == turn.chat_id)
             )
             response = {"run_id": turn.run_id, "chat_id": turn.chat_id, "created_at": now}
             connection.execute(
                 insert(responses).values(
-                    **response, previous=turn.response.previous, input=write_brought(turn.response)
+                    **response,
+                    previous=turn.response.previous,
+                    input=json.dumps(list(turn.response.brought), ensure_ascii=False),
                 )
             )
         for call_id, result in turn.results.items():
@@ -158,9 +159,9 @@ class TurnWriter:
 
 
 def _columns(change: NewRow | ChangedRow) -> dict[str, Any]:
-    """Return the values as they are stored."""
+    """Return the values of the columns, `tool_calls` as JSON."""
     columns: Mapping[str, Any] = change.values
     if "tool_calls" not in columns:
         return dict(columns)
-    # Only now: each call of a round writes the list of the round's calls once more.
+    # Encoded here, once per batch: each call of a round changes the list of the round's calls.
     return {**columns, "tool_calls": json.dumps(columns["tool_calls"], ensure_ascii=False)}

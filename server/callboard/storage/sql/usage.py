@@ -1,4 +1,4 @@
-"""What a user has used up of the day, counted in one row: servers that share the database count together."""
+"""Counts each user's calls and tokens of the current day in one row, shared by all servers of the database."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from callboard.storage.values import SECONDS_A_DAY, DayUsage
 
 
 class UsageStatements:
-    """What is asked of a database, made once: what SQLAlchemy works out of a statement, it keeps with it."""
+    """The statements, built once because SQLAlchemy caches the compiled form of a statement with its object."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.clock = select(dialect.now())
@@ -28,7 +28,7 @@ class UsageStatements:
             "calls": case((is_today, usage.c.calls), else_=0) + row.excluded.calls,
             "tokens": case((is_today, usage.c.tokens), else_=0) + row.excluded.tokens,
         }
-        # In one statement: of two that come at one time the second sees what the first has counted.
+        # One statement, so that of two concurrent calls the second sees the count of the first.
         put: Executable = row.on_conflict_do_update(
             index_elements=["user_id"], set_=counted, where=or_(~is_today, has_room)
         )
@@ -36,7 +36,7 @@ class UsageStatements:
 
 
 class Usage:
-    """What a user has used of a day: a day of UTC, by the store's clock. Whoever shares the store counts together."""
+    """A user's usage of the current day in UTC, by the database's clock."""
 
     def __init__(self, database: Database, statements: UsageStatements, user_id: str) -> None:
         self._database = database
@@ -44,7 +44,7 @@ class Usage:
         self._user_id = user_id
 
     async def today(self) -> DayUsage:
-        """Return what was used today, and when the day ends."""
+        """Return today's usage and the time until the day ends."""
 
         def read(connection: Connection) -> DayUsage:
             now: float = connection.execute(self._statements.clock).scalar_one()
@@ -57,11 +57,11 @@ class Usage:
         return await self._database.read(read)
 
     async def take_call(self, limit: int) -> bool:
-        """Count one call more, unless there have been as many as `limit` today; return whether it was counted."""
+        """Count one more call unless today's calls have reached `limit`; return whether the call was counted."""
         return await self._add(self._statements.take_call, calls=1, tokens=0, limit=limit)
 
     async def add_tokens(self, tokens: int) -> None:
-        """Count tokens."""
+        """Add tokens to today's usage."""
         await self._add(self._statements.add_tokens, calls=0, tokens=tokens)
 
     async def _add(self, statement: Executable, **given: int) -> bool:
@@ -74,7 +74,7 @@ class Usage:
 
 
 async def drop_usage(database: Database) -> int:
-    """Forget what was used on days that are over; return of how many users."""
+    """Delete the usage of past days; return the number of deleted rows."""
 
     def drop(connection: Connection) -> int:
         day = connection.execute(select(database.dialect.now())).scalar_one() // SECONDS_A_DAY

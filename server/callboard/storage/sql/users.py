@@ -1,4 +1,4 @@
-"""All that is kept of one user, whatever table it is in: to hand it out, and to forget it."""
+"""Exports and deletes all data of one user, from all tables."""
 
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Column, Row, Select, Table, select, tuple_
+from sqlalchemy import Column, Row, Table, select, tuple_
 
 from callboard.errors import UnknownChat
 from callboard.storage.rows import write_audit_line
@@ -26,14 +26,15 @@ from callboard.storage.sql.tables import (
 from callboard.storage.values import AuditFilter, Line
 
 ROWS_AT_ONCE = 100
-"""The rows that are read at one time."""
+"""The rows in one page of an export."""
 
 
 @dataclass(frozen=True, slots=True)
 class _UserTable:
-    """A table with rows of users, and how one is handed out.
+    """How the rows of a table are exported.
 
-    `kind` is what a line says it is; `hidden` are columns that say nothing to the user, `json` those that hold JSON.
+    `kind` is the value of the field `kind` in each line; `hidden` are the columns that are left out, `json` the columns
+    that contain JSON.
     """
 
     kind: str
@@ -43,11 +44,11 @@ class _UserTable:
 
     @property
     def key(self) -> Sequence[Column[Any]]:
-        """The columns by which a row is known, and in whose order rows are read."""
+        """The primary key, which is also the order of the export."""
         return list(self.table.primary_key.columns)
 
     def line(self, row: Row[*tuple[Any, ...]]) -> Line:
-        """Return a row as it is handed out."""
+        """Return a row as a line of the export."""
         shown = {name: value for name, value in row._mapping.items() if name not in self.hidden}
         return {"kind": self.kind, **shown, **{name: json.loads(shown[name]) for name in self.json}}
 
@@ -59,26 +60,27 @@ USER_TABLES = (
     _UserTable("record", records, hidden={"user_id"}, json={"value"}),
     _UserTable("response_item", response_items, hidden={"user_id"}, json={"item"}),
 )
-"""The tables that name users, but for chats, and runs, which the log of runs forgets."""
+"""The tables with a user id whose rows are deleted here; chats are deleted apart, runs by `RunLog.forget_user`."""
 
 USAGE_TABLE = _UserTable("usage", usage, hidden={"user_id"})
-"""What is handed out, and stays until the day is over: else a user who is forgotten would have it given back."""
+"""Exported, but not deleted before the day ends: otherwise a user could reset the quota by deleting their data."""
 
 RESPONSE_TABLE = _UserTable("response", responses, json={"input"})
 
 
 async def read_user(database: Database, user_id: str) -> AsyncIterator[list[Line]]:
-    """Yield all that is kept of a user, piece by piece: chats with their messages first."""
+    """Yield the lines of a user's export page by page, beginning with chats and their messages."""
     await database.catch_up()
     chat = _UserTable("chat", chats, hidden={"user_id", "id"})
     async for rows in _pages(database, chat, user_id):
         for row in rows:
             yield [{**chat.line(row), "chat_id": row.id}]
-            # It may have been deleted meanwhile.
+            # The chat may have been deleted meanwhile.
             with suppress(UnknownChat):
                 async for messages in Chats(database, user_id).export_pages(row.id):
                     yield [{"kind": "message", "chat_id": row.id, **message} for message in messages]
-            yield [RESPONSE_TABLE.line(one) for one in await database.fetch(_of_chat(row.id))]
+            in_chat = select(responses).where(responses.c.chat_id == row.id).order_by(responses.c.created_at)
+            yield [RESPONSE_TABLE.line(one) for one in await database.fetch(in_chat)]
     async for entries in Audit(database).read(AuditFilter(user_id=user_id)):
         yield [write_audit_line(entry) for entry in entries]
     for user_table in (*USER_TABLES, USAGE_TABLE):
@@ -86,13 +88,9 @@ async def read_user(database: Database, user_id: str) -> AsyncIterator[list[Line
             yield [user_table.line(row) for row in rows]
 
 
-def _of_chat(chat_id: str) -> Select[*tuple[Any, ...]]:
-    return select(responses).where(responses.c.chat_id == chat_id).order_by(responses.c.created_at)
-
-
 async def forget_user(database: Database, user_id: str) -> Mapping[str, int]:
-    """Delete all that is kept of a user but runs; return how many rows of each kind there were."""
-    # What waits to be written would bring it back.
+    """Delete the data of a user, except runs and audit; return the number of deleted rows of each kind."""
+    # Late runs of the user would be stored after the deletion.
     await database.late.store()
     forgotten = {"chat": await delete_chats(database, chats.c.user_id == user_id)}
     for user_table in USER_TABLES:

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations over the connection that `callboard.storage.sql.database` hands in."""
+"""Alembic's entry point: runs the migrations on the connection that `callboard.storage.sql.versions` passes."""
 
 from alembic import context
 

@@ -1,9 +1,9 @@
 """All tables, the full-text indexes and the guards of the audit.
 
-The audit is append-only; the database itself refuses changes. A row may be deleted once its `keep_until` is over. Its
-arguments are in a table of their own, and may be deleted earlier: after a later row says that their user was forgotten.
+The audit is append-only: triggers refuse changes. A row can be deleted after its `keep_until`. Its arguments are in a
+separate table, and can be deleted earlier, after a row of the kind `forgotten` was added for their user.
 
-A later migration that lets Alembic copy `messages` or `memories` on SQLite (`batch_alter_table`) has to create their
+A later migration in which Alembic copies `messages` or `memories` on SQLite (`batch_alter_table`) must create their
 triggers again.
 """
 
@@ -34,9 +34,9 @@ TABLES = (
     "messages",
     "chats",
 )
-"""All tables, those with foreign keys before the tables that they refer to."""
+"""All tables in the order in which they can be dropped: a table before the tables that its foreign keys refer to."""
 
-# The words that are indexed are normalised already, by `callboard.storage.words`.
+# The texts in the indexes are already normalised by `callboard.storage.words`.
 TOKENIZERS = {
     "memory_words": "porter unicode61 remove_diacritics 0",
     "message_words": "unicode61 remove_diacritics 0",
@@ -68,7 +68,7 @@ ARGUMENTS_ARE_KEPT = """EXISTS (
   )
 )"""
 ARGUMENTS_ARE_LATE = "(SELECT at FROM audit WHERE id = NEW.audit_id) < {now} - 60"
-"""Arguments come with their row: what was taken away cannot be put back otherwise."""
+"""Arguments are inserted with their row; refuse later inserts, so that deleted arguments cannot be replaced."""
 
 TRIGGERS = (
     ("audit_unchanged", "UPDATE", "audit", "1 = 1"),
@@ -78,7 +78,7 @@ TRIGGERS = (
     ("audit_arguments_in_time", "INSERT", "audit_arguments", ARGUMENTS_ARE_LATE),
 )
 ON_SQLITE_ALONE = (
-    # INSERT OR REPLACE deletes without asking a trigger.
+    # INSERT OR REPLACE deletes rows without firing DELETE triggers.
     ("audit_not_replaced", "INSERT", "audit", "EXISTS (SELECT 1 FROM audit WHERE id = NEW.id)"),
     (
         "audit_arguments_not_replaced",
@@ -108,7 +108,7 @@ def _create_chats() -> None:
         sa.Column("user_id", sa.String(255)),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("updated_at", sa.Double(), nullable=False),
-        sa.Column("model", sa.Text(), comment="the model that was chosen for this chat; null: the server's"),
+        sa.Column("model", sa.Text(), comment="the model chosen for this chat; null: the server's default"),
         sa.Column("user_name", sa.Text(), comment="the user's name, as the client last sent it"),
         sa.PrimaryKeyConstraint("id", name="pk_chats"),
     )
@@ -126,23 +126,19 @@ def _create_chats() -> None:
         sa.Column("tool_name", sa.String(255)),
         sa.Column("arguments", sa.Text(), comment="as the model wrote them"),
         sa.Column("tool_output", sa.Text(), comment="the whole result; null while the tool runs"),
-        sa.Column("replay_output", sa.Text(), comment="what is replayed where it differs from tool_output"),
-        sa.Column("error_code", sa.String(64), comment="null where the call ended well"),
+        sa.Column("replay_output", sa.Text(), comment="the compacted result for replay; null: tool_output"),
+        sa.Column("error_code", sa.String(64), comment="null if the call succeeded"),
         sa.Column("round_index", sa.Integer()),
         sa.Column("sequence_index", sa.Integer()),
         sa.Column("started_at", sa.Double()),
         sa.Column("ended_at", sa.Double()),
-        sa.Column("duration_ms", sa.Integer(), comment="as it was reported live"),
+        sa.Column("duration_ms", sa.Integer(), comment="as reported in the call's last event"),
         sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column(
-            "provider_details", sa.Text(), comment="JSON: what the model sent beside a call or an answer, for itself"
-        ),
-        sa.Column("place", sa.Integer(), comment="of a question: how many the conversation has with it"),
-        sa.Column("agent_id", sa.String(255), comment="whose turn it is; null: written before it was kept"),
-        sa.Column(
-            "parent_call_id", sa.String(512), comment="the call that started the agent that made this one; null: none"
-        ),
-        sa.Column("ending", sa.Text(), comment="JSON: the run's last event; of a turn's first row"),
+        sa.Column("provider_details", sa.Text(), comment="JSON: opaque data of the provider for a call or an answer"),
+        sa.Column("place", sa.Integer(), comment="of a user's row: the number of the question in its conversation"),
+        sa.Column("agent_id", sa.String(255), comment="null: stored by a version without this column"),
+        sa.Column("parent_call_id", sa.String(512), comment="the call that started the sub-agent; null: none"),
+        sa.Column("ending", sa.Text(), comment="JSON: the run's last event; only in a turn's first row"),
         sa.ForeignKeyConstraint(["chat_id"], ["chats.id"], name="fk_messages_chat_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name="pk_messages"),
         sa.UniqueConstraint("chat_id", "tool_call_id", name="uq_messages_chat_id_tool_call_id"),
@@ -156,7 +152,7 @@ def _create_chats() -> None:
         sa.Column("tool_message_id", ROW_ID, nullable=False),
         sa.Column("status", sa.String(64), nullable=False),
         sa.Column("message", sa.Text(), nullable=False),
-        sa.Column("progress", sa.Double(), comment="0 to 100, or null where it is not known"),
+        sa.Column("progress", sa.Double(), comment="0 to 100; null: unknown"),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.ForeignKeyConstraint(
             ["tool_message_id"], ["messages.id"], name="fk_tool_events_tool_message_id", ondelete="CASCADE"
@@ -169,8 +165,8 @@ def _create_chats() -> None:
         "responses",
         sa.Column("run_id", sa.String(128), nullable=False),
         sa.Column("chat_id", sa.String(255), nullable=False),
-        sa.Column("previous", sa.String(128), comment="the run that it went on from; null: none"),
-        sa.Column("input", sa.Text(), nullable=False, comment="JSON list of chat messages: what this request brought"),
+        sa.Column("previous", sa.String(128), comment="the run of the previous response; null: none"),
+        sa.Column("input", sa.Text(), nullable=False, comment="JSON list of the request's new chat messages"),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.ForeignKeyConstraint(["chat_id"], ["chats.id"], name="fk_responses_chat_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("run_id", name="pk_responses"),
@@ -203,24 +199,30 @@ def _create_runs() -> None:
         sa.Column("chat_id", sa.String(255)),
         sa.Column("message_id", sa.String(255)),
         sa.Column("user_id", sa.String(255)),
-        sa.Column("owner", sa.String(64), nullable=False, comment="the server that runs it; empty: any may"),
-        sa.Column("epoch", sa.Integer(), nullable=False, comment="which owner: counted from 1"),
         sa.Column(
-            "losses", sa.Integer(), server_default="0", nullable=False, comment="of owners that did not hand it over"
+            "owner", sa.String(64), nullable=False, comment="the server that runs it; empty: any server may take it"
+        ),
+        sa.Column("epoch", sa.Integer(), nullable=False, comment="the number of the owner, from 1"),
+        sa.Column(
+            "losses",
+            sa.Integer(),
+            server_default="0",
+            nullable=False,
+            comment="owners that stopped without handing it over",
         ),
         sa.Column("last_seq", sa.Integer(), nullable=False, comment="of the newest frame; 0: none"),
         sa.Column("begun_at", sa.Double(), nullable=False, comment="by the database's clock"),
-        sa.Column("ended_at", sa.Double(), comment="null while it goes on"),
-        sa.Column("request", sa.LargeBinary(), comment="what it was started with, while another may have to go on"),
+        sa.Column("ended_at", sa.Double(), comment="null while it is active"),
+        sa.Column("request", sa.LargeBinary(), comment="the packed request; null after the end"),
         sa.Column("size_bytes", sa.BigInteger(), server_default="0", nullable=False, comment="of its frames and files"),
         sa.Column(
             "is_cancelled",
             sa.Boolean(),
             server_default=sa.false(),
             nullable=False,
-            comment="a client has asked for its end",
+            comment="a client has cancelled it",
         ),
-        sa.Column("listened_until", sa.Double(), comment="by listeners of servers that do not run it"),
+        sa.Column("listened_until", sa.Double(), comment="by clients of other servers"),
         sa.PrimaryKeyConstraint("id", name="pk_runs"),
     )
     op.create_index("ix_runs_ended_at", "runs", ["ended_at"])
@@ -228,7 +230,7 @@ def _create_runs() -> None:
         "events",
         sa.Column("run_id", sa.String(128), nullable=False),
         sa.Column("seq", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("frame", sa.LargeBinary(), nullable=False, comment="the event as it goes to listeners"),
+        sa.Column("frame", sa.LargeBinary(), nullable=False, comment="the encoded event"),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_events_run_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("run_id", "seq", name="pk_events"),
     )
@@ -236,7 +238,7 @@ def _create_runs() -> None:
         "run_inputs",
         sa.Column("run_id", sa.String(128), nullable=False),
         sa.Column("question", sa.String(640), nullable=False, comment="the id of the input_request"),
-        sa.Column("answer", sa.Text(), comment="as JSON; null while nobody has answered"),
+        sa.Column("answer", sa.Text(), comment="JSON; null: not answered"),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_run_inputs_run_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("run_id", "question", name="pk_run_inputs"),
     )
@@ -303,7 +305,7 @@ def _create_personal() -> None:
     )
     op.create_table(
         "usage",
-        sa.Column("user_id", sa.String(255), nullable=False, comment="empty: all who named none"),
+        sa.Column("user_id", sa.String(255), nullable=False, comment="empty: requests without a user"),
         sa.Column("day", sa.Integer(), nullable=False, comment="UTC, counted from 1970-01-01 by the database's clock"),
         sa.Column("calls", sa.BigInteger(), nullable=False),
         sa.Column("tokens", sa.BigInteger(), nullable=False),
@@ -318,13 +320,13 @@ def _create_audit() -> None:
         sa.Column("at", sa.Double(), nullable=False, comment="by the database's clock"),
         sa.Column("kind", sa.String(16), nullable=False, comment="call, handed_over, approved, ended or forgotten"),
         sa.Column("user_id", sa.String(255)),
-        sa.Column("key", sa.String(64), comment="the name of the API key; null where it is not known"),
+        sa.Column("key", sa.String(64), comment="the name of the API key; null: unknown"),
         sa.Column("agent_id", sa.String(255)),
         sa.Column("chat_id", sa.String(255)),
         sa.Column("run_id", sa.String(128)),
         sa.Column("tool_call_id", sa.String(512)),
         sa.Column("tool_name", sa.String(255)),
-        sa.Column("outcome", sa.String(64), comment="of a call that has ended: complete, or the code of its error"),
+        sa.Column("outcome", sa.String(64), comment="of an ended call: complete, or the error code"),
         sa.Column("keep_until", sa.Double(), comment="null: for ever"),
         sa.PrimaryKeyConstraint("id", name="pk_audit"),
         sqlite_autoincrement=True,
@@ -350,7 +352,7 @@ def _guard_audit() -> None:
         return
     op.execute(f"CREATE FUNCTION refuse_audit_change() RETURNS trigger AS $$ BEGIN {RAISE}; END $$ LANGUAGE plpgsql")
     for name, event, table, is_refused in TRIGGERS:
-        # A WHEN of PostgreSQL asks no other rows: a function does.
+        # On PostgreSQL the WHEN of a trigger cannot query other rows, so a function checks the condition.
         row = "OLD" if event == "DELETE" else "NEW"
         op.execute(
             f"CREATE FUNCTION {name}() RETURNS trigger AS $$ BEGIN IF {is_refused.format(now=POSTGRESQL_NOW)} THEN "
