@@ -22,6 +22,8 @@ README = (ROOT / "README.md").read_text()
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
 FOLDERS = ("*.md", "pipe/*.md", "server/**/*.md", ".github/**/*.md", "docs/**/*.md")
 PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(folder))
+CODE = ("pipe", "scripts", "server", "shared")
+ABOUT_CODE = re.compile(r"^ARCHITECTURE\.md$|^(pipe|server)/.*README\.md$")
 API = {
     "callboard": "callboard.md",
     "callboard.skills": "skills.md",
@@ -158,6 +160,23 @@ def test_every_package_of_the_server_is_in_the_architecture() -> None:
     for package in (ROOT / "server" / "callboard").iterdir():
         if (package / "__init__.py").exists():
             assert f"`{package.name}/`" in ARCHITECTURE
+
+
+@cache
+def code_words() -> frozenset[str]:
+    """The words of the code, of the names of files and folders, and of the settings."""
+    files = [path for folder in CODE for path in (ROOT / folder).rglob("*") if "__pycache__" not in path.parts]
+    texts = [path.read_text() for path in files if path.suffix in (".py", ".html")]
+    names = [name_of(path) for path in [*files, *ROOT.glob("*/*"), *(ROOT / "tests").rglob("*")]]
+    settings = [name.upper() for name in known_settings()]
+    return frozenset(re.findall(r"\w+", "\n".join([*texts, *names, *settings])))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if ABOUT_CODE.search(name_of(page))], ids=name_of)
+def test_every_name_in_a_page_about_the_code_exists(page: Path) -> None:
+    spans = re.findall(r"`([^`\n]+)`", _FENCE.sub("", page.read_text()))
+    words = {word.removeprefix("CALLBOARD_") for span in spans for word in re.findall(r"\w+", span)}
+    assert sorted(words - code_words() - {""}) == []
 
 
 def test_every_test_that_the_table_of_endpoints_names_exists() -> None:
