@@ -20,7 +20,10 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text()
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("server/**/*.md"), *ROOT.glob(".github/**/*.md"), *DOCS.rglob("*.md")])
+FOLDERS = ("*.md", "pipe/*.md", "server/**/*.md", ".github/**/*.md", "docs/**/*.md")
+PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(folder))
+CODE = ("pipe", "scripts", "server", "shared")
+ABOUT_CODE = re.compile(r"^ARCHITECTURE\.md$|^(pipe|server)/.*README\.md$")
 API = {
     "callboard": "callboard.md",
     "callboard.skills": "skills.md",
@@ -159,6 +162,23 @@ def test_every_package_of_the_server_is_in_the_architecture() -> None:
             assert f"`{package.name}/`" in ARCHITECTURE
 
 
+@cache
+def code_words() -> frozenset[str]:
+    """The words of the code, of the names of files and folders, and of the settings."""
+    files = [path for folder in CODE for path in (ROOT / folder).rglob("*") if "__pycache__" not in path.parts]
+    texts = [path.read_text() for path in files if path.suffix in (".py", ".html")]
+    names = [name_of(path) for path in [*files, *ROOT.glob("*/*"), *(ROOT / "tests").rglob("*")]]
+    settings = [name.upper() for name in known_settings()]
+    return frozenset(re.findall(r"\w+", "\n".join([*texts, *names, *settings])))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if ABOUT_CODE.search(name_of(page))], ids=name_of)
+def test_every_name_in_a_page_about_the_code_exists(page: Path) -> None:
+    spans = re.findall(r"`([^`\n]+)`", _FENCE.sub("", page.read_text()))
+    words = {word.removeprefix("CALLBOARD_") for span in spans for word in re.findall(r"\w+", span)}
+    assert sorted(words - code_words() - {""}) == []
+
+
 def test_every_test_that_the_table_of_endpoints_names_exists() -> None:
     text = (DOCS / "compatibility.md").read_text()
     table = text.partition("<!-- endpoints")[2].partition("<!-- /endpoints -->")[0]
@@ -168,8 +188,8 @@ def test_every_test_that_the_table_of_endpoints_names_exists() -> None:
     assert {name for name in named if f"def {name}(" not in sources} == set()
 
 
-def test_every_code_that_the_architecture_names_exists() -> None:
-    told = ARCHITECTURE.split("## Every way a run can end")[1].split("## Who is asked first")[0]
+def test_every_code_that_the_page_of_endings_names_exists() -> None:
+    told = (DOCS / "reference" / "endings.md").read_text()
     codes = {cls.code for cls in _tree(CallboardError)} | {"cancelled", "interrupted"}
     named = {word for word in re.findall(r"\(`(\w+)`\)|`(\w+)`[,)]", told) for word in word if word}
     assert named <= codes

@@ -81,7 +81,7 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 
 
 def test_what_is_included_stands_in_the_page(site: Path) -> None:
-    assert "Every way a run can end" in (site / "explanation" / "architecture" / "index.html").read_text("utf-8")
+    assert "The way of an event" in (site / "explanation" / "architecture" / "index.html").read_text("utf-8")
     assert "generate_image" in (site / "tutorial" / "first-agent" / "index.html").read_text("utf-8")
 
 

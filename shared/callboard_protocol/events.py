@@ -1,6 +1,6 @@
 """The events of a run: an immutable class for each `type`.
 
-The guarantees of a stream of events are in ARCHITECTURE.md, "The protocol"; `scripts/reference.py` writes
+The guarantees of a stream of events are in docs/reference/events.md; `scripts/reference.py` writes
 docs/reference/events.md from this file.
 
 A new event needs only a subclass of `Event` with a new `type`: it is then decoded by this type, exported from

@@ -1,6 +1,6 @@
 """How the answer of an endpoint ends: for the pipe, for chat completions and for responses.
 
-`ENDINGS` is the table of ARCHITECTURE.md, "Every way a run can end", as far as the model's endpoint decides it.
+`ENDINGS` is the table of docs/reference/endings.md, as far as the model's endpoint decides the ending.
 """
 
 import json
