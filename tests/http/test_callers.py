@@ -97,7 +97,7 @@ async def test_a_server_for_all_interfaces_answers_by_the_address_that_it_is_cal
 def test_the_bound_address_is_the_one_that_the_connection_came_in_on(
     server: str | None, host: str, known: bool
 ) -> None:
-    access = Access.of(Settings(host="0.0.0.0", api_key=SecretStr(KEY)))
+    access = Access.from_settings(Settings(host="0.0.0.0", api_key=SecretStr(KEY)))
     headers = [(b"host", host.encode())]
     scope = {"type": "http", "method": "GET", "headers": headers, "server": (server, 8700) if server else None}
     if known:

@@ -39,7 +39,7 @@ async def test_no_route_looks_for_a_path_or_a_query_with_a_nul(service: Service)
     for method, address in addresses:
         answer = await service.client.request(method, address, json={} if method == "POST" else None)
         assert answer.status_code == 422, (method, address)
-        assert "NUL character (%00), which no id has: leave it out" in answer.json()["error"]["message"]
+        assert "NUL character (%00), which no id has: remove it" in answer.json()["error"]["message"]
 
 
 def _names(path: str) -> list[str]:

@@ -145,7 +145,7 @@ async def test_a_body_of_escapes_without_end_is_refused_and_says_so(tmp_path: Pa
         body = request(messages=[{"role": "user", "content": "\n" * 2_000_001}])
         refused = await service.client.post("/v1/runs", json=body)
         assert refused.status_code == 413
-        assert "escaped characters" in refused.json()["error"]["message"]
+        assert "backslashes" in refused.json()["error"]["message"]
 
 
 async def test_a_request_of_two_lengths_is_refused_and_hides_no_other(tmp_path: Path) -> None:
