@@ -122,7 +122,7 @@ async def test_what_the_dialog_gives_is_told_to_the_server_and_only_false_is_a_r
 async def test_a_page_that_leaves_while_it_shows_the_dialog_was_asked(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PIPE, "LEAST_SHOWN_SECONDS", 0.0)
+    monkeypatch.setattr(PIPE, "MIN_DIALOG_SECONDS", 0.0)
     [answer] = await answered(server, Page(DISCONNECTED), question())
     assert (answer.value, answer.asked) == (None, True)
 
