@@ -1099,7 +1099,7 @@ class ChunkEmitter(Emitter):
 
 
 class EventEmitter(Emitter):
-    """For Open WebUI 0.6 and 0.7: `replace` events, and the whole text as a chunk at the end, as events may get lost."""
+    """For Open WebUI 0.6 and 0.7: `replace` events, which may get lost, and at the end the whole text as a chunk."""
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
@@ -2165,7 +2165,7 @@ class Pipe:
         self._adding = asyncio.Lock()
 
     async def pipes(self) -> list[Json]:
-        """Return the agents for the model list; if the server cannot be used, the last known ones and an error entry."""
+        """Return the agents for the model list; if the server cannot be used, the last known and an error entry."""
         client = self._connect()
         problems = []
         try:

@@ -34,6 +34,6 @@ PIPE = load_pipe()
 
 
 def told(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the server makes of Open WebUI's messages: what the model reads on the next turn."""
+    """Return the messages that the model reads on the next turn: the server's reading of Open WebUI's messages."""
     read = translate([ChatMessage.model_validate(message) for message in messages])
     return [message.to_openai() for message in read]

@@ -1,4 +1,4 @@
-"""What a tool returns beside its text: images, files, pages, and a link to the whole of a result that is cut."""
+"""Images, files and pages that a tool returns with its text, and links to the full text of cut results."""
 
 import base64
 import sys
@@ -103,7 +103,7 @@ async def test_a_large_image_goes_to_open_webuis_store(server: ScriptedServer, s
     assert fetched.headers["authorization"] == "Bearer key"
 
 
-async def test_an_image_that_a_store_refuses_is_named_and_does_not_swell_the_chat(
+async def test_image_that_cannot_be_stored_becomes_a_notice(
     server: ScriptedServer, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.error = RuntimeError("the disk is full")
@@ -122,13 +122,13 @@ async def test_another_file_is_a_link_below_its_call(server: ScriptedServer, sto
     assert call["content"] is None
 
 
-async def test_a_file_that_is_gone_is_named(server: ScriptedServer) -> None:
+async def test_missing_file_becomes_a_notice_with_its_name(server: ScriptedServer) -> None:
     server.on("GET", "gone", answer_error(404, "unknown_file", "gone"))
     text = await drawn_with(server, file("here:gone", "file", name="a.pdf"))
     assert "The file a.pdf could not be kept" in text
 
 
-def test_of_a_file_that_the_server_had_no_room_for_the_servers_log_has_the_reason() -> None:
+def test_notice_of_a_dropped_file_points_to_the_servers_log() -> None:
     dropped = {**file("", "file", name="a.pdf"), "dropped": "over 64 characters of files in one run"}
     text = drawn(started(), completed(files=[dropped])).render()
     assert "The file a.pdf could not be kept: the server's log has the reason." in text
@@ -163,7 +163,7 @@ def test_text_after_a_link_begins_anew() -> None:
 # --- Pages.
 
 
-def test_pages_are_frames_of_the_message_shown_at_once_and_kept_once() -> None:
+def test_pages_are_embeds_shown_at_once_and_saved_once() -> None:
     transcript = drawn(
         started("a"), completed("1", "a", embeds=["<p>1</p>"]), completed("2", "b", embeds=["http://2", 3])
     )

@@ -1,4 +1,4 @@
-"""The native rendering: Open WebUI's own items, none of its calls ever left without an output."""
+"""The native rendering: Open WebUI's own items; every call has an output at the end."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Open WebUI 0.6 and 0.7: in place through events, and kept because the end is a chunk."""
+"""Open WebUI 0.6 and 0.7: events change the answer in place, and a chunk at the end makes Open WebUI save it."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Reasoning is Open WebUI's own reasoning block, and neither fakes one nor breaks one."""
+"""Reasoning is drawn as Open WebUI's reasoning block; its text can neither imitate nor break a block."""
 
 import html
 from typing import Any
@@ -99,7 +99,7 @@ def test_no_reasoning_fakes_a_block_or_breaks_one(parts: list[str]) -> None:
     assert call["type"] == "function_call"
 
 
-def test_the_way_back_drops_it() -> None:
+def test_reasoning_is_removed_on_the_next_turn() -> None:
     transcript = PIPE.Transcript()
     for event in (
         reasoning("a secret"),
@@ -131,7 +131,7 @@ def test_native_reasoning_is_an_item_with_its_duration() -> None:
     assert text["content"][0]["text"] == "So"
 
 
-def test_long_reasoning_is_sent_at_a_slower_beat() -> None:
+def test_long_reasoning_is_sent_less_often() -> None:
     transcript = PIPE.Transcript()
     emitter = PIPE.StreamEmitter()
     transcript.apply(reasoning("x" * 200_000))

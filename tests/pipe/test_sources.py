@@ -1,4 +1,4 @@
-"""Sources are citations, and the numbers in the text are theirs."""
+"""Sources become citations of Open WebUI, and the numbers in the text refer to them."""
 
 from typing import Any
 
