@@ -60,7 +60,7 @@ def answer_of(text: Callable[[], str]) -> Callable[[], Body]:
 
 
 def hostile_bodies() -> dict[str, Callable[[], Body]]:
-    """Return functions that build the requests, by problem; a request is built when sent, as all together are 600 MB."""
+    """Return functions that build the requests, by problem; each is built when sent, as all together are 600 MB."""
     tag = '<details type="tool_calls" id="b" name="t" done="true">'
     texts: dict[str, Callable[[], str]] = {
         "words": lambda: "word " * (MOST_CHARS // 5),
