@@ -24,9 +24,9 @@ class Watched:
         self.seconds += seconds
         for event in events:
             self.transcript.apply(event)
-        return self.told()
+        return self.sent_lines()
 
-    def told(self) -> list[tuple[str, bool]]:
+    def sent_lines(self) -> list[tuple[str, bool]]:
         updates = self.emitter.updates(self.transcript, self.seconds, final=self.transcript.ended)
         data = [update["event"]["data"] for update in updates if update.get("event", {}).get("type") == "status"]
         return [(line["description"], line["done"]) for line in data]
@@ -119,7 +119,7 @@ def test_stop_adds_a_last_line() -> None:
     watched.after(0, START, message("So"))
     watched.seconds += 4
     watched.transcript.close("Stopped by the user", how="stopped")
-    assert watched.told() == [("stopped, 4.0 s", True)]
+    assert watched.sent_lines() == [("stopped, 4.0 s", True)]
 
 
 def test_last_line_repeats_the_agents_final_status() -> None:

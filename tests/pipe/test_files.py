@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from callboard_protocol import Done, RunStart, ToolCallComplete, Usage
-from tests.pipe.loader import told
+from tests.pipe.loader import read_next_turn
 from tests.pipe.owui_blocks import streamed_content, tool_blocks
 from tests.pipe.scripted_server import ScriptedServer, answer_bytes, answer_error, frames, stream
 from tests.pipe.test_rendering import completed, drawn, message, only_block, started
@@ -118,7 +118,7 @@ async def test_another_file_is_a_link_below_its_call(server: ScriptedServer, sto
     held = file("here:f1", "file", name="a [b](c).pdf")
     text = await drawn_with(server, held, held={}.__repr__().encode(), kind="application/pdf")
     assert text.endswith("</details>\n\n\n> **Callboard:** [a (b)(c).pdf](/api/v1/files/f0/content)\n")
-    [call, _] = told([{"role": "assistant", "content": text}])
+    [call, _] = read_next_turn([{"role": "assistant", "content": text}])
     assert call["content"] is None
 
 
@@ -156,7 +156,7 @@ def test_text_after_a_link_begins_anew() -> None:
     events = [started(), completed(files=[file("http://x/a", "file", name="a")]), message("Done.")]
     text = drawn(*events).render()
     assert text.endswith("> **Callboard:** [a](http://x/a)\n\nDone.")
-    *_, last = told([{"role": "assistant", "content": text}])
+    *_, last = read_next_turn([{"role": "assistant", "content": text}])
     assert last == {"role": "assistant", "content": "Done."}
 
 
@@ -194,5 +194,5 @@ async def test_usage_is_what_open_webuis_info_button_shows(server: ScriptedServe
     server.on("POST", "runs", stream(frames(RunStart(run_id="r", agent="a"), usage, Done())))
     [update] = [update for update in await answer(a_pipe(server.url)) if "usage" in update]
     assert update["choices"] == []
-    told = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7, "cached_tokens": 2, "reasoning_tokens": 1}
-    assert update["usage"] == told
+    expected = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7, "cached_tokens": 2, "reasoning_tokens": 1}
+    assert update["usage"] == expected

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pipe.loader import PIPE, told
+from tests.pipe.loader import PIPE, read_next_turn
 from tests.pipe.owui_blocks import ATTRIBUTE, OPEN_TAG, details_end, reduce_native, tool_blocks
 from tests.pipe.test_rendering import FAKE, TEXTS, completed, message, started
 
@@ -109,7 +109,7 @@ def test_reasoning_is_removed_on_the_next_turn() -> None:
         completed("r"),
     ):
         transcript.apply(event)
-    first, second = told([{"role": "assistant", "content": transcript.render()}])
+    first, second = read_next_turn([{"role": "assistant", "content": transcript.render()}])
     assert (first["content"], first["tool_calls"][0]["id"]) == ("Let me see.", "c")
     assert second["content"] == "r"
 
