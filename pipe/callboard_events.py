@@ -3,12 +3,12 @@ title: Callboard events
 author: Callboard
 version: 0.1.0
 license: MIT
-description: Beside the pipe: answers outlive a restart of Open WebUI, and chats that are deleted are forgotten.
+description: For use with the pipe: restores answers after a restart of Open WebUI, and deletes chats on the server too.
 required_open_webui_version: 0.10.0
 """
 
-# A function of type Event, which Open WebUI calls when something happens in it. It knows Open WebUI's chats; what an
-# answer looks like knows the pipe, whose id is this function's without its ending.
+# A function of type Event, which Open WebUI calls for each of its own events. It reads and changes Open WebUI's chats.
+# The pipe renders the answers; its id is the id of this function without `SUFFIX`.
 
 import asyncio
 import inspect
@@ -36,36 +36,37 @@ log = logging.getLogger("callboard.events")
 
 Json = dict[str, Any]
 
-ENDING = "_events"  # What this function's id has after the pipe's.
-UNTITLED = "New Chat"  # What Open WebUI calls a chat until it has a title.
+SUFFIX = "_events"  # At the end of this function's id, after the id of the pipe.
+UNTITLED = "New Chat"  # The title that Open WebUI gives a new chat.
 
-# Answers that began longer ago stay as they are.
-RESTORED_SECONDS = 86_400.0
-# Somebody is at work on a message that was changed so lately: another replica, or the one that has just stopped.
+# Older answers are not restored.
+MAX_AGE_SECONDS = 86_400.0
+# A message that was changed within this time may be in use by another replica, or by the one that has just stopped.
 QUIET_SECONDS = 10.0
-# How often what cannot be decided or done yet is tried again, and for how long the server may be away, or not know of
-# an answer whose request may be on its way.
-LOOK_SECONDS = 2.0
-FORGET_SECONDS = 10.0
-AWAY_SECONDS = 600.0
+# Intervals between tries.
+POLL_SECONDS = 2.0
+FORGET_RETRY_SECONDS = 10.0
+# How long to wait for a server that is unavailable, and for an answer that it does not know of yet, because the request
+# for it may still be on its way.
+UNAVAILABLE_SECONDS = 600.0
 UNKNOWN_SECONDS = 30.0
-# How long the page of the user may take to find Open WebUI again before the answer is shown to whoever is there.
+# How long to wait until the user's page has reconnected to Open WebUI.
 PAGE_SECONDS = 10.0
-LOOK_FOR_PAGE_SECONDS = 0.2
-# A page runs it for a message of the chat that it shows, and for no other.
+PAGE_POLL_SECONDS = 0.2
+# A page runs this code only for a message of the chat that it shows.
 IS_CHAT_SHOWN: Json = {"type": "execute", "data": {"code": "return true"}}
 
-# The event loop itself keeps no hold of its tasks.
+# The event loop keeps only weak references to tasks.
 background_tasks: set[asyncio.Task[None]] = set()
 
 
-class MessageGone(Exception):
-    """The message was deleted while its answer was being put into it."""
+class MessageDeleted(Exception):
+    """The user deleted the message while its answer was being restored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """An answer in a chat that has not ended."""
+    """A message of a chat whose answer has not ended; `changed_at` is in Unix seconds."""
 
     chat_id: str
     message_id: str
@@ -75,26 +76,26 @@ class Message:
 
 
 class Event:
-    """The object that Open WebUI loads."""
+    """The class that Open WebUI loads."""
 
     class Valves(BaseModel):
         """Settings of an admin."""
 
         RESTORE_ANSWERS: bool = Field(
             default=True,
-            description="Answers that Open WebUI was stopped in are put into their chats when it starts.",
+            description="When Open WebUI starts, complete the answers during which it was stopped.",
         )
         FORGET_CHATS: bool = Field(
             default=True,
-            description="Chats that are deleted in Open WebUI are deleted on the server too.",
+            description="Delete chats on the server too when they are deleted in Open WebUI.",
         )
 
     def __init__(self) -> None:
         self.valves = self.Valves()
 
     async def event(self, event: Json, __id__: str, __app__: Any) -> None:
-        """Hear of something that happened in Open WebUI."""
-        pipe_id = __id__.removesuffix(ENDING)
+        """Handle an event of Open WebUI."""
+        pipe_id = __id__.removesuffix(SUFFIX)
         match event["event"]:
             case "system.startup.completed" if self.valves.RESTORE_ANSWERS:
                 run_in_background(restore_all(__app__, pipe_id))
@@ -104,7 +105,7 @@ class Event:
                 run_in_background(forget(__app__, pipe_id, lambda pipe: pipe.forget_chat(user_id, chat_id)))
             case "chat.deleted_all" if self.valves.FORGET_CHATS:
                 user_id = event["subject"]["id"]
-                # The event's time is in whole seconds.
+                # Plus 1, because the event's time is rounded down to whole seconds.
                 begun_before = event["created_at"] + 1
                 run_in_background(forget(__app__, pipe_id, lambda pipe: pipe.forget_chats(user_id, begun_before)))
             case "chat.deleted" | "chat.deleted_all":
@@ -112,130 +113,131 @@ class Event:
 
 
 def run_in_background(work: Coroutine[Any, Any, None]) -> None:
-    """Do the work beside what else there is: Open WebUI waits for the functions that it tells of an event."""
+    """Start the work as a task, because Open WebUI waits until `event` returns."""
     task = asyncio.create_task(work)
     background_tasks.add(task)
-    task.add_done_callback(end_in_background)
+    task.add_done_callback(finish_task)
 
 
-def end_in_background(task: asyncio.Task[None]) -> None:
-    """Let go of what has ended; what has failed is in the log."""
+def finish_task(task: asyncio.Task[None]) -> None:
+    """Drop the reference to a task that has ended, and log its error."""
     background_tasks.discard(task)
     if not task.cancelled() and (error := task.exception()):
-        log.error("Callboard: what was begun in the background has failed", exc_info=error)
+        log.error("Callboard: a background task failed", exc_info=error)
 
 
 async def load_pipe(app: Any, pipe_id: str) -> Any:
-    """Return the pipe with its valves as they are now."""
+    """Return the pipe with the current values of its valves."""
     from open_webui.functions import get_function_module_by_id
 
     return await get_function_module_by_id(SimpleNamespace(app=app), pipe_id)
 
 
 async def forget(app: Any, pipe_id: str, forget_once: Callable[[Any], Awaitable[bool]]) -> None:
-    """Let the server forget what was deleted; tried again for some time while it is away."""
-    until_seconds = time.monotonic() + AWAY_SECONDS
+    """Delete chats on the server with `forget_once`; retry for `UNAVAILABLE_SECONDS` while it returns False."""
+    until_seconds = time.monotonic() + UNAVAILABLE_SECONDS
     pipe = await load_pipe(app, pipe_id)
     while not await forget_once(pipe):
         if time.monotonic() > until_seconds:
-            log.error("Callboard: what was deleted is still on the server; DELETE /v1/chats forgets it")
+            log.error("Callboard: deleted chats are still on the server; delete them with DELETE /v1/chats")
             return
-        await asyncio.sleep(FORGET_SECONDS)
+        await asyncio.sleep(FORGET_RETRY_SECONDS)
 
 
-# --- What of an answer is in Open WebUI's database. -----------------------------------------------------------------
+# --- Messages in Open WebUI's database. -----------------------------------------------------------------------------
 
 
-async def find_left_messages(pipe_id: str) -> list[Message]:
-    """Return the answers of the pipe's models that have not ended."""
-    models = f"{pipe_id}."
-    presets = select(Model.id).where(Model.base_model_id.startswith(models, autoescape=True))
-    is_ours = or_(ChatMessage.model_id.startswith(models, autoescape=True), ChatMessage.model_id.in_(presets))
-    is_left = ChatMessage.role == "assistant", ChatMessage.done.is_(False)
-    is_recent = ChatMessage.created_at > time.time() - RESTORED_SECONDS
+async def find_unfinished_messages(pipe_id: str) -> list[Message]:
+    """Return the recent messages of the pipe's models whose answers have not ended."""
+    prefix = f"{pipe_id}."
+    presets = select(Model.id).where(Model.base_model_id.startswith(prefix, autoescape=True))
+    is_of_pipe = or_(ChatMessage.model_id.startswith(prefix, autoescape=True), ChatMessage.model_id.in_(presets))
+    is_unfinished = ChatMessage.role == "assistant", ChatMessage.done.is_(False)
+    is_recent = ChatMessage.created_at > time.time() - MAX_AGE_SECONDS
     async with get_async_db_context() as db:
-        rows = await db.execute(select(ChatMessage).where(is_ours, *is_left, is_recent))
+        rows = await db.execute(select(ChatMessage).where(is_of_pipe, *is_unfinished, is_recent))
         return [read_message(row) for row in rows.scalars()]
 
 
-async def find_left_message(message: Message) -> Message | None:
-    """Return the message as it is now; None where it has ended, or is gone."""
+async def reload_message(message: Message) -> Message | None:
+    """Return the message as it is in the database now; None if its answer has ended, or if it was deleted."""
     async with get_async_db_context() as db:
         row = await db.get(ChatMessage, f"{message.chat_id}-{message.message_id}")
         return read_message(row) if row and row.done is False else None
 
 
 def read_message(row: Any) -> Message:
-    """Return a row of Open WebUI's table."""
+    """Return the message in a row of Open WebUI's table `chat_message`."""
     message_id = row.id.removeprefix(f"{row.chat_id}-")
     return Message(row.chat_id, message_id, row.user_id, row.model_id, row.updated_at)
 
 
-async def take(message: Message) -> bool:
-    """Take the message for this process; false where another has touched it meanwhile.
+async def claim_message(message: Message) -> bool:
+    """Claim the message for this process; return False if another process has changed it meanwhile.
 
-    The time of its last change is compared and set in one statement: of all replicas one succeeds.
+    One statement compares and sets the time of its last change, so only one of several replicas succeeds.
     """
     row = ChatMessage.id == f"{message.chat_id}-{message.message_id}"
-    is_untouched = ChatMessage.done.is_(False), ChatMessage.updated_at == message.changed_at
+    is_unchanged = ChatMessage.done.is_(False), ChatMessage.updated_at == message.changed_at
     async with get_async_db_context() as db:
-        taken = await db.execute(update(ChatMessage).where(row, *is_untouched).values(updated_at=int(time.time())))
+        changed = await db.execute(update(ChatMessage).where(row, *is_unchanged).values(updated_at=int(time.time())))
         await db.commit()
-        return bool(taken.rowcount)
+        return bool(changed.rowcount)
 
 
-# --- From the server into the chat. ---------------------------------------------------------------------------------
+# --- Restoring answers. ---------------------------------------------------------------------------------------------
 
 
 async def restore_all(app: Any, pipe_id: str) -> None:
-    """Put every answer into its chat that Open WebUI was stopped in."""
+    """Restore every answer during which Open WebUI was stopped, each in a task of its own."""
     from open_webui.utils.models import get_all_models
 
-    left = await find_left_messages(pipe_id)
-    if not left:
+    unfinished = await find_unfinished_messages(pipe_id)
+    if not unfinished:
         return
     models = {model["id"]: model for model in await get_all_models(make_request(app))}
-    for message in left:
+    for message in unfinished:
         log.info("Callboard: Open WebUI was stopped in message %s", message.message_id)
         model = models.get(message.model, {"id": message.model})
         run_in_background(restore(app, pipe_id, model, message))
 
 
 def make_request(app: Any) -> Request:
-    """Return a request such as Open WebUI makes for what nobody has asked for."""
+    """Return a request object for Open WebUI's functions, as Open WebUI makes one for its own background work."""
     return Request({"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": [], "app": app})
 
 
-async def restore(app: Any, pipe_id: str, model: Json, left: Message) -> None:
-    """Put the answer into its chat, up to its end; where it is lost, say so there."""
+async def restore(app: Any, pipe_id: str, model: Json, unfinished: Message) -> None:
+    """Stream the answer into its chat, up to its end; if it is lost, the chat gets a notice."""
     try:
-        user = await Users.get_user_by_id(left.user_id)
+        user = await Users.get_user_by_id(unfinished.user_id)
         with suppress(TimeoutError):
-            await asyncio.wait_for(find_page(left.user_id), PAGE_SECONDS)
+            await asyncio.wait_for(find_page(unfinished.user_id), PAGE_SECONDS)
         began_at_seconds = time.monotonic()
-        while user and (message := await find_left_message(left)):
+        while user and (message := await reload_message(unfinished)):
             seconds = time.monotonic() - began_at_seconds
             pipe = await load_pipe(app, pipe_id)
             answer = await pipe.find_answer(message.user_id, message.chat_id, message.message_id)
             if answer is None:
-                is_decided = seconds > AWAY_SECONDS
+                is_decided = seconds > UNAVAILABLE_SECONDS
             elif answer.rows:
                 is_decided = not answer.is_awaited
             else:
                 is_decided = seconds > UNKNOWN_SECONDS
-            # From here to the first event nothing may take long: another replica waits as long as this, and no longer.
+            # After `claim_message` the first event must come within QUIET_SECONDS: then another replica may claim it.
             is_quiet = message.changed_at + QUIET_SECONDS < time.time()
-            if is_decided and is_quiet and await take(message):
-                return await show(make_request(app), pipe, user, model, message, answer)
-            await asyncio.sleep(LOOK_SECONDS)
-    except MessageGone:
-        log.info("Callboard: message %s was deleted meanwhile", left.message_id)
+            if is_decided and is_quiet and await claim_message(message):
+                return await stream_into_chat(make_request(app), pipe, user, model, message, answer)
+            await asyncio.sleep(POLL_SECONDS)
+    except MessageDeleted:
+        log.info("Callboard: message %s was deleted meanwhile", unfinished.message_id)
 
 
-async def show(request: Request, pipe: Any, user: Any, model: Json, message: Message, answer: Any) -> None:
-    """Let Open WebUI take the answer as it takes any other: shown to open pages, saved at its end, stopped by its user.
+async def stream_into_chat(request: Request, pipe: Any, user: Any, model: Json, message: Message, answer: Any) -> None:
+    """Pass the answer to Open WebUI as a model's response.
 
-    Only then is it what it would have been.
+    Open WebUI then treats it like any other answer: open pages show it, the user can stop it, outlet filters run, and
+    it is saved at its end.
     """
     from open_webui.constants import TASKS
     from open_webui.tasks import cleanup_task, create_task, list_task_ids_by_item_id
@@ -249,7 +251,7 @@ async def show(request: Request, pipe: Any, user: Any, model: Json, message: Mes
         "model_id": message.model,
         "task_id": str(uuid.uuid4()),
     }
-    # What Open WebUI finds in the message it takes for the beginning of what comes.
+    # Empty the message, because Open WebUI appends the response to the content that it finds there.
     begun = await Chats.get_message_by_id_and_message_id(message.chat_id, message.message_id) or {}
     await Chats.upsert_message_to_chat_by_id_and_message_id(
         message.chat_id, message.message_id, {"content": "", "output": []}
@@ -263,7 +265,7 @@ async def show(request: Request, pipe: Any, user: Any, model: Json, message: Mes
         make_asker(metadata),
     )
     form = {"model": message.model, "messages": [], "stream": True, "metadata": metadata}
-    # Up to 0.11 a chat gets its title after its first answer. Whether the user wants one is known to the page alone.
+    # Up to 0.11 a chat gets its title after its first answer. Only the page knows whether the user wants one.
     is_untitled = await Chats.get_chat_title_by_id(message.chat_id) == UNTITLED
     tasks = {TASKS.TITLE_GENERATION: True} if is_untitled else None
     context = await build_chat_response_context(request, form, user, model, metadata, tasks, [])
@@ -275,37 +277,37 @@ async def show(request: Request, pipe: Any, user: Any, model: Json, message: Mes
     async def work() -> None:
         try:
             await emit({"type": "chat:active", "data": {"active": True}})
-            # A page that stayed open has the beginning.
+            # Empties the answer in pages that have stayed open.
             await emit({"type": "chat:completion", "data": {"output": []}})
             await process_chat_response(response, context)
         finally:
             await cleanup_task(redis, metadata["task_id"], message.chat_id)
             await emit(has_ended)
 
-    # 0.10 names its tasks itself.
+    # In 0.10, `create_task` chooses the task's id itself.
     named = {"task_id": metadata["task_id"]} if "task_id" in inspect.signature(create_task).parameters else {}
     metadata["task_id"], task = await create_task(redis, work(), id=message.chat_id, **named)
     await task
-    # A page that has just connected asks for the chat and its tasks. If what it hears is older than the end of the
-    # answer, it would offer to stop the answer for ever.
-    await asyncio.sleep(LOOK_SECONDS)
+    # A page that has just connected requests the chat's tasks. If that list was made before the answer's end, the page
+    # would show the stop button for ever, so repeat the event.
+    await asyncio.sleep(POLL_SECONDS)
     if not await list_task_ids_by_item_id(redis, message.chat_id):
         await emit(has_ended)
 
 
 async def make_lines(updates: AsyncGenerator[Json, None], message: Message, begun: Json) -> AsyncIterator[str]:
-    """Yield what the pipe yields as lines of a stream, without the events that the message has already."""
-    had = [{"type": "source", "data": source} for source in begun.get("sources") or ()]
-    had += [{"type": "status", "data": status} for status in begun.get("statusHistory") or ()]
+    """Yield the pipe's updates as server-sent events, without the sources and statuses that the message already has."""
+    present = [{"type": "source", "data": source} for source in begun.get("sources") or ()]
+    present += [{"type": "status", "data": status} for status in begun.get("statusHistory") or ()]
     async with aclosing(updates):
         async for change in updates:
-            if (event := change.get("event")) in had:
-                had.remove(event)
+            if (event := change.get("event")) in present:
+                present.remove(event)
                 continue
             yield f"data: {json.dumps(change)}\n\n"
-    if not await find_left_message(message):
-        # Saved, it would be there again.
-        raise MessageGone
+    if not await reload_message(message):
+        # Without this error, Open WebUI would save the answer and so bring the deleted message back.
+        raise MessageDeleted
     yield "data: [DONE]\n\n"
 
 
@@ -313,20 +315,20 @@ async def make_lines(updates: AsyncGenerator[Json, None], message: Message, begu
 
 
 async def find_page(user_id: str) -> str:
-    """Return the session of a page of the user's, as soon as one is connected."""
+    """Wait until a page of the user is connected, and return its session."""
     from open_webui.socket.main import SESSION_POOL
 
     while True:
         for session, user in SESSION_POOL.items():
             if user.get("id") == user_id:
                 return str(session)
-        await asyncio.sleep(LOOK_FOR_PAGE_SECONDS)
+        await asyncio.sleep(PAGE_POLL_SECONDS)
 
 
 async def find_page_of_chat(metadata: Json) -> str:
-    """Return the session of a page of the user's that shows the chat, as soon as there is one.
+    """Wait until a page of the user shows the chat, and return its session.
 
-    A page that shows something else, or nothing yet, takes no notice of a dialog and never answers it.
+    A page that shows another chat, or has not loaded yet, ignores dialogs and never answers them.
     """
     from open_webui.socket.main import SESSION_POOL, get_event_call
 
@@ -336,13 +338,13 @@ async def find_page_of_chat(metadata: Json) -> str:
                 continue
             call = await get_event_call(metadata | {"session_id": session})
             with suppress(TimeoutError):
-                if await asyncio.wait_for(call(IS_CHAT_SHOWN), LOOK_SECONDS) is True:
+                if await asyncio.wait_for(call(IS_CHAT_SHOWN), POLL_SECONDS) is True:
                     return str(session)
-        await asyncio.sleep(LOOK_FOR_PAGE_SECONDS)
+        await asyncio.sleep(PAGE_POLL_SECONDS)
 
 
 def make_asker(metadata: Json) -> Any:
-    """Return what asks the user in a page that shows the chat, as soon as there is one."""
+    """Return a function that asks the user in a page that shows the chat; it waits until there is one."""
     from open_webui.socket.main import SESSION_POOL, get_event_call
 
     async def ask(dialog: Json) -> object:
@@ -351,13 +353,13 @@ def make_asker(metadata: Json) -> Any:
             call = await get_event_call(metadata | {"session_id": session_id})
             asking = asyncio.create_task(call(dialog))
             try:
-                # A page that is closed is no refusal, and not every version tells of it.
+                # If the page is closed, ask again in another page. Not every version ends the call then.
                 while session_id in SESSION_POOL and not asking.done():
-                    await asyncio.wait({asking}, timeout=LOOK_SECONDS)
+                    await asyncio.wait({asking}, timeout=POLL_SECONDS)
                 if asking.done() and not (isinstance(answer := asking.result(), dict) and "error" in answer):
                     return answer
             finally:
                 asking.cancel()
-            await asyncio.sleep(LOOK_FOR_PAGE_SECONDS)
+            await asyncio.sleep(PAGE_POLL_SECONDS)
 
     return ask

@@ -7,18 +7,18 @@ description: Every tool call of an agent: live, in place, and remembered. Needs 
 required_open_webui_version: 0.6.43
 """
 
-# This file is pasted into Open WebUI as it is, so it is one file and imports nothing that Open WebUI does not ship.
+# Admins paste this file into Open WebUI, so it is one file and imports only packages that Open WebUI ships.
 # From top to bottom:
 #
-#   Limits            what is waited for, and how much is shown
-#   Words             what people read
-#   Server events     the server's stream of bytes, read into events
-#   Answer            events, gathered into the text of an answer and the status lines above it
-#   Emission          what has changed in an answer, as each Open WebUI takes it
+#   Limits            timeouts and size limits
+#   Texts             the texts that users read
+#   Server events     reads events from the server's byte stream
+#   Answer            turns events into the text of an answer and the status lines above it
+#   Emission          sends changes of an answer in the form that each version of Open WebUI understands
 #   Server client     HTTP
 #   Open WebUI        its users, its file store and its dialogs
-#   Run               one answer, from its first event to its last
-#   Pipe              what Open WebUI calls, and the valves
+#   Run               streams one answer, from its first event to its last
+#   Pipe              the class that Open WebUI calls, and the valves
 
 import asyncio
 import base64
@@ -60,23 +60,24 @@ Json = dict[str, Any]
 
 # --- Limits ---------------------------------------------------------------------------------------------------------
 
-TOKEN_SECONDS = 300  # How long the server may take a user's token, as with Open WebUI's own.
-# Open WebUI says at once that a session has no page, and notices after a second that a page has left.
-LEAST_SHOWN_SECONDS = 1.0
-QUEUES = "callboard_question_queues"
-RESUME_JITTER = 0.25  # No two pipes try at the same moment.
+TOKEN_SECONDS = 300  # Lifetime of a user's token, the same as for Open WebUI's own tokens.
+# A dialog that fails within this time was not shown: if a session has no page, Open WebUI reports an error at once, and
+# it takes a second to notice that a page was closed.
+MIN_DIALOG_SECONDS = 1.0
+QUEUES_ATTRIBUTE = "callboard_question_queues"
+RESUME_JITTER = 0.25  # As a fraction of the wait, so that pipes do not all reconnect at the same moment.
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long the pipe waits, in seconds.
+    """Timeouts and waits of the pipe.
 
     Attributes:
-        connect_seconds: For a connection to the server.
-        read_seconds: For the server's next bytes. It pings every 15 s; four missed pings are a dead connection.
-        models_seconds: For the model list.
-        resume_seconds: For a server that is away, since the last new event: it may come back, or another stands in.
-        resume_waits_seconds: Before each try to resume; the last is repeated.
+        connect_seconds: Timeout for a connection to the server.
+        read_seconds: Timeout for the next bytes. The server pings every 15 s, so four pings were missed by then.
+        models_seconds: Timeout for the model list.
+        resume_seconds: How long to try to resume a stream, since the last new event.
+        resume_waits_seconds: The wait before each try to resume; the last value is repeated.
         page_seconds: From the start of a new chat until its page knows the chat's id.
     """
 
@@ -88,11 +89,11 @@ class Timing:
     page_seconds: float = 1.0
 
     def resume_wait_seconds(self, tries: int) -> float:
-        """Return how long to wait after so many tries."""
+        """Return how long to wait after this number of tries."""
         return self.resume_waits_seconds[min(tries, len(self.resume_waits_seconds) - 1)]
 
 
-# A change in place is sent anew, and the page redraws every item: the more, the slower.
+# Limits on the rate of changes: a changed item is sent again as a whole, and the page then redraws every item.
 UPDATE_INTERVAL_SECONDS = 0.1
 SENT_CHARS_PER_SECOND = 400_000
 DRAWN_ITEMS_PER_SECOND = 4_000
@@ -105,23 +106,23 @@ STATUS_INTERVAL_SECONDS = 1.0
 
 # The status lines above an answer.
 LINES_AT_ONCE = 8
-CALLS_NAMED = 5  # Of one tool; of more, every fifth.
+CALLS_NAMED = 5  # Calls of one tool that get a line each; after these, every fifth call gets one.
 MAX_LINES = 200
 
-# What of a text is shown.
+# Limits on the length of texts.
 LABEL_CHARS = 80
 NOTICE_CHARS = 1_000
 CUT_LINE_CHARS = 40
 
-# All else in the body of a request is a parameter for the model, such as temperature.
+# All other fields of a request's body are parameters for the model, for example temperature.
 NOT_PARAMETERS = {"model", "messages", "stream", "stream_options", "metadata", "files", "tools", "tool_choice"}
 
 
-# --- Words ----------------------------------------------------------------------------------------------------------
+# --- Texts ----------------------------------------------------------------------------------------------------------
 
-NOTICE = "> **Callboard:** "  # The server knows notices by this, and takes them out of what the model reads.
-FROM_TEXT = "from text"  # What the card of a call says that the server read from the model's text.
-INNER = "↳ "  # Begins the line of a call inside another one; the server takes these lines out again.
+NOTICE = "> **Callboard:** "  # The server recognises notices by this prefix and removes them before the model reads.
+FROM_TEXT = "from text"  # On the card of a call that the server parsed from the model's text.
+INNER = "↳ "  # Prefix of the line for a call inside another one; the server removes these lines as well.
 THINKING = "Thinking…"
 ANSWERED = "Answered"
 RECONNECTING = "Reconnecting…"
@@ -156,10 +157,10 @@ LOST = (
 
 @dataclass(frozen=True, slots=True)
 class CallEnding:
-    """How a call ended that gave no result.
+    """How a call without a result ended.
 
-    `label` is what the card and the status lines say. `words` tell a person what happened; empty if the error's own
-    words do. `is_failure`: the card is red. `has_run`: the tool was started, so the call has a duration.
+    `label`: text on the card and in the status lines. `words`: shown in place of the error's message; empty to show
+    that message. `is_failure`: the card is red. `has_run`: the tool was started, so the call has a duration.
     """
 
     label: str
@@ -168,7 +169,7 @@ class CallEnding:
     has_run: bool = True
 
 
-# By the error's code, as in the server's `callboard_protocol/endings.py`; all other codes are failures.
+# By error code, as in the server's `callboard_protocol/endings.py`; all other codes are failures.
 FAILED = CallEnding("failed", is_failure=True)
 ENDINGS = {
     "denied": CallEnding("declined", "Declined: it was not run.", has_run=False),
@@ -181,21 +182,21 @@ ENDINGS = {
 
 # --- Server events: bytes to events. Pure. --------------------------------------------------------------------------
 
-# The line ends of https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream, and no
-# others: str.splitlines() would cut JSON at U+2028 or U+0085.
+# Only the line ends of https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream:
+# str.splitlines() would also split JSON at U+2028 or U+0085.
 LINE_END = re.compile(rb"\r\n|\r|\n")
 FRAME_END = re.compile(rb"\r\n\r\n|\r\r|\n\n")
 
 
 class FrameDecoder:
-    """Reads a stream of bytes, cut at any place, into frames."""
+    """Splits a byte stream, which arrives in chunks of any size, into frames."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._id = ""
 
     def feed(self, chunk: bytes) -> Iterator[tuple[str, str]]:
-        """Yield the last id seen and the data of each frame that the chunk completes."""
+        """Yield the last id so far and the data of each frame that the chunk completes."""
         *frames, self._rest = FRAME_END.split(self._rest + chunk)
         for frame in frames:
             data = []
@@ -213,7 +214,7 @@ class FrameDecoder:
 
 
 def read_event(data: str) -> Json | None:
-    """Return the event in a frame's data; None, and a line in the log, where it is no JSON object with a `type`."""
+    """Return the event in a frame's data; log and return None if it is not a JSON object with a `type`."""
     with suppress(ValueError, RecursionError):
         event = json.loads(data)
         if isinstance(event, dict) and isinstance(event.get("type"), str):
@@ -223,7 +224,7 @@ def read_event(data: str) -> Json | None:
 
 
 def select_dicts(values: object) -> list[Json]:
-    """Return the dicts of a list; none where it is no list."""
+    """Return the dicts in a list; an empty list if `values` is not a list."""
     if not isinstance(values, list):
         return []
     return [value for value in values if isinstance(value, dict)]
@@ -233,25 +234,25 @@ def select_dicts(values: object) -> list[Json]:
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
-ARGUMENT_NAME = re.compile(r"^[^\s:]+:(?=\s|$)", re.MULTILINE)  # In the lines of a call that is asked about.
+ARGUMENT_NAME = re.compile(r"^[^\s:]+:(?=\s|$)", re.MULTILINE)  # In the question whether a call may run.
 
-# Plain <details> is HTML; with attributes it may be a block that Open WebUI draws itself. With an invisible space it
-# is no tag, and reads as it should in code too, where no entity would be decoded.
+# Plain <details> is harmless HTML, but with attributes Open WebUI may draw it as a tool call or as reasoning. A
+# zero-width space breaks the tag. An HTML entity would not do, because it is not decoded in code.
 UNSAFE = re.compile("<details(?!>)")
 GUARDED = "<\u200bdetails"
 
-# A citation, and the end of a text that may still become one, or a tag.
+# A citation, and the end of a text that may be the start of a citation or a tag.
 CITATION = re.compile(r"(?i)[\[【]sources? ?\d{1,9}(?:[,;] ?(?:source ?)?\d{1,9})*[\]】]")
 UNFINISHED = re.compile(r"(?i)(?:<d?e?t?a?i?l?s?|[\[【][source\d ,;]{0,200})\Z")
 
-# What swallows a block that follows it, until it ends: code fences, and HTML of CommonMark 4.6, kinds 1 to 5.
+# Constructs that would swallow a following block: code fences, and HTML blocks of CommonMark 4.6, kinds 1 to 5.
 FENCE = re.compile(r"( *(?:(?:[-*+]|\d{1,9}[.)]) +)*)(`{3,}(?=[^`]*$)|~{3,})")
 HTML_BLOCK = re.compile(r"(?i) {0,3}<(?:(script|pre|style|textarea)(?=[\s>]|$)|(!--|\?|!\[CDATA\[|![A-Z]))")
 HTML_ENDS = {"!--": "-->", "?": "?>", "![cdata[": "]]>"}
 
 
 def close_markdown(text: str) -> str:
-    """Return what has to follow the text so that no open code fence or HTML swallows a block."""
+    """Return the text that closes an open code fence or HTML block, so that it does not swallow a following block."""
     end = ""
     for line in text.split("\n"):
         fence = end.lstrip(" ")
@@ -267,60 +268,63 @@ def close_markdown(text: str) -> str:
 
 
 def find_end_of_opened(line: str) -> str:
-    """Return what ends the code fence or the HTML that begins in this line and does not end there; else ""."""
+    """Return the end marker of a code fence or HTML block that this line opens and does not close; otherwise ""."""
     if fence := FENCE.match(line):
         return " " * len(fence[1]) + fence[2]
     block = HTML_BLOCK.match(line)
     if not block:
         return ""
     end = f"</{block[1]}>".lower() if block[1] else HTML_ENDS.get(block[2].lower(), ">")
-    # `<!-->` is a whole comment: its end may share the dashes.
+    # `<!-->` is a complete comment: its start and end share the dashes.
     rest_from = block.end() - 2 if block[2] == "!--" else block.end()
     return "" if end in line[rest_from:].lower() else end
 
 
 def make_storable(text: str) -> str:
-    """Return the text without what would lose the whole answer: PostgreSQL refuses NUL, UTF-8 lone surrogates."""
+    """Replace NUL, which PostgreSQL refuses, and lone surrogates, which UTF-8 cannot encode.
+
+    Either one would make Open WebUI fail to save the whole answer.
+    """
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 def escape(text: str) -> str:
-    """Return the text for an attribute; Open WebUI substitutes {{user}} and the like everywhere in a message."""
+    """Escape the text for an attribute, also from Open WebUI, which replaces {{user}} etc. anywhere in a message."""
     return html.escape(text).replace("{{", "&#123;&#123;")
 
 
 def escape_label(text: str) -> str:
-    """Return the text for a label without tags, images and links: 0.6 to 0.10 draw a running call's as Markdown."""
+    """Escape the text for a label and break tags, images and links: 0.6 to 0.10 draw running calls' as Markdown."""
     return escape(CONTROL.sub(" ", text).replace("<", "‹").replace(">", "›").replace("](", "] ("))
 
 
 def format_seconds(seconds: float) -> str:
-    """Return the time as people read it: "2.5 s", "12 s"."""
+    """Return the time for display: "2.5 s", "12 s"."""
     if seconds < 0.1:
         return "under 0.1 s"
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def format_duration(event: Json) -> str:
-    """Return how long the call ran that an event ends; empty if it never ran or this is not known."""
+    """Return how long the call that an event ends has run; empty if it never ran or the time is unknown."""
     duration_ms = event.get("duration_ms")
     has_run = ENDINGS.get(str(event.get("code")), FAILED).has_run
     return format_seconds(duration_ms / 1000) if isinstance(duration_ms, int) and has_run else ""
 
 
 def format_percent(data: Json) -> str:
-    """Return how far a call is, as its tool reports it: "45% "; empty if it does not say."""
+    """Return the progress that a tool reports, with a space after it: "45% "; empty if it reports none."""
     progress = data.get("progress")
     return f"{progress:.0f}% " if isinstance(progress, (int, float)) and 0 <= progress <= 100 else ""
 
 
-# An answer is a list of pieces. Neighbouring calls and thoughts are one segment, which Open WebUI draws as a group;
-# each text and each notice is a segment of its own. Segments of some `ITEM_CHARS` are one item of a message.
+# An answer is a list of pieces. Neighbouring calls and thoughts form one segment, which Open WebUI draws as a group.
+# Each text and each notice is a segment of its own. Segments of about `ITEM_CHARS` in total form one message item.
 
 
 @dataclass(slots=True)
 class Piece:
-    """One piece of an answer; `segment` and `item` number the groups that it belongs to."""
+    """One piece of an answer; `segment` and `item` are the numbers of the groups to which it belongs."""
 
     is_block: ClassVar[bool] = False
     is_open: bool = False
@@ -328,43 +332,44 @@ class Piece:
     item: int = 0
 
     def render(self) -> str:
-        """Return the piece as it stands in the answer."""
+        """Return the piece as text of the answer."""
         raise NotImplementedError
 
 
 @dataclass(slots=True)
 class Text(Piece):
-    """The model's own words.
+    """Text of the model.
 
-    `held` is its end, as long as that may become a tag or a citation; `closing` ends what the text leaves open.
+    `held_back`: the end of the text, while it may be the start of a tag or a citation. `closing`: closes code fences
+    and HTML that the text leaves open.
     """
 
     text: str = ""
-    held: str = ""
+    held_back: str = ""
     closing: str = ""
 
     def render(self) -> str:
-        """Return the text, such that a block may follow."""
+        """Return the text, after which a block may follow."""
         return self.text + self.closing
 
 
 @dataclass(slots=True)
 class Notice(Piece):
-    """A line of Markdown that the pipe itself has to say."""
+    """A message of the pipe itself: one line of Markdown, after an empty line."""
 
     text: str = ""
 
     def render(self) -> str:
-        """Return the line, with an empty one before it."""
+        """Return the line."""
         return self.text
 
 
 @dataclass(slots=True)
 class Thought(Piece):
-    """The model's reasoning, and how long it took, where that is known."""
+    """The model's reasoning; `seconds` is how long it took, None if that is unknown."""
 
     is_block: ClassVar[bool] = True
-    round: ClassVar[str] = "0"  # That of calls that have not started.
+    round: ClassVar[str] = "0"  # The same as for calls that have not started.
     text: str = ""
     began_at_seconds: float = 0.0
     seconds: int | None = None
@@ -382,10 +387,18 @@ class Thought(Piece):
 class Call(Piece):
     """A tool call.
 
-    `arguments` are JSON text, `draft` what the model has written of them so far. The card says behind the name `about`,
-    the argument that tells it from others, the `mark` that it keeps, the `label` that changes while the call runs, and
-    the time that it `took`. `round` is which answer of the model it is of, told back on the next turn. `inner` are the
-    calls that another agent made inside this one: they have no cards, but a line each above the result of this one.
+    The card shows the name and, after it, `about`, `mark`, `label` and `took`.
+
+    Attributes:
+        about: The argument that distinguishes this call from other calls of the tool.
+        mark: A note that stays on the card.
+        label: A note that changes while the call runs.
+        took: How long the call ran.
+        draft: The arguments that the model has written so far.
+        arguments: The complete arguments as JSON text.
+        round: The number of the model's response that made the call. The server reads it back on the next turn.
+        parent: The call whose agent made this call.
+        inner: The calls made by an agent inside this call. Each is a line above the result, not a card of its own.
     """
 
     is_block: ClassVar[bool] = True
@@ -407,55 +420,55 @@ class Call(Piece):
 
     @property
     def shown_name(self) -> str:
-        """The name as the card says it."""
+        """The title of the card."""
         return " · ".join(part for part in (self.name, self.about, self.mark, self.label, self.took) if part)
 
     def list_inner(self, indent: str = "") -> Iterator[str]:
-        """Yield a line for each call inside this one."""
+        """Yield a line for each call inside this one, at any depth."""
         for call in self.inner:
             yield f"{INNER}{indent}{CONTROL.sub(' ', call.shown_name)}"
             yield from call.list_inner(f"{indent}  ")
 
-    def tell_parents(self) -> None:
-        """Say on the cards of the calls around this one how far it is."""
+    def update_parent_labels(self) -> None:
+        """Show the progress of this call on the cards of the calls that contain it."""
         if self.parent and self.parent.is_open:
             self.parent.label = self.shown_name
-            self.parent.tell_parents()
+            self.parent.update_parent_labels()
 
     def render(self) -> str:
         """Return the `<details>` block that 0.6 to 0.12 draw as a tool call."""
         attributes = {"type": "tool_calls", "done": "false" if self.is_open else "true"}
         if self.state == "running":
-            # Beside done="false" this reads "Executing" everywhere; nothing reads "Preparing".
+            # With done="false", every version shows "Executing" for this status; no version shows "Preparing".
             attributes["status"] = "completed"
         elif self.state == "failed":
             attributes["status"] = "failed"
         attributes["id"] = escape_label(self.id)
         attributes["name"] = escape_label(self.shown_name)
-        # JSON is ASCII on one line: a raw line end or U+2028 would lose an attribute, a raw `>` the whole block.
+        # JSON is ASCII on one line. A raw line end or U+2028 would drop an attribute, a raw `>` the whole block.
         attributes["arguments"] = escape(self.arguments)
         if not self.is_open:
             attributes["result"] = escape(json.dumps(self.result))
         if self.files:
             attributes["files"] = escape(json.dumps(self.files))
         attributes["round"] = self.round
-        attributes["math"] = " $$"  # Ends 0.9's look for formulas.
+        attributes["math"] = " $$"  # Ends the search for formulas of 0.9.
         tag = " ".join(f'{name}="{value}"' for name, value in attributes.items())
         return f"<details {tag}>\n<summary>Tool Executed</summary>\n</details>"
 
     def show_status(self, data: Json) -> None:
-        """Put a report of the tool on the card."""
+        """Show a status event of the tool on the card."""
         if self.state != "running":
             return
         if data.get("status") == "from_text":
             self.mark = FROM_TEXT
             return
-        # Behind the name of a running call Open WebUI writes three dots of its own.
+        # Open WebUI adds three dots to the name of a running call.
         message = str(data.get("message") or "").strip()[:LABEL_CHARS].rstrip(".… ")
         self.label = (format_percent(data) + message).strip()
 
     def show_question(self, kind: object) -> None:
-        """Say on the card that the user is asked."""
+        """Show on the card that the call waits for the user."""
         self.label = "waiting for approval" if kind == "confirmation" else "waiting for you"
 
 
@@ -465,7 +478,7 @@ def split_segments(pieces: Iterable[Piece]) -> list[list[Piece]]:
 
 
 def render(pieces: Iterable[Piece]) -> str:
-    """Return the text of whole segments. Blocks begin with the blank line that they need."""
+    """Return the text of complete segments. Blocks start with the blank line that they need."""
     texts = []
     for segment in split_segments(pieces):
         if segment[0].is_block:
@@ -478,14 +491,17 @@ def render(pieces: Iterable[Piece]) -> str:
 
 @dataclass
 class Totals:
-    """What an answer took, with what it had taken before it was continued."""
+    """Number of calls, endings and seconds of an answer, including those from before it was continued.
+
+    Open WebUI keeps the fields with the chat, so their names must not change.
+    """
 
     calls: int = 0
     seconds: float = 0.0
     endings: Counter[str] = field(default_factory=Counter)
 
     def describe(self, how: str, *, has_time: bool) -> str:
-        """Return the line that ends the answer: "2 calls, 1 failed, 3.2 s"."""
+        """Return the last status line of the answer: "2 calls, 1 failed, 3.2 s"."""
         calls = [f"{self.calls} call" if self.calls == 1 else f"{self.calls} calls"] if self.calls else []
         endings = [f"{count} {ending}" for ending, count in self.endings.items()]
         took = [format_seconds(self.seconds)] if has_time else []
@@ -494,21 +510,22 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class StatusLine:
-    """A line of Open WebUI's status history; one that `passes` is sent only while it is the last.
+    """A line of Open WebUI's status history.
 
-    The last line of an answer has its `totals`, which are kept with it for the case that the answer is continued.
+    `is_transient`: sent only while it is the last line. `totals`: set on the last line of an answer, so that they are
+    kept with the chat in case the answer is continued.
     """
 
     words: str
-    passes: bool = False
+    is_transient: bool = False
     totals: Totals | None = None
 
 
 class Activity:
-    """Status lines that tell what a run is doing: its steps in their order, at its end what it took.
+    """Makes the status lines of a run: its steps in order, and its totals at the end.
 
-    A call's steps are its reports with new words. Nothing is said before `run_start`. An answer without calls and
-    without statuses has no lines. `opening` stands before the first line.
+    There are no lines before `run_start`. Status events of a call that repeat the previous message add no line. An
+    answer without calls and status events has no lines. `opening` is inserted before the first line.
     """
 
     def __init__(self, clock: Callable[[], float], totals: Totals, *, is_late: bool = False) -> None:
@@ -518,28 +535,28 @@ class Activity:
         self._totals = totals
         self._is_late = is_late
         self._began_at_seconds = math.inf
-        self._last_word = ""
-        self._open: dict[str, tuple[str, str]] = {}  # By call id: the call's label, and its last report.
+        self._final_status = ""  # The agent's status event with "done", which the last line repeats.
+        self._open: dict[str, tuple[str, str]] = {}  # By call id: the call's label, and its last status message.
         self._calls: Counter[str] = Counter()  # By the tool's name.
 
     def apply(self, event: Json) -> None:
-        """Add the lines that an event makes."""
+        """Add the lines for an event."""
         if event["type"] == "run_start":
             self._began_at_seconds = self._clock()
         if self._began_at_seconds == math.inf:
             return
         match event["type"]:
             case "reconnecting":
-                self._add(RECONNECTING, passes=True)
+                self._add(RECONNECTING, is_transient=True)
             case "status":
                 words = str(event["content"])
-                self._last_word = words if event.get("done") is True else ""
+                self._final_status = words if event.get("done") is True else ""
                 self._add(words)
             case "tool_call_start" | "tool:status" | "tool_call_complete" | "tool_call_error":
                 self._apply_step(event)
 
     def close(self, how: str = "") -> None:
-        """Add the last line; calls that are open end as the answer does. An agent's own last word stays to be read."""
+        """Add the last line, which also repeats the agent's final status; open calls count as ended with the answer."""
         if self._began_at_seconds == math.inf:
             return
         totals = self._totals
@@ -549,8 +566,8 @@ class Activity:
             totals.seconds += self._clock() - self._began_at_seconds
         if self.lines or how:
             words = totals.describe(how, has_time=not self._is_late)
-            words = " · ".join(part for part in (self._last_word, words) if part)
-            self._open_lines()
+            words = " · ".join(part for part in (self._final_status, words) if part)
+            self._add_opening()
             self.lines.append(StatusLine(words or ANSWERED, totals=totals))
 
     def _apply_step(self, event: Json) -> None:
@@ -587,32 +604,32 @@ class Activity:
             self._totals.endings[ending.label] += 1
             self._add(f"{label}: {ending.label}" + (f" after {took}" if took else ""))
         elif not self._open:
-            self._add(THINKING, passes=True)
+            self._add(THINKING, is_transient=True)
 
-    def _add(self, words: str, *, passes: bool = False) -> None:
-        self._open_lines()
+    def _add(self, words: str, *, is_transient: bool = False) -> None:
+        self._add_opening()
         if len(self.lines) < MAX_LINES:
-            self.lines.append(StatusLine(CONTROL.sub(" ", words)[:NOTICE_CHARS], passes))
+            self.lines.append(StatusLine(CONTROL.sub(" ", words)[:NOTICE_CHARS], is_transient))
 
-    def _open_lines(self) -> None:
-        """Put the opening before the first line."""
+    def _add_opening(self) -> None:
         if self.opening and not self.lines:
             self.lines.append(StatusLine(self.opening))
 
 
 class Transcript:
-    """The answer so far: what the events of one run amount to.
+    """The answer so far, built from the events of one run.
 
-    The model's text is not trusted: it can neither fake a block nor break one. As a tail that may yet do so is held
-    back, the text only grows, but for rewinds. What cannot be read is logged and survived, as are ends without starts.
+    The model's text is untrusted: it can neither imitate a block nor break one. The end of a text is held back while it
+    may be the start of a tag, so the text only grows, except for rewinds. Invalid events are logged and skipped. Ends
+    of calls without starts are accepted.
 
     Attributes:
-        pieces: What the answer is made of.
-        events: Events of Open WebUI's own, to be sent beside the answer: sources, and pages that tools made.
+        pieces: The pieces of the answer, in order.
+        events: Open WebUI's own events to send with the answer: sources, and pages made by tools.
         activity: The status lines.
-        usage: The counts of tokens, once they are known.
-        rewinds: Of each rewind, how many characters of the text it left.
-        ended: Whether the answer is over; nothing changes any more.
+        usage: Token counts, when they are known.
+        rewinds: For each rewind, the number of characters of text that it left.
+        ended: Whether the answer has ended; nothing changes after that.
     """
 
     clock = staticmethod(time.monotonic)
@@ -628,10 +645,10 @@ class Transcript:
         """Begin an answer.
 
         Args:
-            result_chars: Where results are cut.
-            found: The sources that the message has already.
-            totals: What the message has taken already, if it is continued.
-            is_late: The events come later than they happened, so how long anything took is not known.
+            result_chars: The length at which results are cut.
+            found: The sources that the message already has.
+            totals: The totals of the message so far, if it is continued.
+            is_late: The events arrive later than they happened, so durations are unknown.
         """
         self.pieces: list[Piece] = []
         self.events: list[Json] = []
@@ -643,23 +660,23 @@ class Transcript:
         self._is_late = is_late
         self._calls: dict[str, Call] = {}
         self._embeds: list[str] = []
-        self._space = ""  # Blank text that has no piece yet.
+        self._blank_text = ""  # Received before a text that is not blank.
         self._last_segment = 0
-        self._source_places: dict[str, int] = {}  # Its place among the message's sources, by a source's key.
-        self._source_numbers: dict[str, int] = {}  # The same, by the agent's number for it.
+        self._source_places: dict[str, int] = {}  # Position among the message's sources, by the source's key.
+        self._source_numbers: dict[str, int] = {}  # The same, by the agent's number of the source.
         for source in select_dicts(found):
-            self._cite(source)
+            self._convert_source(source)
         self._source_numbers.clear()
         self._is_rewound = False
-        self._mark()
+        self._set_rewind_point()
 
     def is_settled(self, part: list[Piece]) -> bool:
-        """Return true where nothing in these neighbouring pieces will change any more."""
+        """Return whether these neighbouring pieces can no longer change."""
         is_followed = self.ended or part[-1] is not self.pieces[-1]
         return is_followed and not any(piece.is_open for piece in part)
 
     def is_waiting(self, question: Json) -> bool:
-        """Return whether an answer to the question may still be awaited: its call, if it has one, has not ended."""
+        """Return whether the run may still wait for an answer: the question's call, if it has one, has not ended."""
         call = self._calls.get(str(question.get("tool_call_id")))
         return call is None or call.is_open
 
@@ -668,7 +685,7 @@ class Transcript:
         return render(self.pieces)
 
     def apply(self, event: Json) -> None:
-        """Change the answer as the event says."""
+        """Update the answer with an event."""
         if self.ended:
             return
         try:
@@ -678,24 +695,24 @@ class Transcript:
             log.warning("Callboard: skipped an event that cannot be read: %s (%r)", event["type"], error)
 
     def close(self, reason: str, notice: str = "", how: str = "failed") -> None:
-        """End the answer, once.
+        """End the answer. Ending it again has no effect on calls and status lines.
 
         Args:
             reason: Why calls that are still open have no result.
-            notice: What is said below the answer.
-            how: What the last status line says of the end, if anything: "stopped", "failed".
+            notice: A line to add below the answer.
+            how: The ending in the last status line: "stopped", "failed" or "".
         """
         self._finish_last()
-        # Those inside others first: they are lines of their cards.
+        # Inner calls first, because they are lines in the results of the calls that contain them.
         for call in reversed(self._calls.values()):
             if call.is_open:
                 if how == "stopped" and call.state == "running" and not call.stoppable:
-                    # Nobody can wait here for what the server will find.
+                    # The pipe cannot wait until the server knows whether the tool has ended.
                     self._fail_call(call, reason + MAY_GO_ON, "cancelled")
                 else:
                     self._fail_call(call, reason, "cancelled" if how == "stopped" else "")
         if self._embeds and not self.ended:
-            # This name is kept with the chat: once, for it adds to what is there.
+            # Open WebUI saves events of this name with the chat. Sent once, because each adds to the saved list.
             self.events.append({"type": "embeds", "data": {"embeds": self._embeds}})
         if notice:
             self._add_notice(notice)
@@ -716,7 +733,7 @@ class Transcript:
             case "rewind":
                 self._rewind()
             case "source":
-                self.events.append({"type": "source", "data": self._cite(event)})
+                self.events.append({"type": "source", "data": self._convert_source(event)})
             case "usage":
                 self.usage = {name: value for name, value in event.items() if isinstance(value, int)}
             case "done":
@@ -729,7 +746,7 @@ class Transcript:
     # Pieces.
 
     def _append(self, piece: Piece) -> None:
-        """Put the piece at the end of the answer, and into its segment and item."""
+        """Add the piece to the end of the answer, and set its segment and item."""
         is_first_of_segment = True
         is_first_of_item = False
         if self.pieces:
@@ -737,9 +754,9 @@ class Transcript:
             last = self.pieces[-1]
             item = [*takewhile(lambda other: other.item == last.item, reversed(self.pieces))]
             group = takewhile(lambda other: other.segment == last.segment, item)
-            # A change re-emits its item, so what a call costs must not grow with the calls before it.
+            # A change sends its item again, so the size of an item must not grow with the number of calls.
             is_first_of_item = len(render(item)) >= ITEM_CHARS and not any(other.is_open for other in group)
-            # After a rewind nothing joins what was there: its place may have been that of a piece that is gone.
+            # After a rewind, start a new segment: the position may have been that of a removed piece.
             is_joined = piece.is_block and last.is_block and not self._is_rewound
             is_first_of_segment = is_first_of_item or not is_joined
             piece.item = last.item + is_first_of_item
@@ -748,14 +765,14 @@ class Transcript:
         piece.segment = self._last_segment
         self.pieces.append(piece)
         self._is_rewound = False
-        self._space = ""
+        self._blank_text = ""
 
     def _finish_last(self) -> None:
-        """End the text or the thought that the answer ends in."""
+        """Close the last piece if it is an open text or thought."""
         match self.pieces[-1:]:
             case [Text(is_open=True) as text]:
-                text.text += self._guard(text.held)
-                text.held = ""
+                text.text += self._sanitize(text.held_back)
+                text.held_back = ""
                 text.closing = close_markdown(text.text)
                 text.is_open = False
             case [Thought(is_open=True) as thought]:
@@ -763,20 +780,20 @@ class Transcript:
                     thought.seconds = round(self.clock() - thought.began_at_seconds)
                 thought.is_open = False
 
-    def _mark(self) -> None:
-        """Remember how far the answer is: no rewind goes further back."""
+    def _set_rewind_point(self) -> None:
+        """Remember the current end of the answer, to which a rewind returns."""
         self._kept_count = len(self.pieces)
-        self._end_of_kept = replace(self.pieces[-1]) if self.pieces else None
+        self._last_kept = replace(self.pieces[-1]) if self.pieces else None
 
     def _rewind(self) -> None:
-        """Take back what was said since the mark, and calls that have not started."""
-        for gone in self.pieces[self._kept_count :]:
-            if isinstance(gone, Call):
-                self._calls.pop(gone.id, None)
+        """Remove everything after the rewind point: text, thoughts, and calls that have not started."""
+        for removed in self.pieces[self._kept_count :]:
+            if isinstance(removed, Call):
+                self._calls.pop(removed.id, None)
         del self.pieces[self._kept_count :]
-        if isinstance(self._end_of_kept, Text | Thought):
-            self.pieces[-1] = replace(self._end_of_kept)
-        self._space = ""
+        if isinstance(self._last_kept, Text | Thought):
+            self.pieces[-1] = replace(self._last_kept)
+        self._blank_text = ""
         self._is_rewound = True
         self.rewinds.append(len(self.render()))
 
@@ -785,18 +802,18 @@ class Transcript:
     def _add_text(self, text: str) -> None:
         last = self.pieces[-1] if self.pieces else None
         if not isinstance(last, Text):
-            # Blank text between two calls would only tear their group apart.
-            self._space += text
-            text = self._space
+            # Not added yet, because blank text between two calls would split their group.
+            self._blank_text += text
+            text = self._blank_text
             if not text.strip():
                 return
             last = Text(is_open=True)
             self._append(last)
-        text = last.held + text
+        text = last.held_back + text
         unfinished = UNFINISHED.search(text)
         end = unfinished.start() if unfinished else len(text)
-        last.text += self._guard(text[:end])
-        last.held = text[end:]
+        last.text += self._sanitize(text[:end])
+        last.held_back = text[end:]
 
     def _add_thought(self, text: str) -> None:
         last = self.pieces[-1] if self.pieces else None
@@ -808,17 +825,17 @@ class Transcript:
         last.text = UNSAFE.sub(GUARDED, last.text + text)
 
     def _add_notice(self, message: str, url: str = "") -> None:
-        # One line, and no markup: messages quote whatever failed.
+        # One line without markup, because messages may quote untrusted text.
         words = CONTROL.sub(" ", message).strip()[:NOTICE_CHARS].replace("<", "&lt;").replace("](", "] (")
         if url:
             address = quote(url, safe=":/?#@!$&*+,;=%~")
             words = f"[{words}]({address})"
         self._append(Notice(text=f"\n{NOTICE}{words}\n"))
 
-    def _guard(self, text: str) -> str:
-        """Return the model's text without tags of blocks, and with `[k#sourceN]` for `[sourceN]`.
+    def _sanitize(self, text: str) -> str:
+        """Return the model's text with `<details>` tags broken and `[sourceN]` replaced with `[k#sourceN]`.
 
-        That is drawn as `[k]`, and the server reads it back as N.
+        Open WebUI draws the latter as `[k]`, and the server reads it back as `[sourceN]`.
         """
 
         def link(citation: re.Match[str]) -> str:
@@ -831,10 +848,10 @@ class Transcript:
 
         return CITATION.sub(link, UNSAFE.sub(GUARDED, text))
 
-    def _cite(self, event: Json) -> Json:
-        """Return a source as Open WebUI takes it.
+    def _convert_source(self, event: Json) -> Json:
+        """Return a source in Open WebUI's form, and give it a number.
 
-        It draws `[k]` as the k-th source of a message; agents count over all turns.
+        Open WebUI draws `[k]` as the k-th source of the message, but agents number the sources of all turns.
         """
         source = event["source"]
         abouts = []
@@ -857,7 +874,7 @@ class Transcript:
             call.show_status(event["data"])
         else:
             call.show_question(event.get("kind"))
-        call.tell_parents()
+        call.update_parent_labels()
 
     def _apply_call(self, event: Json) -> None:
         call_id = make_storable(event["tool_call_id"])
@@ -892,11 +909,11 @@ class Transcript:
             case "tool_call_error":
                 self._fail_call(call, str(event.get("error") or "the tool failed"), str(event.get("code")))
         call.took = format_duration(event)
-        call.tell_parents()
-        self._mark()
+        call.update_parent_labels()
+        self._set_rewind_point()
 
     def _fail_call(self, call: Call, error: str, code: str) -> None:
-        """End a call that gave no result; `error` is what the model is told."""
+        """End a call without a result; `error` is the message for the model."""
         ending = ENDINGS.get(code, FAILED)
         words = ending.words or error
         if not ending.is_failure:
@@ -921,13 +938,13 @@ class Transcript:
     def _end_call(
         self, call: Call, state: Literal["done", "failed"], result: str, chars: int = 0, link: str = ""
     ) -> None:
-        """End the call with its result, of which the server has `chars` characters where it has cut it."""
+        """End the call with its result; `chars` is the full length of a result that the server has cut, otherwise 0."""
         if call.state == "preparing" and call.draft:
-            # It never started, so what the model wrote is all there is.
+            # The call never started, so show the unfinished arguments.
             call.arguments = json.dumps(call.draft)
         chars = max(chars, len(result))
         if chars > self._result_chars:
-            # The line counts too: Open WebUI hides what is beyond its own 10,000 characters behind a button.
+            # Leave room for the line below: Open WebUI hides text after 10,000 characters behind a button.
             shown = result[: max(0, self._result_chars - CUT_LINE_CHARS - len(link))]
             result = f"{shown}\n… [{chars - len(shown):,} more characters{link}]"
         if inner := [*call.list_inner()]:
@@ -938,7 +955,7 @@ class Transcript:
         call.is_open = False
 
     def _attach_files(self, call: Call, event: Json) -> None:
-        """Draw images under their call, other files as links below it, and pages as frames of the message."""
+        """Show images under their call, other files as links below it, and pages as embeds of the message."""
         for file in select_dicts(event.get("files")):
             url = str(file.get("url") or "")
             name = str(file.get("name") or "file")
@@ -952,12 +969,12 @@ class Transcript:
                 log_of = "the server's" if file.get("dropped") else "Open WebUI's"
                 self._add_notice(f"The file {name} could not be kept: {log_of} log has the reason.")
         if embeds := [embed for embed in event.get("embeds") or () if isinstance(embed, str)]:
-            # In the block's own attribute they would hide its input and output. This name replaces what it showed.
+            # In an attribute of the block they would hide its input and output. This event replaces earlier embeds.
             self._embeds += embeds
             self.events.append({"type": "chat:message:embeds", "data": {"embeds": [*self._embeds]}})
 
 
-# --- Emission: what has changed in an answer, as dicts for Open WebUI. Pure. ----------------------------------------
+# --- Emission: the changes of an answer, as dicts for Open WebUI. Pure. ---------------------------------------------
 #
 #   Open WebUI        RENDERING details    RENDERING native
 #   0.11.4 and later  StreamEmitter        NativeEmitter
@@ -968,11 +985,11 @@ class Transcript:
 
 
 class Emitter:
-    """Hands a transcript's changes over.
+    """Turns the changes of a transcript into updates for Open WebUI.
 
     Attributes:
-        shows_events: Open WebUI's own events are shown too: sources, pages of tools, status lines.
-        due_at_seconds: When changes that wait are due.
+        shows_events: Whether to send Open WebUI's own events too: sources, pages of tools, status lines.
+        due_at_seconds: When delayed changes are due, in seconds of the monotonic clock; infinity if there are none.
     """
 
     shows_events: ClassVar[bool] = True
@@ -987,7 +1004,7 @@ class Emitter:
         self._lines_sent = 0
 
     def updates(self, transcript: Transcript, now_seconds: float, *, final: bool = False) -> list[Json]:
-        """Return what is to be yielded now; with `final` all that is left of a transcript that has ended."""
+        """Return the updates to yield now; with `final`, all remaining ones of a transcript that has ended."""
         updates: list[Json] = []
         if final or now_seconds >= self._next_content_at_seconds:
             self.due_at_seconds = math.inf
@@ -1005,11 +1022,11 @@ class Emitter:
         return updates
 
     def _content(self, transcript: Transcript, *, final: bool) -> Iterator[Json]:
-        """Yield what has changed in the answer."""
+        """Yield the changes of the answer since the last call."""
         raise NotImplementedError
 
     def _pause_seconds(self, content: list[Json]) -> float:
-        """Return how long the next change has to wait after these."""
+        """Return the minimum time between these changes and the next ones."""
         raise NotImplementedError
 
     def _status(self, lines: list[StatusLine], now_seconds: float, *, final: bool) -> Iterator[Json]:
@@ -1021,14 +1038,14 @@ class Emitter:
         self._lines_sent += len(lines)
         self._next_status_at_seconds = now_seconds + STATUS_INTERVAL_SECONDS
         for line in select_lines(lines):
-            # One that is not done shimmers, and for ever where Open WebUI is stopped before the next.
+            # Always done: a line that is not done shimmers, for ever if Open WebUI is stopped before the next line.
             data: Json = {"description": line.words, "done": True}
             if line.totals:
                 data["callboard"] = vars(line.totals)
             yield {"event": {"type": "status", "data": data}}
 
     def _chunk(self, text: str = "", **fields: Any) -> Json:
-        # Never a plain string: Open WebUI passes one that begins with "data:" through as it is.
+        # Not a plain string, because Open WebUI passes a string that starts with "data:" through unchanged.
         choices = [{"index": 0, "delta": {"content": text}, "finish_reason": None}] if text else []
         return {
             "id": f"chatcmpl-{self._id}",
@@ -1041,15 +1058,15 @@ class Emitter:
 
 
 def select_lines(lines: list[StatusLine]) -> list[StatusLine]:
-    """Return the lines without those that have passed by now, and without the middle of too many."""
+    """Return the lines to send: the last line, and the first and last of the others that are not transient."""
     *steps, last = lines
-    steps = [line for line in steps if not line.passes]
+    steps = [line for line in steps if not line.is_transient]
     half = LINES_AT_ONCE // 2
     return [*steps[:half], *steps[half:][-half:], last]
 
 
 class ChunkEmitter(Emitter):
-    """For API callers without a saved chat: nothing can be taken back, so a group is sent once all in it have ended."""
+    """For API callers without a saved chat: chunks cannot be changed later, so a group is sent when it has ended."""
 
     shows_events = False
 
@@ -1082,7 +1099,7 @@ class ChunkEmitter(Emitter):
 
 
 class EventEmitter(Emitter):
-    """For Open WebUI 0.6 and 0.7: `replace` events, and the whole text as a chunk at the end, for events get lost."""
+    """For Open WebUI 0.6 and 0.7: `replace` events, which may get lost, and at the end the whole text as a chunk."""
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
@@ -1101,17 +1118,17 @@ class EventEmitter(Emitter):
 
 
 class StreamEmitter(Emitter):
-    """For Open WebUI 0.11.1 and later: Responses-style dicts, message items whose text changes in place.
+    """For Open WebUI 0.11.1 and later: events as in OpenAI's Responses API, whose message items change in place.
 
-    An item is opened empty (0.9.6 draws text inside `added` late) and always carries its `output_index` (0.11.1 and
-    later insert it before the last one else). A change costs its item, not the whole answer.
+    Only a changed item is sent again, not the whole answer. An item is added empty because 0.9.6 draws text in `added`
+    late. Each event has an `output_index`, without which 0.11.1 and later insert the item before the last one.
     """
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
-        self._settled = 0  # So many pieces will not change any more.
-        self._places: dict[str, int] = {}  # The `output_index` of each item by its id.
-        self._sent: dict[str, Json] = {}  # Each item by its id, as it was sent last.
+        self._settled = 0  # The number of pieces that can no longer change.
+        self._places: dict[str, int] = {}  # The `output_index` of each item, by id.
+        self._sent: dict[str, Json] = {}  # The last version sent of each item, by id.
         self._rewinds_seen = 0
 
     def _content(self, transcript: Transcript, *, final: bool) -> Iterator[Json]:  # noqa: ARG002 - all is sent as it comes
@@ -1128,13 +1145,13 @@ class StreamEmitter(Emitter):
             if is_settled:
                 self._settled += len(part)
         if len(changes) > EVENTS_AT_ONCE:
-            # Many are drawn at once by this one with all items. Whatever its name, it ends nothing.
+            # One event with all items is drawn faster than many events. Despite its name it does not end the stream.
             items = [self._sent[key] for key in self._places]
             changes = [{"type": "response.completed", "response": {"output": items}}]
         yield from changes
 
     def _pause_seconds(self, content: list[Json]) -> float:
-        """Return how long the changes take to be sent and drawn; what changes in place waits longer than growth."""
+        """Return about how long the changes take to be sent and drawn; changes other than added text wait longer."""
         seconds = max(
             self._count_chars(content) / SENT_CHARS_PER_SECOND,
             len(content) * len(self._places) / DRAWN_ITEMS_PER_SECOND,
@@ -1148,11 +1165,11 @@ class StreamEmitter(Emitter):
         return sum(len(str(change)) for change in changes)
 
     def _split(self, pieces: list[Piece]) -> list[list[Piece]]:
-        """Return the pieces that change together."""
+        """Return the pieces in groups that are sent together."""
         return [[*item] for _, item in groupby(pieces, key=lambda piece: piece.item)]
 
     def _items(self, part: list[Piece]) -> Iterator[Json]:
-        """Yield the items that these pieces are."""
+        """Yield the items for these pieces."""
         yield self._message(f"msg_{self._id}_{part[0].item}", render(part))
 
     def _message(self, key: str, text: str) -> Json:
@@ -1160,7 +1177,7 @@ class StreamEmitter(Emitter):
         return {"type": "message", "id": key, "role": "assistant", "status": "in_progress", "content": [content]}
 
     def _changes(self, item: Json) -> Iterator[Json]:
-        """Yield what makes of the item that was sent this one."""
+        """Yield the events that turn the last version sent of the item into this version."""
         key = item["id"]
         text = item["content"][0]["text"]
         shown = self._sent[key]["content"][0]["text"] if key in self._sent else ""
@@ -1180,7 +1197,7 @@ class StreamEmitter(Emitter):
         return {"type": "response.output_item.added", "output_index": place, "item": item}
 
     def _empty_lost_items(self, transcript: Transcript) -> Iterator[Json]:
-        """Yield what becomes of items that a rewind took back: the browser forgets no item, but draws no empty one."""
+        """Yield events that empty the items removed by a rewind: browsers keep all items but do not draw empty ones."""
         kept = {item["id"] for part in self._split(transcript.pieces) for item in self._items(part)}
         for key in self._places:
             if key not in kept:
@@ -1191,7 +1208,7 @@ class StreamEmitter(Emitter):
 
 
 class WholeEmitter(StreamEmitter):
-    """For Open WebUI 0.8.0 to 0.11.0, which hand the page the whole answer with every change: one item is enough."""
+    """For Open WebUI 0.8.0 to 0.11.0, which send the page the whole answer with each change: one item is enough."""
 
     def _split(self, pieces: list[Piece]) -> list[list[Piece]]:
         return [pieces] if pieces else []
@@ -1200,7 +1217,7 @@ class WholeEmitter(StreamEmitter):
         chars = 0
         for item in self._sent.values():
             text: str = item["content"][0]["text"]
-            # At each paragraph their Markdown readers look through all that follows.
+            # Their Markdown parsers scan the rest of the text at each paragraph.
             chars += len(text) * (1 + text.count("\n\n") // 50)
         return len(changes) * chars
 
@@ -1208,8 +1225,8 @@ class WholeEmitter(StreamEmitter):
 class NativeEmitter(StreamEmitter):
     """For Open WebUI 0.11.4 and later: calls and reasoning as its own items, so that exports and later turns have them.
 
-    An item that is added again is replaced. A call that ends gets its output with it: one that has none at the end of
-    the stream would be run by Open WebUI, and the pipe called again.
+    Adding an item again replaces it. A call that has ended is sent with its output. Otherwise Open WebUI would run the
+    call at the end of the stream and call the pipe again.
     """
 
     def _split(self, pieces: list[Piece]) -> list[list[Piece]]:
@@ -1229,7 +1246,7 @@ class NativeEmitter(StreamEmitter):
                     yield make_call_item(piece, key)
                     if not piece.is_open:
                         outputs.append(make_output_item(piece, key))
-            # Outputs last: on the next turn, calls with an output in between are told as two rounds.
+            # Outputs last: on the next turn, Open WebUI splits calls with an output between them into two rounds.
             yield from outputs
 
     def _changes(self, item: Json) -> Iterator[Json]:
@@ -1249,7 +1266,7 @@ def make_reasoning_item(thought: Thought, key: str) -> Json:
     item: Json = {
         "type": "reasoning",
         "id": f"rs_{key}",
-        # No "summary": Open WebUI's editor shows one in place of the content, an empty one too.
+        # No "summary": Open WebUI's editor shows the summary in place of the content, even if it is empty.
         "content": [{"type": "output_text", "text": thought.text}],
     }
     if thought.is_open:
@@ -1262,7 +1279,7 @@ def make_call_item(call: Call, key: str) -> Json:
     """Return a call as Open WebUI's own item."""
     arguments = call.arguments
     if arguments.startswith('"'):
-        # What the model wrote of a call that never started.
+        # The unfinished arguments of a call that never started.
         arguments = json.loads(arguments)
     return {
         "type": "function_call",
@@ -1287,15 +1304,15 @@ def make_output_item(call: Call, key: str) -> Json:
 
 
 def choose_item_status(call: Call) -> str:
-    """Return the status of a call's items: without an output "completed" reads "Executing", others "Preparing"."""
+    """Return the status of a call's items; without an output, "completed" shows "Executing", others "Preparing"."""
     return {"preparing": "in_progress", "failed": "failed"}.get(call.state, "completed")
 
 
 def choose_emitter(version: str, rendering: str, model: str, metadata: Json) -> Emitter:
-    """Return the emitter that this Open WebUI understands; an unknown version is taken for the newest."""
+    """Return the emitter for this version of Open WebUI; an unknown version counts as the newest."""
     numbers = [int(number) for number in re.findall(r"\d+", version)[:3]]
     release = numbers if any(numbers) else [99]
-    # What Open WebUI's own stream handler looks at are the ids: chat and message, before 0.9 the session too.
+    # The ids that Open WebUI's stream handler needs: chat and message, and before 0.9 the session.
     needed = ["chat_id", "message_id"]
     if release < [0, 9]:
         needed.append("session_id")
@@ -1317,19 +1334,19 @@ def choose_emitter(version: str, rendering: str, model: str, metadata: Json) -> 
 
 
 class ServerProblem(Exception):
-    """The server cannot be used; the message is for a person and names what to change."""
+    """The server cannot be used; the message is for the user and says what to change."""
 
 
-class Passing(ServerProblem):
-    """A server that is about to stop says so, or was lost before it answered: it, or another, may take the next try."""
+class TemporaryProblem(ServerProblem):
+    """The server is shutting down, or the connection broke before a response: retry."""
 
 
 class Refusal(ServerProblem):
-    """A Callboard server says itself that it will not do what it was asked for, now or later."""
+    """The Callboard server refuses the request, and a retry would not help."""
 
 
-class NotThere(Refusal):
-    """A Callboard server says that it knows nothing of what it was asked about."""
+class NotFound(Refusal):
+    """The Callboard server does not know the run or the chat."""
 
 
 Deliver = Callable[[Json], None]
@@ -1338,13 +1355,13 @@ OpenStream = Callable[[], AbstractAsyncContextManager[httpx.Response]]
 
 @dataclass(frozen=True, slots=True)
 class LeftAnswer:
-    """What the server has of an answer that Open WebUI was stopped in.
+    """The part of an answer that the server has stored, after Open WebUI was stopped during the answer.
 
     Attributes:
-        run_id: The run that the answer is of.
-        rows: Its messages, as the server keeps them with the chat.
-        is_logged: Its events can still be read; they are forgotten some time after its end.
-        is_awaited: Somebody listens to it, so that the answer comes to its chat by itself.
+        run_id: The run that made the answer.
+        rows: The run's messages, as stored with the chat.
+        is_logged: Its events can still be read; the server deletes them some time after the run's end.
+        is_awaited: A client listens to the run, so it will put the answer into the chat.
     """
 
     run_id: str
@@ -1354,7 +1371,7 @@ class LeftAnswer:
 
 
 def read_rows(rows: list[Json]) -> Iterator[Json]:
-    """Yield the events that the stored messages of a run amount to."""
+    """Yield events that reproduce the stored messages of a run."""
     for row in rows:
         if row["role"] == "assistant" and row["content"]:
             yield {"type": "message", "content": row["content"]}
@@ -1376,19 +1393,19 @@ USER_TOKEN = "X-OpenWebUI-User-Jwt"  # noqa: S105 - a header
 
 
 class ServerClient:
-    """One request's connection to the server at `url`. Every failure is a `ServerProblem`."""
+    """The requests to the server at `url` for one answer. Every failure is a `ServerProblem`."""
 
     def __init__(self, url: str, key: str, timing: Timing, user: Json | None = None) -> None:
         self._url = url.strip().rstrip("/")
         self._key = key.strip()
         self._signed_user = user or {}
-        # A run that was started for a user is that user's alone.
+        # The server shows the run of a user to that user only.
         self._user = {"user_id": str(user["id"])} if user else {}
         self._timing = timing
         self._last_seq = 0
 
     async def list_models(self) -> list[Json]:
-        """Return the agents, each with its name, description, suggestions and icon."""
+        """Return the agents with their names, descriptions, suggestions and icons."""
         try:
             async with asyncio.timeout(self._timing.models_seconds):
                 _, body = await self._fetch("GET", "/v1/models", "json")
@@ -1408,9 +1425,10 @@ class ServerClient:
             raise self._problem(NOT_CALLBOARD) from error
 
     async def run(self, request: Json, deliver: Deliver) -> None:
-        """Start a run and deliver its events up to the last.
+        """Start a run and deliver all its events.
 
-        Asked for once more by its id, where the server was lost before its first event, it is started once.
+        If the connection is lost before the first event, the request is sent again. The server starts the run only
+        once, because the request has the run's id.
         """
         await self._deliver_all(
             lambda: self._send("POST", "/v1/runs", "event-stream", json=request),
@@ -1419,20 +1437,20 @@ class ServerClient:
         )
 
     async def follow(self, run_id: str, deliver: Deliver) -> None:
-        """Deliver the events of a run that was started earlier, from the first up to the last."""
+        """Deliver all events of a run that was started earlier."""
         open_events = partial(self._open_events, run_id)
         await self._deliver_all(open_events, open_events, deliver)
 
     def _open_events(self, run_id: str) -> AbstractAsyncContextManager[httpx.Response]:
-        """Return the run's stream from the first event that was not delivered."""
+        """Return the run's stream, starting after the last event that was delivered."""
         headers = {"Last-Event-ID": str(self._last_seq)}
         return self._send("GET", f"/v1/runs/{run_id}/events", "event-stream", headers=headers, params=self._user)
 
     async def _deliver_all(self, begin: OpenStream, resume: OpenStream, deliver: Deliver) -> None:
-        """Deliver the events of the stream that `begin` opens; one that is cut is opened again by `resume`.
+        """Deliver the events of the stream that `begin` opens; if it is cut, open it again with `resume`.
 
-        Where the server is away it is tried for `resume_seconds` since the last new event, and a `reconnecting` event,
-        which is the pipe's own, says so.
+        Tries for `resume_seconds` since the last new event. Meanwhile it delivers `reconnecting` events, which only the
+        pipe has.
         """
         tries = 0
         lost_at_seconds = 0.0
@@ -1444,7 +1462,7 @@ class ServerClient:
                     if await self._read(response, deliver):
                         return
             except (httpx.HTTPError, ServerProblem) as error:
-                if isinstance(error, ServerProblem) and not tries and not isinstance(error, Passing):
+                if isinstance(error, ServerProblem) and not tries and not isinstance(error, TemporaryProblem):
                     raise
                 if isinstance(error, Refusal):
                     raise self._problem(LOST) from error
@@ -1459,12 +1477,12 @@ class ServerClient:
                 raise problem if not self._last_seq else self._problem(LOST)
             if wait_seconds:
                 deliver({"type": "reconnecting"})
-                jitter = random.uniform(-RESUME_JITTER, RESUME_JITTER)  # noqa: S311 - it keeps no secret
+                jitter = random.uniform(-RESUME_JITTER, RESUME_JITTER)  # noqa: S311 - not for cryptography
                 await asyncio.sleep(wait_seconds * (1 + jitter))
             tries += 1
 
     async def find_answer(self, chat_id: str, message_id: str) -> LeftAnswer:
-        """Return what the server has of the answer to a message; raises `NotThere` where it has nothing."""
+        """Return the stored part of the answer to a message; raises `NotFound` if the server has none."""
         path = f"/v1/chats/{quote(chat_id, safe='')}/messages"
         _, body = await self._fetch("GET", path, "json", params=self._user)
         try:
@@ -1473,34 +1491,34 @@ class ServerClient:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._problem(NOT_CALLBOARD) from error
         if not run_id:
-            raise NotThere(FORGOTTEN)
+            raise NotFound(FORGOTTEN)
         rows = [row for row in rows if row["run_id"] == run_id]
         try:
             _, body = await self._fetch("GET", f"/v1/runs/{run_id}", "json", params=self._user)
             run = json.loads(body)
             return LeftAnswer(run_id, rows, is_logged=True, is_awaited=bool(run["listened_to"]))
-        except NotThere:
+        except NotFound:
             return LeftAnswer(run_id, rows)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._problem(NOT_CALLBOARD) from error
 
-    def lost(self, *, is_away: bool) -> ServerProblem:
-        """Return the words for an answer that cannot be restored."""
+    def make_restore_problem(self, *, is_away: bool) -> ServerProblem:
+        """Return the problem of an answer that cannot be restored; `is_away`: because the server was unavailable."""
         return self._problem(STAYED_AWAY if is_away else FORGOTTEN)
 
     async def forget_chat(self, chat_id: str) -> None:
-        """Let the server forget a chat; one that it does not know is forgotten already."""
-        with suppress(NotThere):
+        """Delete a chat on the server, if it has the chat."""
+        with suppress(NotFound):
             await self._fetch("DELETE", f"/v1/chats/{quote(chat_id, safe='')}", params=self._user)
 
     async def forget_chats(self, begun_before: float) -> None:
-        """Let the server forget all chats of the user that began before then, in Unix seconds."""
+        """Delete the user's chats that began before this time, in Unix seconds, on the server."""
         await self._fetch("DELETE", "/v1/chats", params={**self._user, "begun_before": str(begun_before)})
 
     async def answer(self, run_id: str, request_id: object, value: object, *, asked: bool) -> None:
-        """Tell the server what the user answered, null if nothing; `asked` is false if nobody could be asked.
+        """Send the user's answer to the server, None for no answer; `asked` is false if the user could not be asked.
 
-        A server that is being started anew is waited for as a stream waits.
+        Retries for `resume_seconds`, in case the server is being restarted.
         """
         body = {"request_id": request_id, "value": value} | ({} if asked else {"asked": False})
         began_at_seconds = time.monotonic()
@@ -1520,8 +1538,8 @@ class ServerClient:
         """Return the content type and the content of a file that the server holds."""
         return await self._fetch("GET", path, params=self._user)
 
-    async def leave(self, reader: asyncio.Task[None], cancel_run_id: str | None) -> None:
-        """End the connection that `reader` reads; with `cancel_run_id` the run too."""
+    async def disconnect(self, reader: asyncio.Task[None], cancel_run_id: str | None) -> None:
+        """End `reader` and its connection; cancel the run `cancel_run_id` first, unless it is None."""
         if cancel_run_id:
             with suppress(ServerProblem, TimeoutError):
                 async with asyncio.timeout(self._timing.connect_seconds):
@@ -1530,7 +1548,7 @@ class ServerClient:
         await asyncio.gather(reader, return_exceptions=True)
 
     async def _fetch(self, method: str, path: str, kind: str = "", **options: Any) -> tuple[str, bytes]:
-        """Return the content type and the body of a whole answer."""
+        """Send a request, and return the content type and the body of the response."""
         try:
             async with self._send(method, path, kind, **options) as response:
                 return response.headers.get("content-type", ""), await response.aread()
@@ -1538,7 +1556,7 @@ class ServerClient:
             raise self._problem(NOT_CALLBOARD) from error
 
     async def _read(self, response: httpx.Response, deliver: Callable[[Json], None]) -> bool:
-        """Deliver the events of one stream, each once; return true after the run's last."""
+        """Deliver the new events of one stream; return True after the run's last event, False if the stream is cut."""
         decoder = FrameDecoder()
         async for chunk in response.aiter_bytes():
             for frame_id, data in decoder.feed(chunk):
@@ -1556,25 +1574,28 @@ class ServerClient:
 
     @asynccontextmanager
     async def _send(self, method: str, path: str, kind: str, **options: Any) -> AsyncIterator[httpx.Response]:
-        """Yield an accepted answer of that kind, its body unread; everything else is a problem."""
+        """Yield a successful response before its body is read; raise `ServerProblem` for any other.
+
+        `kind` is part of the required content type.
+        """
         if not re.fullmatch(r"[\x21-\x7e]*", self._key):
-            # httpx would quote the key in its own message.
+            # Checked here, because httpx would quote the key in its error message.
             raise self._problem(BAD_KEY)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        # Anew for each request: an answer may take longer than a token holds.
+        # A new token for each request, because an answer may take longer than the lifetime of a token.
         if token := sign_user(self._signed_user):
             headers[USER_TOKEN] = token
         timeout = httpx.Timeout(self._timing.read_seconds, connect=self._timing.connect_seconds)
-        # To load the certificates costs 20 ms, which plain HTTP can do without.
+        # Loading the certificates takes 20 ms, which plain HTTP can save.
         verify = not self._url.startswith("http:")
         async with httpx.AsyncClient(headers=headers, timeout=timeout, verify=verify) as http:
             try:
                 request = http.build_request(method, self._url + path, **options)
                 response = await http.send(request, stream=True)
             except (httpx.ReadError, httpx.RemoteProtocolError, AttributeError, RuntimeError) as error:
-                # In uvloop, Open WebUI's event loop, a connection that is torn as soon as it is made has no socket any
-                # more, and httpx says that None has no such attribute, or that the handler is closed.
-                raise Passing(str(self._problem(CANNOT_REACH))) from error
+                # With uvloop, Open WebUI's event loop, a connection that breaks at once has no socket, and httpx raises
+                # AttributeError on None, or RuntimeError because the handler is closed.
+                raise TemporaryProblem(str(self._problem(CANNOT_REACH))) from error
             except (httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError) as error:
                 raise self._problem(CANNOT_REACH) from error
             if not response.is_success or kind not in response.headers.get("content-type", ""):
@@ -1588,16 +1609,16 @@ class ServerClient:
             if self._key:
                 message = message.replace(self._key, "***")
             if error.get("code") in ("unknown_run", "unknown_chat"):
-                return NotThere(message)
+                return NotFound(message)
             if error.get("code") == "shutting_down":
-                return Passing(message)
-            # A server that is full or stops says so too, and may take the next try, or another server.
+                return TemporaryProblem(message)
+            # Timeouts and full servers: a later try may succeed.
             is_final = 400 <= status < 500 and status not in (408, 425, 429)
             return Refusal(message) if is_final else ServerProblem(message)
         return self._problem(NOT_CALLBOARD)
 
     def _problem(self, words: str) -> ServerProblem:
-        # What people are shown has no password in it.
+        # Without a password in the URL, because users see the message.
         url = re.sub(r"//[^/@]*@", "//", self._url)
         return ServerProblem(words.format(url=url))
 
@@ -1606,9 +1627,9 @@ class ServerClient:
 
 
 def sign_user(user: Json) -> str:
-    """Return what vouches for a user to the server, signed as Open WebUI signs it; "" where it has no secret for that.
+    """Return a token that proves the user to the server, as Open WebUI signs it; "" if Open WebUI has no secret for it.
 
-    Open WebUI sends such a token along with its own requests alone, and this one is the pipe's.
+    Open WebUI adds such a token to its own requests only, not to requests of functions.
     """
     try:
         import jwt
@@ -1628,17 +1649,17 @@ def sign_user(user: Json) -> str:
     return str(jwt.encode(claims, FORWARD_USER_INFO_HEADER_JWT_SECRET, algorithm="HS256"))
 
 
-async def settle(result: object) -> Any:
-    """Return what a function of Open WebUI's gave, which is async in some versions only."""
+async def await_if_needed(result: object) -> Any:
+    """Return the result of one of Open WebUI's functions, which are async in some versions only."""
     return await result if inspect.isawaitable(result) else result
 
 
 async def list_groups(user_id: str) -> list[str]:
-    """Return the names of the groups that a user is in; none where Open WebUI does not say."""
+    """Return the names of a user's groups; empty if Open WebUI cannot provide them."""
     try:
         from open_webui.models.groups import Groups
 
-        groups = await settle(Groups.get_groups_by_member_id(user_id))
+        groups = await await_if_needed(Groups.get_groups_by_member_id(user_id))
         return [str(group.name) for group in groups]
     except ImportError:
         return []
@@ -1648,20 +1669,20 @@ async def list_groups(user_id: str) -> list[str]:
 
 
 async def add_entries(function_id: str, agents: list[Json], access: str) -> None:
-    """Give each agent without an entry among Open WebUI's models one, to be seen by whom `access` says.
+    """Add each agent without an entry to Open WebUI's models; `access` says who sees it.
 
-    Without an entry only admins see an agent. An entry that is there belongs to the admins, and stays as it is.
+    Without an entry, only admins see an agent. Existing entries are not changed, because admins may have edited them.
     """
     try:
         from open_webui.models.models import ModelForm, Models
         from open_webui.models.users import Users
 
-        known = {entry.id for entry in await settle(Models.get_base_models())}
+        known = {entry.id for entry in await await_if_needed(Models.get_base_models())}
         missing = [agent for agent in agents if f"{function_id}.{agent['id']}" not in known]
         if not missing:
             return
         grants = await list_grants(access)
-        owner = await settle(Users.get_super_admin_user())
+        owner = await await_if_needed(Users.get_super_admin_user())
         for agent in missing:
             prompts = [{"content": text, "title": [text, ""]} for text in agent["suggestions"]]
             entry = ModelForm(
@@ -1675,16 +1696,16 @@ async def add_entries(function_id: str, agents: list[Json], access: str) -> None
                 params={},
                 access_grants=grants,
             )
-            await settle(Models.insert_new_model(entry, owner.id))
+            await await_if_needed(Models.insert_new_model(entry, owner.id))
     except ValueError as error:
         log.warning("Callboard: the agents get no entries: %s", error)
     except Exception:
-        # Whatever a version of Open WebUI does otherwise: the agents are listed for admins all the same.
+        # Versions of Open WebUI differ. Without entries, the agents are still listed for admins.
         log.exception("Callboard: Open WebUI took no entries for the agents")
 
 
 async def list_grants(access: str) -> list[Json]:
-    """Return who may use a model, as Open WebUI has it; raises `ValueError` for a word or a group that is not known."""
+    """Return who may use a model, in Open WebUI's form; raises `ValueError` if `access` or its group is unknown."""
     from open_webui.models.groups import Groups
 
     if access == "admins":
@@ -1692,7 +1713,7 @@ async def list_grants(access: str) -> list[Json]:
     who = [("user", "*")]
     if access != "everyone":
         kind, _, name = access.partition(":")
-        groups = await settle(Groups.get_groups(filter={})) if kind == "group" else []
+        groups = await await_if_needed(Groups.get_groups(filter={})) if kind == "group" else []
         who = [("group", group.id) for group in groups if group.name == name]
         if not who:
             raise ValueError(
@@ -1702,12 +1723,12 @@ async def list_grants(access: str) -> list[Json]:
 
 
 async def store_file(request: object, user: Json, name: str, kind: str, content: bytes) -> str:
-    """Return the address of a file that is put into Open WebUI's own store; "" where it cannot be."""
+    """Save a file in Open WebUI's file store, and return its URL; "" after an error."""
     try:
         from open_webui.routers.files import UploadFile, upload_file_handler
 
         file = UploadFile(io.BytesIO(content), filename=name, headers={"content-type": kind})
-        stored = await settle(
+        stored = await await_if_needed(
             upload_file_handler(request, file, metadata={}, process=False, user=SimpleNamespace(**user))
         )
     except Exception:
@@ -1717,12 +1738,15 @@ async def store_file(request: object, user: Json, name: str, kind: str, content:
 
 
 async def read_file(user: Json, file_id: str) -> bytes:
-    """Return a file of Open WebUI's store that is the user's own, for the browser says which; b"" where it cannot."""
+    """Return the content of a file in Open WebUI's store; b"" if it is not the user's, or after an error.
+
+    The owner is checked because the browser names the file.
+    """
     try:
         from open_webui.models.files import Files
         from open_webui.storage.provider import Storage
 
-        file = await settle(Files.get_file_by_id(file_id))
+        file = await await_if_needed(Files.get_file_by_id(file_id))
         path = Storage.get_file(file.path) if file.user_id == user["id"] else ""
         return await asyncio.to_thread(Path(path).read_bytes)
     except Exception:
@@ -1731,26 +1755,26 @@ async def read_file(user: Json, file_id: str) -> bytes:
 
 
 def is_continued(body: Json) -> bool:
-    """Return whether the user lets an answer go on: Open WebUI then sends what there is of it."""
+    """Return whether the user continues an answer: the last message is then the answer so far."""
     return [message.get("role") for message in select_dicts(body.get("messages"))[-1:]] == ["assistant"]
 
 
 async def read_totals(metadata: Json) -> Totals:
-    """Return what the message of a request has taken so far, as the status line says that ends it."""
+    """Return the totals of the message so far, from its last status line."""
     try:
         from open_webui.models.chats import Chats
 
         place = metadata.get("chat_id"), metadata.get("message_id")
-        message = await settle(Chats.get_message_by_id_and_message_id(*place))
+        message = await await_if_needed(Chats.get_message_by_id_and_message_id(*place))
         kept = [line["callboard"] for line in select_dicts(message["statusHistory"]) if "callboard" in line]
         return Totals(kept[-1]["calls"], kept[-1]["seconds"], Counter(kept[-1]["endings"]))
     except (ImportError, LookupError, TypeError, AttributeError):
-        # Open WebUI keeps no such message, or its lines are not the pipe's.
+        # Open WebUI has no such message, or its status lines were not made by the pipe.
         return Totals()
 
 
 async def attach_files(user: Json, metadata: Json, messages: list[Json]) -> None:
-    """Add the user's files to their last message: all but images and sources, which Open WebUI has put there."""
+    """Add the user's files to their last message, except images and sources, which Open WebUI has already added."""
     places = [place for place, message in enumerate(messages) if message.get("role") == "user"]
     if not places:
         return
@@ -1774,15 +1798,15 @@ async def attach_files(user: Json, metadata: Json, messages: list[Json]) -> None
 
 
 def make_visible(text: str) -> str:
-    """Return the text as HTML; what cannot be seen, or turns the text around, has its number."""
+    """Return the text as HTML; invisible characters, and those that change its direction, are shown as escapes."""
     shown = "".join(char if char.isprintable() or char in "\n\u3000\xa0" else ascii(char)[1:-1] for char in text)
     return html.escape(shown)
 
 
 def make_dialog(question: Json, agent_name: str = "", place: str = "") -> Json:
-    """Return the question for Open WebUI's dialogs, which read Markdown and then HTML.
+    """Return the event that opens a dialog for the question. Dialogs render Markdown and then HTML.
 
-    `place` is which of several questions it is, such as "1 of 2".
+    `place` is the question's number among several, for example "1 of 2".
     """
     is_confirmation = question.get("kind") == "confirmation"
     is_approval = is_confirmation and question.get("tool_call_id")
@@ -1792,7 +1816,7 @@ def make_dialog(question: Json, agent_name: str = "", place: str = "") -> Json:
         parts.append(f'<p style="margin: 0 0 0.5em"><b>{name}</b> asks{f" ({place})" if place else ""}</p>')
     if message := make_visible(str(question.get("message") or "")):
         if is_approval:
-            # So that no value that is wrapped can pass for another argument.
+            # Bold, so that a wrapped line of a value cannot be taken for another argument.
             message = ARGUMENT_NAME.sub(r"<b>\g<0></b>", message)
         style = "white-space: pre-wrap; overflow-wrap: anywhere; max-height: 50vh; overflow: auto"
         parts.append(f'<pre style="{style}">{message}</pre>')
@@ -1803,7 +1827,7 @@ def make_dialog(question: Json, agent_name: str = "", place: str = "") -> Json:
         "data": {
             "title": str(question.get("title") or ""),
             "placeholder": str(question.get("placeholder") or ""),
-            # To Markdown each of them is HTML as it stands, up to the empty line.
+            # For Markdown, each part is an HTML block that ends at the empty line.
             "message": "\n\n".join(parts),
             "type": str(question.get("kind")),
         },
@@ -1812,32 +1836,32 @@ def make_dialog(question: Json, agent_name: str = "", place: str = "") -> Json:
 
 # --- Run: one answer, from its first event to its last. -------------------------------------------------------------
 
-# The event loop itself keeps no hold of its tasks.
+# The event loop keeps only weak references to tasks.
 background_tasks: set[asyncio.Task[None]] = set()
 
 AskUser = Callable[[Json], Awaitable[object]]
 
 
 def read_answer(question: Json, answer: object) -> bool | str | None:
-    """Return what a dialog gave as the server takes it; None if it gave no answer, such as `{"error": …}`."""
+    """Return a dialog's result in the server's form; None if it is not an answer, for example `{"error": …}`."""
     if question.get("kind") == "confirmation":
         return answer if isinstance(answer, bool) else None
-    # True is an empty text in 0.8 and 0.9.
+    # Dialogs of 0.8 and 0.9 return True for an empty text.
     return "" if answer is True else answer if isinstance(answer, str) else None
 
 
 def is_without_page(answer: object, seconds: float) -> bool:
-    """Return whether a dialog was shown to nobody, by what Open WebUI gave after so many seconds.
+    """Return whether a dialog was not shown, from the result of Open WebUI and the seconds until it came.
 
-    The sessions of channels, automations and closed tabs have no page: Open WebUI gives an error at once.
+    The sessions of channels, automations and closed tabs have no page, and Open WebUI returns an error at once.
     """
-    if not isinstance(answer, dict) or seconds >= LEAST_SHOWN_SECONDS:
+    if not isinstance(answer, dict) or seconds >= MIN_DIALOG_SECONDS:
         return False
     return "timed out" not in str(answer.get("error"))
 
 
 class QuestionQueue:
-    """The questions of all runs in one page, which shows one dialog: a second would take the place of the first."""
+    """Queues the questions of all runs in one page, because a second dialog would replace the first."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -1847,7 +1871,7 @@ class QuestionQueue:
 
     @asynccontextmanager
     async def wait(self) -> AsyncIterator["QuestionTicket"]:
-        """Wait for the questions that came before, and hold back those that come after until this context ends."""
+        """Wait for the earlier questions; later ones wait until this context ends."""
         if not self._open:
             self.shown = self.count = 0
         self._open += 1
@@ -1870,28 +1894,28 @@ class QuestionTicket:
         self._queue = queue
 
     def show(self) -> str:
-        """Count the question as shown; return its place, such as "1 of 2", "" if it is the only one."""
+        """Count the question as shown; return its number, for example "1 of 2", or "" if it is the only one."""
         self.is_shown = True
         self._queue.shown += 1
         return f"{self._queue.shown} of {self._queue.count}" if self._queue.count > 1 else ""
 
 
-own_state = SimpleNamespace()  # For an Open WebUI that gives no request.
+own_state = SimpleNamespace()  # Holds the queues if Open WebUI passes no request.
 
 
 def find_queue(request: object, user_id: object, metadata: Json) -> QuestionQueue:
-    """Return the queue of the questions in a request's page; one of its own if Open WebUI names no session.
+    """Return the question queue of the request's page; a new queue if Open WebUI names no session.
 
-    The queues are kept in `app.state` of Open WebUI, which all its functions share: pipes of two servers take turns.
+    The queues are in `app.state` of Open WebUI, which all functions share, so that several pipes share them too.
     """
     queue = QuestionQueue()
     if not (session_id := metadata.get("session_id")):
         return queue
     shared = getattr(getattr(request, "app", None), "state", own_state)
-    if not hasattr(shared, QUEUES):
-        setattr(shared, QUEUES, WeakValueDictionary())
-    # By user too: the id of the session is the browser's word.
-    found: QuestionQueue = getattr(shared, QUEUES).setdefault((str(user_id), str(session_id)), queue)
+    if not hasattr(shared, QUEUES_ATTRIBUTE):
+        setattr(shared, QUEUES_ATTRIBUTE, WeakValueDictionary())
+    # The key includes the user, because the browser chooses the session id.
+    found: QuestionQueue = getattr(shared, QUEUES_ATTRIBUTE).setdefault((str(user_id), str(session_id)), queue)
     return found
 
 
@@ -1899,7 +1923,7 @@ StoreFile = Callable[[str, str, bytes], Awaitable[str]]
 
 
 class Run:
-    """Reads the server, draws, asks, and ends the run when the user stops it."""
+    """Streams one answer: reads the server's events, asks the user, and cancels the run if the user stops it."""
 
     def __init__(
         self,
@@ -1914,7 +1938,7 @@ class Run:
         agent_name: str,
         page_seconds: float,
     ) -> None:
-        """Prepare an answer whose events `read` delivers; `ask_user` is None if nobody can be asked."""
+        """Prepare an answer whose events `read` delivers; `ask_user` is None if the user cannot be asked."""
         self._client = client
         self._read = read
         self._run_id = run_id
@@ -1923,16 +1947,16 @@ class Run:
         self._store = store
         self._ask_user = ask_user
         self._page_is_ready_at_seconds = time.monotonic() + page_seconds
-        self._has_left = False
+        self._is_disconnected = False
         self._queue = queue
         self._agent_name = agent_name
         self._questions: dict[str, asyncio.Task[None]] = {}
 
     async def stream(self) -> AsyncGenerator[Json, None]:
-        """Yield the answer as Open WebUI's stream takes it. On stop, one last update with every block closed."""
+        """Yield the updates of the answer for Open WebUI. If the user stops it, the last updates close every block."""
         queue: asyncio.Queue[Json | None] = asyncio.Queue()
         reader = asyncio.create_task(self._read(queue.put_nowait))
-        # None wakes the loop when the reader is over, whichever way.
+        # None wakes the loop when the reader has ended or failed.
         reader.add_done_callback(lambda _: queue.put_nowait(None))
         try:
             while not self._transcript.ended:
@@ -1944,32 +1968,32 @@ class Run:
                 for update in self._emitter.updates(self._transcript, time.monotonic()):
                     yield update
         except asyncio.CancelledError:
-            self._leave(reader)
+            self._disconnect(reader)
             self._transcript.close(STOPPED_BY_USER, how="stopped")
             for update in self._emitter.updates(self._transcript, time.monotonic(), final=True):
                 yield update
             raise
         except ServerProblem as problem:
             log.warning("Callboard: %s", problem)
-            # Open WebUI 0.11 loses an answer that ends before its page has heard that it began.
+            # Open WebUI 0.11 loses an answer that ends before its page has been told of the start.
             await asyncio.sleep(0 if self._transcript.pieces else UPDATE_INTERVAL_SECONDS)
             self._transcript.close("the connection was lost", str(problem))
         except Exception:
             log.exception("Callboard: the answer failed")
-            self._leave(reader)
+            self._disconnect(reader)
             self._transcript.close("the pipe failed", PIPE_FAILED)
         finally:
-            self._leave(reader)
+            self._disconnect(reader)
         for update in self._emitter.updates(self._transcript, time.monotonic(), final=True):
             yield update
 
     async def text(self) -> str:
-        """Return the whole answer at once."""
+        """Return the whole answer when it has ended."""
         await self._finish()
         return self._transcript.render()
 
     async def plain_text(self) -> str:
-        """Return the model's own words; "" where something has gone wrong."""
+        """Return the model's text alone; "" if the answer has a notice, for example about an error."""
         await self._finish()
         words = ""
         for piece in self._transcript.pieces:
@@ -1984,7 +2008,7 @@ class Run:
             pass
 
     async def _receive(self, queue: asyncio.Queue[Json | None]) -> list[Json | None]:
-        """Return all that has arrived, its questions asked; nothing where a change that waits is due first."""
+        """Return the events that have arrived; none if a delayed change is due first. Starts asking the questions."""
         arrived: list[Json | None] = []
         due_at_seconds = self._emitter.due_at_seconds
         seconds = None if due_at_seconds == math.inf else due_at_seconds - time.monotonic()
@@ -1995,7 +2019,7 @@ class Run:
             arrived.append(queue.get_nowait())
         for event in arrived:
             if event and event["type"] == "input_request":
-                # A server that goes on with the run asks again what nobody has answered.
+                # A server that takes the run over sends open questions again.
                 question_id = str(event.get("request_id"))
                 if question_id not in self._questions:
                     self._questions[question_id] = asyncio.create_task(self._ask(event))
@@ -2004,7 +2028,7 @@ class Run:
         return arrived
 
     async def _store_file(self, file: Json) -> Json:
-        """Return the file with an address that a browser can open: what the server holds goes to Open WebUI's store."""
+        """Return the file with a URL for browsers: files on the server are copied into Open WebUI's store."""
         url = str(file.get("url"))
         if not re.fullmatch(rf"/v1/runs/{self._run_id}/files/[\w-]+", url):
             return file
@@ -2016,7 +2040,7 @@ class Run:
         return file | {"url": await self._store(str(file.get("name") or "file"), kind, content)}
 
     async def _ask(self, question: Json) -> None:
-        """Ask the user, after the questions of this page that came before, and tell the server."""
+        """Ask the user, after the earlier questions of the page, and send the answer to the server."""
         value: bool | str | None = None
         is_asked = self._ask_user is not None
         seconds = question.get("timeout_seconds")
@@ -2027,7 +2051,7 @@ class Run:
                 self._queue.wait() as ticket,
             ):
                 if self._ask_user:
-                    # The page of a new chat drops what comes before it knows the chat's id (0.9 to 0.11).
+                    # The page of a new chat ignores events until it knows the chat's id (0.9 to 0.11).
                     await asyncio.sleep(self._page_is_ready_at_seconds - time.monotonic())
                     if not self._transcript.is_waiting(question):
                         return
@@ -2038,29 +2062,32 @@ class Run:
         except TimeoutError:
             log.info("Callboard: the user gave no answer in time")
         except Exception as error:
-            is_asked = time.monotonic() - began_at_seconds >= LEAST_SHOWN_SECONDS
+            is_asked = time.monotonic() - began_at_seconds >= MIN_DIALOG_SECONDS
             log.warning("Callboard: the user gave no answer (%s)", type(error).__name__, exc_info=True)
-        # Where the server does not take it, the call has ended in the meantime.
+        # If the server refuses the answer, the call has ended in the meantime.
         with suppress(ServerProblem):
             await self._client.answer(self._run_id, question.get("request_id"), value, asked=is_asked)
 
-    def _leave(self, reader: asyncio.Task[None]) -> None:
-        """End the connection in the background, and the run where it has not ended: nothing may be awaited here."""
-        if self._has_left:
+    def _disconnect(self, reader: asyncio.Task[None]) -> None:
+        """End the connection, and the run if it has not ended. Works in the background, because it must not await."""
+        if self._is_disconnected:
             return
-        self._has_left = True
+        self._is_disconnected = True
         for question in self._questions.values():
             question.cancel()
-        task = asyncio.create_task(self._client.leave(reader, None if self._transcript.ended else self._run_id))
+        task = asyncio.create_task(self._client.disconnect(reader, None if self._transcript.ended else self._run_id))
         background_tasks.add(task)
         task.add_done_callback(background_tasks.discard)
 
 
-# --- Pipe: what Open WebUI calls. -----------------------------------------------------------------------------------
+# --- Pipe: the class that Open WebUI calls. -------------------------------------------------------------------------
 
 
 def build_request(body: Json, user: Json, groups: list[str], metadata: Json, task: str | None) -> Json:
-    """Return the body of `POST /v1/runs`; temporary chats are not kept, nor channels, which belong to no one user."""
+    """Return the body of `POST /v1/runs`.
+
+    Temporary chats and channels get no chat id, so the server does not store them. A channel has no single user.
+    """
     model = str(body.get("model", ""))
     chat_id = str(metadata.get("chat_id") or "")
     if chat_id.startswith(("local:", "temporary:", "channel:")):
@@ -2081,38 +2108,38 @@ def build_request(body: Json, user: Json, groups: list[str], metadata: Json, tas
     }
 
 
-# Open WebUI tells a function its id by the name of its module, which has a number behind it in some versions.
+# The id of this function is in the name of its module, to which some versions of Open WebUI add a number.
 FUNCTION_ID = re.sub(r"^function_|_[0-9a-f]{32}$", "", __name__)
 
 
 def make_inspector_line(url: str, request: Json) -> str:
-    """Return the status line that leads to a run's page in the inspector.
+    """Return the status line with the address of the run's page in the inspector.
 
-    It is text: the links that Open WebUI draws in a status line send their address to Google for an icon.
+    It is plain text, because Open WebUI sends the address of a link in a status line to Google to get an icon.
     """
     place = {"id": request["run_id"], **({"chat": request["chat_id"]} if request["chat_id"] else {})}
     return f"Inspector: {url.rstrip('/')}/run?{urlencode(place)}"
 
 
 class Pipe:
-    """The object that Open WebUI loads: one for all users, so it holds nothing of a request."""
+    """The class that Open WebUI loads. One object serves all users, so it keeps no state of a request."""
 
     class Valves(BaseModel):
         """Settings of an admin."""
 
         CALLBOARD_URL: str = Field(
             default="http://127.0.0.1:8700",
-            description="Where the Callboard server listens.",
+            description="The address of the Callboard server.",
         )
         CALLBOARD_API_KEY: str = Field(
             default="",
-            description="The server's key, if any.",
+            description="The server's API key, if it has one.",
             json_schema_extra={"input": {"type": "password"}},
         )
         RESULT_CHARS: int = Field(
             default=10_000,
             ge=0,
-            description="Where results are cut for display, in characters.",
+            description="The number of characters at which results are cut for display.",
         )
         RENDERING: Literal["details", "native"] = Field(
             default="details",
@@ -2120,15 +2147,15 @@ class Pipe:
         )
         ACCESS: str = Field(
             default="",
-            description="Who sees agents that Open WebUI has no entry of yet: everyone, admins or group:NAME.",
+            description="Who sees agents that Open WebUI has no entry for yet: everyone, admins or group:NAME.",
         )
         RECALL: bool = Field(
             default=True,
-            description="What agents know of a user from earlier chats is told to them.",
+            description="Whether agents get what they remember about a user from earlier chats.",
         )
         INSPECTOR_URL: str = Field(
             default="",
-            description="The inspector's address in an admin's browser; admins then see the address of each run.",
+            description="The inspector's address in an admin's browser. If set, admins see the address of each run.",
         )
 
     def __init__(self) -> None:
@@ -2138,11 +2165,11 @@ class Pipe:
         self._adding = asyncio.Lock()
 
     async def pipes(self) -> list[Json]:
-        """Return the agents for the model list; those last known and what is wrong where the server cannot be used."""
+        """Return the agents for the model list; if the server cannot be used, the last known and an error entry."""
         client = self._connect()
         problems = []
         try:
-            # Kept, or Open WebUI would take the chats of a server that is being restarted to another model.
+            # Kept for the time of a restart: without them, Open WebUI would switch open chats to another model.
             self._agents = await client.list_models()
         except ServerProblem as problem:
             log.warning("Callboard: %s", problem)
@@ -2150,7 +2177,7 @@ class Pipe:
             name = f"Callboard: {str(problem).partition('. ')[0]} (valve {valve})"
             problems.append({"id": "unreachable", "name": name})
         if self.valves.ACCESS:
-            # Pages ask for the list at the same time, and an entry is added once.
+            # With a lock, because pages request the list at the same time, and an entry must be added once.
             async with self._adding:
                 await add_entries(FUNCTION_ID, self._agents, self.valves.ACCESS)
         return [*({"id": agent["id"], "name": agent["name"]} for agent in self._agents), *problems]
@@ -2164,7 +2191,7 @@ class Pipe:
         __event_call__: AskUser | None = None,
         __request__: object = None,
     ) -> str | AsyncGenerator[Json, None]:
-        """Return one answer: a stream, or a `str` where Open WebUI wants none or a background task's text."""
+        """Return one answer: a stream, or a `str` if Open WebUI asks for no stream or runs a background task."""
         try:
             user = __user__ or {}
             metadata = __metadata__ or {}
@@ -2208,13 +2235,13 @@ class Pipe:
             log.exception("Callboard: the request could not be made")
             return "" if __task__ else NOTICE + PIPE_FAILED
 
-    # What `callboard_events.py` asks for, the function beside this one that hears of Open WebUI's events.
+    # For the function in `callboard_events.py`. An admin may update either file first, so keep these names.
 
     async def find_answer(self, user_id: str, chat_id: str, message_id: str) -> LeftAnswer | None:
-        """Return what the server has of the answer to a message; None while that cannot be known."""
+        """Return the stored part of the answer to a message; None while the server cannot be used."""
         try:
             return await self._connect({"id": user_id}).find_answer(chat_id, message_id)
-        except NotThere:
+        except NotFound:
             return LeftAnswer("", [])
         except ServerProblem as problem:
             log.info("Callboard: an answer cannot be looked for: %s", problem)
@@ -2229,22 +2256,22 @@ class Pipe:
         request: object,
         ask_user: AskUser,
     ) -> AsyncGenerator[Json, None]:
-        """Return an answer anew that Open WebUI was stopped in, up to its end; of one that is lost, why.
+        """Stream an answer again from its start, after Open WebUI was stopped during it; a notice if it is lost.
 
         Args:
-            answer: What `find_answer` has found last; None where the server stayed away.
-            user: The user that it is for.
-            metadata: Of the message: its ids, and the `sources` that it has.
-            model: The id of its model.
-            request: A request of Open WebUI's, for its file store.
-            ask_user: Asks what the agent may have to ask.
+            answer: The last result of `find_answer`; None if the server could not be used.
+            user: The user of the chat.
+            metadata: The message's ids, and its `sources`.
+            model: The id of the message's model.
+            request: A request of Open WebUI, for its file store.
+            ask_user: Asks the user a question of the agent.
         """
         client = self._connect({"id": str(user["id"])})
 
         async def deliver_rows(deliver: Deliver) -> None:
             deliver({"type": "run_start"})
             if not answer or not answer.rows:
-                raise client.lost(is_away=answer is None)
+                raise client.make_restore_problem(is_away=answer is None)
             for event in read_rows(answer.rows):
                 deliver(event)
 
@@ -2266,25 +2293,25 @@ class Pipe:
         return run.stream()
 
     async def forget_chat(self, user_id: str, chat_id: str) -> bool:
-        """Let the server forget a chat of the user's; false where it could not."""
+        """Delete a chat of the user on the server; return whether it succeeded."""
         return await self._forget(self._connect({"id": user_id}).forget_chat(chat_id))
 
     async def forget_chats(self, user_id: str, begun_before: float) -> bool:
-        """Let the server forget all chats of the user that began before then, in Unix seconds; false as above."""
+        """Delete the user's chats that began before this time, in Unix seconds; return whether it succeeded."""
         return await self._forget(self._connect({"id": user_id}).forget_chats(begun_before))
 
     async def _forget(self, forgetting: Awaitable[None]) -> bool:
         try:
             await forgetting
         except ServerProblem as problem:
-            log.warning("Callboard: what was deleted in Open WebUI is not forgotten yet: %s", problem)
+            log.warning("Callboard: chats that were deleted in Open WebUI are still on the server: %s", problem)
             return False
         return True
 
     def _name_agent(self, model: str) -> str:
-        """Return the agent's name; its id if the server's list was not read yet.
+        """Return the agent's name; its id before the server's list has been read.
 
-        Open WebUI's own `metadata["model"]` is the first model of a chat that has several.
+        Not from Open WebUI's `metadata["model"]`, which is always the first model of a chat with several models.
         """
         agent_id = model.partition(".")[2] or model
         return next((str(agent["name"]) for agent in self._agents if agent["id"] == agent_id), agent_id)

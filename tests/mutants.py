@@ -191,8 +191,8 @@ FAULTS = (
     Fault(
         "a rewind does not cut the text that a call has ended in",
         "pipe/callboard_pipe.py",
-        "self._end_of_kept = replace(self.pieces[-1]) if self.pieces else None",
-        "self._end_of_kept = self.pieces[-1] if self.pieces else None",
+        "self._last_kept = replace(self.pieces[-1]) if self.pieces else None",
+        "self._last_kept = self.pieces[-1] if self.pieces else None",
         PIPE,
     ),
     Fault(

@@ -72,7 +72,7 @@ def test_a_reference_that_is_outdated_is_named_and_mended(tmp_path: Path, monkey
         ("settings.md", "| `CALLBOARD_MAX_RUNS` | `100` |"),
         ("settings.md", "## Seerr\n\n| setting | default | what |\n| --- | --- | --- |\n| `CALLBOARD_SEERR_URL` |"),
         ("valves.md", "| `RENDERING` | `details` | How tool calls are drawn. One of `details`, `native` |"),
-        ("routes.md", "| `POST /v1/runs/{run_id}/cancel` | End a run"),
+        ("routes.md", "| `POST /v1/runs/{run_id}/cancel` | Cancel a run"),
         ("routes.md", "| `GET /v1/tool-calls/{tool_call_id}` |"),
         ("events.md", "| `data.progress` | number from 0 to 100 or null | `null` |"),
     ],

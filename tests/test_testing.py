@@ -118,7 +118,7 @@ def test_the_test_client_of_starlette_and_fastapi_calls_the_application(tmp_path
 
 
 def test_the_name_of_the_test_client_is_no_name_of_a_server_with_a_connection(tmp_path: Path) -> None:
-    access = Access.of(Settings(data_dir=tmp_path))
+    access = Access.from_settings(Settings(data_dir=tmp_path))
     scope = {"type": "http", "method": "GET", "headers": [(b"host", b"testserver")], "server": ("127.0.0.1", 8700)}
     with pytest.raises(HostRefused):
         access.check(scope)

@@ -898,7 +898,7 @@ async def test_with_a_secret_for_users_the_command_signs_its_user(tmp_path: Path
         assert again.exit_code == 0, again.beside
         stranger = await in_pipes(tmp_path, *common, API_KEY="k")
         assert stranger.exit_code == 1
-        assert "nobody vouches for them" in stranger.beside
+        assert "names a user without a signature" in stranger.beside
     # In this process too.
     alone = await in_pipes(tmp_path, "chat", "demo", "--user", "celia", "cite", OPEN_WEBUI_JWT_SECRET=secret)
     assert alone.exit_code == 0, alone.beside

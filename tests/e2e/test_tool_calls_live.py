@@ -12,7 +12,7 @@ from playwright.async_api import expect
 from tests.e2e.open_webui_page import Chat
 from tests.e2e.recording_proxy import RecordingProxy
 from tests.gates import Gate
-from tests.pipe.loader import told
+from tests.pipe.loader import read_next_turn
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(120, func_only=True)]
 
@@ -164,7 +164,7 @@ async def test_the_second_turn_tells_the_server_of_the_first_turns_calls(
     await chat.ask("fail and slow")
     await chat.ask("remember")
     first, second = proxy.turns
-    messages = told(second.request["messages"])
+    messages = read_next_turn(second.request["messages"])
     called = [call for message in messages for call in message.get("tool_calls") or ()]
     results = {message["tool_call_id"]: message["content"] for message in messages if message["role"] == "tool"}
     assert [call["function"]["name"] for call in called] == ["generate_image", "book_table"]

@@ -1,4 +1,4 @@
-"""Requests that are made to hold up a server: as large, as many and as crooked as its limits let through, or more."""
+"""Requests made to block a server: at its limits of size, number and structure, or beyond them."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 MEBIBYTE = 2**20
 MOST_CHARS = 30 * MEBIBYTE
-"""Just below the largest body that is read by default."""
+"""Just below the default size limit."""
 
 MOST_ESCAPES = 1_999_000
 """Just below what is read."""
@@ -60,7 +60,7 @@ def answer_of(text: Callable[[], str]) -> Callable[[], Body]:
 
 
 def hostile_bodies() -> dict[str, Callable[[], Body]]:
-    """What makes the requests, by what is bad about them: together they are 600 MB, so each is made when it is sent."""
+    """Return functions that build the requests, by problem; each is built when sent, as all together are 600 MB."""
     tag = '<details type="tool_calls" id="b" name="t" done="true">'
     texts: dict[str, Callable[[], str]] = {
         "words": lambda: "word " * (MOST_CHARS // 5),

@@ -1,4 +1,4 @@
-"""What a reading process may be given to run: a module of little, since each such process imports it."""
+"""Functions that reading processes run. A small module, because each process imports it."""
 
 from callboard._reading.formats import Page
 

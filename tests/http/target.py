@@ -1,4 +1,4 @@
-"""A server with something to lose: a stored chat, a run that waits for its user, agents that count their runs."""
+"""A server for attacks: it has a stored chat, a run that waits for its user, and agents that count their runs."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Wanted:
-    """A request for one route that the server can meet."""
+    """A valid request for one route."""
 
     method: str
     path: str
@@ -31,7 +31,7 @@ class Wanted:
 
 
 def wanted(file_id: str) -> dict[tuple[str, str], Wanted]:
-    """A request for each route, by the route's method and path; those that change something come last."""
+    """Return a valid request for each route, by method and path; requests that change data come last."""
     started = {"agent": "scripted", "messages": QUESTION}
     asked = {"model": "scripted", "messages": QUESTION}
     responding = {"model": "scripted", "input": "hi"}
@@ -81,11 +81,11 @@ class Target:
 
     @property
     def own_headers(self) -> dict[str, str]:
-        """Those of a client that has the key, where there is one."""
+        """The headers of a client with the key, if the server has one."""
         return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
     async def check_unharmed(self) -> None:
-        """Nothing ran, nothing was answered or cancelled, nothing is gone."""
+        """Assert that no run was started, answered or cancelled, and no data was deleted."""
         assert self.started == ["waiting"]
         assert not (await self.service.state.runs.find("waiting")).ended
         kept = await self.service.client.get("/v1/chats/c/messages", headers=self.own_headers)
@@ -94,7 +94,7 @@ class Target:
 
 @asynccontextmanager
 async def target(folder: Path, key: str | None = None, **settings: Any) -> AsyncIterator[Target]:
-    """Such a server, with a key or without."""
+    """Start the server, with or without a key."""
     started: list[str] = []
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
@@ -124,7 +124,7 @@ async def target(folder: Path, key: str | None = None, **settings: Any) -> Async
 
 
 async def exchange(port: int, method: str, uri: str, headers: Headers, body: bytes, version: str = "1.1") -> bytes:
-    """The whole answer to these very bytes, head and body."""
+    """Send exactly these bytes, and return the whole response, head and body."""
     lines = [f"{method} {uri} HTTP/{version}", *(f"{name}: {value}" for name, value in headers)]
     if body:
         lines.append(f"Content-Length: {len(body)}")

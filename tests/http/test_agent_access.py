@@ -1,4 +1,4 @@
-"""An agent is for those whose role or group has it: by what is signed for, where that is asked."""
+"""Access to agents by role and group; if signatures are required, only signed roles and groups count."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,7 +35,7 @@ FAMILY = {"id": "ann", "groups": ["The family: Öz", "Guests"]}
         (FAMILY, {"open", "home", "home_two"}),
     ],
 )
-async def test_who_has_neither_role_nor_group_is_refused(
+async def test_user_without_the_agents_role_or_group_gets_403(
     tmp_path: Path, user: dict[str, Any] | None, allowed: set[str]
 ) -> None:
     async with serving(tmp_path, *AGENTS, agent_access=ACCESS) as service:
@@ -49,7 +49,7 @@ async def test_who_has_neither_role_nor_group_is_refused(
         assert [run for run in service.state.runs if run.owner.agent_id not in allowed] == []
 
 
-async def test_openais_routes_refuse_the_same(tmp_path: Path) -> None:
+async def test_openais_routes_refuse_users_without_access(tmp_path: Path) -> None:
     async with serving(tmp_path, *AGENTS, agent_access=ACCESS) as service:
         headers = {"X-OpenWebUI-User-Id": "ann", "X-OpenWebUI-User-Role": "user"}
         for path, asked in (("chat/completions", "messages"), ("responses", "input")):
@@ -58,7 +58,7 @@ async def test_openais_routes_refuse_the_same(tmp_path: Path) -> None:
             assert (answer.status_code, answer.json()["error"]["code"]) == (403, "agent_refused")
 
 
-async def test_a_role_or_group_that_is_only_claimed_counts_for_nothing_where_users_are_signed_for(
+async def test_unsigned_role_or_group_is_ignored_when_signatures_are_required(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path, *AGENTS, agent_access=ACCESS, open_webui_jwt_secret=SECRET) as service:
@@ -74,11 +74,10 @@ async def test_a_role_or_group_that_is_only_claimed_counts_for_nothing_where_use
         assert len((await service.client.get("/v1/models")).json()["data"]) == len(AGENTS)
 
 
-async def test_a_run_that_was_begun_is_its_users_to_follow(tmp_path: Path) -> None:
+async def test_run_id_gives_other_users_no_access_to_the_agent(tmp_path: Path) -> None:
     async with serving(tmp_path, *AGENTS, agent_access=ACCESS) as service:
         events = await service.events(request(agent="coder", run_id="r", user={"id": "ann", "role": "admin"}))
         assert isinstance(events[-1], Done)
-        # Nor does its id let anybody else in.
         answer = await service.client.post(
             "/v1/runs", json=request(agent="coder", run_id="r", user={"id": "eve", "role": "user"})
         )
@@ -86,11 +85,11 @@ async def test_a_run_that_was_begun_is_its_users_to_follow(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("entry", ["coder", "coder=", "coder=admin", "coder=user:ann", "=role:admin", "coder=role:"])
-def test_an_entry_that_says_nobody_is_a_wrong_setting(entry: str) -> None:
+def test_invalid_access_entry_is_a_settings_error(entry: str) -> None:
     with pytest.raises(SettingsError, match="CALLBOARD_AGENT_ACCESS"):
         load_settings({"CALLBOARD_AGENT_ACCESS": f"open=role:user,{entry}"})
 
 
-def test_names_that_no_agent_has_are_found() -> None:
+def test_access_entries_for_unknown_agents_are_reported() -> None:
     access = AgentAccess.of(["codr=role:admin", "home*=role:admin", "open=role:user"])
     assert access.unknown(["coder", "home_two", "open"]) == ["codr"]

@@ -1,4 +1,4 @@
-"""Whatever a client sends, to whatever route: never a 500, never a traceback.
+"""No request to any route gets a 500 or a traceback.
 
 Requests are made by hypothesis: each route's path, query, headers and body, of the values that its fields take, and of
 any other. The server is a real one, which runs in a thread of its own for as long as the examples last.
@@ -268,7 +268,7 @@ def test_no_request_is_a_failure_of_the_server(
         "x",
     ],
 )
-def test_a_cursor_that_is_none_is_refused_in_words(client: httpx.Client, cursor: str) -> None:
+def test_invalid_cursor_is_refused_with_a_reason(client: httpx.Client, cursor: str) -> None:
     answer = client.get("/v1/tool-calls", params={"cursor": cursor})
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid_request")
     assert "next_cursor" in answer.json()["error"]["message"]

@@ -1,4 +1,4 @@
-"""Who ran what, who agreed to it and how it ended stands in the audit before it runs, without secrets."""
+"""The audit has each call's user, approval and end, is written before the tool runs, and has no secrets."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""What all requests bring is bounded together, and what has ended makes place for others."""
+"""All request bodies share one memory budget, and ended requests and runs release their part."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ TEXT = "x" * (MEBIBYTE - 20_000)
 
 
 class Waiting:
-    """An agent whose runs last until they are let go."""
+    """An agent whose runs last until the test ends them."""
 
     def __init__(self) -> None:
         self.goes_on = asyncio.Event()
@@ -34,7 +34,7 @@ def large(**fields: Any) -> dict[str, Any]:
 
 
 async def start(service: Service, body: dict[str, Any]) -> "asyncio.Task[list[Event]]":
-    """A run that has said its first word."""
+    """Start a run and wait for its first text."""
     started = asyncio.Event()
 
     async def listen() -> list[Event]:
@@ -63,7 +63,7 @@ async def start(service: Service, body: dict[str, Any]) -> "asyncio.Task[list[Ev
         ("/v1/runs/other/input", {"request_id": "q", "value": TEXT}),
     ],
 )
-async def test_where_runs_under_way_hold_it_all_the_next_is_told_to_come_back(
+async def test_request_gets_503_while_running_runs_use_the_body_budget(
     tmp_path: Path, path: str, body: dict[str, Any]
 ) -> None:
     waiting = Waiting()
@@ -92,7 +92,7 @@ async def test_where_runs_under_way_hold_it_all_the_next_is_told_to_come_back(
         {"agent": "scripted", "messages": [[[]]] * 50_000},
     ],
 )
-async def test_a_request_that_is_refused_gives_its_place_back(tmp_path: Path, body: dict[str, Any]) -> None:
+async def test_refused_request_releases_its_memory(tmp_path: Path, body: dict[str, Any]) -> None:
     waiting = Waiting()
     waiting.goes_on.set()
     async with serving(tmp_path, waiting.agent, max_request_mib=1) as service:
@@ -101,7 +101,7 @@ async def test_a_request_that_is_refused_gives_its_place_back(tmp_path: Path, bo
         await service.events(large())
 
 
-async def test_a_body_of_many_values_takes_as_much_as_they_do_in_memory(tmp_path: Path) -> None:
+async def test_body_with_many_values_counts_their_parsed_size(tmp_path: Path) -> None:
     waiting = Waiting()
     async with serving(tmp_path, waiting.agent, max_request_mib=1) as service:
         many = request(messages=[{"role": "user", "content": [{}] * 40_000}])
@@ -113,7 +113,7 @@ async def test_a_body_of_many_values_takes_as_much_as_they_do_in_memory(tmp_path
         await run
 
 
-async def test_a_run_that_is_attached_to_holds_its_body_once(tmp_path: Path) -> None:
+async def test_attaching_to_a_run_does_not_count_the_body_twice(tmp_path: Path) -> None:
     waiting = Waiting()
     async with serving(tmp_path, waiting.agent, max_request_mib=1) as service:
         body = large(run_id="a")
@@ -122,7 +122,7 @@ async def test_a_run_that_is_attached_to_holds_its_body_once(tmp_path: Path) -> 
         await asyncio.gather(*runs)
 
 
-async def test_a_client_that_goes_away_in_the_middle_of_its_body_gives_its_place_back(tmp_path: Path) -> None:
+async def test_client_that_disconnects_during_its_body_releases_its_memory(tmp_path: Path) -> None:
     waiting = Waiting()
     waiting.goes_on.set()
     async with serving(tmp_path, waiting.agent, max_request_mib=1) as service:

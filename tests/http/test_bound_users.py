@@ -1,4 +1,4 @@
-"""A caller who is bound to one user reads and writes for nobody else, on no route."""
+"""A caller bound to one user can read and write for that user only, on every route."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -123,16 +123,14 @@ async def test_a_request_that_names_another_user_is_refused(
         ("DELETE", "/v1/chats/c"),
     ],
 )
-async def test_a_caller_who_names_nobody_finds_their_own_and_nobody_elses(
-    tmp_path: Path, method: str, path: str
-) -> None:
+async def test_request_without_a_user_reads_the_callers_data_only(tmp_path: Path, method: str, path: str) -> None:
     async with served(tmp_path) as client:
         await client.post("/v1/runs", json=request(chat_id="c", run_id="r"), headers=of("ada"))
         assert (await client.request(method, path, headers=of("bob"))).status_code == 404
         assert (await client.request(method, path, headers=of("ada"))).status_code in (200, 202, 204)
 
 
-async def test_lists_and_the_users_own_data_are_the_callers(tmp_path: Path) -> None:
+async def test_lists_and_user_data_are_limited_to_the_caller(tmp_path: Path) -> None:
     async with served(tmp_path) as client:
         await client.post("/v1/runs", json=request(chat_id="c"), headers=of("ada"))
         for name, calls in (("ada", 1), ("bob", 0)):
@@ -158,7 +156,7 @@ async def test_openais_routes_answer_the_caller(tmp_path: Path, path: str, field
             assert (await client.get(kept, headers=of("ada"))).status_code == 404
 
 
-async def test_agents_are_for_the_roles_of_the_caller(tmp_path: Path) -> None:
+async def test_agent_access_uses_the_roles_of_the_principal(tmp_path: Path) -> None:
     async with served(tmp_path, agent_access="accountant=group:Accounts,scripted=role:member") as client:
         claimed = {"id": "bob", "groups": ["Accounts"]}
         refused = await client.post("/v1/runs", json=request(agent="accountant", user=claimed), headers=of("bob"))
@@ -168,7 +166,7 @@ async def test_agents_are_for_the_roles_of_the_caller(tmp_path: Path) -> None:
         assert (await client.post("/v1/runs", json=request(agent="accountant"), headers=of("ada"))).status_code == 200
 
 
-async def test_nobody_answers_the_question_of_another_users_run(tmp_path: Path) -> None:
+async def test_question_of_another_users_run_cannot_be_answered(tmp_path: Path) -> None:
     async def asks(context: RunContext) -> AsyncIterator[Event]:
         question = InputRequest(request_id="q", kind="confirmation", title="Pay?", timeout_seconds=60)
         yield Message(content=f"Paid: {await context.ask(question)}")
@@ -198,11 +196,11 @@ async def test_the_inspector_opens_for_one_users_caller_only_if_it_is_named(tmp_
 
 
 @pytest.mark.parametrize("user_id", ["", "a\nb", "x" * 256])
-def test_a_user_that_there_cannot_be_is_refused_at_once(user_id: str) -> None:
+def test_principal_with_an_invalid_user_id_raises(user_id: str) -> None:
     with pytest.raises(ValueError, match="cannot have user_id"):
         Principal("bob", user_id=user_id)
 
 
-def test_roles_are_a_sequence() -> None:
+def test_principal_with_a_string_as_roles_raises() -> None:
     with pytest.raises(TypeError, match=r"roles=\('admin',\)"):
         Principal("bob", user_id="bob", roles="admin")

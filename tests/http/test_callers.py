@@ -1,4 +1,4 @@
-"""Who may call does: clients without a browser, by each of the server's names, and the web pages that are allowed."""
+"""Allowed callers get responses: clients without a browser, by each name of the server, and allowed web pages."""
 
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -97,7 +97,7 @@ async def test_a_server_for_all_interfaces_answers_by_the_address_that_it_is_cal
 def test_the_bound_address_is_the_one_that_the_connection_came_in_on(
     server: str | None, host: str, known: bool
 ) -> None:
-    access = Access.of(Settings(host="0.0.0.0", api_key=SecretStr(KEY)))
+    access = Access.from_settings(Settings(host="0.0.0.0", api_key=SecretStr(KEY)))
     headers = [(b"host", host.encode())]
     scope = {"type": "http", "method": "GET", "headers": headers, "server": (server, 8700) if server else None}
     if known:
@@ -128,7 +128,7 @@ JSON_TYPES = ["application/json", "application/json; charset=utf-8", "APPLICATIO
 
 
 @pytest.mark.parametrize("content_type", JSON_TYPES)
-async def test_json_may_be_spelt_as_clients_do(tmp_path: Path, content_type: str) -> None:
+async def test_variants_of_the_json_content_type_are_accepted(tmp_path: Path, content_type: str) -> None:
     async with target(tmp_path) as found:
         headers = (("Host", "localhost"), ("Content-Type", content_type))
         body = b'{"agent": "scripted", "messages": [{"role": "user", "content": "hi"}]}'
@@ -143,7 +143,7 @@ async def test_a_chunked_body_must_say_that_it_is_json_too(tmp_path: Path) -> No
         await found.check_unharmed()
 
 
-async def test_a_cancel_needs_neither_body_nor_type(tmp_path: Path) -> None:
+async def test_cancel_works_without_body_and_content_type(tmp_path: Path) -> None:
     async with target(tmp_path) as found:
         for headers in ((), (("Content-Length", "0"),)):
             answer = await exchange(
@@ -152,7 +152,7 @@ async def test_a_cancel_needs_neither_body_nor_type(tmp_path: Path) -> None:
             assert b" 202 " in answer.split(b"\r\n")[0]
 
 
-async def test_a_page_of_the_servers_own_may_call_it(tmp_path: Path) -> None:
+async def test_same_origin_page_may_call(tmp_path: Path) -> None:
     async with target(tmp_path) as found:
         own = f"localhost:{found.port}"
         same: Headers = (("Host", own), ("Origin", f"http://{own}"), ("Sec-Fetch-Site", "same-origin"))
@@ -209,7 +209,7 @@ async def test_a_signed_link_opens_its_own_result_and_nothing_else(tmp_path: Pat
     assert b"cache-control: private, no-store" in head.lower()
 
 
-async def test_nobody_between_keeps_what_was_said_and_found(tmp_path: Path) -> None:
+async def test_responses_with_user_data_forbid_caching(tmp_path: Path) -> None:
     async with target(tmp_path, KEY) as found:
         for (method, route), asked in found.requests.items():
             if method == "GET" and any(part in route for part in ("/files/", "chats", "tool-calls")):
@@ -275,7 +275,7 @@ class Nameless:
         raise NotImplementedError
 
 
-async def test_a_failure_of_the_server_is_read_by_an_allowed_page_too(tmp_path: Path) -> None:
+async def test_allowed_page_can_read_internal_errors(tmp_path: Path) -> None:
     async with target(tmp_path, cors_origins=CHAT) as found:
         nameless = Nameless()
         found.service.state.registry.add(nameless)
@@ -286,7 +286,7 @@ async def test_a_failure_of_the_server_is_read_by_an_allowed_page_too(tmp_path: 
         assert failed.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_every_page_may_call_where_there_is_a_key_and_the_owner_wants_it(tmp_path: Path) -> None:
+async def test_any_origin_may_call_with_a_key_and_a_wildcard_setting(tmp_path: Path) -> None:
     async with target(tmp_path, KEY, cors_origins="*") as found:
         page = {"Origin": "https://anywhere.example"}
         assert (await found.service.client.get("/v1/models", headers=page)).status_code == 401

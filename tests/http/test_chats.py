@@ -1,4 +1,4 @@
-"""Stored chats over HTTP: what was seen live is what is read later, by its owner alone."""
+"""Stored chats over HTTP: they equal the events that were streamed, and only their owner can read them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -94,7 +94,7 @@ async def test_the_timeline_after_a_restart_is_the_one_seen_live(tmp_path: Path)
     assert calls[1]["started_at"] <= calls[1]["events"][0]["at"] <= calls[1]["events"][1]["at"] <= calls[1]["ended_at"]
 
 
-async def test_one_call_is_read_whole(tmp_path: Path) -> None:
+async def test_tool_call_route_returns_full_arguments_and_result(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT) as service:
         await chat(service)
         found = await get(service, "/v1/tool-calls/a", chat_id="chat", **MINE)
@@ -130,7 +130,7 @@ async def test_a_deleted_chat_is_forgotten(tmp_path: Path) -> None:
         assert {call["chat_id"] for call in left} == {"other"}
 
 
-async def test_all_chats_of_a_user_are_forgotten_but_those_that_began_later(tmp_path: Path) -> None:
+async def test_delete_chats_keeps_chats_that_began_later(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT) as service:
         await chat(service, "one")
         await chat(service, "two")
@@ -145,7 +145,7 @@ async def test_all_chats_of_a_user_are_forgotten_but_those_that_began_later(tmp_
             assert {call["chat_id"] for call in calls} == left
 
 
-async def test_all_chats_are_forgotten_of_a_user_that_is_named_alone(tmp_path: Path) -> None:
+async def test_delete_chats_requires_a_user(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT) as service:
         await chat(service)
         for query in ({}, {"user_id": ""}, {**MINE, "begun_before": "soon"}, {**MINE, "chat_id": "chat"}):

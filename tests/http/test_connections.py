@@ -1,4 +1,4 @@
-"""Connections that say nothing, or never end what they say, do not stop the server."""
+"""Silent connections and endless requests do not block the server."""
 
 import asyncio
 import contextlib
@@ -65,7 +65,7 @@ def connect(url: str, count: int, said: bytes) -> contextlib.ExitStack:
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [300, 4000])
 @pytest.mark.parametrize("said", [b"", HALF])
-async def test_half_open_connections_neither_stop_the_server_nor_cost_a_run_its_model(
+async def test_half_open_connections_do_not_block_the_server_or_its_runs(
     tmp_path: Path, descriptors: int, said: bytes, count: int
 ) -> None:
     async with OpenAIServer([chunks(text("Hello."), finish("stop"))] * 3) as model:

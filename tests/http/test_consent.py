@@ -251,7 +251,7 @@ async def test_an_agent_asks_for_a_text_and_an_answer_counts_once(tmp_path: Path
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_run")
 
 
-async def test_a_cancelled_run_waits_for_nobody(tmp_path: Path) -> None:
+async def test_cancel_ends_a_run_that_waits_for_approval(tmp_path: Path) -> None:
     shop = Shop(confirm=("*",))
     async with serving(tmp_path, shop.agent) as service:
         async with service.client.stream("POST", "/v1/runs", json=request(agent="shop", run_id="r")) as response:

@@ -1,4 +1,4 @@
-"""Files: those of tools that are too large for a frame, those that users attach, and links to whole results."""
+"""Tools' files that are too large for a frame, files attached by users, and links to full results."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ async def completed(service: Service, **fields: object) -> ToolCallComplete:
     return next(event for event in events if isinstance(event, ToolCallComplete))
 
 
-async def test_a_large_file_is_fetched_beside_the_stream_and_a_small_one_is_in_it(tmp_path: Path) -> None:
+async def test_large_file_gets_a_url_and_small_file_is_inline(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(pictures)) as service:
         big, small, table = (await completed(service)).files
         assert (big["content_type"], big["name"], small["url"]) == ("image/png", "big.png", SMALL)
@@ -50,9 +50,7 @@ async def test_a_large_file_is_fetched_beside_the_stream_and_a_small_one_is_in_i
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "unknown_file")
 
 
-async def test_what_a_runs_files_have_no_room_for_is_left_out_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_file_beyond_the_limit_is_dropped_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_RUN_CHARS", len(URL))
     async with serving(tmp_path, ScriptedAgent(pictures)) as service:
         big, small, table = (await completed(service)).files
@@ -61,7 +59,7 @@ async def test_what_a_runs_files_have_no_room_for_is_left_out_with_the_reason(
     assert (table["url"], table["dropped"]) == ("", f"over {len(URL)} characters of files in one run")
 
 
-async def test_without_links_turned_on_there_are_none(tmp_path: Path) -> None:
+async def test_results_have_no_links_by_default(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(pictures)) as service:
         assert (await completed(service, chat_id="c")).result_url is None
 
@@ -95,7 +93,7 @@ async def test_a_link_that_has_expired_opens_nothing(tmp_path: Path) -> None:
         assert (await service.client.get(f"{parts.path}?{parts.query}")).status_code == 401
 
 
-async def test_a_run_that_is_not_stored_has_nothing_to_link_to(tmp_path: Path) -> None:
+async def test_unstored_run_has_no_links(tmp_path: Path) -> None:
     async with serving(
         tmp_path, ScriptedAgent(pictures), api_key=KEY, result_link_seconds=60, public_url="http://x"
     ) as service:

@@ -1,4 +1,4 @@
-"""One client's request does not hold up another's, however large or crooked it is, or the chat that it reads.
+"""A client's request does not delay other clients, however large or malformed it or the chat that it reads is.
 
 What is measured is the processor's time that the server's process spends between another's request and its answer:
 unlike the time on a clock it does not depend on what else the machine does. `tests/bench` measures by the clock.

@@ -1,4 +1,4 @@
-"""Files and pages that are made to take the server's time and memory: they end in words, and hold up nobody."""
+"""Files and pages made to use up time and memory end in an error message and do not delay other users."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""What Prometheus reads: a real scrape over HTTP, of what runs, calls, models and the store do."""
+"""Metrics of runs, calls, models and the store, as Prometheus scrapes them over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -108,7 +108,7 @@ async def test_a_request_that_its_run_stops_is_no_failure_of_the_model(tmp_path:
     assert seen.sum("callboard_runs_total", ending="cancelled") == 1
 
 
-async def test_what_is_under_way_is_told_as_it_is_at_that_moment(tmp_path: Path) -> None:
+async def test_gauges_show_the_state_at_the_time_of_the_scrape(tmp_path: Path) -> None:
     go_on = asyncio.Event()
     begun: list[str] = []
 
@@ -154,7 +154,7 @@ async def test_the_store_is_timed_and_its_failures_are_counted(tmp_path: Path) -
     assert after.sum("callboard_store_failures_total", operation="read") == 1
 
 
-async def test_what_clients_models_and_tools_invent_makes_no_series_without_end(tmp_path: Path) -> None:
+async def test_invented_names_do_not_create_unlimited_series(tmp_path: Path) -> None:
     async def inventing(context: RunContext) -> AsyncIterator[Event]:
         for number in range(MAX_UNREGISTERED + 50):
             name = f"tool_{context.run_id}_{number}"
@@ -179,7 +179,7 @@ async def test_what_clients_models_and_tools_invent_makes_no_series_without_end(
     assert not [name for name in ("u0", "c0", "m0") if f"'{name}'" in told]
 
 
-async def test_it_stands_behind_the_key_and_a_key_of_its_own_opens_nothing_else(tmp_path: Path) -> None:
+async def test_metrics_need_a_key_and_the_metrics_key_opens_no_other_route(tmp_path: Path) -> None:
     keys = {"api_key": "the-key-of-the-server", "metrics_key": "the-key-of-prometheus"}
     async with serving(tmp_path, ScriptedAgent(hello), **keys) as service:
 
@@ -195,7 +195,7 @@ async def test_it_stands_behind_the_key_and_a_key_of_its_own_opens_nothing_else(
         assert await status("/v1/chats/c/messages", keys["metrics_key"]) == 401
 
 
-async def test_open_metrics_is_given_to_those_who_ask_for_it(tmp_path: Path) -> None:
+async def test_openmetrics_is_returned_if_the_client_accepts_it(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(hello)) as service:
         await service.events(request())
         answer = await service.client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
@@ -204,7 +204,7 @@ async def test_open_metrics_is_given_to_those_who_ask_for_it(tmp_path: Path) -> 
     assert "callboard_runs" in {family.name for family in families}
 
 
-async def test_its_head_is_as_long_as_what_follows_it(tmp_path: Path) -> None:
+async def test_head_of_metrics_has_headers_and_no_body(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(hello)) as service:
         head = await service.client.head("/metrics")
         told = await service.client.get("/metrics")
@@ -214,7 +214,7 @@ async def test_its_head_is_as_long_as_what_follows_it(tmp_path: Path) -> None:
     assert int(head.headers["content-length"]) > 1000
 
 
-async def test_it_can_be_switched_off(tmp_path: Path) -> None:
+async def test_metrics_are_404_when_disabled(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(hello), metrics=False) as service:
         await service.events(request())
         answer = await service.client.get("/metrics")

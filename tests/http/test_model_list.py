@@ -1,4 +1,4 @@
-"""`GET /v1/models`: which agents clients are told of, and what of each."""
+"""`GET /v1/models`: which agents it lists, with which fields."""
 
 from pathlib import Path
 from typing import Any

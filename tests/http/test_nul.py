@@ -1,4 +1,4 @@
-"""A NUL in a path, a query or an id is refused in words, with both databases: PostgreSQL holds none."""
+"""A NUL in a path, a query or an id is refused with a message, with both databases; PostgreSQL cannot store it."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -32,14 +32,14 @@ async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield opened
 
 
-async def test_no_route_looks_for_a_path_or_a_query_with_a_nul(service: Service) -> None:
+async def test_path_or_query_with_nul_is_refused_on_every_route(service: Service) -> None:
     asked = [(method, route.path) for route in ROUTES for method in sorted(route.methods or ()) if method != "HEAD"]
     addresses = [(method, path.replace(f"{{{name}}}", "%00")) for method, path in asked for name in _names(path)]
     addresses += [(method, f"{path}?{name}=a%00b") for method, path in asked for name in QUERIES]
     for method, address in addresses:
         answer = await service.client.request(method, address, json={} if method == "POST" else None)
         assert answer.status_code == 422, (method, address)
-        assert "NUL character (%00), which no id has: leave it out" in answer.json()["error"]["message"]
+        assert "NUL character (%00), which no id has: remove it" in answer.json()["error"]["message"]
 
 
 def _names(path: str) -> list[str]:
@@ -59,13 +59,13 @@ def _names(path: str) -> list[str]:
         ("/v1/responses", {**RESPONSE, "input": [{"type": "mcp_call", "id": NUL, "name": "look"}, *HI]}),
     ],
 )
-async def test_an_id_with_a_nul_is_refused_with_what_to_do(service: Service, path: str, body: dict[str, Any]) -> None:
+async def test_id_with_nul_is_refused_with_advice(service: Service, path: str, body: dict[str, Any]) -> None:
     answer = await service.client.post(path, json=body)
     assert answer.status_code == (422 if path.startswith("/v1/runs") else 400)
     assert "an id has no control characters, such as NUL: leave them out" in answer.json()["error"]["message"]
 
 
-async def test_a_text_with_a_nul_is_answered_and_kept_without_it(service: Service) -> None:
+async def test_nul_in_a_text_is_replaced_before_storing(service: Service) -> None:
     said = request(agent="demo", chat_id="c", message_id="m", messages=[{"role": "user", "content": f"say {NUL}"}])
     await service.events(said)
     kept = await service.client.get("/v1/chats/c/messages")

@@ -1,4 +1,4 @@
-"""A user has so much of a day, at all servers together, through restarts, and however the requests come."""
+"""Daily quotas of a user count across servers, restarts and kinds of request."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

@@ -1,4 +1,4 @@
-"""Each request has an id: in its answer, whatever that is, and in every line of log of it and of its run."""
+"""Each request has an id, in its response and in every log line of the request and its run."""
 
 import json
 import re
@@ -36,32 +36,32 @@ async def hello(_: RunContext) -> AsyncIterator[Event]:
 
 
 @pytest.mark.parametrize("given", ["a", "9f1c2d3e-4b5a-6978", "Root=1-67891233-abcdef", "x" * 128])
-async def test_a_well_formed_id_comes_back(given: str, tmp_path: Path) -> None:
+async def test_well_formed_request_id_is_returned(given: str, tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(hello)) as service:
         answer = await service.client.get("/ready", headers={"X-Request-Id": given})
     assert answer.headers["X-Request-Id"] == given
 
 
 @pytest.mark.parametrize("given", ["", "x" * 129, "two words", "a,b", 'quoted"', "line;", "caf\xe9"])
-async def test_another_one_is_made_in_the_place_of_what_is_none(given: str, tmp_path: Path) -> None:
+async def test_malformed_request_id_is_replaced(given: str, tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(hello)) as service:
         answer = await service.client.get("/ready", headers=[(b"X-Request-Id", given.encode("latin-1"))])
     assert MADE.fullmatch(answer.headers["X-Request-Id"])
 
 
-async def test_of_two_ids_neither_is_taken(tmp_path: Path) -> None:
+async def test_two_request_ids_are_replaced_with_a_new_one(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(hello)) as service:
         answer = await service.client.get("/ready", headers=[("X-Request-Id", "one"), ("X-Request-Id", "two")])
     assert MADE.fullmatch(answer.headers["X-Request-Id"])
 
 
-async def test_requests_without_one_get_ids_of_their_own(tmp_path: Path) -> None:
+async def test_requests_without_an_id_get_different_ids(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(hello)) as service:
         ids = {(await service.client.get("/ready")).headers["X-Request-Id"] for _ in range(5)}
     assert len(ids) == 5
 
 
-async def test_answers_that_refuse_and_fail_have_it_too(tmp_path: Path) -> None:
+async def test_error_responses_have_a_request_id(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(hello), api_key="a-long-random-key") as service:
         key = {"Authorization": "Bearer a-long-random-key"}
 
@@ -83,7 +83,7 @@ async def test_answers_that_refuse_and_fail_have_it_too(tmp_path: Path) -> None:
         assert answer.headers.get_list("X-Request-Id") == [f"of-{answer.status_code}"]
 
 
-async def test_pages_of_allowed_origins_may_read_it(tmp_path: Path) -> None:
+async def test_allowed_origins_may_read_the_request_id(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(hello), cors_origins="https://page.example") as service:
         answer = await service.client.get("/ready", headers={"Origin": "https://page.example"})
     assert "X-Request-Id" in answer.headers["Access-Control-Expose-Headers"]

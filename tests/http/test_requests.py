@@ -1,4 +1,4 @@
-"""Every bad request gets a clear answer that says what to do."""
+"""Every invalid request gets an error with advice."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ async def hello(context: RunContext) -> AsyncIterator[Event]:
 AGENT = ScriptedAgent(hello)
 
 
-async def test_health_tells_version_and_protocol(tmp_path: Path) -> None:
+async def test_health_returns_version_and_protocol(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT) as service:
         response = await service.client.get("/health")
         assert response.status_code == 200
@@ -56,7 +56,7 @@ async def test_agents_are_listed_as_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer", "Basic key", "Bearer kez", "Bearer schlüssel"])
-async def test_without_the_right_key_only_health_answers(tmp_path: Path, header: str | None) -> None:
+async def test_only_health_answers_without_the_right_key(tmp_path: Path, header: str | None) -> None:
     async with serving(tmp_path, AGENT, api_key="key") as service:
         headers = {b"Authorization": header.encode()} if header else {}
         for method, path in [("GET", "/v1/models"), ("POST", "/v1/runs"), ("GET", "/nowhere")]:
@@ -66,7 +66,7 @@ async def test_without_the_right_key_only_health_answers(tmp_path: Path, header:
         assert (await service.client.get("/health", headers=headers)).status_code == 200
 
 
-async def test_with_the_right_key_everything_answers(tmp_path: Path) -> None:
+async def test_all_routes_answer_with_the_right_key(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT, api_key="key") as service:
         response = await service.client.get("/v1/models", headers={"Authorization": "bearer key"})
         assert response.status_code == 200
@@ -126,7 +126,7 @@ async def test_a_request_of_too_many_parts_says_so_to_a_client_that_is_still_sen
         assert words in response.json()["error"]["message"]
 
 
-async def test_what_stands_in_a_text_is_no_value(tmp_path: Path) -> None:
+async def test_commas_and_brackets_in_strings_are_not_counted_as_values(tmp_path: Path) -> None:
     text = 'a, "b", [c], {d}, \\ ' * 50_000
     async with serving(tmp_path, AGENT) as service:
         response = await service.client.post("/v1/runs", json=request(messages=[{"role": "user", "content": text}]))
@@ -140,15 +140,15 @@ async def test_more_messages_than_any_chat_has_are_refused(tmp_path: Path) -> No
         assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
 
 
-async def test_a_body_of_escapes_without_end_is_refused_and_says_so(tmp_path: Path) -> None:
+async def test_body_with_too_many_escapes_is_refused_with_a_reason(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT) as service:
         body = request(messages=[{"role": "user", "content": "\n" * 2_000_001}])
         refused = await service.client.post("/v1/runs", json=body)
         assert refused.status_code == 413
-        assert "escaped characters" in refused.json()["error"]["message"]
+        assert "backslashes" in refused.json()["error"]["message"]
 
 
-async def test_a_request_of_two_lengths_is_refused_and_hides_no_other(tmp_path: Path) -> None:
+async def test_request_with_two_lengths_is_refused_and_cannot_smuggle_another(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT) as service:
         url = service.client.base_url
         reader, writer = await asyncio.open_connection(url.host, url.port)

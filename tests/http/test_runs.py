@@ -1,4 +1,4 @@
-"""Runs over a real connection: streamed, resumed, cancelled, given up, and theirs alone who asked for them."""
+"""Runs over a real connection: streaming, resuming, cancelling, the grace period, and access by user."""
 
 import asyncio
 import socket
@@ -122,7 +122,7 @@ async def test_a_chat_of_another_user_is_continued_from_what_was_sent_and_not_ke
         assert (await service.client.get("/v1/chats/c/messages?user_id=bob")).status_code == 404
 
 
-async def test_a_run_that_nobody_listens_to_is_given_up_after_the_grace(tmp_path: Path) -> None:
+async def test_run_without_listeners_is_cancelled_after_the_grace_period(tmp_path: Path) -> None:
     ended = asyncio.Event()
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
@@ -140,7 +140,7 @@ async def test_a_run_that_nobody_listens_to_is_given_up_after_the_grace(tmp_path
         assert events[-1][1] == Done(finish_reason="cancelled")
 
 
-async def test_a_run_says_whose_it_is_whether_it_has_ended_and_whether_anybody_listens(tmp_path: Path) -> None:
+async def test_run_state_has_owner_end_and_whether_a_client_listens(tmp_path: Path) -> None:
     go_on = asyncio.Event()
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
@@ -295,7 +295,7 @@ async def test_more_runs_than_allowed_are_answered_with_429(tmp_path: Path) -> N
             assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_runs")
 
 
-async def test_a_log_that_no_longer_reaches_back_is_answered_with_410(tmp_path: Path) -> None:
+async def test_resume_before_the_start_of_the_log_is_410(tmp_path: Path) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         for number in range(20 * 16):
             yield ToolCallComplete(tool_call_id=f"call_{number}", result="x" * 64 * 1024)
@@ -306,7 +306,7 @@ async def test_a_log_that_no_longer_reaches_back_is_answered_with_410(tmp_path: 
         assert (gone.status_code, gone.json()["error"]["code"]) == (410, "log_expired")
 
 
-async def test_a_shutdown_ends_what_is_kept_nowhere_with_a_last_event(tmp_path: Path) -> None:
+async def test_shutdown_ends_unstored_runs_with_a_last_event(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(waiting_in_a_call), drain_seconds=0) as service:
         seen: list[tuple[int, Event]] = []
         async with service.client.stream("POST", "/v1/runs", json=request(run_id="r")) as response:
@@ -321,7 +321,7 @@ async def test_a_shutdown_ends_what_is_kept_nowhere_with_a_last_event(tmp_path: 
         assert last.code == "interrupted"
 
 
-async def test_a_quiet_stream_is_kept_awake_by_comments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_stream_sends_ping_comments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "PING_SECONDS", 0.02)
     async with serving(tmp_path, ScriptedAgent(waiting_first)) as service:
         async with service.client.stream("POST", "/v1/runs", json=request()) as response:
@@ -330,7 +330,7 @@ async def test_a_quiet_stream_is_kept_awake_by_comments(tmp_path: Path, monkeypa
                     break
 
 
-async def test_a_reader_that_stalls_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stalled_reader_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "SEND_TIMEOUT_SECONDS", 0.1)
     ended = asyncio.Event()
 
@@ -352,7 +352,7 @@ async def test_a_reader_that_stalls_is_let_go(tmp_path: Path, monkeypatch: pytes
             await ended.wait()
 
 
-async def test_what_the_client_asks_of_the_model_reaches_it(tmp_path: Path) -> None:
+async def test_model_parameters_of_the_request_reach_the_model(tmp_path: Path) -> None:
     async with OpenAIServer([chunks(text("warm"), finish("stop"))]) as model:
         async with serving(tmp_path, Agent("plain"), model_base_url=model.base_url, model="m") as service:
             await service.events(request(agent="plain", options={"temperature": 0.9, "seed": 7}))
@@ -367,7 +367,7 @@ async def asking(context: RunContext) -> AsyncIterator[Event]:
 
 
 @pytest.mark.parametrize("other", ["", "?user_id=mallory", "?user_id="])
-async def test_a_run_of_a_user_is_there_for_that_user_alone(tmp_path: Path, other: str) -> None:
+async def test_run_of_a_user_is_404_for_others(tmp_path: Path, other: str) -> None:
     async with serving(tmp_path, ScriptedAgent(asking)) as service:
         body = request(run_id="r", user={"id": "ann"})
         async with service.client.stream("POST", "/v1/runs", json=body) as response:
@@ -394,7 +394,7 @@ async def test_a_run_of_a_user_is_there_for_that_user_alone(tmp_path: Path, othe
         assert "a secret" in (await service.client.get("/v1/runs/r/events", params=own)).text
 
 
-async def test_a_run_of_nobody_is_there_for_whoever_knows_its_id(tmp_path: Path) -> None:
+async def test_run_without_a_user_is_found_by_any_caller(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(asking), input_timeout_seconds=0.01) as service:
         await service.events(request(run_id="r"))
         for asker in ("", "?user_id=ann"):

@@ -1,4 +1,4 @@
-"""Where Open WebUI's secret is known, a client with the key is nobody whom Open WebUI has not signed for."""
+"""If Open WebUI's secret is set, a client with the key can act only for users that Open WebUI has signed."""
 
 import base64
 import json
@@ -147,7 +147,7 @@ async def test_a_token_without_the_key_opens_nothing(service: Service) -> None:
     assert (await ask(service, signed(), user={"id": "ann"})).status_code == 401
 
 
-async def test_on_every_route_a_user_is_only_who_is_signed_for(tmp_path: Path) -> None:
+async def test_every_route_accepts_only_the_signed_user(tmp_path: Path) -> None:
     async def asks(context: RunContext) -> AsyncIterator[Event]:
         yield ToolCallStart(tool_call_id="t", tool_name="look", tool_args="{}")
         yield ToolCallComplete(tool_call_id="t", result="seen", files=({"type": "image", "url": "data:,x"},))
@@ -195,12 +195,12 @@ async def test_openais_routes_take_the_user_of_the_token_and_no_other(service: S
     assert await content({}, user="ann") == "nobody"
 
 
-async def test_without_the_secret_whoever_has_the_key_is_believed(tmp_path: Path) -> None:
+async def test_without_a_secret_the_named_user_is_trusted(tmp_path: Path) -> None:
     async with serving(tmp_path, WHO) as service:
         assert said(await ask(service, {HEADER: "nonsense"}, user={"id": "ann", "role": "admin"}))["role"] == "admin"
 
 
-def test_a_secret_that_can_be_tried_out_is_refused_and_not_repeated() -> None:
+def test_short_signing_secret_is_refused_and_not_shown() -> None:
     with pytest.raises(SettingsError, match="32 characters") as refused:
         load_settings({"CALLBOARD_OPEN_WEBUI_JWT_SECRET": "hunter2-hunter2"})
     assert "hunter2" not in str(refused.value)

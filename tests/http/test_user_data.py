@@ -1,4 +1,4 @@
-"""A user has everything that is kept of them, and nothing is kept once they are forgotten, not even of what goes on."""
+"""Export and deletion of a user's data; after the deletion nothing is left, also not of runs that were going on."""
 
 import asyncio
 import json
@@ -63,7 +63,7 @@ async def check_nothing_names(database: Database, user: str) -> None:
             assert user not in repr(tuple(row)), table.name
 
 
-async def test_a_user_has_what_is_kept_of_them_and_of_nobody_else(tmp_path: Path) -> None:
+async def test_user_data_contains_all_data_of_the_user_and_no_other(tmp_path: Path) -> None:
     async with serving(tmp_path, LOOKS) as service:
         for user in ("anneliese", "bob"):
             await service.events(body(user))
@@ -81,7 +81,7 @@ async def test_a_user_has_what_is_kept_of_them_and_of_nobody_else(tmp_path: Path
 
 @pytest.mark.parametrize("query", ["", "?user_id=", "?user_id=ann&all=true"])
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_whose_it_is_has_to_be_said(tmp_path: Path, method: str, query: str) -> None:
+async def test_user_routes_require_a_user_id(tmp_path: Path, method: str, query: str) -> None:
     async with serving(tmp_path, LOOKS) as service:
         await service.events(request(chat_id="nobody's"))
         answer = await service.client.request(method, f"/v1/user-data{query}")

@@ -1,4 +1,4 @@
-"""No web page may call the server: each request that a browser can be made to send, for every route there is."""
+"""Foreign web pages cannot call the server: every request that a page can make a browser send, for every route."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -195,7 +195,7 @@ async def test_no_request_of_a_web_page_gets_through(victim: Target, attack: Att
     await victim.check_unharmed()
 
 
-async def test_what_is_refused_is_told_what_to_do_in_the_shape_of_every_error(victim: Target) -> None:
+async def test_refusals_have_the_error_format_and_advice(victim: Target) -> None:
     port = victim.port
     for headers, code, setting in (
         ((("Host", f"callboard:{port}"),), "host_refused", "CALLBOARD_TRUSTED_HOSTS=callboard "),
@@ -208,14 +208,14 @@ async def test_what_is_refused_is_told_what_to_do_in_the_shape_of_every_error(vi
         assert setting in error["message"]
 
 
-async def test_two_hosts_are_refused_whatever_http_parser_let_them_through() -> None:
+async def test_request_with_two_host_headers_is_refused() -> None:
     scope = {"type": "http", "method": "GET", "headers": [(b"host", b"localhost"), (b"host", b"evil.example")]}
     with pytest.raises(HostRefused, match="one Host header"):
         Access(frozenset(), frozenset()).check(scope)
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["without a key", "with the key"])
-async def test_the_same_requests_as_a_client_sends_them_all_get_through(tmp_path: Path, key: str | None) -> None:
+async def test_same_requests_without_browser_headers_are_accepted(tmp_path: Path, key: str | None) -> None:
     async with target(tmp_path, key) as willing:
         client = willing.service.client
         client.headers.update(willing.own_headers)

@@ -12,7 +12,7 @@ from playwright.async_api import Browser, expect
 from starlette.requests import HTTPConnection
 
 from callboard._agents import RunContext
-from callboard._http.auth import THE_KEY, ApiKey, api_key
+from callboard._http.auth import UNNAMED_KEY, ApiKey, api_key
 from callboard._http.principal import Principal
 from callboard._inspect import access_control
 from callboard._inspect.signing_in import COOKIE, SigningIn
@@ -229,7 +229,7 @@ async def test_a_form_needs_the_token_of_its_own_session(tmp_path: Path, key: st
         if key:
             await sign_in(service)
         await service.client.get("/inspect/")
-        elsewhere = SigningIn(api_key(KEY)).begin(THE_KEY)
+        elsewhere = SigningIn(api_key(KEY)).begin(UNNAMED_KEY)
         assert elsewhere is not None
         for wrong in ("", "0" * 64, "é", elsewhere.token):
             refused = await service.client.post("/inspect/stop?run=r", data={"token": wrong})

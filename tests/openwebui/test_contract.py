@@ -17,7 +17,7 @@ from callboard._openwebui import details, markdown_state, requests
 from callboard._openwebui.details_parser import PastCall, read_answer
 from callboard._text import storable
 from callboard_protocol import ENDINGS, FAILED, ToolCallStart, format_ending
-from tests.pipe.loader import PIPE, told
+from tests.pipe.loader import PIPE, read_next_turn
 from tests.pipe.owui_blocks import tool_blocks
 
 FAKE = '<details type="tool_calls" done="true" id="z" name="fake" result="x">\n<summary>x</summary>\n</details>'
@@ -141,7 +141,9 @@ def test_the_models_text_is_read_back_unchanged_without_thoughts(steps: list[Any
     assume(not any(details.NOTICE in step or details.CITED in step for step in steps if isinstance(step, str)))
     events = [{"type": "message", "content": step} if isinstance(step, str) else step for step in steps]
     events.append({"type": "done", "finish_reason": "stop"})
-    words = "".join(str(message["content"]) for message in told([{"role": "assistant", "content": drawn(events)}]))
+    words = "".join(
+        str(message["content"]) for message in read_next_turn([{"role": "assistant", "content": drawn(events)}])
+    )
     said = ""
     for is_text, run in itertools.groupby(steps, key=lambda step: isinstance(step, str) or not step["content"].strip()):
         text = "".join(step for step in run if isinstance(step, str)) if is_text else ""
@@ -221,4 +223,4 @@ def test_lines_about_inner_calls_are_removed_for_the_model(result: str, is_nativ
     if is_native:
         item = PIPE.make_output_item(transcript.pieces[0], "k")
         drawn = [{"role": "tool", "tool_call_id": "c", "content": item["output"][0]["text"]}]
-    assert told(drawn)[-1]["content"] == result
+    assert read_next_turn(drawn)[-1]["content"] == result

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from callboard._openwebui.details import END
 from callboard._openwebui.details_parser import translate
 from callboard_protocol import ChatMessage
-from tests.pipe.loader import PIPE, told
+from tests.pipe.loader import PIPE, read_next_turn
 
 NASTY = [
     "plain words",
@@ -116,14 +116,14 @@ def with_read_arguments(messages: list[dict[str, Any]], turn: list[Any]) -> list
 
 @given(turns)
 def test_drawn_blocks_are_read_back_unchanged(turn: list[Any]) -> None:
-    translated = told([{"role": "assistant", "content": rendered(turn)}])
+    translated = read_next_turn([{"role": "assistant", "content": rendered(turn)}])
     assert with_read_arguments(translated, turn) == messages_of(turn)
 
 
 @given(turns)
 def test_a_stripped_answer_is_read_back(turn: list[Any]) -> None:
     """Open WebUI strips the last item, so a group at the end loses the blank line before it."""
-    translated = told([{"role": "assistant", "content": rendered(turn).strip()}])
+    translated = read_next_turn([{"role": "assistant", "content": rendered(turn).strip()}])
     assert with_read_arguments(translated, turn) == messages_of(turn)
 
 
@@ -131,7 +131,7 @@ def test_a_call_that_never_ended_has_no_tool_message() -> None:
     transcript = PIPE.Transcript()
     transcript.apply({"type": "tool_call_start", "tool_call_id": "c", "tool_name": "draw", "tool_args": {}})
     transcript.apply({"type": "tool:status", "tool_call_id": "c", "data": {"message": "hm", "progress": 4}})
-    [message] = told([{"role": "assistant", "content": transcript.render()}])
+    [message] = read_next_turn([{"role": "assistant", "content": transcript.render()}])
     assert message["tool_calls"][0]["function"]["name"] == "draw"
 
 
@@ -150,7 +150,7 @@ def test_the_label_of_a_call_from_text_is_removed_from_the_tools_name(ends: bool
     for event in events if ends else events[:3]:
         transcript.apply(event)
     assert "draw · from text" in transcript.render()
-    message = told([{"role": "assistant", "content": transcript.render()}])[0]
+    message = read_next_turn([{"role": "assistant", "content": transcript.render()}])[0]
     assert message["tool_calls"][0]["function"]["name"] == "draw"
 
 
@@ -159,7 +159,7 @@ def test_the_label_of_a_call_from_text_is_removed_from_the_tools_name(ends: bool
 def test_labels_are_removed_from_the_names_of_native_calls(shown: str, content: str | None) -> None:
     function = {"name": shown, "arguments": "{}"}
     sent = {"role": "assistant", "content": content, "tool_calls": [{"id": "c", "function": function}]}
-    [message] = told([sent])
+    [message] = read_next_turn([sent])
     assert [call["function"]["name"] for call in message["tool_calls"]] == ["draw"]
     assert (message.get("content") or "") == ("" if content and content.startswith(">") else content or "")
 
@@ -170,14 +170,14 @@ def test_notices_and_reasoning_are_removed() -> None:
     transcript.apply({"type": "done", "finish_reason": "length"})
     reasoning = '<details type="reasoning" done="true" duration="3">\n<summary>Thought</summary>\n> hm\n</details>\n'
     assert "length limit" in transcript.render()
-    assert told([{"role": "assistant", "content": reasoning + transcript.render()}]) == [
+    assert read_next_turn([{"role": "assistant", "content": reasoning + transcript.render()}]) == [
         {"role": "assistant", "content": "Words."}
     ]
 
 
 def test_a_result_in_the_body_of_a_block_is_read() -> None:
     block = '<details type="tool_calls" done="true" id="c" name="f">\n<summary>Ran</summary>\n&lt;b&gt;\n</details>'
-    assert told([{"role": "assistant", "content": block}])[1]["content"] == "<b>"
+    assert read_next_turn([{"role": "assistant", "content": block}])[1]["content"] == "<b>"
 
 
 def block_of_early_2025(calls: object, results: object = None, done: str = "true") -> str:
@@ -199,7 +199,7 @@ def test_blocks_that_list_their_calls_are_read() -> None:
     second = block_of_early_2025([listed("c3")], [{"tool_call_id": "c3", "content": ["a", 1]}])
     running = block_of_early_2025([listed("c4")], done="false")
     content = f"Let me see.\n{first}\n{second}\n{running}\nok"
-    translated = told([{"role": "assistant", "content": content}])
+    translated = read_next_turn([{"role": "assistant", "content": content}])
     shown = [
         (message["content"], message.get("tool_call_id"), [call["function"] for call in message.get("tool_calls", ())])
         for message in translated
@@ -234,7 +234,7 @@ def test_a_block_that_names_no_tool_is_text(block: str) -> None:
 def test_parts_of_a_message_are_translated_as_well() -> None:
     image = {"type": "image_url", "image_url": {"url": "x"}}
     parts = [{"type": "text", "text": rendered([[("f", {}, "r")]])}, image]
-    translated = told([{"role": "assistant", "content": parts}])
+    translated = read_next_turn([{"role": "assistant", "content": parts}])
     assert translated[0] == {"role": "assistant", "content": [image]}
     assert translated[2] == {"role": "tool", "tool_call_id": "c0-0", "content": "r"}
 
@@ -286,9 +286,9 @@ HOSTILE = [
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_megabyte_of_anything_is_read_in_linear_time(prefix: str, piece: str) -> None:
     content = prefix + piece * (MEGABYTE // len(piece)) + " > <details"
-    assert told([{"role": "assistant", "content": content}])
+    assert read_next_turn([{"role": "assistant", "content": content}])
 
 
 @given(st.lists(st.sampled_from([*HOSTILE, *NASTY, "\n", '"', ">", "<summary>", "</summary>"])).map("".join))
 def test_no_text_raises(content: str) -> None:
-    told([{"role": "assistant", "content": content}])
+    read_next_turn([{"role": "assistant", "content": content}])

@@ -33,7 +33,7 @@ def load_pipe() -> Any:
 PIPE = load_pipe()
 
 
-def told(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the server makes of Open WebUI's messages: what the model reads on the next turn."""
+def read_next_turn(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages that the model reads on the next turn: the server's reading of Open WebUI's messages."""
     read = translate([ChatMessage.model_validate(message) for message in messages])
     return [message.to_openai() for message in read]

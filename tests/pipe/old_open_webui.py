@@ -18,7 +18,7 @@ _OTHER = re.compile(r'<details\s+type="(?:reasoning|code_interpreter)"[^>]*>.*?<
 
 @dataclass
 class OldOpenWebUI:
-    """One message: `screens` is what the page showed, state after state, `saved` what the database holds."""
+    """One message: `screens` are the states that the page showed, `saved` is the content in the database."""
 
     screens: list[str] = field(default_factory=list)
     saved: str = ""
@@ -31,7 +31,7 @@ class OldOpenWebUI:
         return self.screens[-1]
 
     async def consume(self, updates: AsyncIterator[Any]) -> None:
-        """The stream to its end, as `process_chat_response` reads it."""
+        """Read the stream to its end as `process_chat_response` does."""
         try:
             async for update in updates:
                 self.apply(update)

@@ -1,4 +1,4 @@
-"""A small model of what Open WebUI does with the pipe's text and dicts.
+"""A small model of how Open WebUI handles the pipe's text and dicts.
 
 The block regexes are its own, unchanged from 0.6 to 0.12 (src/lib/utils/marked/extension.ts); the reducer follows
 `handle_responses_streaming_event` (open_webui/utils/response.py, 0.12.4).
@@ -37,7 +37,7 @@ class Block:
 
 
 def details_end(text: str, start: int) -> int | None:
-    """Where the block that opens at `start` ends: the literal tags are counted, wherever they stand."""
+    """Return the end of the block that opens at `start`; literal tags are counted anywhere, also inside code."""
     depth = 0
     for tag in re.compile(r"<details|</details>").finditer(text, start):
         depth += 1 if tag[0] == "<details" else -1
@@ -81,7 +81,7 @@ def html_block_end(text: str, position: int) -> int | None:
 
 
 def reduce(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The message items after all updates; fails where Open WebUI would misplace or lose one."""
+    """Return the message items after all updates; fail if Open WebUI would misplace or lose one."""
     items: list[dict[str, Any]] = []
     for update in updates:
         index = update.get("output_index", -1)
@@ -126,7 +126,7 @@ def reduce_native(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def whole(update: dict[str, Any], items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items after `completed`: the backend takes its list for all there is, the browser merges it by id."""
+    """Return the items after `completed`: the backend replaces its list, the browser merges by id."""
     told: list[dict[str, Any]] = json.loads(json.dumps(update["response"]["output"]))
     assert [one["id"] for one in told[: len(items)]] == [one["id"] for one in items], "nothing may be lost or moved"
     return told

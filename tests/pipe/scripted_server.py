@@ -1,4 +1,4 @@
-"""A real HTTP server on a port of its own that answers as a test scripts it, down to the cut connection."""
+"""A real HTTP server whose responses a test scripts, including cut connections."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ class ScriptedServer:
         self._answers[method, last_part] = list(answers)
 
     async def seen(self, method: str, last_part: str, count: int = 1) -> list[Request]:
-        """Waits until that many such requests have arrived."""
+        """Wait until `count` such requests have arrived, and return them."""
 
         def matching() -> list[Request]:
             return [r for r in self.requests if r.method == method and r.path.rpartition("/")[2] == last_part]

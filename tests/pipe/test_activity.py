@@ -1,4 +1,4 @@
-"""What the run is doing, as lines above the answer: seen live, kept in order, closed at every end."""
+"""The status lines above an answer: live, in order, with a last line at every ending."""
 
 from typing import Any
 
@@ -24,9 +24,9 @@ class Watched:
         self.seconds += seconds
         for event in events:
             self.transcript.apply(event)
-        return self.told()
+        return self.sent_lines()
 
-    def told(self) -> list[tuple[str, bool]]:
+    def sent_lines(self) -> list[tuple[str, bool]]:
         updates = self.emitter.updates(self.transcript, self.seconds, final=self.transcript.ended)
         data = [update["event"]["data"] for update in updates if update.get("event", {}).get("type") == "status"]
         return [(line["description"], line["done"]) for line in data]
@@ -41,7 +41,7 @@ def labelled(call_id: str, argument: object, name: str = "draw") -> dict[str, An
     return started(call_id, name) | {"label": f"{name} · {argument}"}
 
 
-def test_a_run_says_what_its_calls_do_and_what_it_took(watched: Watched) -> None:
+def test_lines_show_the_steps_of_calls_and_the_totals(watched: Watched) -> None:
     assert watched.after(0, START) == []
     assert watched.after(2, labelled("c", "a cat")) == [("Running draw · a cat", True)]
     assert watched.after(2, status("Mixing")) == [("draw · a cat: Mixing", True)]
@@ -56,7 +56,7 @@ def test_an_answer_without_calls_has_no_lines(watched: Watched) -> None:
     assert watched.after(3, DONE) == []
 
 
-def test_parallel_calls_of_one_tool_are_told_apart_and_equal_words_of_both_are_kept(watched: Watched) -> None:
+def test_parallel_calls_of_one_tool_have_their_own_lines(watched: Watched) -> None:
     calls = labelled("a", "a cat"), labelled("b", "a cat"), status("Mixing", 5, "a"), status("Mixing", 5, "b")
     assert watched.after(0, START, *calls) == [
         *[("Running draw · a cat", True)] * 2,
@@ -64,7 +64,7 @@ def test_parallel_calls_of_one_tool_are_told_apart_and_equal_words_of_both_are_k
     ]
 
 
-def test_what_only_passes_is_not_told_once_it_has_passed_and_failures_are(watched: Watched) -> None:
+def test_transient_lines_are_dropped_and_failures_are_kept(watched: Watched) -> None:
     assert watched.after(0, START, started(), completed(), started("d"), failed("no", "d", duration_ms=1500)) == [
         ("Running draw", True),
         ("Running draw", True),
@@ -83,7 +83,7 @@ def test_sixty_calls_of_a_tool_are_a_few_lines(watched: Watched) -> None:
     ]
 
 
-def test_lines_come_once_a_second_at_most_and_the_first_and_the_last_of_many_are_told(watched: Watched) -> None:
+def test_lines_are_sent_once_a_second_and_the_middle_of_many_is_dropped(watched: Watched) -> None:
     watched.after(0, START, started())
     assert watched.after(0.1, *(status(f"step {n}") for n in range(50))) == []
     assert watched.emitter.due_at_seconds <= 101
@@ -92,7 +92,7 @@ def test_lines_come_once_a_second_at_most_and_the_first_and_the_last_of_many_are
     assert (told[0], told[-1]) == (("draw: step 0", True), ("draw: step 49", True))
 
 
-def test_a_run_without_an_end_of_steps_leaves_a_bounded_history(watched: Watched) -> None:
+def test_endless_steps_leave_a_bounded_history(watched: Watched) -> None:
     told = watched.after(0, START, started())
     for n in range(1000):
         told += watched.after(2, status(f"step {n}"))
@@ -108,28 +108,28 @@ def test_a_run_without_an_end_of_steps_leaves_a_bounded_history(watched: Watched
         ({"type": "done", "finish_reason": "length"}, "1 call, 1 failed, 3.0 s"),
     ],
 )
-def test_every_end_closes_the_line(ending: dict[str, Any], said: str) -> None:
+def test_every_ending_adds_a_last_line(ending: dict[str, Any], said: str) -> None:
     watched = Watched()
     watched.after(0, START, started())
     assert watched.after(3, ending)[-1] == (said, True)
 
 
-def test_stop_closes_the_line_too() -> None:
+def test_stop_adds_a_last_line() -> None:
     watched = Watched()
     watched.after(0, START, message("So"))
     watched.seconds += 4
     watched.transcript.close("Stopped by the user", how="stopped")
-    assert watched.told() == [("stopped, 4.0 s", True)]
+    assert watched.sent_lines() == [("stopped, 4.0 s", True)]
 
 
-def test_an_agents_own_last_word_stays_to_be_read_behind_the_end() -> None:
+def test_last_line_repeats_the_agents_final_status() -> None:
     watched = Watched()
     notice = {"type": "status", "content": "The model big is no longer served.", "done": True}
     watched.after(0, START, notice)
     assert watched.after(3, message("Hi"), DONE) == [("The model big is no longer served. · 3.0 s", True)]
 
 
-def test_an_answer_that_is_continued_adds_to_what_it_took() -> None:
+def test_continued_answer_adds_to_its_totals() -> None:
     watched = Watched()
     watched.after(0, START, started(), failed("no"))
     watched.after(3, DONE)
@@ -139,7 +139,7 @@ def test_an_answer_that_is_continued_adds_to_what_it_took() -> None:
     assert again.after(2, DONE) == [("2 calls, 1 failed, 5.0 s", True)]
 
 
-def test_of_a_call_that_stop_may_not_end_the_card_says_so() -> None:
+def test_card_says_if_stop_cannot_end_the_tool() -> None:
     watched = Watched()
     watched.after(
         0, START, started("a", stoppable=False), started("b"), started("c", stoppable=False), completed("x", "c")

@@ -1,4 +1,4 @@
-"""What the user attached reaches the agent: once, and only what is theirs."""
+"""Files attached by the user reach the agent once, and only the user's own files."""
 
 import base64
 import sys
@@ -87,7 +87,7 @@ async def test_images_stay_where_open_webui_put_them(server: ScriptedServer, sto
     assert content == [*parts, part("a.pdf", b"one")]
 
 
-async def test_what_open_webui_told_the_model_already_is_not_told_twice(
+async def test_files_that_open_webui_already_sent_are_not_sent_again(
     server: ScriptedServer, store: dict[str, Kept]
 ) -> None:
     sources = [{"source": file("f1"), "document": ["one"], "metadata": [{"source": "f1"}]}]
@@ -96,7 +96,7 @@ async def test_what_open_webui_told_the_model_already_is_not_told_twice(
 
 
 @pytest.mark.parametrize("file_id", ["theirs", "gone", "unknown"])
-async def test_of_a_file_that_is_not_the_users_or_is_gone_the_name_alone_is_sent(
+async def test_only_the_name_is_sent_of_a_missing_file_or_another_users(
     server: ScriptedServer, store: dict[str, Kept], file_id: str
 ) -> None:
     [_, note] = await sent(server, file(file_id))
@@ -107,5 +107,5 @@ async def test_of_a_file_that_is_not_the_users_or_is_gone_the_name_alone_is_sent
     "files",
     [None, [], [{"type": "collection", "id": "k"}], [3, {"type": "file", "id": "f1", "content_type": "image/png"}]],
 )
-async def test_without_files_the_question_is_as_it_was(server: ScriptedServer, files: Any) -> None:
+async def test_question_without_files_is_unchanged(server: ScriptedServer, files: Any) -> None:
     assert await sent(server, **({} if files is None else {"files": files})) == "Read it."

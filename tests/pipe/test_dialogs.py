@@ -1,4 +1,4 @@
-"""The user in the loop: Open WebUI's own dialogs, one after another, beside the stream."""
+"""Questions to the user: Open WebUI's own dialogs, one after another, while the stream goes on."""
 
 import asyncio
 import html
@@ -40,7 +40,7 @@ def question(request_id: str = "q", kind: Any = "confirmation", **fields: Any) -
 
 
 class Page:
-    """The browser tab: keeps what it was asked, and gives the answers of the test."""
+    """The browser tab: records the dialogs, and returns the answers of the test."""
 
     def __init__(self, *answers: Any) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ class Page:
 
 
 async def answered(server: ScriptedServer, page: Any, *requests: InputRequest, **fields: Any) -> list[InputAnswer]:
-    """What the server is told, for a run that waits until every question is answered."""
+    """Return the answers that the server gets, for a run that waits until every question is answered."""
     over = asyncio.Event()
     server.on("POST", "runs", stream(frames(START, CALL, *requests), over, frames(Done(), first=3 + len(requests))))
     server.on("POST", "input", answer_json({}, 202))
@@ -111,7 +111,7 @@ TIMED_OUT = {"error": "Event call timed out. The browser tab may be inactive or 
         ("password", RuntimeError("no page"), None, False),
     ],
 )
-async def test_what_the_dialog_gives_is_told_to_the_server_and_only_false_is_a_refusal(
+async def test_dialog_results_are_sent_and_only_false_is_a_refusal(
     server: ScriptedServer, kind: str, given: Any, told: Any, asked: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     [answer] = await answered(server, Page(given), question(kind=kind))
@@ -119,21 +119,21 @@ async def test_what_the_dialog_gives_is_told_to_the_server_and_only_false_is_a_r
     assert "hunter2" not in caplog.text
 
 
-async def test_a_page_that_leaves_while_it_shows_the_dialog_was_asked(
+async def test_page_closed_during_the_dialog_counts_as_asked(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PIPE, "LEAST_SHOWN_SECONDS", 0.0)
+    monkeypatch.setattr(PIPE, "MIN_DIALOG_SECONDS", 0.0)
     [answer] = await answered(server, Page(DISCONNECTED), question())
     assert (answer.value, answer.asked) == (None, True)
 
 
 @pytest.mark.parametrize("kind", ["confirmation", "input"])
-async def test_without_a_page_nobody_is_asked_and_nothing_is_allowed(server: ScriptedServer, kind: str) -> None:
+async def test_session_without_a_page_is_reported_as_not_asked(server: ScriptedServer, kind: str) -> None:
     [answer] = await answered(server, None, question(kind=kind))
     assert (answer.value, answer.asked) == (None, False)
 
 
-async def test_a_background_task_asks_nobody(server: ScriptedServer) -> None:
+async def test_background_task_does_not_ask_the_user(server: ScriptedServer) -> None:
     page = Page(True)
     answering = asyncio.create_task(start(a_pipe(server.url), __event_call__=page, __task__="title_generation"))
     server.on("POST", "runs", stream(frames(START, CALL, question()), asyncio.Event()))
@@ -158,7 +158,7 @@ async def test_a_dialog_is_not_shown_before_the_page_of_a_new_chat_knows_its_cha
     await updates.aclose()
 
 
-async def test_a_dialog_that_nobody_answers_ends_with_its_time(server: ScriptedServer) -> None:
+async def test_unanswered_dialog_ends_at_its_timeout(server: ScriptedServer) -> None:
     page = Page(asyncio.Event())
     [answer] = await answered(server, page, question(timeout_seconds=0.1))
     assert (answer.value, answer.asked) == (None, True)
@@ -183,7 +183,7 @@ async def test_several_questions_are_asked_one_after_another(server: ScriptedSer
 
 
 async def test_the_questions_of_two_answers_in_one_page_are_asked_one_after_another(server: ScriptedServer) -> None:
-    """One page shows one dialog: a second would take the place of the first, which is then never answered."""
+    """A page shows one dialog: a second one would replace the first, which would then never be answered."""
     first = asyncio.Event()
     page = Page(first, False)
     server.on("POST", "input", answer_json({}, 202))
@@ -221,7 +221,7 @@ def test_all_pipes_share_the_queue_of_a_page_and_no_users_share_one() -> None:
     assert PIPE.find_queue(request, "ada", {}) is not PIPE.find_queue(request, "ada", {})
 
 
-def test_each_kind_is_open_webuis_own_dialog() -> None:
+def test_each_kind_of_question_opens_open_webuis_dialog() -> None:
     asked = question(kind="password", title="A <b>key</b>", message="For x", placeholder="sk-…").model_dump()
     dialog = PIPE.make_dialog(asked)
     assert dialog["type"] == "input"
@@ -303,7 +303,7 @@ async def test_the_block_says_what_it_waits_for_while_others_go_on(
     assert names(seen) == ["delete", "other"]
 
 
-async def test_the_native_item_says_so_too(server: ScriptedServer) -> None:
+async def test_native_item_shows_that_it_waits_for_the_user(server: ScriptedServer) -> None:
     async with waiting(server, "confirmation", "native") as (until, _, seen, _page):
         await until(lambda seen: "delete · waiting for approval" in json.dumps(reduce_native(seen), ensure_ascii=False))
     assert reduce_native(seen)[0]["name"] == "delete"

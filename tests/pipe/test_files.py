@@ -1,4 +1,4 @@
-"""What a tool returns beside its text: images, files, pages, and a link to the whole of a result that is cut."""
+"""Images, files and pages that a tool returns with its text, and links to the full text of cut results."""
 
 import base64
 import sys
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from callboard_protocol import Done, RunStart, ToolCallComplete, Usage
-from tests.pipe.loader import told
+from tests.pipe.loader import read_next_turn
 from tests.pipe.owui_blocks import streamed_content, tool_blocks
 from tests.pipe.scripted_server import ScriptedServer, answer_bytes, answer_error, frames, stream
 from tests.pipe.test_rendering import completed, drawn, message, only_block, started
@@ -103,7 +103,7 @@ async def test_a_large_image_goes_to_open_webuis_store(server: ScriptedServer, s
     assert fetched.headers["authorization"] == "Bearer key"
 
 
-async def test_an_image_that_a_store_refuses_is_named_and_does_not_swell_the_chat(
+async def test_image_that_cannot_be_stored_becomes_a_notice(
     server: ScriptedServer, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.error = RuntimeError("the disk is full")
@@ -118,17 +118,17 @@ async def test_another_file_is_a_link_below_its_call(server: ScriptedServer, sto
     held = file("here:f1", "file", name="a [b](c).pdf")
     text = await drawn_with(server, held, held={}.__repr__().encode(), kind="application/pdf")
     assert text.endswith("</details>\n\n\n> **Callboard:** [a (b)(c).pdf](/api/v1/files/f0/content)\n")
-    [call, _] = told([{"role": "assistant", "content": text}])
+    [call, _] = read_next_turn([{"role": "assistant", "content": text}])
     assert call["content"] is None
 
 
-async def test_a_file_that_is_gone_is_named(server: ScriptedServer) -> None:
+async def test_missing_file_becomes_a_notice_with_its_name(server: ScriptedServer) -> None:
     server.on("GET", "gone", answer_error(404, "unknown_file", "gone"))
     text = await drawn_with(server, file("here:gone", "file", name="a.pdf"))
     assert "The file a.pdf could not be kept" in text
 
 
-def test_of_a_file_that_the_server_had_no_room_for_the_servers_log_has_the_reason() -> None:
+def test_notice_of_a_dropped_file_points_to_the_servers_log() -> None:
     dropped = {**file("", "file", name="a.pdf"), "dropped": "over 64 characters of files in one run"}
     text = drawn(started(), completed(files=[dropped])).render()
     assert "The file a.pdf could not be kept: the server's log has the reason." in text
@@ -156,14 +156,14 @@ def test_text_after_a_link_begins_anew() -> None:
     events = [started(), completed(files=[file("http://x/a", "file", name="a")]), message("Done.")]
     text = drawn(*events).render()
     assert text.endswith("> **Callboard:** [a](http://x/a)\n\nDone.")
-    *_, last = told([{"role": "assistant", "content": text}])
+    *_, last = read_next_turn([{"role": "assistant", "content": text}])
     assert last == {"role": "assistant", "content": "Done."}
 
 
 # --- Pages.
 
 
-def test_pages_are_frames_of_the_message_shown_at_once_and_kept_once() -> None:
+def test_pages_are_embeds_shown_at_once_and_saved_once() -> None:
     transcript = drawn(
         started("a"), completed("1", "a", embeds=["<p>1</p>"]), completed("2", "b", embeds=["http://2", 3])
     )
@@ -194,5 +194,5 @@ async def test_usage_is_what_open_webuis_info_button_shows(server: ScriptedServe
     server.on("POST", "runs", stream(frames(RunStart(run_id="r", agent="a"), usage, Done())))
     [update] = [update for update in await answer(a_pipe(server.url)) if "usage" in update]
     assert update["choices"] == []
-    told = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7, "cached_tokens": 2, "reasoning_tokens": 1}
-    assert update["usage"] == told
+    expected = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7, "cached_tokens": 2, "reasoning_tokens": 1}
+    assert update["usage"] == expected

@@ -1,4 +1,4 @@
-"""The pipe reads the wire as the protocol package writes it."""
+"""The pipe reads frames as the protocol package writes them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The entries that agents get among Open WebUI's models, so that others than admins see them."""
+"""Entries of agents among Open WebUI's models, without which only admins see an agent."""
 
 import logging
 import sys
@@ -98,7 +98,7 @@ async def test_an_agent_gets_its_entry_once(
     assert guard.meta == {"description": "", "profile_image_url": None, "suggestion_prompts": None}
 
 
-async def test_an_entry_that_is_there_stays(server: ScriptedServer, open_webui: OpenWebUI) -> None:
+async def test_existing_entry_is_unchanged(server: ScriptedServer, open_webui: OpenWebUI) -> None:
     theirs = types.SimpleNamespace(id=f"{PREFIX}.cook", name="Our cook", access_grants=[])
     open_webui.entries[theirs.id] = theirs
     await listing(server, "everyone").pipes()
@@ -107,7 +107,7 @@ async def test_an_entry_that_is_there_stays(server: ScriptedServer, open_webui: 
 
 
 @pytest.mark.parametrize("access", ["", "all", "group:Nobody"])
-async def test_without_a_choice_or_with_one_that_there_is_not_the_agents_are_listed_without_entries(
+async def test_empty_or_unknown_access_lists_the_agents_without_entries(
     server: ScriptedServer, open_webui: OpenWebUI, access: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -117,6 +117,6 @@ async def test_without_a_choice_or_with_one_that_there_is_not_the_agents_are_lis
     assert ("everyone, admins or group:NAME" in caplog.text) == bool(access)
 
 
-async def test_an_open_webui_that_takes_no_entries_lists_the_agents_all_the_same(server: ScriptedServer) -> None:
+async def test_agents_are_listed_even_if_entries_cannot_be_added(server: ScriptedServer) -> None:
     agents = await listing(server, "everyone").pipes()
     assert [agent["id"] for agent in agents] == ["cook", "guard"]

@@ -1,4 +1,4 @@
-"""The native rendering: Open WebUI's own items, none of its calls ever left without an output."""
+"""The native rendering: Open WebUI's own items; every call has an output at the end."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard_protocol import Done, Message, Reasoning, RunStart, ToolCallComplete, ToolCallStart
-from tests.pipe.loader import PIPE, told
+from tests.pipe.loader import PIPE, read_next_turn
 from tests.pipe.owui_blocks import reduce_native
 from tests.pipe.scripted_server import ScriptedServer, frames, stream
 from tests.pipe.test_rendering import (
@@ -184,7 +184,7 @@ def test_the_next_turns_messages_pass_with_the_models_words_alone() -> None:
         {"role": "tool", "tool_call_id": "c", "content": "a cat"},
         {"role": "assistant", "content": "Done.\n\n> **Callboard:** Stopped.\n"},
     ]
-    assert told(messages) == [
+    assert read_next_turn(messages) == [
         {"role": "assistant", "content": "Look [source7]: <details x>", "tool_calls": [call]},
         messages[1],
         {"role": "assistant", "content": "Done."},

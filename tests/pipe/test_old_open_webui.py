@@ -1,4 +1,4 @@
-"""Open WebUI 0.6 and 0.7: in place through events, and kept because the end is a chunk."""
+"""Open WebUI 0.6 and 0.7: events change the answer in place, and a chunk at the end makes Open WebUI save it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from callboard_protocol import (
     ToolStatusData,
     Usage,
 )
-from tests.pipe.loader import PIPE, told
+from tests.pipe.loader import PIPE, read_next_turn
 from tests.pipe.old_open_webui import OldOpenWebUI, stopped, unescaped
 from tests.pipe.owui_blocks import tool_blocks
 from tests.pipe.scripted_server import ScriptedServer, frames, stream
@@ -90,7 +90,7 @@ async def test_what_is_on_screen_at_the_end_is_what_is_kept(server: ScriptedServ
 
 async def test_on_the_next_turn_the_model_reads_the_result(server: ScriptedServer) -> None:
     webui = await answered(server)
-    [message] = told([{"role": "assistant", "content": webui.next_turn()}])
+    [message] = read_next_turn([{"role": "assistant", "content": webui.next_turn()}])
     assert "<details" not in message["content"]
     assert "Hm." not in message["content"]
     assert "a <cat>" in unescaped(message["content"])

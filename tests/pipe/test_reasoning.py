@@ -1,4 +1,4 @@
-"""Reasoning is Open WebUI's own reasoning block, and neither fakes one nor breaks one."""
+"""Reasoning is drawn as Open WebUI's reasoning block; its text can neither imitate nor break a block."""
 
 import html
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pipe.loader import PIPE, told
+from tests.pipe.loader import PIPE, read_next_turn
 from tests.pipe.owui_blocks import ATTRIBUTE, OPEN_TAG, details_end, reduce_native, tool_blocks
 from tests.pipe.test_rendering import FAKE, TEXTS, completed, message, started
 
@@ -99,7 +99,7 @@ def test_no_reasoning_fakes_a_block_or_breaks_one(parts: list[str]) -> None:
     assert call["type"] == "function_call"
 
 
-def test_the_way_back_drops_it() -> None:
+def test_reasoning_is_removed_on_the_next_turn() -> None:
     transcript = PIPE.Transcript()
     for event in (
         reasoning("a secret"),
@@ -109,7 +109,7 @@ def test_the_way_back_drops_it() -> None:
         completed("r"),
     ):
         transcript.apply(event)
-    first, second = told([{"role": "assistant", "content": transcript.render()}])
+    first, second = read_next_turn([{"role": "assistant", "content": transcript.render()}])
     assert (first["content"], first["tool_calls"][0]["id"]) == ("Let me see.", "c")
     assert second["content"] == "r"
 
@@ -131,7 +131,7 @@ def test_native_reasoning_is_an_item_with_its_duration() -> None:
     assert text["content"][0]["text"] == "So"
 
 
-def test_long_reasoning_is_sent_at_a_slower_beat() -> None:
+def test_long_reasoning_is_sent_less_often() -> None:
     transcript = PIPE.Transcript()
     emitter = PIPE.StreamEmitter()
     transcript.apply(reasoning("x" * 200_000))

@@ -1,4 +1,4 @@
-"""What the transcript draws, and what the emitters hand over of it."""
+"""The text that the transcript renders, and the updates that the emitters send."""
 
 import json
 import math
@@ -128,7 +128,7 @@ def test_a_long_result_is_cut_and_says_how_much_is_missing() -> None:
     assert only_block(started(), completed("x" * 100), result_chars=100).value("result") == "x" * 100
 
 
-def test_images_are_handed_over_and_nothing_else() -> None:
+def test_only_images_are_files_of_the_card() -> None:
     files = [{"type": "image", "url": "/api/v1/files/f/content"}, {"type": "image", "url": "data:image/png;base64,xx"}]
     assert only_block(started(), completed(files=[*files, 3, "data:image/png;base64,xx"])).value("files") == files
     assert "files" not in only_block(started(), completed(files="x")).attributes
@@ -234,7 +234,7 @@ def test_no_spelling_of_a_tag_passes_for_a_call(tag: str, step: int) -> None:
     assert transcript.render().replace(PIPE.GUARDED, "<details") == text
 
 
-def test_in_code_the_guard_cannot_be_seen() -> None:
+def test_zero_width_space_is_invisible_in_code() -> None:
     text = f"Look:\n\n```html\n{FAKE}```\n"
     assert drawn(message(text)).render() == text.replace("<details", "<\u200bdetails")
 
@@ -270,7 +270,7 @@ def test_plain_details_may_be_used() -> None:
         ("````\nx\n```", "\n````"),
     ],
 )
-def test_what_is_open_is_closed_before_a_call(text: str, closing: str) -> None:
+def test_open_code_and_html_are_closed_before_a_call(text: str, closing: str) -> None:
     content = drawn(message(text), started()).render()
     assert content.startswith(text + closing + "\n\n<details")
     # The model of Open WebUI's lexer knows no lists.
@@ -312,7 +312,7 @@ def test_text_goes_out_as_deltas_and_costs_only_itself() -> None:
     assert second[0]["delta"] == " you"
 
 
-def test_changes_within_a_beat_wait_for_it_and_so_does_text_below_them() -> None:
+def test_changes_within_the_interval_are_delayed_with_the_text_below_them() -> None:
     batches = emitted(
         (100, [started()]),
         (100.01, [status("1")]),
@@ -338,13 +338,13 @@ def test_an_answer_is_few_items_since_a_page_redraws_every_item_with_every_event
     assert kinds(batch) == [("item.added", 0), ("text.delta", 0)]
 
 
-def test_a_large_item_is_left_so_that_a_change_does_not_cost_the_whole_answer() -> None:
+def test_new_item_starts_after_a_large_one() -> None:
     first, second = emitted((100, in_a_row(20, "x" * 2000)), (200, [started("last")]))
     assert [len(item["content"][0]["text"]) > PIPE.ITEM_CHARS for item in reduce(first)] == [True, True, False]
     assert kinds(second) == [("text.delta", 2)]
 
 
-def test_a_text_is_never_torn_into_two_items() -> None:
+def test_text_is_never_split_into_two_items() -> None:
     batches = emitted(*((100 + index, [message("word " * 3000)]) for index in range(3)))
     assert [kinds(batch)[-1] for batch in batches] == [("text.delta", 0)] * 3
 
@@ -451,7 +451,7 @@ misshapen = st.fixed_dictionaries(
 
 
 @given(st.lists(misshapen, max_size=12), misshapen.map(lambda event: event | {"type": "done", "finish_reason": event}))
-def test_events_of_any_shape_are_survived(events: list[dict[str, Any]], end: dict[str, Any]) -> None:
+def test_malformed_events_are_skipped(events: list[dict[str, Any]], end: dict[str, Any]) -> None:
     transcript = PIPE.Transcript()
     emitter = PIPE.NativeEmitter()
     for event in [*events, end]:
@@ -529,7 +529,7 @@ def test_every_emitter_ends_with_the_whole_content(
 
 
 def handed_over(calls: int) -> int:
-    """Characters of text that so many calls in a row cost, each change shown by itself."""
+    """Return the characters sent for this number of calls in a row, if each change is sent by itself."""
     transcript = PIPE.Transcript()
     emitter = PIPE.StreamEmitter()
     seconds = 0.0
@@ -546,7 +546,7 @@ def test_the_hundredth_call_in_a_row_costs_no_more_than_the_first_ones() -> None
     assert handed_over(200) / handed_over(100) < 2.1
 
 
-def test_a_group_is_not_left_while_a_call_in_it_runs() -> None:
+def test_group_is_not_split_while_its_calls_run() -> None:
     running = drawn(*(started(f"c{number}") for number in range(25)))
     assert len(PIPE.split_segments(running.pieces)) == 1
     one_by_one = drawn(

@@ -1,4 +1,4 @@
-"""What the function for events asks of the pipe: answers that Open WebUI was stopped in, chats to be forgotten."""
+"""The pipe's methods for the function for events: restoring answers after a restart, and deleting chats."""
 
 import asyncio
 import logging
@@ -94,7 +94,7 @@ async def test_an_answer_is_followed_from_its_beginning_and_is_what_it_would_hav
     assert not [request for request in server.requests if request.path.endswith("cancel")]
 
 
-async def test_how_long_things_took_is_not_said_of_an_answer_that_comes_late(server: ScriptedServer) -> None:
+async def test_restored_answer_shows_no_durations(server: ScriptedServer) -> None:
     keep(server, row("user"))
     log_run(server)
     server.on("GET", "events", stream(frames(START, Reasoning(content="Hm."), CALL, RESULT, Done())))
@@ -104,13 +104,13 @@ async def test_how_long_things_took_is_not_said_of_an_answer_that_comes_late(ser
     assert status_lines(updates)[-1] == "1 call"
 
 
-async def test_an_answer_that_somebody_listens_to_is_told_apart(server: ScriptedServer) -> None:
+async def test_answer_with_a_listener_is_marked_as_awaited(server: ScriptedServer) -> None:
     keep(server, row("user"))
     log_run(server, listened_to=True)
     assert (await find(a_pipe(server.url))).is_awaited
 
 
-async def test_an_answer_whose_events_are_forgotten_is_made_of_what_is_stored(server: ScriptedServer) -> None:
+async def test_answer_without_events_is_restored_from_stored_messages(server: ScriptedServer) -> None:
     keep(
         server,
         row("user", content="Draw"),
@@ -134,9 +134,7 @@ async def test_an_answer_whose_events_are_forgotten_is_made_of_what_is_stored(se
 
 
 @pytest.mark.parametrize("given", [NO_CHAT, answer_json({"messages": [row("user", message_id="other")]})])
-async def test_an_answer_that_the_server_knows_nothing_of_is_told_with_what_to_do(
-    server: ScriptedServer, given: Any
-) -> None:
+async def test_unknown_answer_becomes_a_notice_with_advice(server: ScriptedServer, given: Any) -> None:
     server.on("GET", "messages", given)
     pipe = a_pipe(server.url)
     answer = await find(pipe)
@@ -159,18 +157,18 @@ async def test_an_answer_that_the_server_knows_nothing_of_is_told_with_what_to_d
         answer_bytes(b'{"messages": [{}]}'),
     ],
 )
-async def test_what_cannot_be_known_is_not_taken_for_lost(server: ScriptedServer, given: Any) -> None:
+async def test_unavailable_server_does_not_count_as_a_lost_answer(server: ScriptedServer, given: Any) -> None:
     server.on("GET", "messages", given)
     assert await find(a_pipe(server.url)) is None
 
 
-async def test_a_server_that_stayed_away_is_named(server: ScriptedServer) -> None:
+async def test_notice_names_the_server_that_stayed_unavailable(server: ScriptedServer) -> None:
     pipe = a_pipe(server.url)
     text = streamed_content(await restored(pipe, None))
     assert f"the Callboard server at {server.url} could not be used since" in text
 
 
-async def test_a_run_that_is_forgotten_between_two_questions_is_told(server: ScriptedServer) -> None:
+async def test_run_deleted_between_two_requests_becomes_a_notice(server: ScriptedServer) -> None:
     keep(server, row("user"))
     log_run(server)
     server.on("GET", "events", NO_RUN)

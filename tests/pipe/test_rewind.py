@@ -1,4 +1,4 @@
-"""What an agent takes back is gone from the answer, whichever way the answer is handed over."""
+"""Text that an agent takes back is removed from the answer, with every emitter."""
 
 from typing import Any
 
@@ -112,7 +112,7 @@ def test_every_emitter_ends_with_what_is_left(steps: Steps) -> None:
 @given(st.lists(st.lists(events, max_size=5), max_size=10))
 @example(drafts)
 @example(mixed)
-def test_natively_the_items_left_are_those_of_an_answer_that_took_nothing_back(steps: Steps) -> None:
+def test_native_items_after_a_rewind_equal_those_without_the_draft(steps: Steps) -> None:
     transcript = drawn(*(event for step in steps for event in step), {"type": "done", "finish_reason": "stop"})
     items = reduce_native(handed_over(PIPE.NativeEmitter(), steps))
     left = [item for item in items if item["type"] != "message" or item["content"][0]["text"]]
@@ -125,19 +125,19 @@ def test_natively_the_items_left_are_those_of_an_answer_that_took_nothing_back(s
     assert sorted(calls) == sorted(item["call_id"] for item in items if item["type"] == "function_call_output")
 
 
-def test_a_stream_that_cannot_unsay_says_what_it_takes_back_and_outside_of_open_code() -> None:
+def test_chunk_stream_announces_a_rewind_outside_open_code() -> None:
     steps = [[message("```\nHalf")], [REWIND], [message("A whole "), message("answer.")]]
     assert replaced(handed_over(PIPE.ChunkEmitter(), steps)) == f"```\nHalf\n```{PIPE.TAKEN_BACK}A whole answer."
 
 
-def test_such_a_stream_says_nothing_of_a_draft_that_it_never_sent_or_that_is_said_again() -> None:
+def test_chunk_stream_omits_the_notice_if_the_draft_was_unsent_or_repeated() -> None:
     assert replaced(handed_over(PIPE.ChunkEmitter(), [[message("Half"), REWIND, message("Whole.")]])) == "Whole."
     again = [[message("Half")], [REWIND, message("Half and half.")]]
     assert replaced(handed_over(PIPE.ChunkEmitter(), again)) == "Half and half."
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_an_answer_is_what_is_left_of_it(server: ScriptedServer, streamed: bool) -> None:
+async def test_answer_contains_the_text_left_by_a_rewind(server: ScriptedServer, streamed: bool) -> None:
     half = Message(content="Half an answer")
     whole = Message(content="A whole answer.")
     server.on("POST", "runs", stream(frames(RunStart(run_id="r", agent="a"), half, Rewind(), whole, Done())))

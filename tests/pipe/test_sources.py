@@ -1,10 +1,10 @@
-"""Sources are citations, and the numbers in the text are theirs."""
+"""Sources become citations of Open WebUI, and the numbers in the text refer to them."""
 
 from typing import Any
 
 import pytest
 
-from tests.pipe.loader import PIPE, told
+from tests.pipe.loader import PIPE, read_next_turn
 from tests.pipe.test_rendering import drawn, message
 
 
@@ -54,7 +54,7 @@ def test_every_way_to_cite_is_linked_and_comes_back(written: str, shown: str, ba
     transcript.close("end")
     assert transcript.render() == f"As {shown} says, {shown}"
     answer = {"role": "assistant", "content": transcript.render()}
-    assert told([answer]) == [{"role": "assistant", "content": f"As {back} says, {back}"}]
+    assert read_next_turn([answer]) == [{"role": "assistant", "content": f"As {back} says, {back}"}]
 
 
 def test_one_source_twice_is_one_citation() -> None:

@@ -1,4 +1,4 @@
-"""The pipe against a real server that answers as scripted: runs, cuts, refusals, stops."""
+"""The pipe against a scripted HTTP server: runs, cut streams, refusals, stops."""
 
 import asyncio
 import json
@@ -74,7 +74,7 @@ async def test_an_answer_with_a_tool_call_is_streamed(server: ScriptedServer) ->
     assert server.requests[0].headers["authorization"] == "Bearer secret"
 
 
-async def test_the_valve_says_that_nothing_is_to_be_recalled(server: ScriptedServer) -> None:
+async def test_recall_valve_off_disables_recall_in_the_request(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, Message(content="Hi"), Done())))
     pipe = a_pipe(server.url)
     await content(pipe)
@@ -93,7 +93,7 @@ async def test_the_valve_says_that_nothing_is_to_be_recalled(server: ScriptedSer
         ("admin", "c", "", None),
     ],
 )
-async def test_an_answer_leads_admins_alone_to_its_run(
+async def test_only_admins_see_the_inspector_address(
     server: ScriptedServer, role: str, chat_id: str, url: str, line: str | None
 ) -> None:
     server.on("POST", "runs", stream(frames(START, Status(content="Looking"), Message(content="Hi"), Done())))
@@ -159,7 +159,7 @@ async def test_a_failed_background_task_gets_no_text(server: ScriptedServer, end
     assert await start(a_pipe(server.url, resume_seconds=0.1), __task__="title_generation") == ""
 
 
-async def test_a_failed_run_says_why_below_what_there_is(server: ScriptedServer) -> None:
+async def test_failed_run_adds_its_reason_below_the_text(server: ScriptedServer) -> None:
     server.on(
         "POST", "runs", stream(frames(START, Message(content="Well"), CALL, Error(message="no <b>model</b>\nat all")))
     )
@@ -295,7 +295,7 @@ async def test_a_cut_stream_is_resumed_without_a_doubled_or_missing_character(se
     assert first.path == f"/v1/runs/{server.requests[0].json['run_id']}/events"
 
 
-async def test_a_server_that_is_away_for_a_while_is_waited_for(
+async def test_pipe_retries_while_the_server_is_unavailable(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PIPE, "STATUS_INTERVAL_SECONDS", 0)
@@ -326,7 +326,7 @@ async def test_a_server_that_is_away_for_a_while_is_waited_for(
     assert lines[-1] != PIPE.RECONNECTING
 
 
-async def test_a_run_whose_server_is_lost_before_its_first_event_is_asked_for_again_by_its_id(
+async def test_run_lost_before_its_first_event_is_requested_again_by_id(
     server: ScriptedServer,
 ) -> None:
     server.on(
@@ -342,7 +342,7 @@ async def test_a_run_whose_server_is_lost_before_its_first_event_is_asked_for_ag
     assert len({one.json["run_id"] for one in asked}) == 1
 
 
-async def test_a_server_that_stops_and_does_not_come_back_is_told_in_its_words(server: ScriptedServer) -> None:
+async def test_notice_repeats_the_message_of_a_server_that_shut_down(server: ScriptedServer) -> None:
     server.on("POST", "runs", answer_error(503, "shutting_down", "The server is shutting down."))
     pipe = a_pipe(server.url, resume_seconds=0.1, resume_waits_seconds=(0.0, 0.01))
     assert "The server is shutting down." in await content(pipe)
@@ -373,9 +373,7 @@ async def test_a_silent_connection_is_given_up_and_resumed(server: ScriptedServe
     assert await content(a_pipe(server.url, read_seconds=0.5)) == "ab"
 
 
-async def test_frames_that_cannot_be_read_are_logged_and_survived(
-    server: ScriptedServer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_invalid_frames_are_logged_and_skipped(server: ScriptedServer, caplog: pytest.LogCaptureFixture) -> None:
     garbage = [b"id: 2\ndata: {nonsense\n\n", b"id: 3\ndata: []\n\n", b'id: 4\ndata: {"type": "message"}\n\n']
     garbage += [b'id: 5\ndata: {"type": "tool_call_start", "tool_call_id": 3}\n\n', b"id: x\n\xff\xfe\n\n"]
     wire = frames(START) + b"".join(garbage) + frames(Message(content="fine"), Done(), first=6)
@@ -399,7 +397,7 @@ async def test_a_fault_of_the_pipe_itself_keeps_what_was_streamed(
     await server.seen("POST", "cancel")
 
 
-async def test_a_body_that_makes_no_sense_is_survived() -> None:
+async def test_malformed_body_gets_an_answer() -> None:
     pipe = a_pipe("http://127.0.0.1:1")
     assert "pipe failed" in await pipe.pipe(None)
     assert await pipe.pipe(None, __task__="title_generation") == ""
@@ -431,7 +429,7 @@ async def test_stop_closes_every_block_and_cancels_the_run(server: ScriptedServe
     assert cancel.path == f"/v1/runs/{server.requests[0].json['run_id']}/cancel"
 
 
-async def test_a_generator_that_is_thrown_away_still_cancels_the_run(server: ScriptedServer) -> None:
+async def test_closing_the_generator_cancels_the_run(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, Message(content="Look"), CALL), end="hang"))
     updates = await start(a_pipe(server.url))
     await anext(updates)
@@ -439,7 +437,7 @@ async def test_a_generator_that_is_thrown_away_still_cancels_the_run(server: Scr
     await server.seen("POST", "cancel")
 
 
-async def test_a_second_stop_does_no_harm(server: ScriptedServer) -> None:
+async def test_second_stop_has_no_effect(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, CALL), end="hang"))
     updates = await start(a_pipe(server.url))
     await anext(updates)

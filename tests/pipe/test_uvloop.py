@@ -1,4 +1,4 @@
-"""The pipe in Open WebUI's own event loop, uvloop, which tells of a lost connection in other words than asyncio."""
+"""The pipe in uvloop, Open WebUI's event loop, which reports a lost connection with other errors than asyncio."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ def a_server_that_resets_each_connection() -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_a_connection_that_is_torn_as_it_is_made_is_a_problem_of_the_server() -> None:
+def test_connection_reset_at_once_raises_server_problem() -> None:
     async def ask(url: str) -> None:
         with pytest.raises(PIPE.ServerProblem):
             await PIPE.ServerClient(url, "key", PIPE.Timing()).forget_chat("chat")

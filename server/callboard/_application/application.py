@@ -18,13 +18,13 @@ from starlette.types import Message, Receive, Scope, Send
 from callboard._application.board import Callboard
 from callboard._application.retention import retaining
 from callboard._formats import prepare_reading
-from callboard._http.app import build_routes, put_gate_before
-from callboard._http.auth import THE_KEY, api_key
-from callboard._http.body import BodyMemory
+from callboard._http.app import build_routes, wrap_with_gate
+from callboard._http.auth import UNNAMED_KEY, api_key
+from callboard._http.body import BodyBudget
 from callboard._http.gate import Access
-from callboard._http.lifetime import OpensItself, Stopping
+from callboard._http.lifetime import OnDemandLifespan, Shutdown
 from callboard._http.state import ServerState
-from callboard._http.vouching import Vouching
+from callboard._http.user_verifier import UserVerifier
 from callboard._inspect import Inspector
 from callboard._logging import use_plain_tracebacks
 from callboard._metrics import Gauges, Metrics
@@ -60,11 +60,11 @@ class Application:
             middleware=board.middleware,
             metrics_key=api_key(metrics_key.get_secret_value()) if metrics_key else None,
         )
-        access = Access.of(board.settings)
+        access = Access.from_settings(board.settings)
         keys = _find_inspecting_keys(board.settings)
         self._inspector = Inspector(board.authenticate, access, keys) if board.settings.inspect else None
-        self._opening = OpensItself(self._inspector.wrap(self._routes) if self._inspector else self._routes)
-        self._app = put_gate_before(self._opening, access)
+        self._opening = OnDemandLifespan(self._inspector.wrap(self._routes) if self._inspector else self._routes)
+        self._app = wrap_with_gate(self._opening, access)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or the server's lifespan."""
@@ -90,11 +90,11 @@ class Application:
         Streams end with their runs. With `at_once`, runs do not get the `CALLBOARD_DRAIN_SECONDS` to finish. An
         application that the first request has opened is closed.
         """
-        stopping = self.state.stopping
-        stopping.asked.set()
+        shutdown = self.state.shutdown
+        shutdown.requested.set()
         if at_once:
-            stopping.hurried.set()
-        await stopping.left.wait()
+            shutdown.urgent.set()
+        await shutdown.runs_released.wait()
 
     @asynccontextmanager
     async def lifespan(self, _around: object = None) -> AsyncIterator[Mapping[str, Any]]:
@@ -114,7 +114,7 @@ class Application:
         async with AsyncExitStack() as closing:
             try:
                 observers = [self._inspector.watch.observe] if self._inspector else []
-                opening = _open(self._board, self._links, self._opening.leave, observers)
+                opening = _open(self._board, self._links, self._opening.close, observers)
                 state = await closing.enter_async_context(opening)
                 routes.state.server = state
                 if self._inspector:
@@ -165,8 +165,8 @@ async def _open(
         closing.push_async_callback(runs.close)
         preparing = asyncio.create_task(REQUESTS.run(prepare_reading), name="prepare reading")
         closing.push_async_callback(asyncio.wait, {preparing})
-        stopping = closing.enter_context(Stopping())
-        await closing.enter_async_context(_draining(stopping, runs, settings.drain_seconds, leave))
+        shutdown = closing.enter_context(Shutdown())
+        await closing.enter_async_context(_draining(shutdown, runs, settings.drain_seconds, leave))
         yield ServerState(
             registry=agents,
             services=services,
@@ -174,9 +174,9 @@ async def _open(
             runs=runs,
             links=links,
             started_at=int(time.time()),
-            bodies=BodyMemory(settings.max_request_mib * 1024 * 1024),
-            stopping=stopping,
-            vouching=Vouching(secret.get_secret_value() if secret else None),
+            bodies=BodyBudget(settings.max_request_mib * 1024 * 1024),
+            shutdown=shutdown,
+            user_verifier=UserVerifier(secret.get_secret_value() if secret else None),
             metrics=metrics,
         )
 
@@ -207,7 +207,7 @@ def _read_gauges(runs: Runs, store: Store) -> Gauges:
 
 @asynccontextmanager
 async def _draining(
-    stopping: Stopping, runs: Runs, drain_seconds: float, leave: Callable[[], None]
+    shutdown: Shutdown, runs: Runs, drain_seconds: float, leave: Callable[[], None]
 ) -> AsyncIterator[None]:
     """When the process is asked to stop, let runs finish for `drain_seconds`, then release the others.
 
@@ -216,12 +216,12 @@ async def _draining(
 
     async def drain() -> None:
         try:
-            await stopping.wait()
-            await runs.drain(drain_seconds, stopping.hurried)
+            await shutdown.wait()
+            await runs.drain(drain_seconds, shutdown.urgent)
             await runs.close()
         finally:
             leave()
-            stopping.leave()
+            shutdown.finish()
 
     draining = asyncio.create_task(drain(), name="drain when stopping")
     try:
@@ -244,5 +244,5 @@ def _find_inspecting_keys(settings: Settings) -> frozenset[str] | None:
     If users are signed, a client's key stands for no user, and must not show the chats of all users.
     """
     if settings.inspect_keys or settings.open_webui_jwt_secret:
-        return frozenset({THE_KEY, *settings.inspect_keys})
+        return frozenset({UNNAMED_KEY, *settings.inspect_keys})
     return None

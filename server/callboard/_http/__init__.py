@@ -1,4 +1,4 @@
-"""The outermost layer but for the application around it: routes, auth, framing, error → status.
+"""The HTTP layer: routes, authentication, server-sent events, and the status code of each error.
 
-Does not know what a tool is.
+Only `_application` is above it. Nothing in it depends on tools.
 """

@@ -1,4 +1,4 @@
-"""The routes and what stands in front of them."""
+"""Assembles the server's routes and middleware."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Lifespan
 from callboard._http import chat_routes, metrics_routes, openai, run_routes, user_routes
 from callboard._http.auth import ApiKey, Authenticate, Authentication
 from callboard._http.errors import EXCEPTION_HANDLERS
-from callboard._http.gate import Access, Gate, JsonBodies, NoNul
+from callboard._http.gate import Access, Gate, RefuseNul, RequireJson
 from callboard._http.request_ids import HEADER as REQUEST_ID
 from callboard._http.request_ids import RequestIds
 from callboard._runs import Links
@@ -43,33 +43,40 @@ def build_routes(
     middleware: Sequence[Middleware] = (),
     metrics_key: ApiKey | None = None,
 ) -> Starlette:
-    """Return the server's routes, and further `routes` before them, behind `authenticate` where there is one.
+    """Return the application with the server's routes.
 
-    `middleware` stands behind the server's own: what it sees is of somebody who may call. `metrics_key` opens
-    `/metrics` too.
+    Args:
+        lifespan: Opens and closes the application's parts.
+        authenticate: Identifies the caller of each request; None lets every request pass.
+        links: Checks the signatures of links to results.
+        routes: Further routes, which are matched before the server's own.
+        middleware: Further middleware; it sees authenticated requests only.
+        metrics_key: A key that grants access to `/metrics` alone.
     """
-    ours = [Middleware(NoNul), Middleware(JsonBodies)]
+    own_middleware = [Middleware(RefuseNul), Middleware(RequireJson)]
     if authenticate is not None:
-        ours.append(Middleware(Authentication, authenticate=authenticate, links=links, metrics_key=metrics_key))
+        own_middleware.append(
+            Middleware(Authentication, authenticate=authenticate, links=links, metrics_key=metrics_key)
+        )
     return Starlette(
         routes=[*routes, *ROUTES],
-        middleware=[*ours, *middleware],
+        middleware=[*own_middleware, *middleware],
         exception_handlers=EXCEPTION_HANDLERS,
         lifespan=lifespan,
     )
 
 
-def put_gate_before(app: ASGIApp, access: Access) -> ASGIApp:
-    """Return the application behind the gate; pages of allowed origins may read its answers, each with its id.
+def wrap_with_gate(app: ASGIApp, access: Access) -> ASGIApp:
+    """Return the application behind `Gate`, with CORS headers for allowed origins and an id for each request.
 
-    Around the whole, so that an answer to a failure of ours, or of the gate, has the headers for that too.
+    These wrap all other middleware, so that error responses have the CORS headers and the id as well.
     """
     if access.origins:
         app = CORSMiddleware(
             app,
             allow_origins=sorted(access.origins),
             allow_methods=("GET", "POST", "DELETE"),
-            # Each client has some of its own, and which page may call was decided by its origin.
+            # Clients add headers of their own. The origin alone decides which page may call.
             allow_headers=("*",),
             allow_private_network=True,
             expose_headers=EXPOSED_HEADERS,

@@ -1,4 +1,4 @@
-"""Authentication: a function that knows callers by their request, before every route but `/health` and `/ready`."""
+"""Authentication: identifies the caller before every route except `/health` and `/ready`."""
 
 import hmac
 from collections.abc import Awaitable, Callable
@@ -18,52 +18,55 @@ RESULT_PATH = "/v1/tool-calls/"
 OPEN_PATHS = frozenset({"/health", "/ready"})
 METRICS_PATH = "/metrics"
 
-THE_KEY = "api key"
-"""The name of the one key that has none: no other can have it."""
+UNNAMED_KEY = "api key"
+"""The caller name of `CALLBOARD_API_KEY`, which has no name. A named key cannot have it because it contains a space."""
 
 POLICY_VIOLATION = 1008
-"""The code with which a WebSocket is closed that may not be opened (RFC 6455, 7.4.1)."""
+"""The code for closing a WebSocket that the caller may not open (RFC 6455, 7.4.1)."""
 
 
 Authenticate = Callable[[HTTPConnection], Awaitable[Principal | None]]
-"""A function that returns who asks, None for somebody who may not; it raises `Unauthorized` to say why."""
+"""A function that returns the caller of a request, or None to refuse it. It may raise `Unauthorized` with a reason."""
 
 
 def api_key(key: str) -> "ApiKey":
-    """Return the authentication of everybody who sends `Authorization: Bearer <key>`."""
+    """Return an `authenticate` function that accepts requests with `Authorization: Bearer <key>`."""
     return ApiKey(key)
 
 
 class ApiKey:
-    """Authentication by one key, by those of a file, or by both.
+    """Accepts a single key, the named keys of a file, or both.
 
-    Raises `Unauthorized` where the key that is sent is missing or wrong.
+    A call raises `Unauthorized` if the request's key is missing or wrong.
     """
 
     def __init__(self, key: str | None, named: KeysFile | None = None) -> None:
         self._key = key.encode() if key else None
         self._named = named
         self.secrets: tuple[str, ...] = (key,) if key else ()
-        """The texts that no log, event or row may hold."""
+        """Secrets to redact from logs, events and stored rows."""
 
     def find_name(self, connection: HTTPConnection) -> str | None:
-        """Return the name of the key that a request brings; None where it brings none, or a wrong one."""
+        """Return the name of the request's key; None if the key is missing or wrong."""
         scheme, _, given = _read_authorization(connection)
         key = given.strip() if scheme.lower() == "bearer" else ""
-        # Constant time: the answer must not tell how much of the key was right.
+        # Compared in constant time: otherwise the response time reveals how many characters were right.
         if key and self._key and hmac.compare_digest(key.encode(), self._key):
-            return THE_KEY
+            return UNNAMED_KEY
         return self._named.find_name(key) if key and self._named else None
 
     def find_secret(self, name: str) -> bytes | None:
-        """Return what to sign with for who has the key of that name; another once the key is another, None without."""
-        if name == THE_KEY:
+        """Return the signing secret of the key with that name, None if there is no such key.
+
+        It is derived from the key, so signatures become invalid when the key is replaced.
+        """
+        if name == UNNAMED_KEY:
             return self._key
         digest = self._named.find_digest(name) if self._named else None
         return digest.encode() if digest else None
 
     async def __call__(self, connection: HTTPConnection) -> Principal | None:
-        """Return the principal of everybody who has a key, by the key's name."""
+        """Return a principal with the name of the request's key."""
         if name := self.find_name(connection):
             return Principal(name)
         _, _, given = _read_authorization(connection)
@@ -75,9 +78,9 @@ class ApiKey:
 
 
 def authenticate_by(settings: Settings) -> Authenticate | None:
-    """Return the authentication by the keys of the settings, None where they have none.
+    """Return an `authenticate` function for the keys in the settings, None if no key is set.
 
-    Raises `SettingsError` where the file of keys cannot be used.
+    Raises `SettingsError` if the file of keys cannot be used.
     """
     key = settings.api_key.get_secret_value() if settings.api_key else None
     if settings.api_keys_file is None:
@@ -86,14 +89,14 @@ def authenticate_by(settings: Settings) -> Authenticate | None:
 
 
 def _read_authorization(connection: HTTPConnection) -> tuple[str, str, str]:
-    """Return the scheme of the `Authorization` header, what parts it from the key, and the key."""
+    """Return the scheme of the `Authorization` header, the separator, and the key."""
     return connection.headers.get("authorization", "").partition(" ")
 
 
 class Authentication:
-    """Middleware that answers 401 to whom `authenticate` does not know; links of ours are signed, and pass.
+    """Middleware that answers 401 or 403 to requests that `authenticate` refuses.
 
-    Who has `metrics_key` may read `/metrics` as well, and nothing else.
+    Links that this server has signed pass without a key. `metrics_key` grants access to `/metrics` alone.
     """
 
     def __init__(
@@ -105,13 +108,12 @@ class Authentication:
         self._metrics_key = metrics_key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer it."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         connection = HTTPConnection(scope)
         path = read_route_path(scope)
-        may_pass = path in OPEN_PATHS or is_signed(connection, self._links)
+        may_pass = path in OPEN_PATHS or has_valid_signature(connection, self._links)
         if may_pass or (path == METRICS_PATH and self._metrics_key and self._metrics_key.find_name(connection)):
             await self._app(scope, receive, send)
             return
@@ -124,18 +126,18 @@ class Authentication:
             principal = None
             refusal = error
         if principal is not None:
-            # What is logged meanwhile, by a run that begins here too, says whose key it was.
+            # Log lines of this request, and of a run that it starts, carry the name of the key.
             with bound_contextvars(key=principal.name):
                 await self._app({**scope, SCOPE_KEY: principal}, receive, send)
         elif scope["type"] == "websocket":
-            # It is closed before it is accepted: the handshake is answered with 403.
+            # Closing before accepting makes the server answer the handshake with 403.
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
         else:
             await answer_error(refusal)(scope, receive, send)
 
 
-def is_signed(request: HTTPConnection, links: Links) -> bool:
-    """Return whether the request is one of this server's own links to a result."""
+def has_valid_signature(request: HTTPConnection, links: Links) -> bool:
+    """Return whether the request is a link to a result with a valid signature of this server."""
     path = read_route_path(request.scope)
     query = request.query_params
     if request.scope["type"] != "http" or not path.startswith(RESULT_PATH) or "signature" not in query:
@@ -145,9 +147,9 @@ def is_signed(request: HTTPConnection, links: Links) -> bool:
 
 
 def read_route_path(scope: Scope) -> str:
-    """Return the path by which routes go: decoded once, by the server, without the prefix of an application around.
+    """Return the path that routes match: percent-decoded, without the prefix at which the application is mounted.
 
-    `request.url` would not do: it is made from the Host header too.
+    `request.url` is not used because it also depends on the Host header, which the client chooses.
     """
     path: str = scope["path"]
     prefix: str = scope.get("root_path", "")

@@ -1,8 +1,7 @@
-"""Request bodies: read up to limits of size, time and structure, then into their wire type.
+"""Reads and validates request bodies within limits of size, time and structure.
 
-The bodies of all requests have their memory together, from their first byte to the end of the runs that they began: a
-bound on each body is none on all of them, since as many may come at once as there may be connections, and a run
-holds what it was asked until it ends.
+The bodies of all requests share one memory budget. A limit for each body is not enough: as many bodies may arrive at
+once as there are connections. A body counts until the run that it started has ended, because the run keeps it.
 """
 
 import asyncio
@@ -21,88 +20,92 @@ from callboard.errors import RequestError, RequestTimeout, RequestTooLarge, Serv
 from callboard_protocol import RunRequest
 
 MAX_VALUES = 100_000
-"""JSON values in a body. Each costs time in which nobody else is answered; a long chat has a tenth of this."""
+"""JSON values in a body. Parsing them blocks all other requests; a long chat has a tenth of this number."""
 MAX_ESCAPES = 2_000_000
-"""Backslashes in a body. Strings are read in one step each, and escapes are what that takes long for."""
+"""Backslashes in a body. The parser reads each string in one step, and many escapes make that step slow."""
 MAX_MESSAGES = 10_000
 MAX_CALLS = 10_000
 MAX_NAMED_ERRORS = 1_000
-"""The number of errors beyond which none is named: to name each takes longer than to find it."""
+"""With more validation errors than this, the response lists none: formatting an error is slower than finding it."""
 BODY_SECONDS = 60.0
 
 BODIES_AT_ONCE = 16
-"""The number of the largest bodies that there may be; of ordinary ones there may be thousands."""
+"""The budget for all bodies, as a multiple of the largest body. It has room for thousands of ordinary bodies."""
 
 VALUE_BYTES = 300
-"""The memory that each JSON value takes beside its text, once it is read: a small body may hold many."""
+"""Memory of a parsed JSON value in addition to its text. A small body can contain many values."""
 
 Body = TypeVar("Body", bound=BaseModel)
 
 
-class BodyPlace:
-    """One body's share of the memory for all."""
+class BodyReservation:
+    """The part of the memory budget that one body uses."""
 
-    def __init__(self, memory: "BodyMemory") -> None:
-        self._memory = memory
-        self._taken_bytes = 0
-        self._run: asyncio.Task[None] | None = None
+    def __init__(self, budget: "BodyBudget") -> None:
+        self._budget = budget
+        self._used_bytes = 0
+        self._end_of_run: asyncio.Task[None] | None = None
 
     @property
     def max_body_bytes(self) -> int:
-        """The most that the body itself may have."""
-        return self._memory.max_body_bytes
+        """The size limit of this body."""
+        return self._budget.max_body_bytes
 
-    def take(self, byte_count: int, value_count: int) -> bool:
-        """Count these bytes and values more; return False where there is no memory for them beside the others'."""
+    def try_add(self, byte_count: int, value_count: int) -> bool:
+        """Add this many bytes and JSON values; return False if they exceed the budget.
+
+        A body that is alone in memory always fits.
+        """
         size = byte_count + value_count * VALUE_BYTES
-        is_alone = self._memory.taken_bytes == self._taken_bytes
-        if not is_alone and self._memory.taken_bytes + size > self._memory.max_bytes:
+        is_only_body = self._budget.used_bytes == self._used_bytes
+        if not is_only_body and self._budget.used_bytes + size > self._budget.max_bytes:
             return False
-        self._memory.taken_bytes += size
-        self._taken_bytes += size
+        self._budget.used_bytes += size
+        self._used_bytes += size
         return True
 
-    def give_back(self) -> None:
-        """Forget what was counted: the body is not in memory any more."""
-        self._memory.taken_bytes -= self._taken_bytes
-        self._taken_bytes = 0
+    def release(self) -> None:
+        """Return the memory to the budget: the body is no longer in memory."""
+        self._budget.used_bytes -= self._used_bytes
+        self._used_bytes = 0
 
-    def keep_until_end(self, run: Run) -> None:
-        """Count it until the run that holds it has ended."""
-        self._run = asyncio.create_task(run.wait())
-        self._run.add_done_callback(lambda _: self.give_back())
+    def hold_until_end_of(self, run: Run) -> None:
+        """Keep the reservation until the run has ended, because the run keeps the body."""
+        self._end_of_run = asyncio.create_task(run.wait())
+        self._end_of_run.add_done_callback(lambda _: self.release())
 
     @property
-    def is_kept(self) -> bool:
-        """True where a run holds the body."""
-        return self._run is not None
+    def is_held_by_run(self) -> bool:
+        """True after `hold_until_end_of`."""
+        return self._end_of_run is not None
 
 
-class BodyMemory:
-    """The memory for the bodies of one server, each of up to `max_body_bytes`."""
+class BodyBudget:
+    """The memory budget for all request bodies of one server, each of up to `max_body_bytes`."""
 
     def __init__(self, max_body_bytes: int) -> None:
         self.max_body_bytes = max_body_bytes
         self.max_bytes = BODIES_AT_ONCE * max_body_bytes
-        self.taken_bytes = 0
+        self.used_bytes = 0
 
     @contextmanager
-    def take_place(self) -> Iterator[BodyPlace]:
-        """Yield the place of one body, which ends with the block unless a run keeps it."""
-        place = BodyPlace(self)
+    def reserve(self) -> Iterator[BodyReservation]:
+        """Yield an empty reservation for one body; it is released when the block ends, unless a run holds it."""
+        reservation = BodyReservation(self)
         try:
-            yield place
+            yield reservation
         finally:
-            if not place.is_kept:
-                place.give_back()
+            if not reservation.is_held_by_run:
+                reservation.release()
 
 
-async def read_body(request: Request, kind: type[Body], place: BodyPlace) -> Body:
-    """Return the body as `kind`; what it takes in memory is counted in `place`.
+async def read_body(request: Request, kind: type[Body], reservation: BodyReservation) -> Body:
+    """Return the body as an instance of `kind`, and add its memory to `reservation`.
 
-    Raises `RequestTooLarge`, `RequestTimeout`, `ServerBusy`, or `RequestError` that names the wrong fields.
+    Raises `RequestTooLarge`, `RequestTimeout`, `ServerBusy` if the memory budget is used up, or `RequestError` that
+    names the invalid fields.
     """
-    max_bytes = place.max_body_bytes
+    max_bytes = reservation.max_body_bytes
     chunks: list[bytes] = []
     total = 0
     values = ValueCounter()
@@ -121,37 +124,37 @@ async def read_body(request: Request, kind: type[Body], place: BodyPlace) -> Bod
                     before = count
                     count = values.feed(chunk)
                     escapes += chunk.count(b"\\")
-                    has_room = place.take(len(chunk), count - before)
+                    has_room = reservation.try_add(len(chunk), count - before)
                     chunks.append(chunk)
                 else:
-                    # Read to its end all the same: a client that is cut off while it sends does not see the answer.
+                    # Read the rest and discard it: a client that is cut off while it sends does not read the response.
                     chunks.clear()
-                    place.give_back()
+                    reservation.release()
     except ClientDisconnect as error:
-        raise RequestError("the client went away before the request was complete") from error
+        raise RequestError("the client closed the connection before the request was complete") from error
     except TimeoutError:
         raise RequestTimeout(f"the request was not complete after {BODY_SECONDS:g} s: send it again") from None
     if not has_room:
         raise ServerBusy(
-            "the requests of others take all the memory that there is for requests: send it again in a few seconds, "
-            "or raise CALLBOARD_MAX_REQUEST_MIB, of which all together may take "
-            f"{BODIES_AT_ONCE} times as much"
+            "other requests use all the memory for request bodies: send it again in a few seconds, or raise "
+            f"CALLBOARD_MAX_REQUEST_MIB (all bodies together may use {BODIES_AT_ONCE} times its value)"
         )
     if count > MAX_VALUES:
         raise RequestTooLarge(f"the request has more than {MAX_VALUES} JSON values: send a shorter chat")
     if escapes > MAX_ESCAPES:
         raise RequestTooLarge(
-            f"the request has more than {MAX_ESCAPES} escaped characters: send a shorter chat, or letters as they are"
+            f"the request has more than {MAX_ESCAPES} backslashes: send a shorter chat, or characters without escapes"
         )
     with refuse_invalid():
         return kind.model_validate_json(b"".join(chunks))
 
 
 async def read_past_answers(request: RunRequest, *, holds_blocks: bool = True) -> RunRequest:
-    """Return the request with earlier answers as the model should read them; see `_openwebui.details_parser`.
+    """Return the request with the HTML blocks of earlier answers turned back into tool calls.
 
-    Without `holds_blocks` what looks like a block in them is text: whoever a model repeats could have written it.
-    Raises `RequestTooLarge` for more messages or tool calls than any chat has.
+    `_openwebui.details_parser` reads the blocks. Pass `holds_blocks=False` if the client stores no blocks: text that
+    looks like one may then come from a page that the model quoted. Raises `RequestTooLarge` if there are more than
+    `MAX_MESSAGES` messages or `MAX_CALLS` tool calls.
     """
     if len(request.messages) > MAX_MESSAGES:
         raise RequestTooLarge(f"the request has more than {MAX_MESSAGES} messages: send the newest of them")
@@ -162,48 +165,48 @@ async def read_past_answers(request: RunRequest, *, holds_blocks: bool = True) -
             raise RequestTooLarge(f"the request has more than {MAX_CALLS} tool calls: send the newest messages")
         return request.model_copy(update={"messages": translate(request.messages)}) if holds_blocks else request
 
-    # Long chats take a while, in which others are answered.
+    # In a thread, because a long chat takes long enough to delay other requests.
     return await REQUESTS.run(translated)
 
 
 class ValueCounter:
-    """A counter of the values of a JSON text as it comes, which does not parse it."""
+    """Estimates the number of values in a JSON text that arrives in chunks, without parsing it."""
 
     def __init__(self) -> None:
         self._count = 1
         self._in_string = False
-        self._held = b""
+        self._pending = b""
 
     def feed(self, chunk: bytes) -> int:
-        """Return about how many values there are so far: each comma and each bracket that opens is one."""
-        chunk = self._held + chunk
-        # A backslash at the end may belong to a quotation mark that is still to come.
-        kept = chunk.rstrip(b"\\")
-        odd = (len(chunk) - len(kept)) % 2
-        self._held = chunk[len(chunk) - odd :]
-        stretches = chunk[: len(chunk) - odd].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = b"".join(stretches[self._in_string :: 2])
-        self._in_string ^= len(stretches) % 2 == 0
-        self._count += sum(map(outside.count, (b",", b"[", b"{")))
+        """Return the estimate after this chunk: the number of commas and opening brackets outside strings."""
+        chunk = self._pending + chunk
+        # A backslash at the end of the chunk may escape a quotation mark at the start of the next one.
+        backslashes = len(chunk) - len(chunk.rstrip(b"\\"))
+        complete = len(chunk) - backslashes % 2
+        self._pending = chunk[complete:]
+        parts = chunk[:complete].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside_strings = b"".join(parts[self._in_string :: 2])
+        self._in_string ^= len(parts) % 2 == 0
+        self._count += sum(map(outside_strings.count, (b",", b"[", b"{")))
         return self._count
 
 
 @contextmanager
 def refuse_invalid() -> Iterator[None]:
-    """Turn what a wire type does not take into a `RequestError` that names the wrong fields."""
+    """Turn a pydantic `ValidationError` within the block into a `RequestError` that names the invalid fields."""
     try:
         yield
     except ValidationError as error:
         count = error.error_count()
         if count > MAX_NAMED_ERRORS:
-            raise RequestError(f"body: {count} values do not fit: is it meant for another route?") from None
+            raise RequestError(f"body: {count} values are invalid: is it meant for another route?") from None
         details = error.errors(include_url=False, include_input=False)[:10]
         lines = [f"{'.'.join(map(str, detail['loc'])) or 'body'}: {_explain(detail)}" for detail in details]
         raise RequestError("; ".join(lines)) from None
 
 
 def _explain(detail: ErrorDetails) -> str:
-    """Return what is wrong with a value in words: a pattern that is all about control characters says little."""
+    """Return the message of a validation error; patterns against control characters are replaced with words."""
     pattern = detail.get("ctx", {}).get("pattern", "")
     if "\\x00" in pattern:
         return "an id has no control characters, such as NUL: leave them out"

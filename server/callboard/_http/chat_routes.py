@@ -1,7 +1,7 @@
 """The routes of stored chats: messages, timeline, tool calls, deletion.
 
-`user_id` in the query says for whom a client asks. A chat that was started by a user is
-there for that user alone: for anybody else, and without `user_id`, the answer is 404.
+`user_id` in the query names the user of the request. Only the user who started a chat can read it: for other users, and
+without `user_id`, the response is 404.
 """
 
 import math
@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from callboard._http.auth import is_signed
+from callboard._http.auth import has_valid_signature
 from callboard._http.body import refuse_invalid
 from callboard._http.state import server_state
 from callboard._threads import Threads
@@ -27,7 +27,7 @@ JSON = "application/json"
 READING = Threads("reading", 2)
 
 UNCACHED = {"Cache-Control": "private, no-store"}
-"""The header of answers with what was said and found: it is its user's, no proxy and no shared browser keeps it."""
+"""Headers of responses with a user's data, which no proxy or browser cache may store."""
 
 
 class ToolCallQuery(BaseModel):
@@ -55,7 +55,7 @@ class DeletionQuery(BaseModel):
 
 
 async def chat_messages(request: Request) -> Response:
-    """Return the chat as first-class messages."""
+    """Return the chat's messages; tool calls and their results are messages of their own."""
     chat_id = request.path_params["chat_id"]
     return await _answer_in_pages(chat_id, "messages", _open_chats(request).message_pages(chat_id))
 
@@ -67,15 +67,15 @@ async def chat_timeline(request: Request) -> Response:
 
 
 async def delete_chat(request: Request) -> Response:
-    """Forget a chat; 204."""
+    """Delete a chat; 204."""
     await _open_chats(request).delete(request.path_params["chat_id"])
     return Response(status_code=204)
 
 
 async def delete_chats(request: Request) -> Response:
-    """Forget the chats of a user, `?user_id=`, that a client has named; 204.
+    """Delete the chats of the user in `?user_id=` that have an id given by a client; 204.
 
-    `begun_before` in the query, in seconds since the epoch, keeps those that began later.
+    With `begun_before` in the query, in seconds since the epoch, chats that began later are kept.
     """
     with refuse_invalid():
         query = DeletionQuery.model_validate(dict(request.query_params))
@@ -85,20 +85,20 @@ async def delete_chats(request: Request) -> Response:
 
 
 async def tool_call(request: Request) -> Response:
-    """Return one call: full arguments, full result, its events.
+    """Return one tool call with its full arguments, full result and events.
 
-    `?chat_id=` is needed: ids are unique within a chat. To a signed link the answer is the bare result, as text.
+    `?chat_id=` is required because ids are unique within a chat only. A signed link returns the result alone, as text.
     """
     chat_id = request.query_params.get("chat_id")
     tool_call_id = request.path_params["tool_call_id"]
     if not chat_id:
         raise RequestError("chat_id is missing: tool call ids are unique within a chat, so name it in the query")
-    if is_signed(request, server_state(request).links):
+    if has_valid_signature(request, server_state(request).links):
         found = await server_state(request).store.chats(ANY_USER).tool_call(chat_id, tool_call_id)
-        # As text and nothing else: a tool's result is not ours to run in somebody's browser.
+        # As plain text, because a result may contain HTML with scripts, which must not run in the user's browser.
         return PlainTextResponse(found.result or "", headers=UNCACHED)
     if "signature" in request.query_params:
-        raise Unauthorized("this link does not hold any more, or was changed: send the key, or ask the agent again")
+        raise Unauthorized("this link has expired or was changed: send the key, or ask the agent again")
     return await _answer(await _open_chats(request).tool_call(chat_id, tool_call_id))
 
 
@@ -106,8 +106,8 @@ async def tool_calls(request: Request) -> Response:
     """Return a page of tool calls, newest first.
 
     The query takes `chat_id`, `tool_name`, `status`, `since` and `until` in seconds since the epoch, `limit`
-    up to 200, and `cursor`, the last page's `next_cursor`. `status` is `running`, `complete`, `error` (all that
-    failed), `timed_out`, `declined`, `not_asked`, `not_answered` or `stopped`.
+    up to 200, and `cursor`, the `next_cursor` of the previous page. `status` is `running`, `complete`, `error` (all
+    failures), `timed_out`, `declined`, `not_asked`, `not_answered` or `stopped`.
     """
     with refuse_invalid():
         query = ToolCallQuery.model_validate(dict(request.query_params))
@@ -122,23 +122,23 @@ async def _answer(value: object) -> Response:
 
 
 async def _answer_in_pages(chat_id: str, name: str, pages: AsyncIterator[Sequence[object]]) -> Response:
-    """Return a chat as JSON, of which no piece is large enough to hold up the answers to others."""
-    pieces: list[bytes] = []
+    """Return a chat as JSON, encoded page by page so that a large chat does not delay other requests."""
+    encoded: list[bytes] = []
     async for page in pages:
-        pieces += await READING.run(partial(_encode, page))
+        encoded += await READING.run(partial(_encode, page))
     head = b'{"chat_id":%b,"%b":[' % (to_json(chat_id), name.encode())
-    return Response(b"".join([head, b",".join(pieces), b"]}"]), media_type=JSON, headers=UNCACHED)
+    return Response(b"".join([head, b",".join(encoded), b"]}"]), media_type=JSON, headers=UNCACHED)
 
 
 def _encode(page: Sequence[object]) -> list[bytes]:
-    # One by one: other threads have their turn only between two of them.
-    return [to_json(one) for one in page]
+    # One at a time, because other threads can run only between two calls of `to_json`.
+    return [to_json(entry) for entry in page]
 
 
 def read_user_id(request: Request) -> str | None:
-    """Return the user for whom a client asks; raises `Unauthorized` where nobody vouches for them who has to."""
+    """Return the `user_id` in the query; raises `Unauthorized` or `UserRefused` if `UserVerifier` refuses it."""
     user_id = request.query_params.get("user_id")
-    server_state(request).vouching.check(user_id, request)
+    server_state(request).user_verifier.verify(user_id, request)
     return user_id
 
 

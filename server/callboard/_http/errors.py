@@ -1,4 +1,4 @@
-"""From errors to answers: `{"error": {"code", "message", "type", "param"}}` as OpenAI has it, with a fitting status."""
+"""Turns errors into responses: `{"error": {"code", "message", "type", "param"}}` as in OpenAI's API, and a status."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from starlette.types import ExceptionHandler
 from callboard import errors
 
 RETRY_SECONDS = 5
-"""The wait before a request that the server was too busy for, or about to end, is worth sending again."""
+"""The `Retry-After` of responses from a server that is busy or shutting down."""
 
 _log = structlog.get_logger(__name__)
 
@@ -46,16 +46,15 @@ STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
     errors.StorageError: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.CallboardError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
-"""The status of each class; a class that is not named has its nearest base's."""
+"""The status of each error class; other classes have the status of their nearest base class."""
 
 
 def find_status(error: errors.CallboardError) -> HTTPStatus:
-    """Return the status of an error's class."""
     return next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
 
 
 def answer_error(error: errors.CallboardError, status: HTTPStatus | None = None) -> JSONResponse:
-    """Return the response that says what went wrong; `status` is that of the error's class unless it is given."""
+    """Return the response for an error; `status` defaults to the status of the error's class."""
     status = status or find_status(error)
     headers: dict[str, str] = {}
     if status == HTTPStatus.UNAUTHORIZED:
@@ -64,13 +63,13 @@ def answer_error(error: errors.CallboardError, status: HTTPStatus | None = None)
         headers["Retry-After"] = str(RETRY_SECONDS)
     if isinstance(error, errors.QuotaExceeded):
         headers["Retry-After"] = str(math.ceil(error.ends_in_seconds))
-        # OpenAI's clients would send it again at once.
+        # Without this header, OpenAI's clients retry at once.
         headers["X-Should-Retry"] = "false"
     return _build_answer(status, error.code, str(error), headers)
 
 
 def build_error_object(status: int, code: str, message: str) -> dict[str, dict[str, str | None]]:
-    """Return what went wrong as OpenAI's clients read it: in a body, or in mid-stream."""
+    """Return an error in the form of OpenAI's API, for a response body or an event in a stream."""
     kinds = {HTTPStatus.UNAUTHORIZED: "authentication_error", HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error"}
     kind = kinds.get(HTTPStatus(status), "server_error" if status >= 500 else "invalid_request_error")
     return {"error": {"code": code, "message": message, "type": kind, "param": None}}
@@ -88,7 +87,7 @@ async def _answer_callboard_error(_: Request, error: Exception) -> Response:
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-    # The path as it was asked for: `request.url` is made from the Host header too.
+    # Not `request.url`, which also depends on the Host header.
     message = (
         f"{request.method} {request.scope['path']}: {error.detail}; the routes are listed in docs/reference/routes.md"
     )

@@ -1,8 +1,9 @@
-"""The gate against web pages, in front of auth and the same with a key and without.
+"""Protects the server from foreign web pages in the user's browser, before authentication and also without a key.
 
-A browser sends requests for every page that it shows, to this machine too, and a page's owner can make its name point
-here (DNS rebinding). So the server answers only to its own names, only to pages that it was told of, and reads only
-bodies that a foreign page cannot send without asking first.
+A browser sends requests for every page that it shows, also to servers on the user's machine, and the owner of a page
+can make the page's own host name resolve to that machine (DNS rebinding). Therefore the server accepts only its own
+names in the Host header, only allowed origins, and only bodies of a type that other origins cannot send without a
+CORS preflight.
 """
 
 import ipaddress
@@ -31,18 +32,18 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The callers that may pass: by the server's own names beside those of this machine, and the allowed web pages.
+    """Checks the Host and Origin headers of requests.
 
-    `hosts` are names and addresses in lower case, `*.example.org` for all below that one; `origins` are such as
-    `https://chat.example.org`, `*` for all of them.
+    `hosts`: names and addresses of the server besides loopback, in lower case; `*.example.org` allows all subdomains.
+    `origins`: web pages that may call, for example `https://chat.example.org`; `*` allows all.
     """
 
     hosts: frozenset[str]
     origins: frozenset[str]
 
     @classmethod
-    def of(cls, settings: Settings) -> "Access":
-        """Return the access that the settings give."""
+    def from_settings(cls, settings: Settings) -> "Access":
+        """Return the hosts and origins that the settings allow."""
         hosts = {*settings.trusted_hosts}
         address = _read_address(settings.host)
         if settings.host and not (address and address.is_unspecified):
@@ -52,48 +53,49 @@ class Access:
         return cls(frozenset(hosts), frozenset(settings.cors_origins))
 
     def check(self, scope: Scope) -> None:
-        """Raise `HostRefused` or `OriginRefused` for a request that may not pass."""
+        """Raise `HostRefused` or `OriginRefused` if the request is not allowed."""
         host = self._check_host(scope)
         self._check_origin(Headers(scope=scope), scope["method"], host)
 
     def allows(self, origin: str) -> bool:
-        """Return whether pages of that origin may call."""
+        """Return whether web pages of that origin may call."""
         return origin != "null" and (origin in self.origins or ANY_ORIGIN in self.origins)
 
     def _check_host(self, scope: Scope) -> str:
-        """Return the Host header in lower case. Raises `HostRefused` where there is not one, with a name of ours."""
-        given = [host.lower() for host in Headers(scope=scope).getlist("host")]
-        read = _HOST.fullmatch(given[0]) if len(given) == 1 else None
-        name = (read["ipv6"] or read["name"]) if read else ""
+        """Return the Host header in lower case; raise `HostRefused` unless there is exactly one, with an own name."""
+        hosts = [host.lower() for host in Headers(scope=scope).getlist("host")]
+        match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        name = (match["ipv6"] or match["name"]) if match else ""
         if not 0 < len(name) <= MAX_HOST_CHARS:
             raise HostRefused("the request must have one Host header, with a name or an address of this server")
-        if not self._is_ours(name, scope):
+        if not self._is_own_name(name, scope):
             raise HostRefused(
-                f"this server is not known as {name}: if it is, set CALLBOARD_TRUSTED_HOSTS={name} for it (more with "
-                "commas) and start it again, or call it by its address"
+                f"this server does not know the name {name}: if it is a name of the server, set "
+                f"CALLBOARD_TRUSTED_HOSTS={name} (several names with commas) and restart the server, or call it by its "
+                "address"
             )
-        return given[0]
+        return hosts[0]
 
-    def _is_ours(self, name: str, scope: Scope) -> bool:
+    def _is_own_name(self, name: str, scope: Scope) -> bool:
         address = _read_address(name)
         if address is None:
-            above = (name[at:] for at, char in enumerate(name) if char == ".")
+            parent_domains = (name[at:] for at, char in enumerate(name) if char == ".")
             is_known = name == "localhost" or name in self.hosts or _is_test_client(name, scope)
-            return is_known or any(f"*{rest}" in self.hosts for rest in above)
+            return is_known or any(f"*{domain}" in self.hosts for domain in parent_domains)
         return address.is_loopback or str(address) in self.hosts or address == _read_local_address(scope)
 
     def _check_origin(self, headers: Headers, method: str, host: str) -> None:
         origins = headers.getlist("origin")
         if origins:
             page = _PAGE.fullmatch(origins[0].lower())
-            own = page is not None and page["host"] == host
-            if len(origins) == 1 and (own or self.allows(origins[0])):
+            is_own_page = page is not None and page["host"] == host
+            if len(origins) == 1 and (is_own_page or self.allows(origins[0])):
                 return
         elif headers.get("sec-fetch-site", "none") in ("none", "same-origin") or _is_navigation(headers, method):
             return
         raise OriginRefused(
-            "this web page may not call the server: where it is yours, allow its origin with CALLBOARD_CORS_ORIGINS, "
-            "such as CALLBOARD_CORS_ORIGINS=https://chat.example.org"
+            "this web page may not call the server: if it is yours, allow its origin with CALLBOARD_CORS_ORIGINS, "
+            "for example CALLBOARD_CORS_ORIGINS=https://chat.example.org"
         )
 
 
@@ -102,39 +104,39 @@ def _read_address(name: str) -> Address | None:
         address = ipaddress.ip_address(name)
     except ValueError:
         return None
-    # No browser writes an IPv4 address in this way unless a page asks for it, and Python's versions differ on it.
+    # Browsers write an IPv4-mapped address only if a page's URL has one, and Python's versions treat it differently.
     return None if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped else address
 
 
 def _read_local_address(scope: Scope) -> Address | None:
-    """Return the address of this machine that the connection came in on; None where it is not known."""
+    """Return the local address of the connection; None if it is unknown."""
     server = scope.get("server")
     if not server:
         return None
-    # A link-local address has its interface behind a "%"; one socket for both families shows IPv4 within IPv6.
+    # A link-local address ends with "%" and its interface; a dual-stack socket shows IPv4 addresses as IPv4-mapped.
     return _read_address(str(server[0]).partition("%")[0].removeprefix("::ffff:"))
 
 
 def _is_test_client(name: str, scope: Scope) -> bool:
-    """Return whether the request is one of Starlette's TestClient, which FastAPI has too.
+    """Return whether the request comes from Starlette's TestClient, which FastAPI uses too.
 
-    It calls the application without a connection. Of a connection, `server` is an address of this machine.
-    https://github.com/encode/starlette/blob/master/starlette/testclient.py
+    It calls the application without a connection and sets `server` to a name. For a real connection, `server` is an
+    address. https://github.com/encode/starlette/blob/master/starlette/testclient.py
     """
     server = scope.get("server")
     return server is not None and name == server[0] == "testserver"
 
 
 def _is_navigation(headers: Headers, method: str) -> bool:
-    """Return whether somebody follows a link: the page that has it cannot read what is shown."""
+    """Return whether the user follows a link in the browser: the page with the link cannot read the response."""
     wanted = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     return method == "GET" and all(headers.get(name) == value for name, value in wanted.items())
 
 
 class Gate:
-    """Middleware that answers 421 or 403 to what `Access` refuses, and lets no browser guess what an answer is.
+    """Middleware that answers 421 or 403 to requests that `Access` refuses, and forbids MIME sniffing of responses.
 
-    A WebSocket is opened for the same callers alone: no browser asks before it opens one.
+    WebSockets are checked in the same way, because browsers open them without a CORS preflight.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
@@ -142,7 +144,6 @@ class Gate:
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -172,20 +173,19 @@ class Gate:
 
     async def _pass_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            # What opens one is a GET.
+            # The handshake of a WebSocket is a GET.
             self._access.check({**scope, "method": "GET"})
         except RequestError:
-            # Closed before it is accepted: the handshake is answered with 403.
+            # Closing before accepting makes the server answer the handshake with 403.
             await send({"type": "websocket.close"})
             return
         await self._app(scope, receive, send)
 
 
 async def _refuse_two_lengths(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer 400 and close the connection.
+    """Answer 400 and close the connection, to prevent request smuggling (RFC 9112, 6.3).
 
-    A proxy that goes by the one length and a server that goes by the other see different requests in the same bytes
-    (RFC 9112, 6.3): what follows may be somebody else's, or was hidden from the proxy.
+    A proxy and a server that use different headers for the length see different requests in the same bytes.
     """
     error = RequestError("a request has either Content-Length or Transfer-Encoding: send one of them")
     refusal = answer_error(error, HTTPStatus.BAD_REQUEST)
@@ -193,40 +193,41 @@ async def _refuse_two_lengths(scope: Scope, receive: Receive, send: Send) -> Non
     await refusal(scope, receive, send)
 
 
-class NoNul:
-    """Middleware that answers 422 to a path or a query with a NUL in it: nothing is kept by such a name.
+class RefuseNul:
+    """Middleware that answers 422 to a path or a query with a NUL character.
 
-    SQLite would look for it and find nothing, PostgreSQL refuses to.
+    No stored id contains one. SQLite would search and find nothing; PostgreSQL reports an error.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer it."""
         if scope["type"] == "http" and ("\0" in scope["path"] or b"%00" in scope["query_string"]):
-            refusal = RequestError("the address holds a NUL character (%00), which no id has: leave it out")
+            refusal = RequestError("the address contains a NUL character (%00), which no id has: remove it")
             await answer_error(refusal)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
 
-class JsonBodies:
-    """Middleware that answers 415 to a body of another type: forms and beacons send some without asking, JSON never."""
+class RequireJson:
+    """Middleware that answers 415 to bodies that are not declared as JSON.
+
+    Web pages can send other types (forms, beacons) to any origin without a CORS preflight, but not JSON.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer it."""
-        if scope["type"] == "http" and not _may_be_read(scope["method"], Headers(scope=scope)):
-            refusal = BodyRefused(f"a request's body must be JSON and say so: send Content-Type: {JSON}")
+        if scope["type"] == "http" and not _is_json_or_empty(scope["method"], Headers(scope=scope)):
+            refusal = BodyRefused(f"the request's body must be declared as JSON: send Content-Type: {JSON}")
             await answer_error(refusal)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
 
-def _may_be_read(method: str, headers: Headers) -> bool:
+def _is_json_or_empty(method: str, headers: Headers) -> bool:
     if method in METHODS_WITHOUT_BODY:
         return True
     types = [value.partition(";")[0].strip().lower() for value in headers.getlist("content-type")]

@@ -1,8 +1,8 @@
-"""The lifetime of an application: it opens by itself where no server opens it, and hears first that it is to stop.
+"""Opens the application with its first request if no server does, and handles the signals for a shutdown.
 
-ASGI says that the server stops only after every connection has ended, and a stream ends when its run does: without
-`Stopping` a server with an answer under way would wait for the run, and take no connections meanwhile, of clients that
-resume, answer or cancel.
+An ASGI server sends the shutdown event only after every connection has closed, and a stream closes when its run ends.
+Without `Shutdown`, the server would wait for all runs and would refuse new connections meanwhile, so that clients could
+not resume, answer a question or cancel.
 """
 
 import asyncio
@@ -26,61 +26,63 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Handler = Callable[[int, FrameType | None], Any]
 
 
-class OpensItself:
-    """An application whose lifespan begins with the first request where no server begins it.
+class OnDemandLifespan:
+    """Middleware that starts the lifespan of `app` with the first request if no server has started it.
 
-    ASGI's servers start and stop the application that they are given, and no other: one that is mounted below a
-    prefix of another gets no lifespan. It ends with `leave`, or with the event loop.
+    An ASGI server starts only the application that it serves. An application that is mounted in another one gets no
+    lifespan events. A lifespan that was started here ends after `close`, or with the event loop.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.is_served = False
-        """True where somebody else opens it and closes it."""
-        self._lifetime: _Lifetime | None = None
+        """True if a server sends the lifespan events; may also be set by a caller who opens the application."""
+        self._own_lifespan: _OwnLifespan | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, to the application that is open by then."""
         if scope["type"] == "lifespan" or self.is_served:
             self.is_served = True
             await self._app(scope, receive, send)
             return
-        # A start that failed is tried again with the next request.
-        if self._lifetime is None or self._lifetime.has_failed:
-            self._lifetime = _Lifetime(self._app)
+        # After a failed start, the next request tries again.
+        if self._own_lifespan is None or self._own_lifespan.has_failed:
+            self._own_lifespan = _OwnLifespan(self._app)
         try:
-            await self._lifetime.serve(scope, receive, send)
+            await self._own_lifespan.serve(scope, receive, send)
         except CallboardError as error:
             await answer_error(error)(scope, receive, send)
 
-    def leave(self) -> None:
-        """End the lifespan that was begun here once the requests that are served have their answers; take no more."""
-        if self._lifetime is not None:
-            self._lifetime.leave()
+    def close(self) -> None:
+        """Refuse new requests, and end the lifespan that was started here when the current requests are answered."""
+        if self._own_lifespan is not None:
+            self._own_lifespan.close()
 
 
-class _Lifetime:
-    """A server's part of the lifespan, in one task: what is opened has to be closed where it was opened."""
+class _OwnLifespan:
+    """Sends the lifespan events of one application, in place of a server.
+
+    The lifespan runs in one task, because cancel scopes must be closed in the task that opened them.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._state: dict[str, object] = {}
-        self._is_begun = False
-        self._is_leaving = False
+        self._is_started = False
+        self._is_closing = False
         self._requests = 0
         self._ready = asyncio.Event()
-        self._over = asyncio.Event()
-        # What it begins outlives the request that opened it, and logs without that one's id.
-        self._task = asyncio.create_task(self._live(), name="lifespan", context=Context())
+        self._idle = asyncio.Event()
+        # In an empty context: its tasks outlive the first request and must not log with the id of that request.
+        self._task = asyncio.create_task(self._run(), name="lifespan", context=Context())
 
     @property
     def has_failed(self) -> bool:
-        return self._task.done() and not self._is_leaving
+        return self._task.done() and not self._is_closing
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on once the application is open; raise what kept it from opening."""
+        """Pass the request on when the application is open; raise the error of a failed start."""
         await self._ready.wait()
-        if self._is_leaving:
+        if self._is_closing:
             raise ShuttingDown("The server is shutting down: send the request again when it is back.")
         if self._task.done():
             self._task.result()
@@ -89,17 +91,17 @@ class _Lifetime:
             await self._app({**scope, "state": {**scope.get("state", {}), **self._state}}, receive, send)
         finally:
             self._requests -= 1
-            self._end_when_idle()
+            self._end_if_idle()
 
-    def leave(self) -> None:
-        self._is_leaving = True
-        self._end_when_idle()
+    def close(self) -> None:
+        self._is_closing = True
+        self._end_if_idle()
 
-    def _end_when_idle(self) -> None:
-        if self._is_leaving and not self._requests:
-            self._over.set()
+    def _end_if_idle(self) -> None:
+        if self._is_closing and not self._requests:
+            self._idle.set()
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}
         try:
             await self._app(scope, self._receive, self._send)
@@ -107,10 +109,10 @@ class _Lifetime:
             self._ready.set()
 
     async def _receive(self) -> Message:
-        if not self._is_begun:
-            self._is_begun = True
+        if not self._is_started:
+            self._is_started = True
             return {"type": "lifespan.startup"}
-        await self._over.wait()
+        await self._idle.wait()
         return {"type": "lifespan.shutdown"}
 
     async def _send(self, message: Message) -> None:
@@ -118,90 +120,91 @@ class _Lifetime:
             self._ready.set()
 
 
-class Stopping:
-    """The steps by which an application stops: it is asked to, it may have to hurry, it has left its runs.
+class Shutdown:
+    """The steps of a shutdown, as events: it is requested, it becomes urgent, the runs are released.
 
-    Entered when a server starts the application, in the main thread, it hears the signals that ask the process to stop:
-    by then the server has its own handlers. The server hears of them once the runs are left, and goes on to serve until
-    then. SIGTERM asks. SIGINT, and a second signal, hurry: whoever presses Ctrl-C waits for it. What comes then is the
-    server's at once. In other threads no signal arrives.
+    As a context manager it handles SIGTERM and SIGINT, if it is entered in the main thread; other threads get no
+    signals. It is entered when the application starts, when the server has set its own handlers. These are called only
+    after the runs are released, so the server accepts connections until then. SIGTERM requests a shutdown. SIGINT or a
+    second signal makes it urgent, because a person who presses Ctrl-C waits for the process. Later signals go to the
+    server at once.
     """
 
     def __init__(self) -> None:
-        self.asked = anyio.Event()
-        """Set where no new runs are to be taken."""
-        self.hurried = anyio.Event()
-        """Set where runs are to be left at once."""
-        self.left = anyio.Event()
-        """Set once every run has ended or is another server's to go on with."""
-        self._handlers: dict[int, _Chained] = {}
-        self._held: Callable[[], object] | None = None
+        self.requested = anyio.Event()
+        """Set when the server must not start new runs."""
+        self.urgent = anyio.Event()
+        """Set when runs must be released without waiting for their ends."""
+        self.runs_released = anyio.Event()
+        """Set when every run has ended or is released to another server."""
+        self._handlers: dict[int, _ChainedHandler] = {}
+        self._delayed_signal: Callable[[], object] | None = None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             loop = asyncio.get_running_loop()
             for number in STOP_SIGNALS:
-                before = signal.getsignal(number)
-                # Else it is ignored, or the end of the process: nobody shuts down in an orderly way.
-                if callable(before):
-                    self._handlers[number] = _Chained(self, loop, before)
+                previous = signal.getsignal(number)
+                # Without a handler, the signal is ignored or ends the process: there is no orderly shutdown to delay.
+                if callable(previous):
+                    self._handlers[number] = _ChainedHandler(self, loop, previous)
                     signal.signal(number, self._handlers[number])
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        for number, ours in self._handlers.items():
-            before = ours.before
-            # Another application may have chained its own after ours, which then stays and does no harm.
-            if signal.getsignal(number) is ours:
-                signal.signal(number, before)
-        self.leave()
+        for number, handler in self._handlers.items():
+            previous = handler.previous
+            # If another application has chained its own handler to this one, this one stays and does no harm.
+            if signal.getsignal(number) is handler:
+                signal.signal(number, previous)
+        self.finish()
 
     async def wait(self) -> None:
-        """Return when the application is to stop."""
-        waiting = {asyncio.create_task(event.wait()) for event in (self.asked, self.hurried)}
+        """Wait until a shutdown is requested."""
+        waiting = {asyncio.create_task(event.wait()) for event in (self.requested, self.urgent)}
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in waiting:
                 task.cancel()
 
-    def leave(self) -> None:
-        """Say that the runs are left: the server hears of the signal that was held back."""
-        self.left.set()
-        held = self._held
-        self._held = None
-        if held:
-            held()
+    def finish(self) -> None:
+        """Set `runs_released`, and call the server's handler for the signal that was delayed."""
+        self.runs_released.set()
+        delayed = self._delayed_signal
+        self._delayed_signal = None
+        if delayed:
+            delayed()
 
-    def hear(self, number: int, pass_on: Callable[[], object] | None) -> None:
-        """Take a signal; it is passed on, where there is somebody else, once the runs are left."""
-        if self.left.is_set() or self.hurried.is_set():
-            # The server counts the signals that it gets, and may go without closing us after a second one.
-            self._held = None
-            if pass_on:
-                pass_on()
+    def handle_signal(self, number: int, call_previous: Callable[[], object] | None) -> None:
+        """Request a shutdown; `call_previous`, the previous handler if any, is called when the runs are released."""
+        if self.runs_released.is_set() or self.urgent.is_set():
+            # The delayed signal is dropped: the server counts signals, and a second one may make it exit at once.
+            self._delayed_signal = None
+            if call_previous:
+                call_previous()
             return
-        if number == signal.SIGINT or self.asked.is_set():
-            self.hurried.set()
-        self.asked.set()
-        self._held = self._held or pass_on
+        if number == signal.SIGINT or self.requested.is_set():
+            self.urgent.set()
+        self.requested.set()
+        self._delayed_signal = self._delayed_signal or call_previous
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Chained:
-    """A handler of a signal before the one that was there."""
+class _ChainedHandler:
+    """A signal handler that runs before the handler that was set previously."""
 
-    stopping: Stopping
+    shutdown: Shutdown
     loop: asyncio.AbstractEventLoop
-    before: Handler
+    previous: Handler
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.loop.is_closed():
-            self.before(number, frame)
+            self.previous(number, frame)
             return
-        pass_on: Callable[[], object] | None = partial(self.before, number, None)
-        if isinstance(self.before, _Chained):
-            # Another application, which stops at the same time, and holds the signal back itself.
-            self.before(number, frame)
-            pass_on = None
-        self.loop.call_soon_threadsafe(self.stopping.hear, number, pass_on)
+        call_previous: Callable[[], object] | None = partial(self.previous, number, None)
+        if isinstance(self.previous, _ChainedHandler):
+            # Another application in this process: it shuts down at the same time, and delays the signal itself.
+            self.previous(number, frame)
+            call_previous = None
+        self.loop.call_soon_threadsafe(self.shutdown.handle_signal, number, call_previous)

@@ -11,7 +11,7 @@ from callboard._http.state import server_state
 
 
 async def metrics(request: Request) -> Response:
-    """Return the metrics in Prometheus' text format, or OpenMetrics where it is asked for; of all workers together."""
+    """Return the metrics of all workers in Prometheus' text format, or in OpenMetrics if the client accepts it."""
     metrics = server_state(request).metrics
     if metrics is None:
         raise HTTPException(404, "CALLBOARD_METRICS is false")

@@ -1,8 +1,8 @@
 """The caller of a request, and the user whom the caller is bound to.
 
-A caller with a `user_id` speaks for that user alone. A request that names no user is this user's; a request that names
-another one is refused. It is not answered for the caller's user: a service that sends Ada's question with Bob's token
-would store her words in his chats and never notice.
+A caller with a `user_id` may act for that user only. A request that names no user counts as a request of this user. A
+request that names another user is refused rather than answered for the caller's user: otherwise a service that sends
+Ada's question with Bob's token would store her words in his chats without noticing.
 """
 
 from collections.abc import Sequence
@@ -19,25 +19,25 @@ from callboard_protocol import User
 SCOPE_KEY = "callboard.principal"
 
 BOUND_PATHS = ("/v1/", "/skills/")
-"""The routes whose `user_id` in the query says for whom a client asks."""
+"""Prefixes of the routes whose `user_id` in the query names the user of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller who was recognised. Routes read it as `request.scope["callboard.principal"]`.
+    """The authenticated caller. Routes read it as `request.scope["callboard.principal"]`.
 
-    `name` is what logs and the audit call the caller. `user_id`: the one user for whom the caller may ask; None for a
-    service that asks for many users and is believed. `roles`: the first one is the `role` of that user (`user` if
-    there is none), the others are the user's `groups`; tools and `CALLBOARD_AGENT_ACCESS` read them, and what a request
-    says of role, groups, name and email does not count. Raises `ValueError` for a `user_id` that no user can have, the
-    empty one too: it would be nobody's, whose chats any caller sees.
+    `name`: the caller's name in logs and in the audit. `user_id`: the only user for whom the caller may ask; None for a
+    service that asks for many users and is trusted to name them. `roles`: the first one is the `role` of that user
+    (`user` if there is none), the others are the user's `groups`. Tools and `CALLBOARD_AGENT_ACCESS` read them; role,
+    groups, name and email in the request are then ignored. Raises `ValueError` for an invalid `user_id`. An empty one
+    is invalid because chats without a user are visible to every caller.
     """
 
     name: str
     user_id: str | None = None
     roles: Sequence[str] = ()
     user: User | None = field(init=False, repr=False, default=None)
-    """The user whom tools see, None without `user_id`."""
+    """The user that tools see; None without `user_id`."""
 
     def __post_init__(self) -> None:
         if isinstance(self.roles, str):
@@ -56,24 +56,24 @@ class Principal:
         object.__setattr__(self, "user", user)
 
 
-def principal_of(connection: HTTPConnection) -> Principal | None:
-    """Return the caller, None if nobody is asked who they are."""
+def get_principal(connection: HTTPConnection) -> Principal | None:
+    """Return the caller of the request; None if the server has no authentication."""
     principal = connection.scope.get(SCOPE_KEY)
     return principal if isinstance(principal, Principal) else None
 
 
-def caller_of(connection: HTTPConnection) -> str | None:
-    """Return the name of the caller's key, None where nobody is asked for one."""
-    principal = principal_of(connection)
+def get_caller_name(connection: HTTPConnection) -> str | None:
+    """Return the caller's name; None if the server has no authentication."""
+    principal = get_principal(connection)
     return principal.name if principal else None
 
 
 def find_bound_user(connection: HTTPConnection, *named: str | None) -> User | None:
-    """Return the user whom the caller is bound to; `named` are the users whom the request names.
+    """Return the user to whom the caller is bound, if any; `named` are the users that the request names.
 
     Raises `UserRefused` if the request names another user.
     """
-    principal = principal_of(connection)
+    principal = get_principal(connection)
     if principal is None or principal.user is None:
         return None
     _refuse_others(principal.user, named)
@@ -81,9 +81,9 @@ def find_bound_user(connection: HTTPConnection, *named: str | None) -> User | No
 
 
 def bind_query(scope: Scope, path: str, principal: Principal) -> Scope:
-    """Return the scope of a request with the caller's `user_id` in its query, where the caller is bound to a user.
+    """Return the scope with the caller's `user_id` in the query, if the caller is bound to a user.
 
-    `path` is the route's. Raises `UserRefused` if the query names another user.
+    `path` is the path of the route. Raises `UserRefused` if the query names another user.
     """
     if principal.user is None or not path.startswith(BOUND_PATHS):
         return scope
@@ -98,5 +98,5 @@ def _refuse_others(user: User, named: Sequence[str | None]) -> None:
         if other and other != user.id:
             raise UserRefused(
                 f"You are signed in as the user {user.id!r}, and the request names {other!r}: leave the user out, or "
-                "sign in as the one whom you ask for."
+                f"sign in as {other!r}."
             )

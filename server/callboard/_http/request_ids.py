@@ -1,6 +1,6 @@
-"""Ids of requests: each has one, in its answer and in every line of log of it and of the run that it begins.
+"""Gives each request an id, which its response and all log lines of the request and of the run it starts carry.
 
-The trace that a request belongs to is told in the same way, by those who ask and have one: `traceparent`.
+Also continues the client's trace, if the request has a `traceparent` header.
 """
 
 import re
@@ -15,20 +15,16 @@ from callboard._trace_context import read, within
 HEADER = "X-Request-Id"
 
 _WELL_FORMED = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
-"""What proxies and clients make: UUIDs, hex, base64, paths. None of it ends a line of log or begins another value."""
+"""Ids as proxies and clients make them: UUIDs, hex, base64, paths. No character can end or forge a log line."""
 
 
 class RequestIds:
-    """Middleware that gives each request an id: its own where it brings a well-formed one, else a new one.
-
-    What is done for a request is done within its trace.
-    """
+    """Middleware that runs each request with its id in the log's context and within its trace."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; whatever is begun for it, a run too, logs with its id."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -45,7 +41,7 @@ class RequestIds:
 
 
 def read_request_id(headers: Headers) -> str:
-    """Return the id that a request brings, a new one where it brings none, two, or one that is not well-formed."""
+    """Return the id in the request's header; a new id if there is none, or several, or one that is not well-formed."""
     given = headers.getlist(HEADER)
     if len(given) == 1 and _WELL_FORMED.fullmatch(given[0]):
         return given[0]
@@ -53,7 +49,7 @@ def read_request_id(headers: Headers) -> str:
 
 
 def _find_trace(headers: Headers) -> dict[str, str]:
-    """Return the headers of the trace that a request names; of two it is in neither."""
+    """Return the trace headers of the request; empty if there are several traces."""
     parents = headers.getlist("traceparent")
     if len(parents) != 1:
         return {}

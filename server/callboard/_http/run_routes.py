@@ -1,7 +1,7 @@
-"""The routes of runs and models, and whether the server is well and takes runs.
+"""The routes of runs and models, and the health checks.
 
-`user_id` in the query says for whom a client asks. A run that was started for a user is there for that user alone:
-for anybody else, and without `user_id`, the answer is 404.
+`user_id` in the query names the user of the request. Only the user for whom a run was started can read it: for other
+users, and without `user_id`, the response is 404.
 """
 
 from typing import Any
@@ -12,8 +12,8 @@ from starlette.routing import Route
 
 from callboard._agents import AgentLike
 from callboard._http.body import read_body, read_past_answers
-from callboard._http.chat_routes import read_user_id
-from callboard._http.principal import caller_of
+from callboard._http.chat_routes import UNCACHED, read_user_id
+from callboard._http.principal import get_caller_name
 from callboard._http.sse import RunStream
 from callboard._http.state import server_state
 from callboard._openwebui.requests import read_parameters
@@ -25,7 +25,7 @@ from callboard_protocol import PROTOCOL_VERSION, InputAnswer, RunRequest
 
 
 async def health(request: Request) -> Response:
-    """Return `{"status": "ok", "version": …, "protocol": 1}`; 503 with a reason while nothing can be written."""
+    """Return `{"status": "ok", "version": …, "protocol": 1}`; 503 with a reason while the database is not writable."""
     body = {"status": "ok", "version": __version__, "protocol": PROTOCOL_VERSION}
     try:
         await server_state(request).store.check()
@@ -35,21 +35,20 @@ async def health(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Return `{"status": "ready"}` while the server takes runs; 503 once it is about to end: for balancers."""
+    """Return `{"status": "ready"}` while the server accepts runs; 503 while it shuts down. For load balancers."""
     if server_state(request).runs.is_closing:
         return JSONResponse({"status": "stopping"}, 503)
     return JSONResponse({"status": "ready"})
 
 
 async def models(request: Request) -> Response:
-    """Return the agents as OpenAI lists models, with `name`, `description` and, where given, `suggestions` and `icon`.
+    """Return the agents as OpenAI lists models, with `name`, `description` and, if set, `suggestions` and `icon`.
 
-    Built-in agents that need a model are left out while none is configured.
-
-    To a user who is known, by the caller or by Open WebUI's signature, those that they may use.
+    Built-in agents that need a model are left out while no model is configured. If the user is verified, by the caller
+    or by Open WebUI's signature, only agents that the user may use are listed.
     """
     state = server_state(request)
-    user = state.vouching.find_user(request)
+    user = state.user_verifier.find_verified_user(request)
     entries = [
         _describe(agent, state.started_at)
         for agent in state.registry.list_usable(state.services.model)
@@ -61,7 +60,7 @@ async def models(request: Request) -> Response:
 async def model(request: Request) -> Response:
     """Return one of the agents that `GET /v1/models` lists."""
     state = server_state(request)
-    user = state.vouching.find_user(request)
+    user = state.user_verifier.find_verified_user(request)
     agent = state.registry.get(request.path_params["agent_id"])
     if user is not None:
         state.runs.access.check(agent.agent_id, user)
@@ -69,8 +68,8 @@ async def model(request: Request) -> Response:
 
 
 def _describe(agent: AgentLike, created: int) -> dict[str, Any]:
-    # Agents written by hand, and of frameworks, need have neither.
-    offered = {"suggestions": list(getattr(agent, "suggestions", ())), "icon": getattr(agent, "icon", "")}
+    # Agents of frameworks, and classes of other packages, may lack both attributes.
+    optional = {"suggestions": list(getattr(agent, "suggestions", ())), "icon": getattr(agent, "icon", "")}
     return {
         "id": agent.agent_id,
         "object": "model",
@@ -78,28 +77,28 @@ def _describe(agent: AgentLike, created: int) -> dict[str, Any]:
         "owned_by": "callboard",
         "name": agent.name,
         "description": agent.description,
-        **{name: value for name, value in offered.items() if value},
+        **{name: value for name, value in optional.items() if value},
     }
 
 
 async def start_run(request: Request) -> Response:
-    """Start a run (`callboard_protocol.RunRequest`), or attach to that of its `run_id`; the answer is the events."""
+    """Start a run (`callboard_protocol.RunRequest`), or attach to the run with its `run_id`; return its events."""
     state = server_state(request)
-    with state.bodies.take_place() as place:
-        body = await read_body(request, RunRequest, place)
-        known = state.vouching.check(body.user.id if body.user else None, request)
+    with state.bodies.reserve() as reservation:
+        body = await read_body(request, RunRequest, reservation)
+        known = state.user_verifier.verify(body.user.id if body.user else None, request)
         body = body.model_copy(update={"user": known or body.user, "options": read_parameters(body.options)})
         is_new = all(run.run_id != body.run_id for run in state.runs)
-        run = await state.runs.start_or_follow(await read_past_answers(body), caller_of(request))
+        run = await state.runs.start_or_follow(await read_past_answers(body), get_caller_name(request))
         if is_new and isinstance(run, Run):
-            place.keep_until_end(run)
-    return RunStream(run, state.stopping)
+            reservation.hold_until_end_of(run)
+    return RunStream(run, state.shutdown)
 
 
 async def run_state(request: Request) -> Response:
-    """Return whose run it is, whether it has ended, and whether anybody listens to it.
+    """Return the run's agent, chat and message, whether it has ended, and whether a client listens to it.
 
-    A client that was stopped in the middle of an answer finds out with it whether another has the answer already.
+    A client that was restarted during an answer can see here whether another client already receives the answer.
     """
     run = await _find_run(request)
     state = {
@@ -114,43 +113,41 @@ async def run_state(request: Request) -> Response:
 
 
 async def run_events(request: Request) -> Response:
-    """Return the run's events after `Last-Event-ID` or `?after=N`; 410 where the log no longer reaches back."""
+    """Return the run's events after `Last-Event-ID` or `?after=N`; 410 if the log no longer has them."""
     run = await _find_run(request)
     after = _read_after(request)
     run.check(after)
-    return RunStream(run, server_state(request).stopping, after)
+    return RunStream(run, server_state(request).shutdown, after)
 
 
 async def cancel_run(request: Request) -> Response:
-    """End a run; 202, also where it has ended already."""
+    """Cancel a run; 202, also if it has already ended."""
     run = await _find_run(request)
     await run.ask_to_end()
     return JSONResponse({"run_id": run.run_id, "status": "ended" if run.ended else "cancelling"}, 202)
 
 
 async def answer_input(request: Request) -> Response:
-    """Answer an `input_request`: `{"request_id": …, "value": …}`; 202, or 404 where no such question is open.
+    """Answer an `input_request`: `{"request_id": …, "value": …}`; 202, or 404 if no such question is open.
 
-    With `"value": null` it ends unanswered; `"asked": false` beside it says that nobody could be asked.
+    `"value": null` ends the question without an answer. `"asked": false` says that the user could not be asked.
     """
-    with server_state(request).bodies.take_place() as place:
-        body = await read_body(request, InputAnswer, place)
+    with server_state(request).bodies.reserve() as reservation:
+        body = await read_body(request, InputAnswer, reservation)
     run = await _find_run(request)
-    await run.answer(body.request_id, GivenAnswer(body.value, caller_of(request), asked=body.asked))
+    await run.answer(body.request_id, GivenAnswer(body.value, get_caller_name(request), asked=body.asked))
     return JSONResponse({"run_id": run.run_id, "request_id": body.request_id}, 202)
 
 
 async def run_file(request: Request) -> Response:
-    """Return a tool's file that is too large for a frame; kept as long as the run's log.
+    """Return a tool's file that is too large for a frame; it is kept as long as the run's log.
 
-    It is nobody's page: a browser saves it.
+    Browsers save it rather than show it, so that a file with scripts does not run as a page of this server.
     """
     run = await _find_run(request)
     file = await run.file(request.path_params["file_id"])
-    return Response(file.content, media_type=file.content_type, headers=_KEPT_BY_NOBODY)
-
-
-_KEPT_BY_NOBODY = {"Content-Disposition": "attachment", "Cache-Control": "private, no-store"}
+    headers = {"Content-Disposition": "attachment", **UNCACHED}
+    return Response(file.content, media_type=file.content_type, headers=headers)
 
 
 async def _find_run(request: Request) -> Run | FollowedRun:

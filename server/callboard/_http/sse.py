@@ -1,4 +1,4 @@
-"""Server-sent events over a connection: headers, pings, a reader that stalls, one that leaves."""
+"""Sends a run's events over a connection, with pings, a timeout for stalled clients and an orderly shutdown."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,51 +9,51 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
-from callboard._http.lifetime import Stopping
+from callboard._http.lifetime import Shutdown
 from callboard._runs import FollowedRun, Run
 from callboard.errors import LogExpired, UnknownRun
 
 PING_SECONDS = 15
 SEND_TIMEOUT_SECONDS = 30
-"""A reader that takes nothing for so long is let go; it can resume."""
+"""A connection whose client reads nothing for this long is closed; the client can resume."""
 
 _log = structlog.get_logger(__name__)
 
 SHUTDOWN_GRACE_SECONDS = 10
-"""At shutdown runs end or are left, and their streams end with them; after this a stream is cut."""
+"""At a shutdown, streams end when their runs end or are released. After this time a stream is cut."""
 
 
 class RunStream(EventSourceResponse):
-    """Frames that tell of a run: its events from the one after `after`, unless other `frames` are given.
+    """A response with a run's events after number `after`, or with other `frames` made from the run.
 
-    It ends with its run's last event, or before, where its run is left to another server: clients resume there.
+    It ends with the run's last event, or when the run is released to another server, where clients resume.
     """
 
     def __init__(
-        self, run: Run | FollowedRun, stopping: Stopping, after: int = 0, frames: AsyncIterator[bytes] | None = None
+        self, run: Run | FollowedRun, shutdown: Shutdown, after: int = 0, frames: AsyncIterator[bytes] | None = None
     ) -> None:
         self._run = run
-        self._stopping = stopping
+        self._shutdown = shutdown
         super().__init__(
-            frames or _read_frames(run, stopping, after),
+            frames or _read_frames(run, shutdown, after),
             ping=PING_SECONDS,
             ping_message_factory=lambda: ServerSentEvent(comment="ping", sep="\n"),
             send_timeout=SEND_TIMEOUT_SECONDS,
-            # Set where uvicorn stops by itself: it takes no connections any more.
-            shutdown_event=stopping.hurried,
+            # Also set below when uvicorn cancels the stream because it shuts down on its own.
+            shutdown_event=shutdown.urgent,
             shutdown_grace_period=SHUTDOWN_GRACE_SECONDS,
             headers={"X-Callboard-Run": run.run_id},
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream; a server that cancels it is stopping, and what comes until its run is left is still sent."""
-        # From now on, and not from when the other task begins: a run with no listener may be given up at once.
+        """Send the stream. If the server cancels it to shut down, frames are still sent until the run is released."""
+        # Registered before the task starts, because a run without listeners may be cancelled at once.
         with self._run.listening():
             sending = asyncio.create_task(self._send(scope, receive, send))
             try:
                 await asyncio.shield(sending)
             except asyncio.CancelledError:
-                self._stopping.hurried.set()
+                self._shutdown.urgent.set()
                 await asyncio.wait({sending}, timeout=SHUTDOWN_GRACE_SECONDS)
                 sending.cancel()
                 raise
@@ -62,34 +62,34 @@ class RunStream(EventSourceResponse):
         try:
             await super().__call__(scope, receive, send)
         except SendTimeoutError:
-            # A reader that stalls is no failure of the server.
+            # Not raised: a stalled client is not a failure of the server.
             _log.info("listener_stalled", run_id=self._run.run_id)
 
 
-async def _read_frames(run: Run | FollowedRun, stopping: Stopping, after: int) -> AsyncIterator[bytes]:
-    # A run of ours ends its listeners itself.
-    frames = run.listen(after) if isinstance(run, Run) else _until(stopping.left, run.listen(after))
+async def _read_frames(run: Run | FollowedRun, shutdown: Shutdown, after: int) -> AsyncIterator[bytes]:
+    # A run of this server ends its listeners itself when it is released.
+    frames = run.listen(after) if isinstance(run, Run) else _iterate_until(shutdown.runs_released, run.listen(after))
     try:
         async for chunk in frames:
             yield chunk
     except (LogExpired, UnknownRun):
-        # The answer has begun, so the status is spent: the client resumes and is told then.
+        # The status was already sent. The client resumes and gets the error as the status of that request.
         _log.info("listener_overtaken", run_id=run.run_id)
 
 
-async def _until(end: anyio.Event, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield what comes until `end` is set."""
-    ending = asyncio.ensure_future(end.wait())
+async def _iterate_until(end: anyio.Event, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the chunks until `end` is set."""
+    end_task = asyncio.ensure_future(end.wait())
     try:
         while not end.is_set():
-            coming = asyncio.ensure_future(anext(chunks, None))
+            next_chunk = asyncio.ensure_future(anext(chunks, None))
             try:
-                await asyncio.wait({coming, ending}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({next_chunk, end_task}, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                coming.cancel()
-                await asyncio.wait({coming})
-            if coming.cancelled() or (chunk := coming.result()) is None:
+                next_chunk.cancel()
+                await asyncio.wait({next_chunk})
+            if next_chunk.cancelled() or (chunk := next_chunk.result()) is None:
                 return
             yield chunk
     finally:
-        ending.cancel()
+        end_task.cancel()

@@ -1,13 +1,13 @@
-"""The state that the routes work with: made when the application opens, put away when it closes."""
+"""The objects that the routes use, from the start of the application to its end."""
 
 from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 
 from callboard._agents import Registry
-from callboard._http.body import BodyMemory
-from callboard._http.lifetime import Stopping
-from callboard._http.vouching import Vouching
+from callboard._http.body import BodyBudget
+from callboard._http.lifetime import Shutdown
+from callboard._http.user_verifier import UserVerifier
 from callboard._metrics import Metrics
 from callboard._runs import Links, Runs
 from callboard.calls import Services
@@ -18,8 +18,8 @@ from callboard.storage import Store
 class ServerState:
     """The parts of an open application.
 
-    `services` are for tools and the routes of skills; `started_at` is in seconds since the epoch; `metrics` is None
-    where nothing is counted.
+    `services` are for tools and the routes of skills. `started_at` is in seconds since the epoch. `metrics` is None if
+    `CALLBOARD_METRICS` is false.
     """
 
     registry: Registry
@@ -28,9 +28,9 @@ class ServerState:
     runs: Runs
     links: Links
     started_at: int
-    bodies: BodyMemory
-    stopping: Stopping
-    vouching: Vouching
+    bodies: BodyBudget
+    shutdown: Shutdown
+    user_verifier: UserVerifier
     metrics: Metrics | None = None
 
 

@@ -1,4 +1,4 @@
-"""The routes of all that is kept of a user, `?user_id=`: to have it, and to have it forgotten."""
+"""The routes that export and delete all stored data of a user (`?user_id=`)."""
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from callboard._http.body import refuse_invalid
 from callboard._http.chat_routes import READING, UNCACHED
-from callboard._http.principal import caller_of
+from callboard._http.principal import get_caller_name
 from callboard._http.state import server_state
 from callboard._text import write_json_line
 from callboard.storage import Line
@@ -28,24 +28,24 @@ class UserQuery(BaseModel):
 
 
 async def user_data(request: Request) -> Response:
-    """Return all that is kept of a user as JSON Lines, each with its `kind`, a chat before its messages."""
+    """Return all stored data of a user as JSON Lines, each with its `kind`, a chat before its messages."""
     pages = server_state(request).store.read_user(_read_user(request))
-    # The first is read here: what keeps it from being read is still a status.
+    # The first page is read before the response starts, so that an error can still set the status.
     first: Sequence[Line] = await anext(pages, [])
     return StreamingResponse(_encode_pages(first, pages), media_type=JSON_LINES, headers=UNCACHED)
 
 
 async def forget_user(request: Request) -> Response:
-    """End the runs of a user and forget all that is kept of them; the answer says how much of each kind there was."""
+    """Cancel the runs of a user and delete all stored data of the user; return the number of deleted rows by kind."""
     user_id = _read_user(request)
-    forgotten = await server_state(request).runs.forget_user(user_id, caller_of(request))
+    forgotten = await server_state(request).runs.forget_user(user_id, get_caller_name(request))
     return JSONResponse({"user_id": user_id, "forgotten": dict(forgotten)}, headers=UNCACHED)
 
 
 def _read_user(request: Request) -> str:
     with refuse_invalid():
         user_id = UserQuery.model_validate(dict(request.query_params)).user_id
-    server_state(request).vouching.check(user_id, request)
+    server_state(request).user_verifier.verify(user_id, request)
     return user_id
 
 

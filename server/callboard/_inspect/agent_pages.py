@@ -210,7 +210,7 @@ async def _list_messages(overview: Overview, chat_id: str) -> list[dict[str, Any
 
 def _may_send(visit: Visit, state: ServerState) -> bool:
     """Return whether a run may start for the user whose chats are shown; not if users need a signature."""
-    return visit.user is None or not state.vouching.is_asked
+    return visit.user is None or not state.user_verifier.is_required
 
 
 def _read_said(given: Mapping[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 from callboard._http.body import refuse_invalid
 from callboard._http.openai.client_functions import Offer, read_offer
 from callboard._http.principal import find_bound_user
-from callboard._http.vouching import Vouching
+from callboard._http.user_verifier import UserVerifier
 from callboard._openwebui import requests as open_webui
 from callboard._runs import Continuation
 from callboard.errors import RequestError
@@ -107,7 +107,7 @@ def read_client_context(client: ClientContext | None, headers: Headers) -> Clien
         return ClientContext.model_validate(given | (client or ClientContext()).model_dump(exclude_none=True))
 
 
-def read_user(user_id: str | None, request: HTTPConnection, vouching: Vouching) -> User | None:
+def read_user(user_id: str | None, request: HTTPConnection, user_verifier: UserVerifier) -> User | None:
     """Return the user of the API key, otherwise the user in the headers, otherwise the one of the body's field `user`.
 
     Any client can write any name into a body. So such a user is separate from the users of headers, with separate chats
@@ -117,9 +117,9 @@ def read_user(user_id: str | None, request: HTTPConnection, vouching: Vouching) 
     given = _read_headers(open_webui.USER, request.headers)
     if bound := find_bound_user(request, given.get("id"), user_id):
         return bound
-    if vouching.is_asked:
+    if user_verifier.is_required:
         named = request.headers.get(open_webui.USER["id"])
-        return vouching.check(named, request) if named else vouching.find_user(request)
+        return user_verifier.verify(named, request) if named else user_verifier.find_verified_user(request)
     given["name"] = unquote(given.get("name", ""))
     with refuse_invalid():
         if given.get("id", "").startswith(UNVOUCHED):

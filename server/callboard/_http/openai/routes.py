@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from callboard._http.body import BodyPlace, read_body, read_past_answers, refuse_invalid
+from callboard._http.body import BodyReservation, read_body, read_past_answers, refuse_invalid
 from callboard._http.errors import answer_error
 from callboard._http.openai.answer import Answer
 from callboard._http.openai.chat_completions import ChatAnswer, ChatBody
@@ -24,7 +24,7 @@ from callboard._http.openai.request import (
 from callboard._http.openai.response_answer import ResponseAnswer
 from callboard._http.openai.response_request import ResponseBody
 from callboard._http.openai.streams import RunAnswer, collect_answer, load_response, stream_answer
-from callboard._http.principal import caller_of
+from callboard._http.principal import get_caller_name
 from callboard._http.state import server_state
 from callboard._openwebui.requests import has_own_header
 from callboard._runs import Run
@@ -40,12 +40,12 @@ async def chat_completions(request: Request) -> Response:
 
     `"callboard": {"tool_activity": …}` says how calls are shown: `none`, `status` or `details`.
     """
-    with server_state(request).bodies.take_place() as place:
-        body = await read_body(request, ChatBody, place)
+    with server_state(request).bodies.reserve() as reservation:
+        body = await read_body(request, ChatBody, reservation)
         client = read_client_context(body.callboard, request.headers)
         activity = _read_activity(client, "none", "status", "details")
         is_drawn = has_own_header(request.headers)
-        run = await _start(request, body, client, place, holds_blocks=is_drawn or activity == "details")
+        run = await _start(request, body, client, reservation, holds_blocks=is_drawn or activity == "details")
     answer = ChatAnswer(run.run_id, body, int(time.time()), activity, is_drawn=is_drawn)
     return await _respond(request, run, answer, body)
 
@@ -56,8 +56,8 @@ async def responses(request: Request) -> Response:
     `"callboard": {"tool_activity": …}` is `mcp`, `none` for text only, or `items` for `function_call` and
     `function_call_output`. `items` is the default for Open WebUI; other clients would try to run such calls.
     """
-    with server_state(request).bodies.take_place() as place:
-        body = await read_body(request, ResponseBody, place)
+    with server_state(request).bodies.reserve() as reservation:
+        body = await read_body(request, ResponseBody, reservation)
         client = read_client_context(body.callboard, request.headers)
         from_open_webui = has_own_header(request.headers)
         shape: tuple[ToolActivity, ToolActivity] = ("items", "mcp") if from_open_webui else ("mcp", "items")
@@ -65,10 +65,10 @@ async def responses(request: Request) -> Response:
         # Open WebUI never refers to a response, and its temporary chats must not be stored.
         if client.task or (from_open_webui and body.store is None):
             body = body.model_copy(update={"store": False})
-        user = read_user(body.user, request, server_state(request).vouching)
+        user = read_user(body.user, request, server_state(request).user_verifier)
         kept = server_state(request).store.responses(user.id if user else None)
         body = await body.with_kept_items(kept)
-        run = await _start(request, body, client, place, holds_blocks=from_open_webui)
+        run = await _start(request, body, client, reservation, holds_blocks=from_open_webui)
     answer = ResponseAnswer(run.run_id, body, int(time.time()), activity, is_drawn=from_open_webui)
     return await _respond(request, run, answer, body, kept if body.is_kept else None)
 
@@ -79,7 +79,7 @@ async def response(request: Request) -> Response:
     if request.query_params.get("stream", "false") not in ("false", "0"):
         raise RequestError("stream is not supported here: without it the response comes whole")
     response_id = request.path_params["response_id"]
-    user = read_user(request.query_params.get("user"), request, state.vouching)
+    user = read_user(request.query_params.get("user"), request, state.user_verifier)
     kept = await load_response(response_id, state.store.responses(user.id if user else None))
     if kept is None:
         raise UnknownResponse(
@@ -97,15 +97,15 @@ def _read_activity(client: ClientContext, default: ToolActivity, *others: ToolAc
 
 
 async def _start(
-    request: Request, body: RequestBody, client: ClientContext, place: BodyPlace, *, holds_blocks: bool
+    request: Request, body: RequestBody, client: ClientContext, reservation: BodyReservation, *, holds_blocks: bool
 ) -> Run:
     """Start the run. `holds_blocks`: earlier answers have blocks of calls, and tags in the model's text are escaped."""
-    user = read_user(body.user, request, server_state(request).vouching)
+    user = read_user(body.user, request, server_state(request).user_verifier)
     with refuse_invalid():
         wanted = await REQUESTS.run(partial(body.build_run, client, user))
     read = await read_past_answers(wanted, holds_blocks=holds_blocks)
-    run = await server_state(request).runs.start(read, body.continuation, caller_of(request))
-    place.keep_until_end(run)
+    run = await server_state(request).runs.start(read, body.continuation, get_caller_name(request))
+    reservation.hold_until_end_of(run)
     return run
 
 

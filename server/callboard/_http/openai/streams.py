@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from callboard._http.lifetime import Stopping
+from callboard._http.lifetime import Shutdown
 from callboard._http.openai.answer import CANCELLED, Answer, Failure, read_failure
 from callboard._http.sse import RunStream
 from callboard._http.state import server_state
@@ -89,8 +89,8 @@ class RunAnswer:
 class AnswerStream(RunStream):
     """A streamed answer. The run ends if the client leaves."""
 
-    def __init__(self, answer: RunAnswer, stopping: Stopping, frames: AsyncIterator[bytes]) -> None:
-        super().__init__(answer.run, stopping, frames=frames)
+    def __init__(self, answer: RunAnswer, shutdown: Shutdown, frames: AsyncIterator[bytes]) -> None:
+        super().__init__(answer.run, shutdown, frames=frames)
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,7 +126,7 @@ async def stream_answer(request: Request, answer: RunAnswer) -> Response:
         if failure:
             run.cancel()
             return _refuse(failure)
-    return AnswerStream(answer, server_state(request).stopping, _stream_frames(beginning, events, answer))
+    return AnswerStream(answer, server_state(request).shutdown, _stream_frames(beginning, events, answer))
 
 
 async def load_response(response_id: str, responses: Responses) -> Json | None:
