@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from callboard._history import HistoryCall, Turn
-from callboard.storage import Store
+from callboard.storage import LoggedFrame, RunRecord, Store
 from callboard.storage.sql import database as database_module
-from callboard.storage.sql import late_records
+from callboard.storage.sql import late_records, run_record
 from tests.faults.store_proxy import StoreProxy
 from tests.storage.conftest import new_database
 from tests.storage.trouble import locked_by_another_program
@@ -53,6 +53,37 @@ async def troubled(
             proxy.mend()
 
         yield f"postgresql+asyncpg://postgres@127.0.0.1:{proxy.port}/{make_url(url).database}?ssl=disable", cut_off
+
+
+class SpeakingLog:
+    """Says what its record tells it in an event, as the log of a run does."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self.said: list[str] = []
+        self._record = record
+        record.report_to(self)
+
+    def on_lost(self) -> None:
+        self.said.append("lost")
+
+    def on_shown(self, seq: int) -> None:
+        pass
+
+    def on_stored(self) -> None:
+        pass
+
+    def on_late(self) -> None:
+        was_last = self._record.take_back_last()
+        self._say("late")
+        if was_last:
+            self._record.append(LoggedFrame(b"last", is_last=True))
+
+    def on_recovered(self) -> None:
+        self._say("recovered")
+
+    def _say(self, what: str) -> None:
+        self.said.append(what)
+        self._record.append(LoggedFrame(what.encode()))
 
 
 async def begin_turn(store: Store, chat_id: str, question: str) -> RecordedSteps:
@@ -137,3 +168,40 @@ async def test_a_store_closes_with_turns_that_wait(troubled: tuple[str, Trouble]
     opened = await Store.open(url)
     assert await questions(opened, "chat") == ["later"]
     await opened.close()
+
+
+async def test_two_late_runs_of_a_chat_that_both_go_on_do_not_wait_for_each_other(store: Store, database: Path) -> None:
+    turns = [await begin_turn(store, "chat", question) for question in ("first", "second")]
+    logs = [SpeakingLog(steps.record) for steps in turns]
+    async with locked_by_another_program(database):
+        for steps in turns:
+            await steps.begin()
+        # The second tries again, and so has the first tried.
+        await asyncio.sleep(run_record.RETRY_SECONDS * 1.5)
+    try:
+        async with asyncio.timeout(10):
+            while not all(steps.record.is_stored for steps in turns):
+                await asyncio.sleep(0.01)
+    finally:
+        for steps in turns:
+            steps.record.stop()
+    assert await questions(store, "chat") == ["first", "second"]
+    assert [log.said for log in logs] == [["late", "recovered"]] * 2
+
+
+async def test_the_last_event_is_not_taken_back_while_it_is_being_stored(
+    store: Store, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 20)
+    monkeypatch.setattr(run_record, "PATIENCE_SECONDS", 0.1)
+    steps = await begin_turn(store, "chat", "question")
+    log = SpeakingLog(steps.record)
+    await steps.begin()
+    async with locked_by_another_program(database):
+        steps.record.append(LoggedFrame(b"last", is_last=True), steps.turn.rows.finish("Hi.", is_answered=True))
+        await steps.record.settled()
+        assert steps.record.is_late
+    await store.database.late.store()
+    assert await steps.record.read(0, 1000) == [b"frame", b"last"]
+    assert log.said == []
+    assert len(store.database.late) == 0

@@ -60,7 +60,7 @@ class LateRecords:
         for record in tuple(self._records):
             if record is before:
                 return
-            if chat_id in (None, record.chat_id):
+            if record in self._records and chat_id in (None, record.chat_id):
                 await record.store_now()
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -204,7 +205,9 @@ class RunRecord:
 
     async def store_now(self) -> None:
         """Store all that waits; raises `StorageError` if the database does not take it."""
-        while self._storing and not self.is_stored:
+        was_late = self.is_late
+        # What is added once it is late no longer may itself wait, for a run of its chat that waits for this one.
+        while self._storing and not self.is_stored and (self.is_late or not was_late):
             attempts = self._attempts
             self._retry.set()
             while self._attempts == attempts and self._storing:
@@ -262,7 +265,7 @@ class RunRecord:
         may_be_written = False
         while True:
             patience = asyncio.get_running_loop().call_later(
-                PATIENCE_SECONDS, self._be_late, StorageError("the database takes too long")
+                PATIENCE_SECONDS, partial(self._be_late, StorageError("the database takes too long"), is_trying=True)
             )
             self._retry.clear()
             try:
@@ -346,13 +349,15 @@ class RunRecord:
             self._change.set_result(None)
             self._change = None
 
-    def _be_late(self, error: StorageError) -> None:
+    def _be_late(self, error: StorageError, *, is_trying: bool = False) -> None:
         was_late = self.is_late
         self.error = error
         if not was_late:
             _log.warning("run_not_stored", run_id=self._run.run_id, after=self._run.last_seq, error=str(error))
             self._database.late.add(self)
-            if self._listener:
+            # While the last event is being stored, nothing can be said before it.
+            is_last_on_its_way = is_trying and self.has_ended and not self._waiting.frames
+            if self._listener and not is_last_on_its_way:
                 self._listener.on_late()
         self._show_unstored()
         self._notify()
