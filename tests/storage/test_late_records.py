@@ -10,9 +10,13 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from callboard._history import HistoryCall, Turn
-from callboard.storage import LoggedFrame, RunRecord, Store
+from callboard._runs.files import RunFiles
+from callboard._runs.log import EventLog
+from callboard.errors import RunLost
+from callboard.storage import AuditEntry, LoggedFrame, LoggedRun, RunRecord, Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import late_records, run_record
+from callboard_protocol import Done, Event, Status
 from tests.faults.store_proxy import StoreProxy
 from tests.storage.conftest import new_database
 from tests.storage.trouble import locked_by_another_program
@@ -205,3 +209,52 @@ async def test_the_last_event_is_not_taken_back_while_it_is_being_stored(
     assert await steps.record.read(0, 1000) == [b"frame", b"last"]
     assert log.said == []
     assert len(store.database.late) == 0
+
+
+async def test_observers_are_told_once_of_a_last_event_that_is_taken_back(store: Store, database: Path) -> None:
+    steps = await begin_turn(store, "chat", "question")
+    told: list[Event] = []
+    log = EventLog(on_append=told.append)
+    log.on_trouble = lambda _: log.append(Status(content="late"))
+    log.store_in(steps.record, RunFiles("run"))
+    async with locked_by_another_program(database):
+        log.append(Done())
+        await log.settled()
+        assert [event async for event in closed_events(log)] == [Status(content="late"), Done()]
+    assert [event.type for event in told] == ["done", "status"]
+
+
+async def closed_events(log: EventLog) -> AsyncIterator[Event]:
+    log.close()
+    async for event in log.events():
+        yield event
+
+
+async def test_who_waits_for_a_lost_run_to_be_stored_is_told(store: Store) -> None:
+    steps = await begin_turn(store, "chat", "question")
+    await store.run_log("server").forget_user("ann")
+    steps.record.append(LoggedFrame(b"frame"))
+    with pytest.raises(RunLost):
+        await steps.record.store_now()
+
+
+async def test_an_entry_of_the_audit_that_the_database_refuses_is_not_waited_for(store: Store) -> None:
+    run = LoggedRun("run", "agent", None, None, "ann")
+    record = store.record(store.run_log("server"), run, None)
+    record.append(LoggedFrame(b"frame"), audit=AuditEntry(None))  # type: ignore[arg-type]
+    try:
+        async with asyncio.timeout(5):
+            await record.settled()
+        assert record.is_late
+    finally:
+        record.stop()
+
+
+async def test_the_files_of_a_late_run_count_as_what_it_takes(store: Store, database: Path) -> None:
+    steps = await begin_turn(store, "chat", "question")
+    async with locked_by_another_program(database):
+        steps.record.append(LoggedFrame(b"frame", files={"file": "x" * 1_000_000}))
+        await steps.record.settled()
+        assert steps.record.size_bytes >= 1_000_000
+    await store.database.late.store()
+    assert steps.record.size_bytes < 1_000_000

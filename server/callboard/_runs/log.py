@@ -80,7 +80,8 @@ class EventLog:
         last = self._take_back_last()
         self.on_trouble(True)
         if last:
-            self.append(last)
+            # Observers know of it.
+            self._append(last)
 
     def _take_back_last(self) -> Event | None:
         """Take back the run's last event if it could not be stored: nothing could be said after it."""
@@ -132,6 +133,10 @@ class EventLog:
 
     def append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> int:
         """Give an event its number and keep it, with the changes and the audit entry that belong to it."""
+        self._on_append(event)
+        return self._append(event, changes, audit)
+
+    def _append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> int:
         seq = self.last_seq + 1
         frame = encode(seq, event)
         self._frames.append(frame)
@@ -140,7 +145,6 @@ class EventLog:
             self._count(-len(self._frames.popleft()))
             self._first_seq += 1
         self._keep_recent(event, len(frame) + EVENT_BYTES)
-        self._on_append(event)
         if self._record:
             question = event.request_id if isinstance(event, InputRequest) else None
             is_last = isinstance(event, Done | Error)

@@ -1,12 +1,13 @@
 """The runs that the database could not store yet, in the order in which that began."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
 
 from callboard._history import HistoryCall
-from callboard.errors import StorageError
+from callboard.errors import RunLost, StorageError
 
 if TYPE_CHECKING:
     from callboard.storage.sql.run_record import RunRecord
@@ -61,7 +62,8 @@ class LateRecords:
             if record is before:
                 return
             if record in self._records and chat_id in (None, record.chat_id):
-                await record.store_now()
+                with suppress(RunLost):
+                    await record.store_now()
 
     async def close(self) -> None:
         """Store what can be stored; the rest is lost."""

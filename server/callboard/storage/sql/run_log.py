@@ -201,7 +201,7 @@ class RunLog:
             for file_id, url in frame.files.items()
         ]
         questions = [{"run_id": run.run_id, "question": frame.question} for frame in frames if frame.question]
-        more_bytes = sum(len(frame.frame) + sum(map(len, frame.files.values())) for frame in frames)
+        more_bytes = sum(frame.size_bytes for frame in frames)
         place = {
             "run": run.run_id,
             "of_epoch": run.epoch,

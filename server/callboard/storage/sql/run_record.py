@@ -107,6 +107,7 @@ class RunRecord:
         self._current: _Batch | None = None
         self._bytes = 0
         self._is_stopped = False
+        self._is_lost = False
         self._is_in_memory = False
         self._storing: asyncio.Task[None] | None = None
         self._retry = asyncio.Event()
@@ -172,7 +173,7 @@ class RunRecord:
     def _add(self, frame: LoggedFrame | None, changes: Sequence[RowChange], audit: AuditEntry | None) -> None:
         if frame:
             self._waiting.frames.append(frame)
-            self._bytes += len(frame.frame)
+            self._bytes += frame.size_bytes
         self._waiting.changes += changes
         if audit:
             self._waiting.audit.append(audit)
@@ -187,7 +188,7 @@ class RunRecord:
         batch = self._waiting if self._waiting.frames else self._current
         if not (batch and batch.frames and batch.frames[-1].is_last):
             return False
-        self._bytes -= len(batch.frames.pop().frame)
+        self._bytes -= batch.frames.pop().size_bytes
         self._newest_seq -= 1
         self.has_ended = False
         return True
@@ -204,7 +205,7 @@ class RunRecord:
             await self._next_change()
 
     async def store_now(self) -> None:
-        """Store all that waits; raises `StorageError` if the database does not take it."""
+        """Store all that waits; raises `StorageError` if the database does not take it, `RunLost` if the run is lost."""
         was_late = self.is_late
         # What is added once it is late no longer may itself wait, for a run of its chat that waits for this one.
         while self._storing and not self.is_stored and (self.is_late or not was_late):
@@ -214,6 +215,8 @@ class RunRecord:
                 await self._next_change()
             if self._failure:
                 raise self._failure
+        if self._is_lost:
+            raise RunLost(f"run {self._run.run_id!r} is another server's by now")
 
     def retry(self) -> None:
         """Try again now: the database has taken another write."""
@@ -252,7 +255,7 @@ class RunRecord:
                 if self._listener and self.is_stored:
                     self._listener.on_stored()
         except RunLost:
-            self._is_stopped = True
+            self._is_stopped = self._is_lost = True
             self._database.late.discard(self)
             if self._listener:
                 self._listener.on_lost()
@@ -271,7 +274,7 @@ class RunRecord:
             try:
                 await self._try(batch, may_be_written=may_be_written)
             except StorageError as error:
-                if error.__cause__ is not None and not is_trouble(error.__cause__):
+                if batch.changes and error.__cause__ is not None and not is_trouble(error.__cause__):
                     # What the database refuses it would refuse again; the events go on without their rows.
                     self._drop_rows(batch, error.__cause__)
                     continue
@@ -319,7 +322,7 @@ class RunRecord:
             await self._database.write(write_rows)
         self._failure = None
         self._run = replace(self._run, last_seq=self._run.last_seq + len(batch.frames))
-        self._bytes -= sum(len(frame.frame) for frame in batch.frames)
+        self._bytes -= sum(frame.size_bytes for frame in batch.frames)
         if self.is_late and not self._waiting:
             self._recover()
         if self._listener:
