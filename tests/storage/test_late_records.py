@@ -11,9 +11,10 @@ from sqlalchemy.engine import make_url
 
 from callboard._history import HistoryCall, Turn
 from callboard._runs.files import RunFiles
+from callboard._runs.forgetting import forget_user
 from callboard._runs.log import EventLog
-from callboard.errors import RunLost
-from callboard.storage import AuditEntry, LoggedFrame, LoggedRun, RunRecord, Store
+from callboard.errors import RunLost, StorageError
+from callboard.storage import AuditEntry, LoggedFrame, LoggedRun, NewRun, RunRecord, Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import late_records, run_record
 from callboard_protocol import Done, Event, Status
@@ -184,7 +185,7 @@ async def test_two_late_runs_of_a_chat_that_both_go_on_do_not_wait_for_each_othe
         await asyncio.sleep(run_record.RETRY_SECONDS * 1.5)
     try:
         async with asyncio.timeout(10):
-            while not all(steps.record.is_stored for steps in turns):
+            while not all(steps.record.is_stored for steps in turns):  # noqa: ASYNC110 - no event tells of both
                 await asyncio.sleep(0.01)
     finally:
         for steps in turns:
@@ -258,3 +259,41 @@ async def test_the_files_of_a_late_run_count_as_what_it_takes(store: Store, data
         assert steps.record.size_bytes >= 1_000_000
     await store.database.late.store()
     assert steps.record.size_bytes < 1_000_000
+
+
+async def test_a_run_whose_rows_were_refused_is_not_said_to_be_kept_after_all(store: Store, database: Path) -> None:
+    # The same id for two calls of a chat, which no recorder would give.
+    await end_turn_in_time(await begin_turn(store, "chat", "first"))
+    steps = await begin_turn(store, "chat", "second")
+    log = SpeakingLog(steps.record)
+    async with locked_by_another_program(database):
+        await steps.begin()
+        await steps.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
+    await store.database.late.store()
+    assert set(log.said) == {"late"}
+
+
+async def end_turn_in_time(steps: RecordedSteps) -> None:
+    await steps.begin()
+    await steps.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
+    await steps.call_ended("a", "found", None, 5)
+
+
+async def test_a_user_is_forgotten_with_a_run_that_could_not_even_be_begun(
+    store: Store, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_record, "RETRY_SECONDS", 60)
+    run_log = store.run_log("server")
+    turn = store.turn(Turn("chat", "run", None, "ann", "question"))
+    run = LoggedRun("run", "agent", "chat", None, "ann", last_seq=1)
+    record = store.record(run_log, run, turn, new=NewRun(None, b"first"))
+    async with locked_by_another_program(database):
+        log = SpeakingLog(record)
+        record.append(LoggedFrame(b"last", is_last=True), turn.rows.begin("question"))
+        with pytest.raises(StorageError):
+            await record.store_now()
+    await forget_user(store, run_log, "ann", None)
+    await wait_until_stored(store)
+    assert log.said == ["late"]
+    assert await run_log.of_user("ann") == []
+    assert await run_log.read("run", 0, 1000) == []

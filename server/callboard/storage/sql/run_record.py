@@ -205,7 +205,7 @@ class RunRecord:
             await self._next_change()
 
     async def store_now(self) -> None:
-        """Store all that waits; raises `StorageError` if the database does not take it, `RunLost` if the run is lost."""
+        """Store all that waits; raises `StorageError` if the database does not take it, and `RunLost`."""
         was_late = self.is_late
         # What is added once it is late no longer may itself wait, for a run of its chat that waits for this one.
         while self._storing and not self.is_stored and (self.is_late or not was_late):
@@ -338,7 +338,8 @@ class RunRecord:
     def _recover(self) -> None:
         self.error = None
         self._database.late.discard(self)
-        if self._listener and not self.has_ended:
+        is_kept = self.turn is None or self.turn.is_kept
+        if self._listener and is_kept and not self.has_ended:
             self._listener.on_recovered()
 
     async def _next_change(self) -> None:
