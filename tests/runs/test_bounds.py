@@ -12,6 +12,7 @@ import pytest
 
 from callboard._agents import RunContext
 from callboard._runs import run as run_module
+from callboard._runs.files import RunFiles
 from callboard._runs.holdings import Account, Holdings
 from callboard._runs.log import EventLog
 from callboard._runs.places import Places
@@ -169,6 +170,17 @@ def test_a_log_lets_go_of_its_beginning_where_its_user_or_the_server_has_no_room
     assert 18_000 < kept["mallory"] <= 20_000
     assert kept["ann"] <= 12_000
     assert all(log.last_seq == 100 for log in logs.values())
+
+
+def test_files_that_are_stored_after_their_run_is_forgotten_are_not_taken_off_twice() -> None:
+    holdings = Holdings()
+    account = Account(holdings, "ann")
+    files = RunFiles("run", account)
+    files.link({"url": "data:text/plain;base64,YQ=="})
+    assert holdings.taken_bytes > 0
+    account.close()
+    files.drop_stored()
+    assert holdings.taken_bytes == 0
 
 
 async def test_ended_runs_are_forgotten_oldest_first_where_there_is_no_room(tmp_path: Path) -> None:

@@ -297,3 +297,16 @@ async def test_a_user_is_forgotten_with_a_run_that_could_not_even_be_begun(
     assert log.said == ["late"]
     assert await run_log.of_user("ann") == []
     assert await run_log.read("run", 0, 1000) == []
+
+
+async def test_a_run_that_is_begun_while_it_is_withdrawn_is_run_once(store: Store, database: Path) -> None:
+    run_log = store.run_log("server")
+    run = LoggedRun("run", "agent", "chat", None, "ann", last_seq=1)
+    async with locked_by_another_program(database):
+        with pytest.raises(StorageError):
+            await run_log.begin(run)
+    tending = asyncio.create_task(run_log.take_over())
+    await asyncio.sleep(0)
+    assert await run_log.begin(run) is run
+    assert await tending == []
+    assert await run_log.take_over() == []

@@ -66,3 +66,5 @@ class Account:
     def close(self) -> None:
         """Count nothing of the run any more: it is forgotten."""
         self.add(-self._held_bytes)
+        # What is let go of later is counted no longer.
+        self._holdings = Holdings()

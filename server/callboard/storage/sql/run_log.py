@@ -159,11 +159,12 @@ class RunLog:
 
     async def withdraw(self, run_id: str) -> None:
         """Forget a run that was taken and did not begin."""
+        # At once: it may be begun anew meanwhile.
+        self._own.pop(run_id, None)
         has_begun = runs.c.last_seq > 1
         await self._database.execute(
             delete(runs).where(runs.c.id == run_id, runs.c.owner == self._server_id, ~has_begun)
         )
-        self._own.pop(run_id, None)
 
     async def _withdraw_unbegun(self) -> None:
         for run_id in tuple(self._unbegun):
