@@ -65,11 +65,9 @@ class SpeakingLog:
 
     def __init__(self, record: RunRecord) -> None:
         self.said: list[str] = []
+        self.on_lost: Callable[[], None] = lambda: self.said.append("lost")
         self._record = record
         record.report_to(self)
-
-    def on_lost(self) -> None:
-        self.said.append("lost")
 
     def on_shown(self, seq: int) -> None:
         pass
@@ -216,7 +214,11 @@ async def test_observers_are_told_once_of_a_last_event_that_is_taken_back(store:
     steps = await begin_turn(store, "chat", "question")
     told: list[Event] = []
     log = EventLog(on_append=told.append)
-    log.on_trouble = lambda _: log.append(Status(content="late"))
+
+    def say(_: bool) -> None:
+        log.append(Status(content="late"))
+
+    log.on_trouble = say
     log.store_in(steps.record, RunFiles("run"))
     async with locked_by_another_program(database):
         log.append(Done())
