@@ -12,6 +12,7 @@ import pytest
 
 from callboard._agents import RunContext
 from callboard._runs import run as run_module
+from callboard._runs.files import RunFiles
 from callboard._runs.log import EventLog
 from callboard._runs.memory_budget import MemoryBudget, RunMemory
 from callboard._runs.run_slots import RunSlots
@@ -169,6 +170,17 @@ def test_log_drops_its_oldest_frames_if_user_or_server_exceeds_the_memory_budget
     assert 18_000 < kept["mallory"] <= 20_000
     assert kept["ann"] <= 12_000
     assert all(log.last_seq == 100 for log in logs.values())
+
+
+def test_files_dropped_after_their_run_is_forgotten_are_counted_once() -> None:
+    budget = MemoryBudget()
+    memory = RunMemory(budget, "ann")
+    files = RunFiles("run", memory)
+    files.link({"url": "data:text/plain;base64,YQ=="})
+    assert budget.used_bytes > 0
+    memory.close()
+    files.drop_stored()
+    assert budget.used_bytes == 0
 
 
 async def test_oldest_ended_runs_of_a_user_over_the_memory_budget_are_evicted(tmp_path: Path) -> None:

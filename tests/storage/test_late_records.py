@@ -10,9 +10,14 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from callboard._history import HistoryCall, Turn
-from callboard.storage import Store
+from callboard._runs.files import RunFiles
+from callboard._runs.forgetting import forget_user
+from callboard._runs.log import EventLog
+from callboard.errors import RunLost, StorageError
+from callboard.storage import AuditEntry, LoggedFrame, LoggedRun, NewRun, RunRecord, Store
 from callboard.storage.sql import database as database_module
-from callboard.storage.sql import late_records
+from callboard.storage.sql import late_records, run_record
+from callboard_protocol import Done, Event, Status
 from tests.faults.store_proxy import StoreProxy
 from tests.storage.conftest import new_database
 from tests.storage.trouble import locked_by_another_program
@@ -53,6 +58,35 @@ async def troubled(
             proxy.mend()
 
         yield f"postgresql+asyncpg://postgres@127.0.0.1:{proxy.port}/{make_url(url).database}?ssl=disable", cut_off
+
+
+class SpeakingLog:
+    """Says what its record tells it in an event, as the log of a run does."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self.said: list[str] = []
+        self.on_lost: Callable[[], None] = lambda: self.said.append("lost")
+        self._record = record
+        record.report_to(self)
+
+    def on_shown(self, seq: int) -> None:
+        pass
+
+    def on_stored(self) -> None:
+        pass
+
+    def on_late(self) -> None:
+        was_last = self._record.take_back_last()
+        self._say("late")
+        if was_last:
+            self._record.append(LoggedFrame(b"last", is_last=True))
+
+    def on_recovered(self) -> None:
+        self._say("recovered")
+
+    def _say(self, what: str) -> None:
+        self.said.append(what)
+        self._record.append(LoggedFrame(what.encode()))
 
 
 async def begin_turn(store: Store, chat_id: str, question: str) -> RecordedSteps:
@@ -135,3 +169,144 @@ async def test_a_store_closes_although_late_turns_cannot_be_stored(troubled: tup
     opened = await Store.open(url)
     assert await questions(opened, "chat") == ["later"]
     await opened.close()
+
+
+async def test_two_late_runs_of_a_chat_that_both_go_on_do_not_wait_for_each_other(store: Store, database: Path) -> None:
+    turns = [await begin_turn(store, "chat", question) for question in ("first", "second")]
+    logs = [SpeakingLog(steps.record) for steps in turns]
+    async with locked_by_another_program(database):
+        for steps in turns:
+            await steps.begin()
+        # The second tries again, and so has the first tried.
+        await asyncio.sleep(run_record.RETRY_SECONDS * 1.5)
+    try:
+        async with asyncio.timeout(10):
+            while not all(steps.record.is_stored for steps in turns):  # noqa: ASYNC110 - no event tells of both
+                await asyncio.sleep(0.01)
+    finally:
+        for steps in turns:
+            steps.record.stop()
+    assert await questions(store, "chat") == ["first", "second"]
+    assert [log.said for log in logs] == [["late", "recovered"]] * 2
+
+
+async def test_the_last_event_is_not_taken_back_while_it_is_being_stored(
+    store: Store, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 20)
+    monkeypatch.setattr(run_record, "PATIENCE_SECONDS", 0.1)
+    steps = await begin_turn(store, "chat", "question")
+    log = SpeakingLog(steps.record)
+    await steps.begin()
+    async with locked_by_another_program(database):
+        steps.record.append(LoggedFrame(b"last", is_last=True), steps.turn.rows.finish("Hi.", is_answered=True))
+        await steps.record.settled()
+        assert steps.record.is_late
+    await store.database.late.store()
+    assert await steps.record.read(0, 1000) == [b"frame", b"last"]
+    assert log.said == []
+    assert len(store.database.late) == 0
+
+
+async def test_observers_are_told_once_of_a_last_event_that_is_taken_back(store: Store, database: Path) -> None:
+    steps = await begin_turn(store, "chat", "question")
+    told: list[Event] = []
+    log = EventLog(on_append=told.append)
+
+    def say(_: bool) -> None:
+        log.append(Status(content="late"))
+
+    log.on_trouble = say
+    log.store_in(steps.record, RunFiles("run"))
+    async with locked_by_another_program(database):
+        log.append(Done())
+        await log.settled()
+        assert [event async for event in closed_events(log)] == [Status(content="late"), Done()]
+    assert [event.type for event in told] == ["done", "status"]
+
+
+async def closed_events(log: EventLog) -> AsyncIterator[Event]:
+    log.close()
+    async for event in log.events():
+        yield event
+
+
+async def test_who_waits_for_a_lost_run_to_be_stored_is_told(store: Store) -> None:
+    steps = await begin_turn(store, "chat", "question")
+    await store.run_log("server").forget_user("ann")
+    steps.record.append(LoggedFrame(b"frame"))
+    with pytest.raises(RunLost):
+        await steps.record.store_now()
+
+
+async def test_an_entry_of_the_audit_that_the_database_refuses_is_not_waited_for(store: Store) -> None:
+    run = LoggedRun("run", "agent", None, None, "ann")
+    record = store.record(store.run_log("server"), run, None)
+    record.append(LoggedFrame(b"frame"), audit=AuditEntry(None))  # type: ignore[arg-type]
+    try:
+        async with asyncio.timeout(5):
+            await record.settled()
+        assert record.is_late
+    finally:
+        record.stop()
+
+
+async def test_the_files_of_a_late_run_count_as_what_it_takes(store: Store, database: Path) -> None:
+    steps = await begin_turn(store, "chat", "question")
+    async with locked_by_another_program(database):
+        steps.record.append(LoggedFrame(b"frame", files={"file": "x" * 1_000_000}))
+        await steps.record.settled()
+        assert steps.record.size_bytes >= 1_000_000
+    await store.database.late.store()
+    assert steps.record.size_bytes < 1_000_000
+
+
+async def test_a_run_whose_rows_were_refused_is_not_said_to_be_kept_after_all(store: Store, database: Path) -> None:
+    # The same id for two calls of a chat, which no recorder would give.
+    await end_turn_in_time(await begin_turn(store, "chat", "first"))
+    steps = await begin_turn(store, "chat", "second")
+    log = SpeakingLog(steps.record)
+    async with locked_by_another_program(database):
+        await steps.begin()
+        await steps.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
+    await store.database.late.store()
+    assert set(log.said) == {"late"}
+
+
+async def end_turn_in_time(steps: RecordedSteps) -> None:
+    await steps.begin()
+    await steps.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
+    await steps.call_ended("a", "found", None, 5)
+
+
+async def test_a_user_is_forgotten_with_a_run_that_could_not_even_be_begun(
+    store: Store, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_record, "RETRY_SECONDS", 60)
+    run_log = store.run_log("server")
+    turn = store.turn(Turn("chat", "run", None, "ann", "question"))
+    run = LoggedRun("run", "agent", "chat", None, "ann", last_seq=1)
+    record = store.record(run_log, run, turn, new=NewRun(None, b"first"))
+    async with locked_by_another_program(database):
+        log = SpeakingLog(record)
+        record.append(LoggedFrame(b"last", is_last=True), turn.rows.begin("question"))
+        with pytest.raises(StorageError):
+            await record.store_now()
+    await forget_user(store, run_log, "ann", None)
+    await wait_until_stored(store)
+    assert log.said == ["late"]
+    assert await run_log.of_user("ann") == []
+    assert await run_log.read("run", 0, 1000) == []
+
+
+async def test_a_run_that_is_begun_while_it_is_withdrawn_is_run_once(store: Store, database: Path) -> None:
+    run_log = store.run_log("server")
+    run = LoggedRun("run", "agent", "chat", None, "ann", last_seq=1)
+    async with locked_by_another_program(database):
+        with pytest.raises(StorageError):
+            await run_log.begin(run)
+    tending = asyncio.create_task(run_log.take_over())
+    await asyncio.sleep(0)
+    assert await run_log.begin(run) is run
+    assert await tending == []
+    assert await run_log.take_over() == []

@@ -21,6 +21,8 @@ async def forget_user(store: Store, run_log: RunLog, user_id: str, key: str | No
     `key` is the name of the API key of the request, for the audit. Data of runs that the user starts in the meantime
     may remain. Raises `StorageError`.
     """
+    # Otherwise a run that is not even begun in the database would come after all.
+    await store.database.late.store()
     await _end_runs(run_log, user_id)
     runs = await run_log.forget_user(user_id)
     forgotten = {**await store.forget_user(user_id, key), "run": runs}

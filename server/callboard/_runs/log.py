@@ -81,7 +81,8 @@ class EventLog:
         last = self._take_back_last()
         self.on_trouble(True)
         if last:
-            self.append(last)
+            # Observers know of it.
+            self._append(last)
 
     def _take_back_last(self) -> Event | None:
         """Remove and return the run's last event if it is not stored, because no event may follow it."""
@@ -133,6 +134,10 @@ class EventLog:
 
     def append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> int:
         """Append an event with its row changes and its audit entry, and return its number."""
+        self._on_append(event)
+        return self._append(event, changes, audit)
+
+    def _append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> int:
         seq = self.last_seq + 1
         frame = encode(seq, event)
         self._frames.append(frame)
@@ -141,7 +146,6 @@ class EventLog:
             self._count_bytes(-len(self._frames.popleft()))
             self._first_seq += 1
         self._keep_recent(event, len(frame) + EVENT_BYTES)
-        self._on_append(event)
         if self._record:
             question = event.request_id if isinstance(event, InputRequest) else None
             is_last = isinstance(event, Done | Error)

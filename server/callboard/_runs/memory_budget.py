@@ -67,3 +67,5 @@ class RunMemory:
     def close(self) -> None:
         """Remove the whole usage of the run."""
         self.add(-self._used_bytes)
+        # Files that are dropped later are no longer counted.
+        self._budget = MemoryBudget()

@@ -93,6 +93,11 @@ class LoggedFrame:
     files: Mapping[str, str] = field(default_factory=dict)
     is_last: bool = False
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the frame and its files."""
+        return len(self.frame) + sum(map(len, self.files.values()))
+
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswer:

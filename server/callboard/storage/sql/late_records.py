@@ -1,12 +1,13 @@
 """The runs that could not be stored in time, in the order in which they became late."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
 
 from callboard._history import HistoryCall
-from callboard.errors import StorageError
+from callboard.errors import RunLost, StorageError
 
 if TYPE_CHECKING:
     from callboard.storage.sql.run_record import RunRecord
@@ -60,8 +61,9 @@ class LateRecords:
         for record in tuple(self._records):
             if record is before:
                 return
-            if chat_id in (None, record.chat_id):
-                await record.store_now()
+            if record in self._records and chat_id in (None, record.chat_id):
+                with suppress(RunLost):
+                    await record.store_now()
 
     async def close(self) -> None:
         """Try to store all records once; drop the rest."""

@@ -185,11 +185,12 @@ class RunLog:
 
     async def withdraw(self, run_id: str) -> None:
         """Delete a run that was inserted, but has not begun."""
+        # Before the delete: the run may be begun again meanwhile.
+        self._own.pop(run_id, None)
         has_begun = runs.c.last_seq > 1
         await self._database.execute(
             delete(runs).where(runs.c.id == run_id, runs.c.owner == self._server_id, ~has_begun)
         )
-        self._own.pop(run_id, None)
 
     async def _withdraw_unbegun(self) -> None:
         for run_id in tuple(self._unbegun):
@@ -227,7 +228,7 @@ class RunLog:
             for file_id, url in frame.files.items()
         ]
         questions = [{"run_id": run.run_id, "question": frame.question} for frame in frames if frame.question]
-        more_bytes = sum(len(frame.frame) + sum(map(len, frame.files.values())) for frame in frames)
+        more_bytes = sum(frame.size_bytes for frame in frames)
         place = {
             "run": run.run_id,
             "of_epoch": run.epoch,

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -106,6 +107,7 @@ class RunRecord:
         self._current: _Batch | None = None
         self._bytes = 0
         self._is_stopped = False
+        self._is_lost = False
         self._is_in_memory = False
         self._storing: asyncio.Task[None] | None = None
         self._retry = asyncio.Event()
@@ -171,7 +173,7 @@ class RunRecord:
     def _add(self, frame: LoggedFrame | None, changes: Sequence[RowChange], audit: AuditEntry | None) -> None:
         if frame:
             self._waiting.frames.append(frame)
-            self._bytes += len(frame.frame)
+            self._bytes += frame.size_bytes
         self._waiting.changes += changes
         if audit:
             self._waiting.audit.append(audit)
@@ -186,7 +188,7 @@ class RunRecord:
         batch = self._waiting if self._waiting.frames else self._current
         if not (batch and batch.frames and batch.frames[-1].is_last):
             return False
-        self._bytes -= len(batch.frames.pop().frame)
+        self._bytes -= batch.frames.pop().size_bytes
         self._newest_seq -= 1
         self.has_ended = False
         return True
@@ -203,14 +205,18 @@ class RunRecord:
             await self._next_change()
 
     async def store_now(self) -> None:
-        """Store everything that is waiting; raises `StorageError` if an attempt fails."""
-        while self._storing and not self.is_stored:
+        """Store everything that is waiting; raises `StorageError` if an attempt fails, and `RunLost`."""
+        was_late = self.is_late
+        # After the record has recovered, new events may wait for another run of the chat that waits for this one.
+        while self._storing and not self.is_stored and (self.is_late or not was_late):
             attempts = self._attempts
             self._retry.set()
             while self._attempts == attempts and self._storing:
                 await self._next_change()
             if self._failure:
                 raise self._failure
+        if self._is_lost:
+            raise RunLost(f"run {self._run.run_id!r} is another server's by now")
 
     def retry(self) -> None:
         """Retry now, because the database has just committed another write."""
@@ -249,7 +255,7 @@ class RunRecord:
                 if self._listener and self.is_stored:
                     self._listener.on_stored()
         except RunLost:
-            self._is_stopped = True
+            self._is_stopped = self._is_lost = True
             self._database.late.discard(self)
             if self._listener:
                 self._listener.on_lost()
@@ -262,13 +268,13 @@ class RunRecord:
         may_be_written = False
         while True:
             patience = asyncio.get_running_loop().call_later(
-                PATIENCE_SECONDS, self._be_late, StorageError("the database takes too long")
+                PATIENCE_SECONDS, partial(self._be_late, StorageError("the database takes too long"), is_trying=True)
             )
             self._retry.clear()
             try:
                 await self._try(batch, may_be_written=may_be_written)
             except StorageError as error:
-                if error.__cause__ is not None and not is_database_failure(error.__cause__):
+                if batch.changes and error.__cause__ is not None and not is_database_failure(error.__cause__):
                     # The database refuses these values and would refuse them again: store the events without rows.
                     self._drop_rows(batch, error.__cause__)
                     continue
@@ -316,7 +322,7 @@ class RunRecord:
             await self._database.write(write_rows)
         self._failure = None
         self._run = replace(self._run, last_seq=self._run.last_seq + len(batch.frames))
-        self._bytes -= sum(len(frame.frame) for frame in batch.frames)
+        self._bytes -= sum(frame.size_bytes for frame in batch.frames)
         if self.is_late and not self._waiting:
             self._recover()
         if self._listener:
@@ -332,7 +338,8 @@ class RunRecord:
     def _recover(self) -> None:
         self.error = None
         self._database.late.discard(self)
-        if self._listener and not self.has_ended:
+        is_kept = self.turn is None or self.turn.is_kept
+        if self._listener and is_kept and not self.has_ended:
             self._listener.on_recovered()
 
     async def _next_change(self) -> None:
@@ -346,13 +353,15 @@ class RunRecord:
             self._change.set_result(None)
             self._change = None
 
-    def _be_late(self, error: StorageError) -> None:
+    def _be_late(self, error: StorageError, *, is_trying: bool = False) -> None:
         was_late = self.is_late
         self.error = error
         if not was_late:
             _log.warning("run_not_stored", run_id=self._run.run_id, after=self._run.last_seq, error=str(error))
             self._database.late.add(self)
-            if self._listener:
+            # While the last event is being stored, nothing can be said before it.
+            is_last_on_its_way = is_trying and self.has_ended and not self._waiting.frames
+            if self._listener and not is_last_on_its_way:
                 self._listener.on_late()
         self._show_unstored()
         self._notify()
