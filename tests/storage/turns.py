@@ -60,7 +60,13 @@ class RecordedSteps(StoredSteps):
         run = LoggedRun(turn.run_id, "agent", turn.chat_id, turn.message_id, turn.user_id)
         return cls(store, turn, store.record(run_log, await run_log.begin(run), store.turn(turn)))
 
+    async def finish(self, text: str, *, is_answered: bool, **values: Any) -> bool:
+        return await self._append(self.turn.rows.finish(text, is_answered=is_answered, **values), is_last=True)
+
     async def _write(self, changes: list[RowChange]) -> bool:
-        self.record.append(LoggedFrame(b"frame"), changes)
+        return await self._append(changes)
+
+    async def _append(self, changes: list[RowChange], *, is_last: bool = False) -> bool:
+        self.record.append(LoggedFrame(b"frame", is_last=is_last), changes)
         await self.record.settled()
         return self.turn.is_kept
