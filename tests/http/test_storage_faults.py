@@ -227,7 +227,7 @@ async def test_a_full_disk_costs_memory_and_no_answer_until_there_is_room_again(
 
 async def test_health_is_503_on_a_disk_with_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(tmp_path, ScriptedAgent(one_call)) as service:
-        monkeypatch.setattr(sqlite, "LEAST_FREE_BYTES", 2**62)
+        monkeypatch.setattr(sqlite, "MIN_FREE_BYTES", 2**62)
         health = await service.client.get("/health")
         assert health.status_code == 503
         assert "disk is full" in health.json()["reason"]

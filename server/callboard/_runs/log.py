@@ -107,11 +107,6 @@ class EventLog:
         return self._record is not None and self._record.turn is not None
 
     @property
-    def is_stored(self) -> bool:
-        """Return whether all events so far are in the database."""
-        return self._record is not None and self.is_recorded and self._record.is_stored
-
-    @property
     def failure(self) -> StorageError | None:
         """The error because of which the run continues without the database; None if there is none."""
         return self._record.error if self._record else None

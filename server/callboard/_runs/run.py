@@ -183,7 +183,8 @@ class Run:
 
     async def answer(self, request_id: str, answer: GivenAnswer) -> None:
         """Answer a question. Raises `UnknownInput` if it is not open, or already answered on any server."""
-        if not self._run_log or not self.log.is_stored:
+        # A question that was shown is stored, unless the run is late.
+        if not self._run_log or self.log.failure:
             self.inputs.answer(request_id, answer)
             return
         try:
@@ -199,10 +200,10 @@ class Run:
     async def close_question(self, request_id: str) -> bool:
         """Close a question on all servers; return False if another server has accepted an answer already."""
         try:
-            # A question that is not stored is unknown to other servers.
+            # The question of a late run may not be stored, and is unknown to other servers then.
             return (
                 self._run_log is None
-                or not self.log.is_stored
+                or self.log.failure is not None
                 or await self._run_log.answer(self.run_id, request_id, GivenAnswer(None))
             )
         except StorageError:
