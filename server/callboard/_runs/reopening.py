@@ -111,7 +111,6 @@ def make_ends(
             tool_name=started if isinstance(started, str) else started.tool_name,
             error=UNANSWERED_CALL if call_id in waiting else INTERRUPTED_CALL,
             code="interrupted",
-            duration_ms=0,
         )
         for call_id, started in open_calls.items()
         if call_id not in but and not call_id.startswith(EXTERNAL_ID_PREFIX)
