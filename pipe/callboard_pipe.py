@@ -457,7 +457,7 @@ class Call(Piece):
         return f"<details {tag}>\n<summary>Tool Executed</summary>\n</details>"
 
     def show_status(self, data: Json) -> None:
-        """Show a status event of the tool on the card."""
+        """Make the tool's newest status event the label of the running call's card."""
         if self.state != "running":
             return
         if data.get("status") == "from_text":

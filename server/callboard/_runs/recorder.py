@@ -461,9 +461,10 @@ def _ignore(_: bool) -> None:
 
 
 def _read_arguments(arguments: dict[str, Any] | str) -> tuple[str, dict[str, Any] | str]:
-    """Return the arguments as JSON text for the store, and as an object for events; the text itself if it is none.
+    """Return the arguments as text for the store, and as an object for events.
 
-    Raises `AgentError` if they cannot be written as JSON.
+    Text that is not a JSON object is returned unchanged for both. Raises `AgentError` if an object cannot be written as
+    JSON.
     """
     if isinstance(arguments, dict):
         # Arguments of frameworks may contain dates, NaN and objects of their own classes.

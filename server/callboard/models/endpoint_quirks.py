@@ -121,7 +121,7 @@ def _add_reasoning(messages: list[Message]) -> list[Message]:
 
 
 def _add_signatures(messages: list[Message]) -> list[Message]:
-    """Sign the first call of each message. Gemini signs only the first call of an answer."""
+    """Add a placeholder to the first call of each message that has no signature; Gemini signs only the first call."""
     changed = []
     for message in messages:
         first, *others = _calls_of(message) or [{}]
