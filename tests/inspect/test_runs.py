@@ -362,7 +362,7 @@ async def test_messages_that_were_left_out_are_shown(browser: Browser, tmp_path:
         await service.events(request(agent="clerk", chat_id="c", run_id="r4", message_id="m4", messages=later))
         page = looking.page
         await page.goto(url(service, "/sent?run=r4&chat=c"))
-        await page.locator("summary", has_text="left out: more than the history may have").click()
+        await page.locator("summary", has_text="left out: the history is limited").click()
         left_out = page.locator("details.card .message")
         await expect(left_out).to_have_count(8)
         await expect(left_out.nth(0)).to_contain_text("user left out")
