@@ -216,7 +216,7 @@ def test_the_image_is_built_from_all_that_the_wheel_needs(tmp_path: Path) -> Non
     content = zipfile.ZipFile(wheel)
     names = content.namelist()
     assert {"callboard/_cli/__init__.py", "callboard_protocol/events.py"} <= set(names)
-    assert any(name.startswith("callboard/storage/sql/migrations/versions/0001") for name in names)
+    assert any(name.startswith("callboard/storage/sql/migrations/versions/0100") for name in names)
     # The inspector's pages, with all that a browser loads for them.
     pages = [file for part in ("templates", "assets") for file in (ROOT / "server/callboard/_inspect" / part).iterdir()]
     assert len(pages) > 20

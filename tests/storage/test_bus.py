@@ -348,7 +348,7 @@ async def test_a_redis_beside_sqlite_is_not_looked_at_and_has_no_effect(database
     ],
 )
 def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:
-    with pytest.raises(StorageError, match="CALLBOARD_REDIS_URL cannot be read: it is to be") as refused:
+    with pytest.raises(StorageError, match="CALLBOARD_REDIS_URL cannot be read: use redis:") as refused:
         Store("postgresql+asyncpg://host/name", url)
     assert PASSWORD[5:] not in str(refused.value)
 
