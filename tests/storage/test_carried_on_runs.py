@@ -175,7 +175,8 @@ async def test_a_run_cancelled_while_no_server_ran_it_ends_as_cancelled(tmp_path
 
 
 async def test_a_run_that_is_older_than_runs_may_be_is_ended_and_asks_no_model(tmp_path: Path) -> None:
-    async with OpenAIServer([SOLD, ANSWER]) as model:
+    waiting = chunks(call("wait_for_ever", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
+    async with OpenAIServer([waiting, ANSWER]) as model:
         play = Killing(tmp_path, model, AGENT)
         await play.run_until(lambda event: isinstance(event, ToolCallStart))
         asked = len(model.requests)
