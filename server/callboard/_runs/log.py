@@ -89,7 +89,9 @@ class EventLog:
         if not (self._record and self._shown_seq < self.last_seq and self._record.take_back_last()):
             return None
         self._count_bytes(-len(self._frames.pop()))
-        return self._recent.pop()[0]
+        event, size_bytes = self._recent.pop()
+        self._recent_bytes -= size_bytes
+        return event
 
     def on_recovered(self) -> None:
         """Report that the run is stored again; see `RecordListener`."""

@@ -196,7 +196,7 @@ class Recorder:
         if not (isinstance(last, Done) and last.finish_reason == "tool_calls"):
             for call_id in self._client_calls:
                 # The run failed before the client was asked to run this call.
-                changes += self._rows.end_call(call_id, _format_error(ending.call_error), ending.call_code, 0)
+                changes += self._rows.end_call(call_id, _format_error(ending.call_error), ending.call_code, None)
         return changes + self._rows.finish(
             answer,
             is_answered=_is_answer(answer, last),
