@@ -99,6 +99,8 @@ class Event:
         match event["event"]:
             case "system.startup.completed" if self.valves.RESTORE_ANSWERS:
                 run_in_background(restore_all(__app__, pipe_id))
+            case "message.created" if event["data"].get("chat_id"):
+                run_in_background(cancel_stopped(__app__, pipe_id, event["data"]["chat_id"], event["subject"]["id"]))
             case "chat.deleted" if self.valves.FORGET_CHATS:
                 user_id = event["data"]["owner_id"]
                 chat_id = event["subject"]["id"]
@@ -144,6 +146,24 @@ async def forget(app: Any, pipe_id: str, forget_once: Callable[[Any], Awaitable[
         await asyncio.sleep(FORGET_RETRY_SECONDS)
 
 
+async def cancel_stopped(app: Any, pipe_id: str, chat_id: str, message_id: str) -> None:
+    """Cancel the run of a message whose pending card the user has stopped, when the chat goes on after it.
+
+    Open WebUI tells nobody of a stop on a pending card.
+    """
+    async with get_async_db_context() as db:
+        created = await db.get(ChatMessage, f"{chat_id}-{message_id}")
+        if not created or not created.parent_id:
+            return
+        is_before = ChatMessage.id == f"{chat_id}-{created.parent_id}"
+        is_beside = ChatMessage.parent_id == created.parent_id
+        rows = await db.execute(select(ChatMessage).where(ChatMessage.chat_id == chat_id, or_(is_before, is_beside)))
+        stopped = [read_message(row) for row in rows.scalars() if row.done and has_stopped_card(row)]
+    for message in stopped:
+        pipe = await load_pipe(app, pipe_id)
+        await pipe.cancel_waiting(message.user_id, chat_id, message.message_id)
+
+
 # --- Messages in Open WebUI's database. -----------------------------------------------------------------------------
 
 
@@ -156,20 +176,38 @@ async def find_unfinished_messages(pipe_id: str) -> list[Message]:
     is_recent = ChatMessage.created_at > time.time() - MAX_AGE_SECONDS
     async with get_async_db_context() as db:
         rows = await db.execute(select(ChatMessage).where(is_of_pipe, *is_unfinished, is_recent))
-        return [read_message(row) for row in rows.scalars()]
+        return [read_message(row) for row in rows.scalars() if not has_pending_card(row)]
+
+
+def has_pending_card(row: Any) -> bool:
+    """Return whether the answer waits until the user approves a call, and therefore needs no restoring."""
+    calls = [item for item in row.output or () if item.get("type") == "function_call"]
+    is_at_work = any(call.get("status") == "in_progress" or call.get("approved") for call in calls)
+    return not is_at_work and any(call.get("status") == "pending" for call in calls)
 
 
 async def reload_message(message: Message) -> Message | None:
-    """Return the message as it is in the database now; None if its answer has ended, or if it was deleted."""
+    """Return the message as it is in the database now; None if it was deleted, or its answer has ended or waits."""
     async with get_async_db_context() as db:
         row = await db.get(ChatMessage, f"{message.chat_id}-{message.message_id}")
-        return read_message(row) if row and row.done is False else None
+        return read_message(row) if row and row.done is False and not has_pending_card(row) else None
 
 
 def read_message(row: Any) -> Message:
     """Return the message in a row of Open WebUI's table `chat_message`."""
     message_id = row.id.removeprefix(f"{row.chat_id}-")
     return Message(row.chat_id, message_id, row.user_id, row.model_id, row.updated_at)
+
+
+def has_stopped_card(row: Any) -> bool:
+    """Return whether the user has stopped an answer that waited: its call is rejected and has no output."""
+    items = row.output or ()
+    with_output = {item.get("call_id") for item in items if item.get("type") == "function_call_output"}
+    stopped = [
+        item["call_id"] for item in items if item.get("status") == "rejected" and item["call_id"] not in with_output
+    ]
+    # The pipe has named the items of its cards.
+    return any(item.get("id") == f"fc_{call_id}" for item in items for call_id in stopped)
 
 
 async def claim_message(message: Message) -> bool:
@@ -244,26 +282,10 @@ async def stream_into_chat(request: Request, pipe: Any, user: Any, model: Json, 
     from open_webui.utils.middleware import build_chat_response_context, process_chat_response
 
     redis = request.app.state.redis
-    metadata = {
-        "user_id": message.user_id,
-        "chat_id": message.chat_id,
-        "message_id": message.message_id,
-        "model_id": message.model,
-        "task_id": str(uuid.uuid4()),
-    }
-    # Empty the message, because Open WebUI appends the response to the content that it finds there.
-    begun = await Chats.get_message_by_id_and_message_id(message.chat_id, message.message_id) or {}
-    await Chats.upsert_message_to_chat_by_id_and_message_id(
-        message.chat_id, message.message_id, {"content": "", "output": []}
-    )
-    updates = pipe.restore(
-        answer,
-        user.model_dump(),
-        metadata | {"sources": begun.get("sources")},
-        message.model,
-        request,
-        make_asker(metadata),
-    )
+    metadata = make_metadata(message)
+    begun = await empty_message(message)
+    known = metadata | {"sources": begun.get("sources"), "files": begun.get("files")}
+    updates = pipe.restore(answer, user.model_dump(), known, message.model, request, make_asker(metadata))
     form = {"model": message.model, "messages": [], "stream": True, "metadata": metadata}
     # Up to 0.11 a chat gets its title after its first answer. Only the page knows whether the user wants one.
     is_untitled = await Chats.get_chat_title_by_id(message.chat_id) == UNTITLED
@@ -295,10 +317,31 @@ async def stream_into_chat(request: Request, pipe: Any, user: Any, model: Json, 
         await emit(has_ended)
 
 
+def make_metadata(message: Message) -> Json:
+    """Return the metadata of the request, as Open WebUI makes it for a request of a page."""
+    return {
+        "user_id": message.user_id,
+        "chat_id": message.chat_id,
+        "message_id": message.message_id,
+        "model_id": message.model,
+        "task_id": str(uuid.uuid4()),
+        # The pipe adds the tools of calls that wait for approval.
+        "tools": {},
+        "params": {},
+    }
+
+
+async def empty_message(message: Message) -> Json:
+    """Empty the message, because Open WebUI appends the response to its content; return it as it was."""
+    place = message.chat_id, message.message_id
+    begun = await Chats.get_message_by_id_and_message_id(*place) or {}
+    await Chats.upsert_message_to_chat_by_id_and_message_id(*place, {"content": "", "output": []})
+    return begun
+
+
 async def make_lines(updates: AsyncGenerator[Json, None], message: Message, begun: Json) -> AsyncIterator[str]:
-    """Yield the pipe's updates as server-sent events, without the sources and statuses that the message already has."""
-    present = [{"type": "source", "data": source} for source in begun.get("sources") or ()]
-    present += [{"type": "status", "data": status} for status in begun.get("statusHistory") or ()]
+    """Yield the pipe's updates as server-sent events, without the status lines that the message already has."""
+    present = [{"type": "status", "data": status} for status in begun.get("statusHistory") or ()]
     async with aclosing(updates):
         async for change in updates:
             if (event := change.get("event")) in present:

@@ -4,7 +4,7 @@ author: Callboard
 version: 0.1.0
 license: MIT
 description: Every tool call of an agent: live, in place, and remembered. Needs a Callboard server (callboard serve).
-required_open_webui_version: 0.6.43
+required_open_webui_version: 0.8.0
 """
 
 # Admins paste this file into Open WebUI, so it is one file and imports only packages that Open WebUI ships.
@@ -12,11 +12,12 @@ required_open_webui_version: 0.6.43
 #
 #   Limits            timeouts and size limits
 #   Texts             the texts that users read
+#   Page              what Open WebUI passes for an answer, and what it can show there
 #   Server events     reads events from the server's byte stream
 #   Answer            turns events into the text of an answer and the status lines above it
 #   Emission          sends changes of an answer in the form that each version of Open WebUI understands
 #   Server client     HTTP
-#   Open WebUI        its users, its file store and its dialogs
+#   Open WebUI        its users, its file store, its tools and its dialogs
 #   Run               streams one answer, from its first event to its last
 #   Pipe              the class that Open WebUI calls, and the valves
 
@@ -35,13 +36,13 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby, takewhile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 from urllib.parse import quote, urlencode
 from weakref import WeakValueDictionary
 
@@ -56,6 +57,7 @@ except ImportError:
 log = logging.getLogger("callboard.pipe")
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 # --- Limits ---------------------------------------------------------------------------------------------------------
@@ -64,6 +66,8 @@ TOKEN_SECONDS = 300  # Lifetime of a user's token, the same as for Open WebUI's 
 # A dialog that fails within this time was not shown: if a session has no page, Open WebUI reports an error at once, and
 # it takes a second to notice that a page was closed.
 MIN_DIALOG_SECONDS = 1.0
+ELSEWHERE_SECONDS = 2.0  # How often a question is tried again while its page shows another chat.
+FORM_TIMEOUT_MS = 240_000  # The longest time that Open WebUI allows for a form.
 QUEUES_ATTRIBUTE = "callboard_question_queues"
 RESUME_JITTER = 0.25  # As a fraction of the wait, so that pipes do not all reconnect at the same moment.
 
@@ -100,8 +104,7 @@ DRAWN_ITEMS_PER_SECOND = 4_000
 ITEM_CHARS = 20_000
 EVENTS_AT_ONCE = 4
 
-# Events of these kinds rewrite the whole chat in Open WebUI's database.
-REPLACE_INTERVAL_SECONDS = 0.25
+# A status rewrites the whole chat in Open WebUI's database.
 STATUS_INTERVAL_SECONDS = 1.0
 
 # The status lines above an answer.
@@ -113,6 +116,15 @@ MAX_LINES = 200
 LABEL_CHARS = 80
 NOTICE_CHARS = 1_000
 CUT_LINE_CHARS = 40
+PREVIEW_BYTES = 1_000_000  # Open WebUI's file dialog shows the text of files up to this size.
+
+TOOL_RESULT_CHARS = 500_000  # Of Open WebUI's tools; sent to the server and to the model.
+
+# More tools than any model accepts. Longer names are refused by OpenAI's API.
+MAX_TOOLS = 512
+MAX_TOOL_ID_CHARS = 1_024
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
 
 # All other fields of a request's body are parameters for the model, for example temperature.
 NOT_PARAMETERS = {"model", "messages", "stream", "stream_options", "metadata", "files", "tools", "tool_choice"}
@@ -121,6 +133,7 @@ NOT_PARAMETERS = {"model", "messages", "stream", "stream_options", "metadata", "
 # --- Texts ----------------------------------------------------------------------------------------------------------
 
 NOTICE = "> **Callboard:** "  # The server recognises notices by this prefix and removes them before the model reads.
+ARGUMENTS_CHANGED = "arguments changed"  # On the card of a call whose arguments the user has changed.
 FROM_TEXT = "from text"  # On the card of a call that the server parsed from the model's text.
 INNER = "↳ "  # Prefix of the line for a call inside another one; the server removes these lines as well.
 THINKING = "Thinking…"
@@ -137,6 +150,20 @@ FINISH_NOTICES = {
     "stored": "Open WebUI was stopped in this answer. The server had kept its text and its calls, and nothing else.",
 }
 IF_DECLINED = "If you cancel or close this, you refuse: it is not run, and the agent goes on without it."
+WAITS = "Waits for your approval"  # The last status line of an answer that waits.
+NOT_APPROVED = "Error: Not run: nobody has approved it."
+APPROVAL_LOST = "Error: Callboard could not run this call: "
+NO_FILTER = (
+    "Open WebUI found no tool for the card above, because its function “Callboard approvals” is missing or inactive: "
+    "an admin installs it with callboard install-pipe. Your answer counts all the same, and the call below shows it."
+)
+OTHER_ANSWER = "Or in your own words"
+BY_NUMBER = "A number, or the words"
+IF_EMPTY = "Leave it empty to skip it."
+ONCE = "Allow once"
+ALWAYS = "Allow always in this chat"
+ARGUMENT = "argument "  # Begins the names of arguments in a form, which also has the decision.
+OPEN_URL = "Open this address, then confirm:"
 STOPPED_BY_USER = "Stopped by the user"
 PIPE_FAILED = "The pipe failed; the reason is in Open WebUI's log."
 CANNOT_REACH = (
@@ -180,6 +207,99 @@ ENDINGS = {
 }
 
 
+# The states of Open WebUI's tasks; first those of tasks that are left to do, the current one before all others.
+TASK_STATES = ("in_progress", "pending", "completed", "cancelled")
+
+
+# --- Page: what Open WebUI passes for an answer, and what it can show there. ----------------------------------------
+
+
+def is_release(*release: int) -> bool:
+    """Return whether this is Open WebUI of that release or later; an unknown version counts as the newest."""
+    numbers = tuple(int(number) for number in re.findall(r"\d+", VERSION)[:3])
+    return numbers >= release or not any(numbers)
+
+
+AskUser = Callable[[Json], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What Open WebUI passes for an answer, and what it can show there.
+
+    Attributes:
+        model: The id of the model.
+        user: The user who gets the answer.
+        metadata: Open WebUI's own object, which gets the tools of calls that wait for approval.
+        request: Open WebUI's request.
+        ask_user: Asks the user; None if nobody can be asked.
+    """
+
+    model: str
+    user: Json
+    metadata: Json
+    request: Any = None
+    ask_user: AskUser | None = None
+
+    @property
+    def agent_id(self) -> str:
+        """The agent's id on the server, which follows the id of this function."""
+        return self.model.partition(".")[2] or self.model
+
+    @property
+    def chat_id(self) -> str:
+        """The chat's id; "" without a chat."""
+        return str(self.metadata.get("chat_id") or "")
+
+    @property
+    def message_id(self) -> str:
+        """The id of the answer's message; "" without a chat."""
+        return str(self.metadata.get("message_id") or self.metadata.get("assistant_message_id") or "")
+
+    @property
+    def session_id(self) -> str:
+        """The id of the browser's page; "" if there is none."""
+        return str(self.metadata.get("session_id") or "")
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the chat is one that Open WebUI does not store."""
+        return self.chat_id.startswith(("local:", "temporary:"))
+
+    @property
+    def is_channel(self) -> bool:
+        """Whether the answer is for a channel, which has several users."""
+        return self.chat_id.startswith("channel:")
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the chat is among Open WebUI's chats."""
+        return bool(self.chat_id) and not self.is_temporary and not self.is_channel
+
+    @property
+    def has_chips(self) -> bool:
+        """Whether files are shown as chips.
+
+        Before 0.9.3, answers showed images only. Members of a channel cannot open a file of one user.
+        """
+        return not self.is_channel and is_release(0, 9, 3)
+
+    @property
+    def has_panel(self) -> bool:
+        """Whether the chat has a task panel, which 0.9.0 added."""
+        return self.is_saved and is_release(0, 9)
+
+    @property
+    def has_forms(self) -> bool:
+        """Whether Open WebUI has its form and its "Tool Permissions"."""
+        return is_release(0, 12)
+
+    @property
+    def has_pending_cards(self) -> bool:
+        """Whether Open WebUI can ask later about a call of this answer."""
+        return self.is_saved and bool(self.message_id) and is_release(0, 12)
+
+
 # --- Server events: bytes to events. Pure. --------------------------------------------------------------------------
 
 # Only the line ends of https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream:
@@ -200,15 +320,13 @@ class FrameDecoder:
         *frames, self._rest = FRAME_END.split(self._rest + chunk)
         for frame in frames:
             data = []
-            is_first_id = True
             for line in LINE_END.split(frame):
                 name, _, value = line.decode("utf-8", "replace").partition(":")
                 value = value.removeprefix(" ")
                 if name == "data":
                     data.append(value)
-                elif name == "id" and is_first_id:
+                elif name == "id":
                     self._id = value
-                    is_first_id = False
             if data:
                 yield self._id, "\n".join(data)
 
@@ -293,9 +411,14 @@ def escape(text: str) -> str:
     return html.escape(text).replace("{{", "&#123;&#123;")
 
 
+def break_markup(text: str) -> str:
+    """Break tags, images and links: versions before 0.11 draw the labels of running calls as Markdown."""
+    return CONTROL.sub(" ", text).replace("<", "‹").replace(">", "›").replace("](", "] (")
+
+
 def escape_label(text: str) -> str:
-    """Escape the text for a label and break tags, images and links: 0.6 to 0.10 draw running calls' as Markdown."""
-    return escape(CONTROL.sub(" ", text).replace("<", "‹").replace(">", "›").replace("](", "] ("))
+    """Return the text of a label for an attribute; 0.11 and later draw an escaped character as its code."""
+    return break_markup(text).replace('"', "”").replace("{{", "{ {")
 
 
 def format_seconds(seconds: float) -> str:
@@ -390,7 +513,7 @@ class Call(Piece):
     The card shows the name and, after it, `about`, `mark`, `label` and `took`.
 
     Attributes:
-        about: The argument that distinguishes this call from other calls of the tool.
+        about: The argument that distinguishes this call from other calls of the tool, or `ARGUMENTS_CHANGED`.
         mark: A note that stays on the card.
         label: A note that changes while the call runs.
         took: How long the call ran.
@@ -436,14 +559,14 @@ class Call(Piece):
             self.parent.update_parent_labels()
 
     def render(self) -> str:
-        """Return the `<details>` block that 0.6 to 0.12 draw as a tool call."""
+        """Return the `<details>` block that Open WebUI draws as a tool call."""
         attributes = {"type": "tool_calls", "done": "false" if self.is_open else "true"}
         if self.state == "running":
             # With done="false", every version shows "Executing" for this status; no version shows "Preparing".
             attributes["status"] = "completed"
         elif self.state == "failed":
             attributes["status"] = "failed"
-        attributes["id"] = escape_label(self.id)
+        attributes["id"] = escape(break_markup(self.id))
         attributes["name"] = escape_label(self.shown_name)
         # JSON is ASCII on one line. A raw line end or U+2028 would drop an attribute, a raw `>` the whole block.
         attributes["arguments"] = escape(self.arguments)
@@ -463,13 +586,22 @@ class Call(Piece):
         if data.get("status") == "from_text":
             self.mark = FROM_TEXT
             return
+        if data.get("arguments") is not None:
+            self.arguments = json.dumps(data["arguments"])
+            self.about = ARGUMENTS_CHANGED
+            return
         # Open WebUI adds three dots to the name of a running call.
         message = str(data.get("message") or "").strip()[:LABEL_CHARS].rstrip(".… ")
         self.label = (format_percent(data) + message).strip()
 
-    def show_question(self, kind: object) -> None:
+    def show_question(self, question: Json) -> None:
         """Show on the card that the call waits for the user."""
-        self.label = "waiting for approval" if kind == "confirmation" else "waiting for you"
+        self.label = "waiting for approval" if is_approval(question) else "waiting for you"
+
+
+def is_approval(question: Json) -> bool:
+    """Return whether the question is whether a call may run."""
+    return question.get("kind") == "confirmation" and bool(question.get("tool_call_id")) and not question.get("url")
 
 
 def split_segments(pieces: Iterable[Piece]) -> list[list[Piece]]:
@@ -525,15 +657,20 @@ class Activity:
     """Makes the status lines of a run: its steps in order, and its totals at the end.
 
     There are no lines before `run_start`. Status events of a call that repeat the previous message add no line. An
-    answer without calls and status events has no lines. `opening` is inserted before the first line.
+    answer without calls and status events has no lines. `opening` is inserted before the first line. A plan is a line
+    if `shows_plan` is true.
     """
 
-    def __init__(self, clock: Callable[[], float], totals: Totals, *, is_late: bool = False) -> None:
+    def __init__(
+        self, clock: Callable[[], float], totals: Totals, *, is_late: bool = False, shows_plan: bool = True
+    ) -> None:
         self.lines: list[StatusLine] = []
         self.opening = ""
+        self.is_after_wait = False  # The answer goes on after an approval; it gets a last line even without others.
         self._clock = clock
-        self._totals = totals
+        self.totals = totals
         self._is_late = is_late
+        self._shows_plan = shows_plan
         self._began_at_seconds = math.inf
         self._final_status = ""  # The agent's status event with "done", which the last line repeats.
         self._open: dict[str, tuple[str, str]] = {}  # By call id: the call's label, and its last status message.
@@ -552,6 +689,8 @@ class Activity:
                 words = str(event["content"])
                 self._final_status = words if event.get("done") is True else ""
                 self._add(words)
+            case "plan" if self._shows_plan:
+                self._add(describe_tasks(make_tasks(event)))
             case "tool_call_start" | "tool:status" | "tool_call_complete" | "tool_call_error":
                 self._apply_step(event)
 
@@ -559,12 +698,12 @@ class Activity:
         """Add the last line, which also repeats the agent's final status; open calls count as ended with the answer."""
         if self._began_at_seconds == math.inf:
             return
-        totals = self._totals
-        if self._open:
+        totals = self.totals
+        if self._open and how != WAITS:
             totals.endings["stopped" if how == "stopped" else FAILED.label] += len(self._open)
         if not self._is_late:
             totals.seconds += self._clock() - self._began_at_seconds
-        if self.lines or how:
+        if self.lines or how or self.is_after_wait:
             words = totals.describe(how, has_time=not self._is_late)
             words = " · ".join(part for part in (self._final_status, words) if part)
             self._add_opening()
@@ -590,7 +729,7 @@ class Activity:
         name = str(event.get("tool_name") or "tool")
         label = str(event.get("label") or name)
         self._open[call_id] = (label, "")
-        self._totals.calls += 1
+        self.totals.calls += 1
         self._calls[name] += 1
         if self._calls[name] <= CALLS_NAMED:
             self._add(f"Running {label}")
@@ -601,7 +740,7 @@ class Activity:
         took = format_duration(event)
         if event["type"] == "tool_call_error":
             ending = ENDINGS.get(str(event.get("code")), FAILED)
-            self._totals.endings[ending.label] += 1
+            self.totals.endings[ending.label] += 1
             self._add(f"{label}: {ending.label}" + (f" after {took}" if took else ""))
         elif not self._open:
             self._add(THINKING, is_transient=True)
@@ -616,6 +755,73 @@ class Activity:
             self.lines.append(StatusLine(self.opening))
 
 
+def make_tasks(plan: Json) -> list[Json]:
+    """Return the steps of a plan in Open WebUI's form. Ids are positions, because pages fail on equal ids."""
+    return [
+        {
+            "id": str(number),
+            "content": CONTROL.sub(" ", make_storable(str(step.get("content"))))[:NOTICE_CHARS],
+            "status": step["state"] if step.get("state") in TASK_STATES else "pending",
+        }
+        for number, step in enumerate(select_dicts(plan.get("steps")), 1)
+    ]
+
+
+def describe_tasks(tasks: list[Json]) -> str:
+    """Return the number of completed tasks and the current task: "Plan: 2 of 5: Write the report"."""
+    done = sum(task["status"] == "completed" for task in tasks)
+    current = [task["content"] for state in TASK_STATES[:2] for task in tasks if task["status"] == state]
+    return ": ".join(("Plan", f"{done} of {len(tasks)}", *current[:1]))
+
+
+STORED_FILE = re.compile(r"/api/v1/files/([\w-]+)/content")
+
+
+class FileChips:
+    """The files of a message, which Open WebUI draws as buttons above the text and stores with the message.
+
+    Open WebUI's database puts the files of a `files` event before those of the message. Pages replace the files of the
+    message, except that newer ones add them in temporary chats.
+    """
+
+    def __init__(self, known: object = None, *, is_temporary: bool = False) -> None:
+        """Begin with the files that the message already has; `is_temporary`: Open WebUI does not store the chat."""
+        self._files = select_dicts(known)
+        self._is_temporary = is_temporary
+
+    def find(self, path: str) -> str | None:
+        """Return the URL of the copy of a file that has this path on the server; None if the message has none."""
+        for file in self._files:
+            if file.get("callboard_path") == path:
+                return f"/api/v1/files/{file['id']}/content"
+        return None
+
+    def add(self, files: list[Json]) -> list[Json]:
+        """Add files of Open WebUI's store, and return the events that show them now."""
+        known = [file.get("id") for file in self._files]
+        added = [chip for chip in map(make_chip, files) if chip["id"] not in known]
+        self._files = added + self._files
+        if self._is_temporary or not added:
+            return []
+        return [self._event("files", added), self._event("chat:message:files", self._files)]
+
+    def close(self) -> list[Json]:
+        """Return the events that show the files at the end of the answer."""
+        return [self._event("files", self._files)] if self._is_temporary and self._files else []
+
+    def _event(self, kind: str, files: list[Json]) -> Json:
+        return {"type": kind, "data": {"files": [*files]}}
+
+
+def make_chip(file: Json) -> Json:
+    """Return a file of Open WebUI's store in the form of a message's files."""
+    stored = STORED_FILE.fullmatch(file["url"])
+    file_id = stored[1] if stored else ""
+    # The address is the id, as in files that users attach. No content type, because images would be drawn in full size.
+    chip = {"type": "file", "id": file_id, "url": file_id, "name": str(file.get("name") or "file")}
+    return chip | {name: file[name] for name in ("size", "callboard_path") if name in file}
+
+
 class Transcript:
     """The answer so far, built from the events of one run.
 
@@ -628,6 +834,9 @@ class Transcript:
         events: Open WebUI's own events to send with the answer: sources, and pages made by tools.
         activity: The status lines.
         usage: Token counts, when they are known.
+        chips: The files of the message; None if it cannot have files.
+        tasks: The agent's plan, as Open WebUI's task panel has it; None if there is no plan yet, or no panel.
+        parked: The calls that wait for approval, without a card here: Open WebUI draws its own.
         rewinds: For each rewind, the number of characters of text that it left.
         ended: Whether the answer has ended; nothing changes after that.
     """
@@ -640,6 +849,8 @@ class Transcript:
         found: object = None,
         *,
         totals: Totals | None = None,
+        chips: FileChips | None = None,
+        has_panel: bool = False,
         is_late: bool = False,
     ) -> None:
         """Begin an answer.
@@ -648,14 +859,21 @@ class Transcript:
             result_chars: The length at which results are cut.
             found: The sources that the message already has.
             totals: The totals of the message so far, if it is continued.
+            chips: The files of the message; None if it cannot have files, which are links then.
+            has_panel: Plans are shown in Open WebUI's task panel; otherwise each is a status line.
             is_late: The events arrive later than they happened, so durations are unknown.
         """
         self.pieces: list[Piece] = []
         self.events: list[Json] = []
-        self.activity = Activity(lambda: self.clock(), totals or Totals(), is_late=is_late)
+        # A lambda, so that a test can replace the clock.
+        self.activity = Activity(lambda: self.clock(), totals or Totals(), is_late=is_late, shows_plan=not has_panel)
         self.usage: Json = {}
+        self.parked: list[Call] = []
         self.rewinds: list[int] = []
         self.ended = False
+        self.chips = chips
+        self.tasks: list[Json] | None = None
+        self._has_panel = has_panel
         self._result_chars = result_chars
         self._is_late = is_late
         self._calls: dict[str, Call] = {}
@@ -664,8 +882,13 @@ class Transcript:
         self._last_segment = 0
         self._source_places: dict[str, int] = {}  # Position among the message's sources, by the source's key.
         self._source_numbers: dict[str, int] = {}  # The same, by the agent's number of the source.
-        for source in select_dicts(found):
-            self._convert_source(source)
+        self._found = select_dicts(found)
+        for place, source in enumerate(self._found, 1):
+            if isinstance(source.get("source"), dict):
+                self._convert_source(source)
+            else:
+                # Of another function, in a form that cannot be read: it has a number nevertheless.
+                self._source_places[f"unreadable {place}"] = len(self._source_places) + 1
         self._source_numbers.clear()
         self._is_rewound = False
         self._set_rewind_point()
@@ -684,6 +907,11 @@ class Transcript:
         """Return the text of the whole answer."""
         return render(self.pieces)
 
+    def find_result(self, call_id: str) -> str:
+        """Return the result of a call, or its error; "" if it has neither."""
+        call = self._calls.get(call_id)
+        return call.result if call else ""
+
     def apply(self, event: Json) -> None:
         """Update the answer with an event."""
         if self.ended:
@@ -695,29 +923,33 @@ class Transcript:
             log.warning("Callboard: skipped an event that cannot be read: %s (%r)", event["type"], error)
 
     def close(self, reason: str, notice: str = "", how: str = "failed") -> None:
-        """End the answer. Ending it again has no effect on calls and status lines.
+        """End the answer; an answer that has ended does not change.
 
         Args:
             reason: Why calls that are still open have no result.
             notice: A line to add below the answer.
             how: The ending in the last status line: "stopped", "failed" or "".
         """
+        if self.ended:
+            return
         self._finish_last()
         # Inner calls first, because they are lines in the results of the calls that contain them.
         for call in reversed(self._calls.values()):
             if call.is_open:
-                if how == "stopped" and call.state == "running" and not call.stoppable:
-                    # The pipe cannot wait until the server knows whether the tool has ended.
-                    self._fail_call(call, reason + MAY_GO_ON, "cancelled")
-                else:
-                    self._fail_call(call, reason, "cancelled" if how == "stopped" else "")
-        if self._embeds and not self.ended:
+                # The pipe cannot wait until the server knows whether a tool that cannot be stopped has ended.
+                goes_on = how == "stopped" and call.state == "running" and not call.stoppable
+                self._fail_call(call, reason + (MAY_GO_ON if goes_on else ""), "cancelled" if how == "stopped" else "")
+        if self._embeds:
             # Open WebUI saves events of this name with the chat. Sent once, because each adds to the saved list.
             self.events.append({"type": "embeds", "data": {"embeds": self._embeds}})
+        if self.chips:
+            self.events += self.chips.close()
+        if any(task["status"] in TASK_STATES[:2] for task in self.tasks or ()):
+            # Otherwise the panel would show the unfinished plan again during the next answer of the chat.
+            self._show_tasks([])
         if notice:
             self._add_notice(notice)
-        if not self.ended:
-            self.activity.close(how)
+        self.activity.close(how)
         self.ended = True
 
     def _apply(self, event: Json) -> None:
@@ -732,16 +964,54 @@ class Transcript:
                 self._relabel_call(event)
             case "rewind":
                 self._rewind()
+            case "plan" if self._has_panel:
+                self._show_tasks(make_tasks(event))
             case "source":
-                self.events.append({"type": "source", "data": self._convert_source(event)})
+                self._add_source(self._convert_source(event))
             case "usage":
                 self.usage = {name: value for name, value in event.items() if isinstance(value, int)}
-            case "done":
-                reason = str(event.get("finish_reason"))
-                how = "stopped" if reason == "cancelled" else ""
-                self.close("no result arrived", FINISH_NOTICES.get(reason, ""), how)
-            case "error":
-                self.close("no result arrived", str(event.get("message") or "The run failed."))
+            case "done" | "error":
+                self._apply_ending(event)
+            case _:
+                self._apply_waiting(event)
+
+    def _apply_ending(self, event: Json) -> None:
+        if event["type"] == "error":
+            self.close("no result arrived", str(event.get("message") or "The run failed."))
+            return
+        reason = str(event.get("finish_reason"))
+        self.close("no result arrived", FINISH_NOTICES.get(reason, ""), "stopped" if reason == "cancelled" else "")
+
+    def _show_tasks(self, tasks: list[Json]) -> None:
+        if tasks != self.tasks:
+            self.tasks = tasks
+            self.events.append({"type": "chat:message:tasks", "data": {"tasks": tasks}})
+
+    def _apply_waiting(self, event: Json) -> None:
+        """Handle the events of answers that wait for approvals; the last two are only the pipe's own."""
+        match event["type"]:
+            case "parked":
+                self._park(event)
+            case "tool_files":
+                self._show_files(event)
+            case "notice":
+                self._add_notice(event["content"])
+
+    def _park(self, event: Json) -> None:
+        """End the answer for now: the calls that wait leave it, because Open WebUI shows a card of its own for each."""
+        self.parked = [call for name in event["tool_call_ids"] if (call := self._calls.pop(str(name), None))]
+        self._finish_last()
+        self.pieces = [piece for piece in self.pieces if piece not in self.parked]
+        self.rewinds.append(len(self.render()))
+        self.activity.close(WAITS)
+        self.ended = True
+
+    def _show_files(self, event: Json) -> None:
+        """Show the files of a call whose card is Open WebUI's own."""
+        call = Call()
+        self._attach_files(call, event)
+        for file in call.files:
+            self._append(Notice(text=f"\n![]({quote(file['url'], safe=':/;,+=')})\n"))
 
     # Pieces.
 
@@ -864,6 +1134,11 @@ class Transcript:
         documents += [""] * len(abouts)
         return {"source": source, "document": documents[: len(abouts)], "metadata": abouts}
 
+    def _add_source(self, source: Json) -> None:
+        # An answer that goes on, or is restored, gets the events from before as well.
+        if source not in self._found:
+            self.events.append({"type": "source", "data": source})
+
     # Tool calls.
 
     def _relabel_call(self, event: Json) -> None:
@@ -873,7 +1148,7 @@ class Transcript:
         if event["type"] == "tool:status":
             call.show_status(event["data"])
         else:
-            call.show_question(event.get("kind"))
+            call.show_question(event)
         call.update_parent_labels()
 
     def _apply_call(self, event: Json) -> None:
@@ -955,7 +1230,11 @@ class Transcript:
         call.is_open = False
 
     def _attach_files(self, call: Call, event: Json) -> None:
-        """Show images under their call, other files as links below it, and pages as embeds of the message."""
+        """Show images under their call, other files as chips of the message, and pages as embeds of the message.
+
+        Files on the web, and those of a message without chips, are links below the call.
+        """
+        chips = []
         for file in select_dicts(event.get("files")):
             url = str(file.get("url") or "")
             name = str(file.get("name") or "file")
@@ -963,11 +1242,15 @@ class Transcript:
                 while call.parent:
                     call = call.parent
                 call.files.append({"type": "image", "url": url})
+            elif self.chips and STORED_FILE.fullmatch(url):
+                chips.append(file)
             elif url.startswith(("https://", "http://", "/api/")):
                 self._add_notice(name.replace("[", "(").replace("]", ")"), url)
             else:
                 log_of = "the server's" if file.get("dropped") else "Open WebUI's"
                 self._add_notice(f"The file {name} could not be kept: {log_of} log has the reason.")
+        if self.chips:
+            self.events += self.chips.add(chips)
         if embeds := [embed for embed in event.get("embeds") or () if isinstance(embed, str)]:
             # In an attribute of the block they would hide its input and output. This event replaces earlier embeds.
             self._embeds += embeds
@@ -980,7 +1263,6 @@ class Transcript:
 #   0.11.4 and later  StreamEmitter        NativeEmitter
 #   0.11.1 to 0.11.3  StreamEmitter        as details
 #   0.8.0 to 0.11.0   WholeEmitter         as details
-#   0.6.43 to 0.7     EventEmitter         as details
 #   no saved chat     ChunkEmitter         as details
 
 
@@ -1002,6 +1284,7 @@ class Emitter:
         self._next_status_at_seconds = 0.0
         self._events_sent = 0
         self._lines_sent = 0
+        self._rewinds_seen = 0
 
     def updates(self, transcript: Transcript, now_seconds: float, *, final: bool = False) -> list[Json]:
         """Return the updates to yield now; with `final`, all remaining ones of a transcript that has ended."""
@@ -1020,6 +1303,10 @@ class Emitter:
         if final and transcript.usage:
             updates.append(self._chunk(usage=transcript.usage))
         return updates
+
+    def park(self, calls: list[Call]) -> Iterator[Json]:  # noqa: ARG002 - calls wait only where Open WebUI can show it
+        """Yield the updates that make Open WebUI ask whether these calls may run, whenever the user comes back."""
+        yield from ()
 
     def _content(self, transcript: Transcript, *, final: bool) -> Iterator[Json]:
         """Yield the changes of the answer since the last call."""
@@ -1043,6 +1330,12 @@ class Emitter:
             if line.totals:
                 data["callboard"] = vars(line.totals)
             yield {"event": {"type": "status", "data": data}}
+
+    def _see_rewinds(self, transcript: Transcript) -> list[int]:
+        """Return the rewinds since the last call."""
+        rewinds = transcript.rewinds[self._rewinds_seen :]
+        self._rewinds_seen = len(transcript.rewinds)
+        return rewinds
 
     def _chunk(self, text: str = "", **fields: Any) -> Json:
         # Not a plain string, because Open WebUI passes a string that starts with "data:" through unchanged.
@@ -1073,7 +1366,6 @@ class ChunkEmitter(Emitter):
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
         self._shown = ""
-        self._rewinds_seen = 0
         self._note = ""
 
     def _content(self, transcript: Transcript, *, final: bool) -> Iterator[Json]:
@@ -1083,8 +1375,7 @@ class ChunkEmitter(Emitter):
                 break
             settled += segment
         text = render(settled)
-        rewinds = transcript.rewinds[self._rewinds_seen :]
-        self._rewinds_seen = len(transcript.rewinds)
+        rewinds = self._see_rewinds(transcript)
         if rewinds and not text.startswith(self._shown):
             self._note += close_markdown(self._shown) + TAKEN_BACK
             self._shown = self._shown[: min(rewinds)]
@@ -1096,25 +1387,6 @@ class ChunkEmitter(Emitter):
 
     def _pause_seconds(self, content: list[Json]) -> float:  # noqa: ARG002 - nothing is drawn anew
         return 0.0
-
-
-class EventEmitter(Emitter):
-    """For Open WebUI 0.6 and 0.7: `replace` events, which may get lost, and at the end the whole text as a chunk."""
-
-    def __init__(self, model: str = "") -> None:
-        super().__init__(model)
-        self._shown = ""
-
-    def _content(self, transcript: Transcript, *, final: bool) -> Iterator[Json]:
-        content = transcript.render()
-        if final and content:
-            yield self._chunk(content)
-        elif content != self._shown:
-            self._shown = content
-            yield {"event": {"type": "replace", "data": {"content": content}}}
-
-    def _pause_seconds(self, content: list[Json]) -> float:
-        return REPLACE_INTERVAL_SECONDS if content else 0.0
 
 
 class StreamEmitter(Emitter):
@@ -1129,12 +1401,10 @@ class StreamEmitter(Emitter):
         self._settled = 0  # The number of pieces that can no longer change.
         self._places: dict[str, int] = {}  # The `output_index` of each item, by id.
         self._sent: dict[str, Json] = {}  # The last version sent of each item, by id.
-        self._rewinds_seen = 0
 
     def _content(self, transcript: Transcript, *, final: bool) -> Iterator[Json]:  # noqa: ARG002 - all is sent as it comes
         changes: list[Json] = []
-        if self._rewinds_seen != len(transcript.rewinds):
-            self._rewinds_seen = len(transcript.rewinds)
+        if self._see_rewinds(transcript):
             self._settled = 0
             changes += self._empty_lost_items(transcript)
         is_settled = True
@@ -1149,6 +1419,20 @@ class StreamEmitter(Emitter):
             items = [self._sent[key] for key in self._places]
             changes = [{"type": "response.completed", "response": {"output": items}}]
         yield from changes
+
+    def park(self, calls: list[Call]) -> Iterator[Json]:
+        """Yield an item without an output for each call: in 0.12 and later it is Open WebUI's pending card."""
+        for call in calls:
+            yield self._added(
+                {
+                    "type": "function_call",
+                    "id": f"fc_{call.id}",
+                    "call_id": call.id,
+                    "name": call.name,
+                    "arguments": call.arguments,
+                    "status": "in_progress",
+                }
+            )
 
     def _pause_seconds(self, content: list[Json]) -> float:
         """Return about how long the changes take to be sent and drawn; changes other than added text wait longer."""
@@ -1308,26 +1592,20 @@ def choose_item_status(call: Call) -> str:
     return {"preparing": "in_progress", "failed": "failed"}.get(call.state, "completed")
 
 
-def choose_emitter(version: str, rendering: str, model: str, metadata: Json) -> Emitter:
-    """Return the emitter for this version of Open WebUI; an unknown version counts as the newest."""
-    numbers = [int(number) for number in re.findall(r"\d+", version)[:3]]
-    release = numbers if any(numbers) else [99]
+def choose_emitter(rendering: str, page: Page) -> Emitter:
+    """Return the emitter for this version of Open WebUI."""
     # The ids that Open WebUI's stream handler needs: chat and message, and before 0.9 the session.
     needed = ["chat_id", "message_id"]
-    if release < [0, 9]:
+    if not is_release(0, 9):
         needed.append("session_id")
-    is_saved = all(metadata.get(name) for name in needed)
+    is_kept = all(page.metadata.get(name) for name in needed)
     if rendering == "native":
-        if is_saved and release >= [0, 11, 4]:
-            return NativeEmitter(model)
+        if is_kept and is_release(0, 11, 4):
+            return NativeEmitter(page.model)
         log.info("Callboard: drawn as details: RENDERING native needs a saved chat in Open WebUI 0.11.4 or later")
-    if not is_saved:
-        return ChunkEmitter(model)
-    if release >= [0, 11, 1]:
-        return StreamEmitter(model)
-    if release >= [0, 8]:
-        return WholeEmitter(model)
-    return EventEmitter(model)
+    if not is_kept or not is_release(0, 8):
+        return ChunkEmitter(page.model)
+    return StreamEmitter(page.model) if is_release(0, 11, 1) else WholeEmitter(page.model)
 
 
 # --- Server client: the only HTTP. ----------------------------------------------------------------------------------
@@ -1350,7 +1628,6 @@ class NotFound(Refusal):
 
 
 Deliver = Callable[[Json], None]
-OpenStream = Callable[[], AbstractAsyncContextManager[httpx.Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -1372,6 +1649,7 @@ class LeftAnswer:
 
 def read_rows(rows: list[Json]) -> Iterator[Json]:
     """Yield events that reproduce the stored messages of a run."""
+    yield {"type": "run_start"}
     for row in rows:
         if row["role"] == "assistant" and row["content"]:
             yield {"type": "message", "content": row["content"]}
@@ -1389,13 +1667,24 @@ def read_rows(rows: list[Json]) -> Iterator[Json]:
     yield {"type": "done", "finish_reason": "stored"}
 
 
+# The prefixes of the ids of questions whether a call may run, and of requests for tools; the call's id follows.
+APPROVAL = "approve:"
+TOOL_REQUEST = "tool:"
 USER_TOKEN = "X-OpenWebUI-User-Jwt"  # noqa: S105 - a header
 
 
+class CallEnded(Exception):
+    """The call whose end was awaited has ended; no failure."""
+
+
 class ServerClient:
-    """The requests to the server at `url` for one answer. Every failure is a `ServerProblem`."""
+    """The requests to the server at `url` for one answer. Every failure is a `ServerProblem`.
+
+    `run_id`: the run that makes the answer; "" until it is known.
+    """
 
     def __init__(self, url: str, key: str, timing: Timing, user: Json | None = None) -> None:
+        self.run_id = ""
         self._url = url.strip().rstrip("/")
         self._key = key.strip()
         self._signed_user = user or {}
@@ -1403,12 +1692,12 @@ class ServerClient:
         self._user = {"user_id": str(user["id"])} if user else {}
         self._timing = timing
         self._last_seq = 0
+        self._parked: Json | None = None  # The last event so far, if the run was parked with it.
 
     async def list_models(self) -> list[Json]:
         """Return the agents with their names, descriptions, suggestions and icons."""
-        try:
-            async with asyncio.timeout(self._timing.models_seconds):
-                _, body = await self._fetch("GET", "/v1/models", "json")
+
+        def read(body: Json) -> list[Json]:
             return [
                 {
                     "id": str(entry["id"]),
@@ -1417,12 +1706,14 @@ class ServerClient:
                     "suggestions": [str(text) for text in entry.get("suggestions") or ()],
                     "icon": str(entry.get("icon") or "") or None,
                 }
-                for entry in json.loads(body)["data"]
+                for entry in body["data"]
             ]
+
+        try:
+            async with asyncio.timeout(self._timing.models_seconds):
+                return await self._fetch_json("/v1/models", read)
         except TimeoutError as error:
-            raise self._problem(CANNOT_REACH) from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise self._problem(NOT_CALLBOARD) from error
+            raise self.problem(CANNOT_REACH) from error
 
     async def run(self, request: Json, deliver: Deliver) -> None:
         """Start a run and deliver all its events.
@@ -1430,42 +1721,60 @@ class ServerClient:
         If the connection is lost before the first event, the request is sent again. The server starts the run only
         once, because the request has the run's id.
         """
-        await self._deliver_all(
-            lambda: self._send("POST", "/v1/runs", "event-stream", json=request),
-            lambda: self._open_events(str(request["run_id"])),
-            deliver,
-        )
+        self.run_id = str(request["run_id"])
+        await self._deliver_all(deliver, request)
 
-    async def follow(self, run_id: str, deliver: Deliver) -> None:
-        """Deliver all events of a run that was started earlier."""
-        open_events = partial(self._open_events, run_id)
-        await self._deliver_all(open_events, open_events, deliver)
+    async def replay(self, answer: LeftAnswer, deliver: Deliver) -> None:
+        """Deliver all events of a run that was started earlier, or its stored messages if the events are deleted."""
+        self.run_id = answer.run_id
+        if answer.is_logged:
+            await self._deliver_all(deliver)
+        else:
+            for event in read_rows(answer.rows):
+                deliver(event)
 
-    def _open_events(self, run_id: str) -> AbstractAsyncContextManager[httpx.Response]:
-        """Return the run's stream, starting after the last event that was delivered."""
+    async def replay_call(self, answer: LeftAnswer, call_id: str, deliver: Deliver) -> None:
+        """Deliver the events of a run until this call has ended. If the user stops it, the run is cancelled."""
+
+        def deliver_until_end(event: Json) -> None:
+            deliver(event)
+            if event["type"] in ("tool_call_complete", "tool_call_error") and event["tool_call_id"] == call_id:
+                raise CallEnded
+
+        try:
+            with suppress(CallEnded):
+                await self.replay(answer, deliver_until_end)
+        except asyncio.CancelledError:
+            await self.leave()
+            raise
+
+    def _open_stream(self, request: Json | None) -> AbstractAsyncContextManager[httpx.Response]:
+        """Return the run's stream after the last event that was delivered; begin with `request` if there is one."""
+        if request and not self._last_seq:
+            return self._send("POST", "/v1/runs", "event-stream", json=request)
         headers = {"Last-Event-ID": str(self._last_seq)}
-        return self._send("GET", f"/v1/runs/{run_id}/events", "event-stream", headers=headers, params=self._user)
+        return self._send("GET", f"/v1/runs/{self.run_id}/events", "event-stream", headers=headers, params=self._user)
 
-    async def _deliver_all(self, begin: OpenStream, resume: OpenStream, deliver: Deliver) -> None:
-        """Deliver the events of the stream that `begin` opens; if it is cut, open it again with `resume`.
+    async def _deliver_all(self, deliver: Deliver, request: Json | None = None) -> None:
+        """Deliver the events of the run's stream; if it is cut, open it again.
 
         Tries for `resume_seconds` since the last new event. Meanwhile it delivers `reconnecting` events, which only the
         pipe has.
         """
         tries = 0
         lost_at_seconds = 0.0
-        problem = self._problem(LOST)
+        problem = self.problem(LOST)
         while True:
             seq_before = self._last_seq
             try:
-                async with (resume if self._last_seq else begin)() as response:
+                async with self._open_stream(request) as response:
                     if await self._read(response, deliver):
                         return
             except (httpx.HTTPError, ServerProblem) as error:
                 if isinstance(error, ServerProblem) and not tries and not isinstance(error, TemporaryProblem):
                     raise
                 if isinstance(error, Refusal):
-                    raise self._problem(LOST) from error
+                    raise self.problem(LOST) from error
                 log.info("Callboard: the stream was cut after event %d (%s)", seq_before, type(error).__name__)
                 if isinstance(error, ServerProblem) and not self._last_seq:
                     problem = error
@@ -1474,7 +1783,7 @@ class ServerClient:
                 lost_at_seconds = time.monotonic()
             wait_seconds = self._timing.resume_wait_seconds(tries)
             if time.monotonic() + wait_seconds > lost_at_seconds + self._timing.resume_seconds:
-                raise problem if not self._last_seq else self._problem(LOST)
+                raise problem if not self._last_seq else self.problem(LOST)
             if wait_seconds:
                 deliver({"type": "reconnecting"})
                 jitter = random.uniform(-RESUME_JITTER, RESUME_JITTER)  # noqa: S311 - not for cryptography
@@ -1483,28 +1792,39 @@ class ServerClient:
 
     async def find_answer(self, chat_id: str, message_id: str) -> LeftAnswer:
         """Return the stored part of the answer to a message; raises `NotFound` if the server has none."""
-        path = f"/v1/chats/{quote(chat_id, safe='')}/messages"
-        _, body = await self._fetch("GET", path, "json", params=self._user)
-        try:
-            rows = [row for row in json.loads(body)["messages"] if row["message_id"] == message_id]
-            run_id = str(rows[-1]["run_id"]) if rows else ""
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise self._problem(NOT_CALLBOARD) from error
-        if not run_id:
-            raise NotFound(FORGOTTEN)
-        rows = [row for row in rows if row["run_id"] == run_id]
-        try:
-            _, body = await self._fetch("GET", f"/v1/runs/{run_id}", "json", params=self._user)
-            run = json.loads(body)
-            return LeftAnswer(run_id, rows, is_logged=True, is_awaited=bool(run["listened_to"]))
-        except NotFound:
-            return LeftAnswer(run_id, rows)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise self._problem(NOT_CALLBOARD) from error
 
-    def make_restore_problem(self, *, is_away: bool) -> ServerProblem:
-        """Return the problem of an answer that cannot be restored; `is_away`: because the server was unavailable."""
-        return self._problem(STAYED_AWAY if is_away else FORGOTTEN)
+        def read(body: Json) -> list[Json]:
+            rows = [row for row in body["messages"] if row["message_id"] == message_id]
+            return [row for row in rows if row["run_id"] == rows[-1]["run_id"]]
+
+        rows = await self._fetch_json(f"/v1/chats/{quote(chat_id, safe='')}/messages", read)
+        if not rows:
+            raise NotFound(FORGOTTEN)
+        self.run_id = str(rows[-1]["run_id"])
+        try:
+            is_awaited = await self._fetch_json(f"/v1/runs/{self.run_id}", lambda run: bool(run["listened_to"]))
+        except NotFound:
+            return LeftAnswer(self.run_id, rows)
+        return LeftAnswer(self.run_id, rows, is_logged=True, is_awaited=is_awaited)
+
+    async def wait_for_answer(self, page: Page) -> LeftAnswer:
+        """Return the stored part of the answer; retries in case the server is being restarted."""
+        return await self._retry(lambda: self.find_answer(page.chat_id, page.message_id))
+
+    async def _retry(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `work`; repeat it for `resume_seconds` unless the server refuses it."""
+        began_at_seconds = time.monotonic()
+        for tries in itertools.count(1):
+            try:
+                return await work()
+            except Refusal:
+                raise
+            except ServerProblem:
+                wait_seconds = self._timing.resume_wait_seconds(tries)
+                if time.monotonic() + wait_seconds > began_at_seconds + self._timing.resume_seconds:
+                    raise
+                await asyncio.sleep(wait_seconds)
+        raise AssertionError
 
     async def forget_chat(self, chat_id: str) -> None:
         """Delete a chat on the server, if it has the chat."""
@@ -1515,37 +1835,35 @@ class ServerClient:
         """Delete the user's chats that began before this time, in Unix seconds, on the server."""
         await self._fetch("DELETE", "/v1/chats", params={**self._user, "begun_before": str(begun_before)})
 
-    async def answer(self, run_id: str, request_id: object, value: object, *, asked: bool) -> None:
+    async def answer(self, request_id: object, value: object, *, asked: bool = True) -> None:
         """Send the user's answer to the server, None for no answer; `asked` is false if the user could not be asked.
 
-        Retries for `resume_seconds`, in case the server is being restarted.
+        Retries in case the server is being restarted. If the server refuses the answer, the question is no longer open.
         """
         body = {"request_id": request_id, "value": value} | ({} if asked else {"asked": False})
-        began_at_seconds = time.monotonic()
-        for tries in itertools.count(1):
-            try:
-                await self._fetch("POST", f"/v1/runs/{run_id}/input", json=body, params=self._user)
-            except ServerProblem as problem:
-                wait_seconds = self._timing.resume_wait_seconds(tries)
-                is_late = time.monotonic() + wait_seconds > began_at_seconds + self._timing.resume_seconds
-                if isinstance(problem, Refusal) or is_late:
-                    raise
-                await asyncio.sleep(wait_seconds)
-            else:
-                return
+        path = f"/v1/runs/{self.run_id}/input"
+        with suppress(Refusal):
+            await self._retry(lambda: self._fetch("POST", path, json=body, params=self._user))
+
+    async def answer_approvals(self, decided: dict[str, bool]) -> None:
+        """Approve or refuse calls, by their ids; one that was answered before keeps that answer."""
+        for call_id, is_approved in decided.items():
+            await self.answer(f"{APPROVAL}{call_id}", is_approved)
 
     async def fetch_file(self, path: str) -> tuple[str, bytes]:
         """Return the content type and the content of a file that the server holds."""
         return await self._fetch("GET", path, params=self._user)
 
-    async def disconnect(self, reader: asyncio.Task[None], cancel_run_id: str | None) -> None:
-        """End `reader` and its connection; cancel the run `cancel_run_id` first, unless it is None."""
-        if cancel_run_id:
+    async def cancel(self) -> None:
+        """Cancel the run."""
+        await self._fetch("POST", f"/v1/runs/{self.run_id}/cancel", params=self._user)
+
+    async def leave(self) -> None:
+        """Cancel the run, if there is one, without waiting long for the server."""
+        if self.run_id:
             with suppress(ServerProblem, TimeoutError):
                 async with asyncio.timeout(self._timing.connect_seconds):
-                    await self._fetch("POST", f"/v1/runs/{cancel_run_id}/cancel", params=self._user)
-        reader.cancel()
-        await asyncio.gather(reader, return_exceptions=True)
+                    await self.cancel()
 
     async def _fetch(self, method: str, path: str, kind: str = "", **options: Any) -> tuple[str, bytes]:
         """Send a request, and return the content type and the body of the response."""
@@ -1553,24 +1871,37 @@ class ServerClient:
             async with self._send(method, path, kind, **options) as response:
                 return response.headers.get("content-type", ""), await response.aread()
         except httpx.HTTPError as error:
-            raise self._problem(NOT_CALLBOARD) from error
+            raise self.problem(NOT_CALLBOARD) from error
 
-    async def _read(self, response: httpx.Response, deliver: Callable[[Json], None]) -> bool:
-        """Deliver the new events of one stream; return True after the run's last event, False if the stream is cut."""
+    async def _fetch_json(self, path: str, read: Callable[[Json], T]) -> T:
+        """Return the result of `read` for a JSON response."""
+        _, body = await self._fetch("GET", path, "json", params=self._user)
+        try:
+            return read(json.loads(body))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise self.problem(NOT_CALLBOARD) from error
+
+    async def _read(self, response: httpx.Response, deliver: Deliver) -> bool:
+        """Deliver the new events of one stream; return True after the run's last event, False if the stream is cut.
+
+        A run that was parked goes on later, so `parked` is delivered only if the server sends nothing after it.
+        """
         decoder = FrameDecoder()
         async for chunk in response.aiter_bytes():
             for frame_id, data in decoder.feed(chunk):
-                seq = self._last_seq + 1
-                if frame_id.isdecimal() and len(frame_id) < 18:
-                    seq = int(frame_id)
+                seq = int(frame_id) if frame_id.isdecimal() else self._last_seq + 1
                 if seq <= self._last_seq:
                     continue
                 self._last_seq = seq
-                if event := read_event(data):
+                event = read_event(data)
+                self._parked = event if event and event["type"] == "parked" else None
+                if event and not self._parked:
                     deliver(event)
                     if event["type"] in ("done", "error"):
                         return True
-        return False
+        if self._parked:
+            deliver(self._parked)
+        return self._parked is not None
 
     @asynccontextmanager
     async def _send(self, method: str, path: str, kind: str, **options: Any) -> AsyncIterator[httpx.Response]:
@@ -1580,7 +1911,7 @@ class ServerClient:
         """
         if not re.fullmatch(r"[\x21-\x7e]*", self._key):
             # Checked here, because httpx would quote the key in its error message.
-            raise self._problem(BAD_KEY)
+            raise self.problem(BAD_KEY)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         # A new token for each request, because an answer may take longer than the lifetime of a token.
         if token := sign_user(self._signed_user):
@@ -1595,9 +1926,9 @@ class ServerClient:
             except (httpx.ReadError, httpx.RemoteProtocolError, AttributeError, RuntimeError) as error:
                 # With uvloop, Open WebUI's event loop, a connection that breaks at once has no socket, and httpx raises
                 # AttributeError on None, or RuntimeError because the handler is closed.
-                raise TemporaryProblem(str(self._problem(CANNOT_REACH))) from error
+                raise TemporaryProblem(str(self.problem(CANNOT_REACH))) from error
             except (httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError) as error:
-                raise self._problem(CANNOT_REACH) from error
+                raise self.problem(CANNOT_REACH) from error
             if not response.is_success or kind not in response.headers.get("content-type", ""):
                 raise self._read_refusal(response.status_code, await response.aread())
             yield response
@@ -1615,9 +1946,10 @@ class ServerClient:
             # Timeouts and full servers: a later try may succeed.
             is_final = 400 <= status < 500 and status not in (408, 425, 429)
             return Refusal(message) if is_final else ServerProblem(message)
-        return self._problem(NOT_CALLBOARD)
+        return self.problem(NOT_CALLBOARD)
 
-    def _problem(self, words: str) -> ServerProblem:
+    def problem(self, words: str) -> ServerProblem:
+        """Return a problem with a text in which `{url}` stands for the server's address."""
         # Without a password in the URL, because users see the message.
         url = re.sub(r"//[^/@]*@", "//", self._url)
         return ServerProblem(words.format(url=url))
@@ -1654,18 +1986,22 @@ async def await_if_needed(result: object) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
+@contextmanager
+def log_failure(what: str) -> Iterator[None]:
+    """Log any error of Open WebUI, whose versions differ, and continue. `what` is the log's words for the failure."""
+    try:
+        yield
+    except Exception:
+        log.exception("Callboard: Open WebUI %s", what)
+
+
 async def list_groups(user_id: str) -> list[str]:
     """Return the names of a user's groups; empty if Open WebUI cannot provide them."""
-    try:
+    with log_failure("did not give a user's groups"):
         from open_webui.models.groups import Groups
 
-        groups = await await_if_needed(Groups.get_groups_by_member_id(user_id))
-        return [str(group.name) for group in groups]
-    except ImportError:
-        return []
-    except Exception:
-        log.exception("Callboard: Open WebUI did not give a user's groups")
-        return []
+        return [str(group.name) for group in await await_if_needed(Groups.get_groups_by_member_id(user_id))]
+    return []
 
 
 async def add_entries(function_id: str, agents: list[Json], access: str) -> None:
@@ -1673,15 +2009,15 @@ async def add_entries(function_id: str, agents: list[Json], access: str) -> None
 
     Without an entry, only admins see an agent. Existing entries are not changed, because admins may have edited them.
     """
-    try:
+    with log_failure("took no entries for the agents"):
         from open_webui.models.models import ModelForm, Models
         from open_webui.models.users import Users
 
         known = {entry.id for entry in await await_if_needed(Models.get_base_models())}
         missing = [agent for agent in agents if f"{function_id}.{agent['id']}" not in known]
-        if not missing:
+        grants = await list_grants(access) if missing else None
+        if grants is None:
             return
-        grants = await list_grants(access)
         owner = await await_if_needed(Users.get_super_admin_user())
         for agent in missing:
             prompts = [{"content": text, "title": [text, ""]} for text in agent["suggestions"]]
@@ -1697,15 +2033,10 @@ async def add_entries(function_id: str, agents: list[Json], access: str) -> None
                 access_grants=grants,
             )
             await await_if_needed(Models.insert_new_model(entry, owner.id))
-    except ValueError as error:
-        log.warning("Callboard: the agents get no entries: %s", error)
-    except Exception:
-        # Versions of Open WebUI differ. Without entries, the agents are still listed for admins.
-        log.exception("Callboard: Open WebUI took no entries for the agents")
 
 
-async def list_grants(access: str) -> list[Json]:
-    """Return who may use a model, in Open WebUI's form; raises `ValueError` if `access` or its group is unknown."""
+async def list_grants(access: str) -> list[Json] | None:
+    """Return who may use a model, in Open WebUI's form; None, with a warning, if `access` or its group is unknown."""
     from open_webui.models.groups import Groups
 
     if access == "admins":
@@ -1716,25 +2047,49 @@ async def list_grants(access: str) -> list[Json]:
         groups = await await_if_needed(Groups.get_groups(filter={})) if kind == "group" else []
         who = [("group", group.id) for group in groups if group.name == name]
         if not who:
-            raise ValueError(
-                f"the valve ACCESS is {access!r}: it takes everyone, admins or group:NAME, of a group there"
+            log.warning(
+                "Callboard: the agents get no entries: the valve ACCESS is %r: it takes everyone, admins or "
+                "group:NAME, of a group there",
+                access,
             )
+            return None
     return [{"principal_type": kind, "principal_id": id_, "permission": "read"} for kind, id_ in who]
 
 
-async def store_file(request: object, user: Json, name: str, kind: str, content: bytes) -> str:
-    """Save a file in Open WebUI's file store, and return its URL; "" after an error."""
-    try:
+# Types of files whose text Open WebUI's file dialog can show.
+TEXT_TYPE = re.compile(r"text/.*|application/(.*\+)?(json|xml|yaml|x-yaml|toml|javascript|sql|x-ndjson|x-sh)\b.*")
+
+
+def read_preview(kind: str, content: bytes) -> str:
+    """Return the text of a file for Open WebUI's file dialog; "" if it is long or not text."""
+    if len(content) > PREVIEW_BYTES or not TEXT_TYPE.fullmatch(kind):
+        return ""
+    return make_storable(content.decode("utf-8", "replace"))
+
+
+async def store_file(page: Page, name: str, kind: str, content: bytes) -> str:
+    """Save a file in Open WebUI's file store for the user, and return its URL; "" after an error."""
+    url = ""
+    with log_failure("did not keep a file"):
+        from open_webui.models.files import Files
         from open_webui.routers.files import UploadFile, upload_file_handler
 
         file = UploadFile(io.BytesIO(content), filename=name, headers={"content-type": kind})
-        stored = await await_if_needed(
-            upload_file_handler(request, file, metadata={}, process=False, user=SimpleNamespace(**user))
-        )
-    except Exception:
-        log.exception("Callboard: Open WebUI did not keep a file")
-        return ""
-    return f"/api/v1/files/{stored.id}/content"
+        user = SimpleNamespace(**page.user)
+        stored = await await_if_needed(upload_file_handler(page.request, file, metadata={}, process=False, user=user))
+        url = f"/api/v1/files/{stored.id}/content"
+        if text := read_preview(kind, content):
+            # Open WebUI's dialog would show the text only of files that it has indexed.
+            await await_if_needed(Files.update_file_data_by_id(stored.id, {"content": text}))
+    return url
+
+
+async def save_tasks(chat_id: str, tasks: list[Json]) -> None:
+    """Save the tasks of a chat, which a page shows after a reload."""
+    with log_failure("did not keep the tasks of a chat"):
+        from open_webui.models.chats import Chats
+
+        await await_if_needed(Chats.update_chat_tasks_by_id(chat_id, tasks))
 
 
 async def read_file(user: Json, file_id: str) -> bytes:
@@ -1742,16 +2097,14 @@ async def read_file(user: Json, file_id: str) -> bytes:
 
     The owner is checked because the browser names the file.
     """
-    try:
+    with log_failure("did not give a file"):
         from open_webui.models.files import Files
         from open_webui.storage.provider import Storage
 
         file = await await_if_needed(Files.get_file_by_id(file_id))
-        path = Storage.get_file(file.path) if file.user_id == user["id"] else ""
-        return await asyncio.to_thread(Path(path).read_bytes)
-    except Exception:
-        log.exception("Callboard: Open WebUI did not give a file")
-        return b""
+        if file.user_id == user["id"]:
+            return await asyncio.to_thread(Path(Storage.get_file(file.path)).read_bytes)
+    return b""
 
 
 def is_continued(body: Json) -> bool:
@@ -1759,34 +2112,41 @@ def is_continued(body: Json) -> bool:
     return [message.get("role") for message in select_dicts(body.get("messages"))[-1:]] == ["assistant"]
 
 
-async def read_totals(metadata: Json) -> Totals:
-    """Return the totals of the message so far, from its last status line."""
+async def read_message(page: Page) -> Json:
+    """Return the message as Open WebUI has stored it; empty if it has not.
+
+    Raises the errors of Open WebUI's database: with an empty message, an answer would be drawn from its start again.
+    """
     try:
         from open_webui.models.chats import Chats
 
-        place = metadata.get("chat_id"), metadata.get("message_id")
-        message = await await_if_needed(Chats.get_message_by_id_and_message_id(*place))
-        kept = [line["callboard"] for line in select_dicts(message["statusHistory"]) if "callboard" in line]
-        return Totals(kept[-1]["calls"], kept[-1]["seconds"], Counter(kept[-1]["endings"]))
+        return await await_if_needed(Chats.get_message_by_id_and_message_id(page.chat_id, page.message_id)) or {}
     except (ImportError, LookupError, TypeError, AttributeError):
-        # Open WebUI has no such message, or its status lines were not made by the pipe.
-        return Totals()
+        return {}
 
 
-async def attach_files(user: Json, metadata: Json, messages: list[Json]) -> None:
+def read_totals(message: Json) -> Totals:
+    """Return the totals of a message so far, from its last status line."""
+    kept = [line["callboard"] for line in select_dicts(message.get("statusHistory")) if "callboard" in line]
+    try:
+        return Totals(kept[-1]["calls"], kept[-1]["seconds"], Counter(kept[-1]["endings"]))
+    except (LookupError, TypeError):
+        return Totals()  # The status lines were not made by the pipe.
+
+
+async def attach_files(page: Page, messages: list[Json]) -> None:
     """Add the user's files to their last message, except images and sources, which Open WebUI has already added."""
     places = [place for place, message in enumerate(messages) if message.get("role") == "user"]
     if not places:
         return
     place = places[-1]
-    source_ids = [
-        source["source"].get("id") for source in select_dicts(metadata.get("sources")) if source.get("source")
-    ]
-    for file in select_dicts(metadata.get("files")):
+    sources = select_dicts(page.metadata.get("sources"))
+    source_ids = [source["source"].get("id") for source in sources if source.get("source")]
+    for file in select_dicts(page.metadata.get("files")):
         kind = str(file.get("content_type") or "application/octet-stream")
         if file.get("type") != "file" or kind.startswith("image/") or file.get("id") in source_ids:
             continue
-        content = base64.b64encode(await read_file(user, str(file.get("id")))).decode()
+        content = base64.b64encode(await read_file(page.user, str(file.get("id")))).decode()
         part = {
             "filename": str(file.get("name") or "file"),
             "file_data": f"data:{kind};base64,{content}" if content else "",
@@ -1797,41 +2157,355 @@ async def attach_files(user: Json, metadata: Json, messages: list[Json]) -> None
         messages[place] = messages[place] | {"content": [*parts, {"type": "file", "file": part}]}
 
 
+FEATURES = ("web_search", "image_generation", "code_interpreter")  # With a switch at the input.
+# The tools whose results are sources, for versions before 0.12, which have no list of them.
+CITED_TOOLS = ("fetch_url", "view_file", "view_knowledge_file", "query_knowledge_files", "query_chat_files")
+
+
+class OpenWebUITools:
+    """The tools that Open WebUI would give to a model in this request. They run as the user of the request."""
+
+    def __init__(self, page: Page, tools: Json | None, messages: list[Json]) -> None:
+        params = page.metadata.get("params") or {}
+        # `legacy`, or `default` before 0.12: Open WebUI has run the tools and features itself, and the prompt has their
+        # results.
+        self._is_legacy = params.get("function_calling") not in (None, "native")
+        if not is_release(0, 9):
+            # 0.8 passes only the workspace's tools to functions.
+            tools = (page.metadata.get("tools") or {}) | (tools or {})
+        self._tools: dict[str, Json] = {
+            name: tool
+            for name, tool in (tools or {}).items()
+            if TOOL_NAME.fullmatch(name) and isinstance(tool.get("spec"), dict)
+        }
+        # Calling a tool's function bypasses Open WebUI's own approval, so the server asks instead.
+        self._asks_first = params.get("tool_approval_mode") not in (None, "", "full")
+        self._page = page
+        self._messages = messages
+
+    def describe(self) -> Json:
+        """Return the fields of a run's request: the tools, and the features that the user or the preset switched on."""
+        if self._is_legacy:
+            return {}
+        switched = self._page.metadata.get("features") or {}
+        features = [name for name in FEATURES if switched.get(name)]
+        # Open WebUI sends it as on also for users who have not decided: that would be eight tools in every request.
+        settings = (self._page.user.get("settings") or {}).get("ui") or {}
+        if switched.get("memory") and settings.get("memory") is True:
+            features.append("memory")
+        if self._page.metadata.get("skill_ids"):
+            features.append("skills")
+        features += self._list_attached()
+        tools = [self._describe(name, tool) for name, tool in self._tools.items()][:MAX_TOOLS]
+        fields = {"openwebui_tools": tools, "openwebui_features": features}
+        return {name: values for name, values in fields.items() if values}
+
+    def _list_attached(self) -> list[str]:
+        """Return the attached knowledge and skills, for versions before 0.10, which name them in no field."""
+        if is_release(0, 10):
+            return []
+        preset = ((self._page.metadata.get("model") or {}).get("info") or {}).get("meta") or {}
+        has_knowledge = bool(preset.get("knowledge") or self._page.metadata.get("folder_knowledge"))
+        has_skills = any("<available_skills>" in str(message.get("content")) for message in self._messages[:1])
+        return [*(["knowledge"] if has_knowledge else []), *(["skills"] if has_skills else [])]
+
+    def _describe(self, name: str, tool: Json) -> Json:
+        parameters = tool["spec"].get("parameters")
+        is_builtin = tool.get("type") == "builtin"
+        # MCP servers and tools in the browser have no `tool_id`.
+        tool_id = tool.get("tool_id") or (tool.get("server") or {}).get("url") or tool.get("type") or ""
+        return {
+            "name": name,
+            "id": str(tool_id)[:MAX_TOOL_ID_CHARS],
+            "description": str(tool["spec"].get("description") or ""),
+            "parameters": json.loads(json.dumps(parameters, default=str)) if isinstance(parameters, dict) else {},
+            "is_builtin": is_builtin,
+            # This tool is itself a question to the user.
+            "asks_first": self._asks_first and not (is_builtin and name == "ask_user"),
+        }
+
+    async def run(self, name: str, arguments: Json) -> Json:
+        """Run a tool, and return its result or its error in the server's form."""
+        try:
+            tool = self._tools[name]
+            if tool.get("type") != "mcp":
+                # As Open WebUI does: MCP servers check their own arguments.
+                known = (tool["spec"].get("parameters") or {}).get("properties") or {}
+                arguments = {key: value for key, value in arguments.items() if key in known}
+            return await self._read_result(name, tool, arguments, await self._call(name, tool, arguments))
+        except Exception as error:
+            # Anything may be raised by a tool of the workspace.
+            log.warning("Callboard: the tool %s of Open WebUI failed", name, exc_info=True)
+            return {"error": f"{type(error).__name__}: {error}"[:NOTICE_CHARS]}
+
+    async def _call(self, name: str, tool: Json, arguments: Json) -> object:
+        if not tool.get("direct"):
+            function = tool["callable"]
+            with suppress(ImportError):
+                from open_webui.utils.tools import get_updated_tool_function
+
+                context = {"__messages__": self._messages, "__files__": self._page.metadata.get("files") or []}
+                function = await await_if_needed(get_updated_tool_function(function=function, extra_params=context))
+            return await await_if_needed(function(**arguments))
+        if not self._page.ask_user:
+            raise RuntimeError("this tool runs in the user's browser, and no page is open")
+        call = {
+            "id": str(uuid.uuid4()),
+            "name": name,
+            "params": arguments,
+            "server": tool.get("server", {}),
+            "session_id": self._page.session_id,
+        }
+        return await self._page.ask_user({"type": "execute:tool", "data": call})
+
+    async def _read_result(self, name: str, tool: Json, arguments: Json, result: object) -> Json:
+        """Return a tool's result as Open WebUI reads it: text for the model, files, pages and sources."""
+        from open_webui.utils import middleware
+
+        text, files, embeds = await await_if_needed(
+            middleware.process_tool_result(
+                self._page.request,
+                name,
+                result,
+                tool.get("type", ""),
+                bool(tool.get("direct")),
+                self._page.metadata,
+                SimpleNamespace(**self._page.user),
+            )
+        )
+        text = str(text or "")
+        if (error := read_tool_error(text)) is not None:
+            return {"error": error[:NOTICE_CHARS]}
+        sources: list[Json] = []
+        if name in getattr(middleware, "CITATION_TOOL_NAMES", CITED_TOOLS) and tool.get("type") == "builtin":
+            sources = middleware.get_citation_source_from_tool_result(name, arguments, text, tool.get("tool_id", ""))
+        if len(text) > TOOL_RESULT_CHARS:
+            text = f"{text[:TOOL_RESULT_CHARS]}\n… [{len(text) - TOOL_RESULT_CHARS:,} more characters]"
+        return {
+            "text": make_storable(text),
+            "files": [await self._keep_file(name, file) for file in select_dicts(files) if file.get("url")],
+            "embeds": [embed for embed in embeds or () if isinstance(embed, str)],
+            "sources": sources,
+        }
+
+    async def _keep_file(self, name: str, file: Json) -> Json:
+        """Return the file with an address: one inside a result is moved to Open WebUI's file store."""
+        head, comma, content = str(file["url"]).partition(";base64,")
+        if not comma or not head.startswith("data:"):
+            return file
+        kind = head.removeprefix("data:")
+        name = f"{name}.{kind.partition('/')[2]}"
+        return file | {"url": await store_file(self._page, name, kind, base64.b64decode(content))}
+
+
+def read_tool_error(text: str) -> str | None:
+    """Return the message of a result that is nothing but an error; None for any other result."""
+    with suppress(ValueError, RecursionError):
+        result = json.loads(text)
+        if isinstance(result, dict) and result.keys() == {"error"}:
+            return str(result["error"])
+    return None
+
+
+# Approvals that wait. Open WebUI 0.12 and later keeps a pending card for a call of which a pipe sent no output, also
+# over its restarts. After "Allow" it looks the tool up again, runs it, and calls the pipe for the rest of the answer.
+
+
+def list_pending_cards(message: Json) -> list[Json]:
+    """Return the items of a message that are Open WebUI's pending cards, or were."""
+    items = select_dicts(message.get("output"))
+    return [item for item in items if item.get("type") == "function_call" and item["id"] == f"fc_{item['call_id']}"]
+
+
+TOOL_NOT_FOUND = re.compile(r'Error: Tool "[^"]*" not found\.')
+
+
+def list_without_tool(message: Json) -> list[str]:
+    """Return the ids of the calls whose tools Open WebUI has not found."""
+    outputs = [item for item in select_dicts(message.get("output")) if item.get("type") == "function_call_output"]
+    return [str(item["call_id"]) for item in outputs if TOOL_NOT_FOUND.fullmatch(str(item["output"][0].get("text")))]
+
+
+def offer_tools(metadata: Json, names: Iterable[str], run: Callable[[], Awaitable[str]]) -> None:
+    """Add tools to those that Open WebUI finds for this answer; it asks about their calls, and then runs `run`."""
+    tools = metadata.setdefault("tools", {})
+    for name in names:
+        spec = {"name": name, "description": "", "parameters": {"type": "object", "properties": {}}}
+        tools[name] = {"tool_id": "callboard", "type": "function", "direct": False, "spec": spec, "callable": run}
+    metadata.setdefault("params", {})["tool_approval_mode"] = "ask"
+
+
+# Events that an answer which goes on needs also from before.
+NOT_SHOWN = ("source", "run_start", "reconnecting", "parked", "done", "error")
+
+
+def skip_shown(deliver: Deliver, decided: Iterable[str], hidden: list[str]) -> Deliver:
+    """Return a function that delivers the events after the ends of the calls that were decided.
+
+    Of the earlier events it delivers those that are not shown yet: sources, files of these calls, and the calls in
+    `hidden` with all their events.
+    """
+    left = set(decided)
+
+    def deliver_rest(event: Json) -> None:
+        kind = event["type"]
+        is_shown = bool(left) and event.get("tool_call_id") not in hidden
+        if kind in ("tool_call_complete", "tool_call_error") and event["tool_call_id"] in left:
+            left.discard(event["tool_call_id"])
+            if is_shown and (event.get("files") or event.get("embeds")):
+                deliver({"type": "tool_files", "files": event.get("files"), "embeds": event.get("embeds")})
+        if not is_shown or kind in NOT_SHOWN:
+            deliver(event)
+
+    return deliver_rest
+
+
+def show_invisible(text: str) -> str:
+    """Return the text with invisible characters, and those that change its direction, as escapes."""
+    return "".join(char if char.isprintable() or char in "\n\u3000\xa0" else ascii(char)[1:-1] for char in text)
+
+
 def make_visible(text: str) -> str:
-    """Return the text as HTML; invisible characters, and those that change its direction, are shown as escapes."""
-    shown = "".join(char if char.isprintable() or char in "\n\u3000\xa0" else ascii(char)[1:-1] for char in text)
-    return html.escape(shown)
+    """Return the text as HTML, with invisible characters as escapes."""
+    return html.escape(show_invisible(text))
 
 
-def make_dialog(question: Json, agent_name: str = "", place: str = "") -> Json:
+def show_values(value: object) -> object:
+    """Return a JSON value with `show_invisible` applied to its texts."""
+    match value:
+        case str():
+            return show_invisible(value)
+        case dict():
+            return {show_invisible(str(name)): show_values(member) for name, member in value.items()}
+        case list():
+            return [show_values(member) for member in value]
+    return value
+
+
+def make_dialog(question: Json, agent_name: str, place: str) -> Json:
     """Return the event that opens a dialog for the question. Dialogs render Markdown and then HTML.
 
     `place` is the question's number among several, for example "1 of 2".
     """
-    is_confirmation = question.get("kind") == "confirmation"
-    is_approval = is_confirmation and question.get("tool_call_id")
-    parts = []
-    if agent_name:
-        name = make_visible(CONTROL.sub(" ", agent_name))
-        parts.append(f'<p style="margin: 0 0 0.5em"><b>{name}</b> asks{f" ({place})" if place else ""}</p>')
-    if message := make_visible(str(question.get("message") or "")):
-        if is_approval:
+    name = make_visible(CONTROL.sub(" ", agent_name))
+    parts = [f'<p style="margin: 0 0 0.5em"><b>{name}</b> asks{f" ({place})" if place else ""}</p>']
+    if message := make_visible(question["message"]):
+        if is_approval(question):
             # Bold, so that a wrapped line of a value cannot be taken for another argument.
             message = ARGUMENT_NAME.sub(r"<b>\g<0></b>", message)
         style = "white-space: pre-wrap; overflow-wrap: anywhere; max-height: 50vh; overflow: auto"
         parts.append(f'<pre style="{style}">{message}</pre>')
-    if is_approval:
+    if is_approval(question):
         parts.append(f'<p style="margin: 0.5em 0 0">{IF_DECLINED}</p>')
     return {
-        "type": "confirmation" if is_confirmation else "input",
+        "type": "confirmation" if question["kind"] == "confirmation" else "input",
         "data": {
-            "title": str(question.get("title") or ""),
-            "placeholder": str(question.get("placeholder") or ""),
+            "title": question["title"],
+            "placeholder": question["placeholder"],
             # For Markdown, each part is an HTML block that ends at the empty line.
             "message": "\n\n".join(parts),
-            "type": str(question.get("kind")),
+            "type": question["kind"],
         },
     }
+
+
+def is_form(question: Json) -> bool:
+    """Return whether Open WebUI 0.12 draws the question as a form."""
+    return question.get("kind") == "form" or bool(question.get("choices") or question.get("url"))
+
+
+def make_form(question: Json, asks: str) -> Json:
+    """Return the event that opens Open WebUI's form for the question; it draws every text as it is."""
+    texts = [question[name] for name in ("title", "message", "placeholder")]
+    return {
+        "type": "request:elicitation",
+        "data": {
+            "mode": "url" if question.get("url") else "form",
+            "server_name": show_invisible(CONTROL.sub(" ", asks)),
+            "message": show_invisible("\n\n".join(filter(None, texts))),
+            "requestedSchema": show_values(make_schema(question)),
+            "url": question.get("url", ""),
+            "timeout_ms": FORM_TIMEOUT_MS,
+        },
+    }
+
+
+def make_schema(question: Json) -> Json:
+    """Return the schema of the question's form; choices are a form with the fields `answer` and `other`."""
+    if not question.get("choices"):
+        return question.get("schema") or {}
+    fields: Json = {"answer": {"type": "string", "title": "Answer", "enum": question["choices"]}}
+    if question.get("other"):
+        fields["other"] = {"type": "string", "title": OTHER_ANSWER}
+    return {"type": "object", "properties": fields, "required": [] if question.get("other") else ["answer"]}
+
+
+def has_approval_form(question: Json) -> bool:
+    """Return whether the question is the approval of a call that allows more answers than yes and no."""
+    return is_approval(question) and bool(question.get("remember") or question.get("schema"))
+
+
+def make_approval_form(question: Json, asks: str) -> Json:
+    """Return the event that opens a form for the approval of a call, with the arguments that can be changed."""
+    decisions = [ONCE, ALWAYS] if question.get("remember") else [ONCE]
+    changes = question.get("schema") or {}
+    fields: Json = {"answer": {"type": "string", "title": "Decision", "enum": decisions, "default": ONCE}}
+    for name, schema in changes.get("properties", {}).items():
+        fields[ARGUMENT + name] = {"title": name} | schema
+    required = ["answer", *(ARGUMENT + name for name in changes.get("required", []))]
+    schema = {"type": "object", "properties": fields, "required": required}
+    return make_form(question | {"placeholder": IF_DECLINED, "schema": schema}, asks)
+
+
+def read_approval_form(question: Json, answer: Json) -> bool | str | Json | None:
+    """Return the result of an approval's form: the decision, with the arguments if they can be changed."""
+    if answer.get("action") not in ("accept", "decline", "cancel"):
+        return None
+    content = answer.get("content")
+    if answer["action"] != "accept" or not isinstance(content, dict) or content.get("answer") not in (ONCE, ALWAYS):
+        # Closing refuses, as in every dialog that asks about a call.
+        return False
+    is_always = content["answer"] == ALWAYS
+    if fields := (question.get("schema") or {}).get("properties"):
+        return {"arguments": {name: content.get(ARGUMENT + name) for name in fields}, "always": is_always}
+    return "always" if is_always else True
+
+
+def make_permission(question: Json, asks: str) -> Json:
+    """Return the event that opens Open WebUI's own dialog "Tool Permissions" for the approval of a call."""
+    name = show_invisible(CONTROL.sub(" ", f"{question['title']} · {asks}"))
+    call = {"id": question.get("tool_call_id"), "name": name, "arguments": show_values(question["arguments"])}
+    return {"type": "confirmation", "data": {"tool_call": call, "timeout_ms": FORM_TIMEOUT_MS}}
+
+
+def list_field_questions(question: Json) -> Iterator[tuple[str, Json]]:
+    """Yield the name and a question for each field of a form, for versions of Open WebUI that have no forms."""
+    schema = make_schema(question)
+    for name, field_ in schema.get("properties", {}).items():
+        options = field_.get("items") or field_
+        titles = [str(option.get("title")) for option in options.get("oneOf") or options.get("anyOf") or []]
+        hints = [str(field_[key]) for key in ("description", "format") if field_.get(key)]
+        if field_.get("type") == "boolean":
+            hints.append("Yes or no")
+        if name not in schema.get("required", ()):
+            hints.append(IF_EMPTY)
+        default = field_.get("default", "")
+        yield (
+            name,
+            {
+                "kind": "input",
+                "title": field_.get("title") or name,
+                "message": "\n".join([question["message"], *hints, *list_choices(titles)]).strip(),
+                "placeholder": "" if isinstance(default, (bool, list)) else str(default),
+                "tool_call_id": question["tool_call_id"],
+            },
+        )
+
+
+def list_choices(choices: Iterable[str]) -> list[str]:
+    """Return the choices as numbered lines, and how to choose; the server understands numbers."""
+    lines = [f"{number}. {choice}" for number, choice in enumerate(choices, 1)]
+    return [*lines, BY_NUMBER] if lines else []
 
 
 # --- Run: one answer, from its first event to its last. -------------------------------------------------------------
@@ -1839,15 +2513,40 @@ def make_dialog(question: Json, agent_name: str = "", place: str = "") -> Json:
 # The event loop keeps only weak references to tasks.
 background_tasks: set[asyncio.Task[None]] = set()
 
-AskUser = Callable[[Json], Awaitable[object]]
+
+def run_in_background(work: Coroutine[Any, Any, None]) -> None:
+    """Start the work as a task."""
+    task = asyncio.create_task(work)
+    background_tasks.add(task)
+    task.add_done_callback(background_tasks.discard)
 
 
-def read_answer(question: Json, answer: object) -> bool | str | None:
+def read_answer(question: Json, answer: object) -> bool | str | Json | None:
     """Return a dialog's result in the server's form; None if it is not an answer, for example `{"error": …}`."""
+    if isinstance(answer, dict):
+        return read_form_answer(question, answer)
+    if question.get("kind") == "form":
+        return False if answer is False else None
     if question.get("kind") == "confirmation":
         return answer if isinstance(answer, bool) else None
     # Dialogs of 0.8 and 0.9 return True for an empty text.
     return "" if answer is True else answer if isinstance(answer, str) else None
+
+
+def read_form_answer(question: Json, answer: Json) -> bool | str | Json | None:
+    """Return the result of a form: its values, False if the user declines, None if they close it."""
+    if has_approval_form(question):
+        return read_approval_form(question, answer)
+    if answer.get("action") == "decline":
+        return None if question.get("choices") else False
+    if answer.get("action") != "accept":
+        return None
+    if question.get("url"):
+        return True
+    content = answer.get("content")
+    if not isinstance(content, dict):
+        return None
+    return str(content.get("other") or content.get("answer") or "") if question.get("choices") else content
 
 
 def is_without_page(answer: object, seconds: float) -> bool:
@@ -1857,69 +2556,212 @@ def is_without_page(answer: object, seconds: float) -> bool:
     """
     if not isinstance(answer, dict) or seconds >= MIN_DIALOG_SECONDS:
         return False
-    return "timed out" not in str(answer.get("error"))
+    return "error" in answer and not is_timed_out(answer)
+
+
+def is_timed_out(answer: object) -> bool:
+    """Return whether Open WebUI stopped waiting for a dialog, although the question may still be open."""
+    return isinstance(answer, dict) and "timed out" in str(answer.get("error"))
+
+
+def is_elsewhere(answer: object) -> bool:
+    """Return whether the page shows another chat: it then cancels forms and permissions in this way, unseen."""
+    return isinstance(answer, dict) and answer.get("status") == "cancelled"
+
+
+async def notify_page(page: Page, text: str) -> bool:
+    """Show a line in the user's page if it shows another chat; return whether it does.
+
+    A page ignores a `notification` of a chat that it does not show, so it is sent as one of the chat in view (0.12.4).
+    """
+    is_shown = False
+    # Otherwise the question is asked when the user comes back to its chat.
+    with log_failure("showed no notification"):
+        from open_webui.models.chats import Chats
+        from open_webui.socket.main import SESSION_POOL, get_event_emitter
+
+        user_id = str(page.user.get("id"))
+        for chat_id in (SESSION_POOL.get(page.session_id) or {}).get("chat_ids") or []:
+            chat = await await_if_needed(Chats.get_chat_by_id_and_user_id(chat_id, user_id))
+            if chat is None or chat_id == page.chat_id:
+                continue
+            place = {"user_id": user_id, "chat_id": chat_id, "message_id": chat.chat["history"]["currentId"]}
+            emit = await await_if_needed(get_event_emitter(place, update_db=False))
+            await emit({"type": "notification", "data": {"type": "info", "content": text}})
+            is_shown = True
+    return is_shown
+
+
+def spell_out(question: Json) -> Json:
+    """Return the question with its choices or its address in its message, for a dialog without forms."""
+    lines = list_choices(question.get("choices", ()))
+    if question.get("url"):
+        lines = [OPEN_URL, question["url"]]
+    return question | {"message": "\n".join([question["message"], "", *lines]).strip()} if lines else question
+
+
+@dataclass(slots=True)
+class Reply:
+    """The answer to a question, for the server.
+
+    `is_asked`: the user was asked. `opened_at_seconds`: when the open dialog was opened, of the monotonic clock;
+    infinite if none is open.
+    """
+
+    is_asked: bool = False
+    value: bool | str | Json | None = None
+    opened_at_seconds: float = math.inf
+
+    @property
+    def open_seconds(self) -> float:
+        """How long the dialog has been open; negative if none is."""
+        return time.monotonic() - self.opened_at_seconds
 
 
 class QuestionQueue:
     """Queues the questions of all runs in one page, because a second dialog would replace the first."""
 
     def __init__(self) -> None:
-        self._lock = asyncio.Lock()
+        self.dialog = asyncio.Lock()
         self._open = 0
-        self.shown = 0
-        self.count = 0
+        self._shown = 0
+        self._count = 0
 
-    @asynccontextmanager
-    async def wait(self) -> AsyncIterator["QuestionTicket"]:
-        """Wait for the earlier questions; later ones wait until this context ends."""
+    @contextmanager
+    def join(self) -> Iterator[Callable[[], str]]:
+        """Count a question as long as it is open.
+
+        Yields a function that counts it as shown, and returns its number, for example "1 of 2", or "" if it is the
+        only one.
+        """
         if not self._open:
-            self.shown = self.count = 0
+            self._shown = self._count = 0
         self._open += 1
-        self.count += 1
-        ticket = QuestionTicket(self)
+        self._count += 1
+        number = 0
+
+        def show() -> str:
+            nonlocal number
+            if not number:
+                self._shown += 1
+                number = self._shown
+            return f"{number} of {self._count}" if self._count > 1 else ""
+
         try:
-            async with self._lock:
-                yield ticket
+            yield show
         finally:
             self._open -= 1
-            if not ticket.is_shown:
-                self.count -= 1
+            if not number:
+                self._count -= 1
 
 
-class QuestionTicket:
-    """The place of one question in its queue."""
-
-    def __init__(self, queue: QuestionQueue) -> None:
-        self.is_shown = False
-        self._queue = queue
-
-    def show(self) -> str:
-        """Count the question as shown; return its number, for example "1 of 2", or "" if it is the only one."""
-        self.is_shown = True
-        self._queue.shown += 1
-        return f"{self._queue.shown} of {self._queue.count}" if self._queue.count > 1 else ""
-
-
-own_state = SimpleNamespace()  # Holds the queues if Open WebUI passes no request.
-
-
-def find_queue(request: object, user_id: object, metadata: Json) -> QuestionQueue:
-    """Return the question queue of the request's page; a new queue if Open WebUI names no session.
+def find_queue(page: Page) -> QuestionQueue:
+    """Return the question queue of the page; a new queue if Open WebUI names no session.
 
     The queues are in `app.state` of Open WebUI, which all functions share, so that several pipes share them too.
     """
     queue = QuestionQueue()
-    if not (session_id := metadata.get("session_id")):
+    if not page.session_id or page.request is None:
         return queue
-    shared = getattr(getattr(request, "app", None), "state", own_state)
+    shared = page.request.app.state
     if not hasattr(shared, QUEUES_ATTRIBUTE):
         setattr(shared, QUEUES_ATTRIBUTE, WeakValueDictionary())
     # The key includes the user, because the browser chooses the session id.
-    found: QuestionQueue = getattr(shared, QUEUES_ATTRIBUTE).setdefault((str(user_id), str(session_id)), queue)
+    key = str(page.user.get("id")), page.session_id
+    found: QuestionQueue = getattr(shared, QUEUES_ATTRIBUTE).setdefault(key, queue)
     return found
 
 
-StoreFile = Callable[[str, str, bytes], Awaitable[str]]
+class Dialogs:
+    """Asks the questions of one answer in Open WebUI's dialogs, one after another."""
+
+    def __init__(self, page: Page, agent_name: str, approvals: str, page_seconds: float) -> None:
+        """Prepare to ask; `approvals` is the valve, and `page_seconds` the time until a new chat's page is ready."""
+        self._page = page
+        self._agent_name = agent_name
+        # Approvals are forms, with the choice to allow the tool always and with the call's arguments.
+        self._has_approval_forms = approvals == "form"
+        self._ready_at_seconds = time.monotonic() + page_seconds
+        self._queue = find_queue(page)
+        self._order = asyncio.Lock()
+
+    async def ask(self, question: Json, is_open: Callable[[], bool]) -> Reply | None:
+        """Return the user's reply; None if the question is no longer open before it is shown."""
+        reply = Reply()
+        if self._page.ask_user is None:
+            return reply
+        try:
+            async with asyncio.timeout(question.get("timeout_seconds")):
+                # Later questions also wait while the page shows another chat, so that they keep their order.
+                with self._queue.join() as show:
+                    async with self._order:
+                        return await self._ask_until_shown(question, reply, show, is_open)
+        except Exception as error:
+            reply.is_asked = reply.open_seconds >= MIN_DIALOG_SECONDS
+            if isinstance(error, TimeoutError):
+                log.info("Callboard: the user gave no answer in time")
+            else:
+                log.warning("Callboard: the user gave no answer (%s)", type(error).__name__, exc_info=True)
+        return reply
+
+    async def _ask_until_shown(
+        self, question: Json, reply: Reply, show: Callable[[], str], is_open: Callable[[], bool]
+    ) -> Reply | None:
+        is_notified = False
+        while True:
+            async with self._queue.dialog:
+                # The page of a new chat ignores events until it knows the chat's id (0.9 to 0.11).
+                await asyncio.sleep(self._ready_at_seconds - time.monotonic())
+                if not is_open():
+                    return None
+                reply.opened_at_seconds = time.monotonic()
+                answer = await self._open(question, show())
+            if is_elsewhere(answer):
+                reply.opened_at_seconds = math.inf
+                # A page that leaves the chat needs a moment until Open WebUI knows which chat it shows.
+                await asyncio.sleep(ELSEWHERE_SECONDS)
+                if not is_notified:
+                    is_notified = await notify_page(self._page, f"{self._agent_name} asks: {question['title']}")
+            elif not (is_timed_out(answer) and question.get("timeout_seconds")):
+                reply.value = read_answer(question, answer)
+                reply.is_asked = not is_without_page(answer, reply.open_seconds)
+                return reply
+
+    async def _open(self, question: Json, place: str) -> object:
+        """Open the question's dialog, and return Open WebUI's result; `place` is its number, for example "1 of 2"."""
+        asks = f"{self._agent_name} asks{f' ({place})' if place else ''}"
+        if self._page.has_forms:
+            if is_form(question):
+                return await self._show(make_form(question, asks))
+            if self._has_approval_forms and has_approval_form(question):
+                return await self._show(make_approval_form(question, asks))
+            # In a chat that is not saved, Open WebUI itself allows every call if its setting says so.
+            if self._page.is_saved and isinstance(question.get("arguments"), dict):
+                return await self._show(make_permission(question, asks))
+        if question["kind"] != "form":
+            return await self._show(make_dialog(spell_out(question), self._agent_name, place))
+        values: Json = {}
+        for name, asked in list_field_questions(question):
+            answer = await self._show(make_dialog(asked, self._agent_name, place))
+            if answer is False or isinstance(answer, dict):
+                return answer
+            values[name] = "" if answer is True else answer
+        return {"action": "accept", "content": values}
+
+    async def _show(self, event: Json) -> object:
+        assert self._page.ask_user
+        if not is_release(0, 9):
+            # 0.8 would wait for a page that is gone.
+            from open_webui.socket.main import SESSION_POOL
+
+            if self._page.session_id not in SESSION_POOL:
+                return {"error": "Client session disconnected."}
+        return await self._page.ask_user(event)
+
+
+async def never_run() -> str:
+    """Stand for the tool of a call that waits: Open WebUI looks the tool up again after the approval."""
+    return NOT_APPROVED
 
 
 class Run:
@@ -1927,30 +2769,28 @@ class Run:
 
     def __init__(
         self,
+        page: Page,
         client: ServerClient,
-        run_id: str,
         read: Callable[[Deliver], Coroutine[Any, Any, None]],
         emitter: Emitter,
         transcript: Transcript,
-        store: StoreFile,
-        ask_user: AskUser | None,
-        queue: QuestionQueue,
-        agent_name: str,
-        page_seconds: float,
+        dialogs: Dialogs,
+        tools: OpenWebUITools | None,
     ) -> None:
-        """Prepare an answer whose events `read` delivers; `ask_user` is None if the user cannot be asked."""
+        """Prepare an answer whose events `read` delivers.
+
+        `tools` is None for an answer that is restored: the tools of its request were lost with the old process.
+        """
+        self.transcript = transcript
+        self._page = page
         self._client = client
         self._read = read
-        self._run_id = run_id
         self._emitter = emitter
-        self._transcript = transcript
-        self._store = store
-        self._ask_user = ask_user
-        self._page_is_ready_at_seconds = time.monotonic() + page_seconds
+        self._dialogs = dialogs
+        self._tools = tools
+        self._saved_tasks: list[Json] | None = None
         self._is_disconnected = False
-        self._queue = queue
-        self._agent_name = agent_name
-        self._questions: dict[str, asyncio.Task[None]] = {}
+        self._requests: dict[str, asyncio.Task[None]] = {}  # The server's questions and requests for tools, by id.
 
     async def stream(self) -> AsyncGenerator[Json, None]:
         """Yield the updates of the answer for Open WebUI. If the user stops it, the last updates close every block."""
@@ -1959,44 +2799,53 @@ class Run:
         # None wakes the loop when the reader has ended or failed.
         reader.add_done_callback(lambda _: queue.put_nowait(None))
         try:
-            while not self._transcript.ended:
+            while not self.transcript.ended:
                 for event in await self._receive(queue):
                     if event is None:
                         reader.result()
                     else:
-                        self._transcript.apply(event)
-                for update in self._emitter.updates(self._transcript, time.monotonic()):
+                        self.transcript.apply(event)
+                await self._save_new_tasks()
+                for update in self._emitter.updates(self.transcript, time.monotonic()):
                     yield update
         except asyncio.CancelledError:
             self._disconnect(reader)
-            self._transcript.close(STOPPED_BY_USER, how="stopped")
-            for update in self._emitter.updates(self._transcript, time.monotonic(), final=True):
+            self.transcript.close(STOPPED_BY_USER, how="stopped")
+            for update in self._last_updates():
                 yield update
             raise
         except ServerProblem as problem:
             log.warning("Callboard: %s", problem)
             # Open WebUI 0.11 loses an answer that ends before its page has been told of the start.
-            await asyncio.sleep(0 if self._transcript.pieces else UPDATE_INTERVAL_SECONDS)
-            self._transcript.close("the connection was lost", str(problem))
+            await asyncio.sleep(0 if self.transcript.pieces else UPDATE_INTERVAL_SECONDS)
+            self.transcript.close("the connection was lost", str(problem))
         except Exception:
             log.exception("Callboard: the answer failed")
             self._disconnect(reader)
-            self._transcript.close("the pipe failed", PIPE_FAILED)
+            self.transcript.close("the pipe failed", PIPE_FAILED)
         finally:
             self._disconnect(reader)
-        for update in self._emitter.updates(self._transcript, time.monotonic(), final=True):
+            run_in_background(self._save_new_tasks())
+        for update in self._last_updates():
             yield update
+
+    def _last_updates(self) -> Iterator[Json]:
+        """Yield the last updates of an answer that has ended, or that waits for approvals from now on."""
+        yield from self._emitter.updates(self.transcript, time.monotonic(), final=True)
+        if parked := self.transcript.parked:
+            offer_tools(self._page.metadata, [call.name for call in parked], never_run)
+            yield from self._emitter.park(parked)
 
     async def text(self) -> str:
         """Return the whole answer when it has ended."""
         await self._finish()
-        return self._transcript.render()
+        return self.transcript.render()
 
     async def plain_text(self) -> str:
         """Return the model's text alone; "" if the answer has a notice, for example about an error."""
         await self._finish()
         words = ""
-        for piece in self._transcript.pieces:
+        for piece in self.transcript.pieces:
             if isinstance(piece, Notice):
                 return ""
             if isinstance(piece, Text):
@@ -2018,88 +2867,100 @@ class Run:
         while not queue.empty():
             arrived.append(queue.get_nowait())
         for event in arrived:
-            if event and event["type"] == "input_request":
-                # A server that takes the run over sends open questions again.
-                question_id = str(event.get("request_id"))
-                if question_id not in self._questions:
-                    self._questions[question_id] = asyncio.create_task(self._ask(event))
-            elif event and event["type"] == "tool_call_complete":
-                event["files"] = [await self._store_file(file) for file in select_dicts(event.get("files"))]
+            if event:
+                await self._handle(event)
         return arrived
+
+    async def _handle(self, event: Json) -> None:
+        """Do what an event asks of the pipe: answer a request, stop a tool, or store the files of a call."""
+        match event["type"]:
+            case "input_request" | "tool_request":
+                # A server that takes the run over sends open requests again.
+                request_id = str(event["request_id"])
+                if request_id not in self._requests:
+                    work = self._ask(event) if event["type"] == "input_request" else self._run_tool(event)
+                    self._requests[request_id] = asyncio.create_task(work)
+            case "tool_call_error":
+                # The call has ended without the tool's result, for example because its time is over.
+                if tool := self._requests.get(f"{TOOL_REQUEST}{event.get('tool_call_id')}"):
+                    tool.cancel()
+            case "tool_call_complete" | "tool_files":
+                event["files"] = [await self._store_file(file) for file in select_dicts(event.get("files"))]
 
     async def _store_file(self, file: Json) -> Json:
         """Return the file with a URL for browsers: files on the server are copied into Open WebUI's store."""
         url = str(file.get("url"))
-        if not re.fullmatch(rf"/v1/runs/{self._run_id}/files/[\w-]+", url):
+        if not re.fullmatch(rf"/v1/runs/{self._client.run_id}/files/[\w-]+", url):
             return file
+        file = file | {"callboard_path": url}
+        if self.transcript.chips and (stored := self.transcript.chips.find(url)):
+            return file | {"url": stored}
         try:
             kind, content = await self._client.fetch_file(url)
         except ServerProblem as problem:
             log.warning("Callboard: a file of a tool is lost: %s", problem)
             return file
-        return file | {"url": await self._store(str(file.get("name") or "file"), kind, content)}
+        return file | {"url": await store_file(self._page, str(file.get("name") or "file"), kind, content)}
 
     async def _ask(self, question: Json) -> None:
-        """Ask the user, after the earlier questions of the page, and send the answer to the server."""
-        value: bool | str | None = None
-        is_asked = self._ask_user is not None
-        seconds = question.get("timeout_seconds")
-        began_at_seconds = time.monotonic()
-        try:
-            async with (
-                asyncio.timeout(seconds if isinstance(seconds, (int, float)) else None),
-                self._queue.wait() as ticket,
-            ):
-                if self._ask_user:
-                    # The page of a new chat ignores events until it knows the chat's id (0.9 to 0.11).
-                    await asyncio.sleep(self._page_is_ready_at_seconds - time.monotonic())
-                    if not self._transcript.is_waiting(question):
-                        return
-                    began_at_seconds = time.monotonic()
-                    answer = await self._ask_user(make_dialog(question, self._agent_name, ticket.show()))
-                    value = read_answer(question, answer)
-                    is_asked = not is_without_page(answer, time.monotonic() - began_at_seconds)
-        except TimeoutError:
-            log.info("Callboard: the user gave no answer in time")
-        except Exception as error:
-            is_asked = time.monotonic() - began_at_seconds >= MIN_DIALOG_SECONDS
-            log.warning("Callboard: the user gave no answer (%s)", type(error).__name__, exc_info=True)
-        # If the server refuses the answer, the call has ended in the meantime.
+        """Ask the user, and send the reply to the server."""
+        if reply := await self._dialogs.ask(question, lambda: self.transcript.is_waiting(question)):
+            await self._answer(question, reply.value, asked=reply.is_asked)
+
+    async def _run_tool(self, request: Json) -> None:
+        """Run a tool of Open WebUI, and send its result to the server; None if it did not end in time."""
+        value = None
+        if self._tools:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(request.get("timeout_seconds")):
+                    value = await self._tools.run(request["name"], request["arguments"])
+        await self._answer(request, value, asked=self._tools is not None)
+
+    async def _answer(self, request: Json, value: object, *, asked: bool) -> None:
+        # If the server cannot be reached, the reader ends the answer with the reason.
         with suppress(ServerProblem):
-            await self._client.answer(self._run_id, question.get("request_id"), value, asked=is_asked)
+            await self._client.answer(request["request_id"], value, asked=asked)
 
     def _disconnect(self, reader: asyncio.Task[None]) -> None:
         """End the connection, and the run if it has not ended. Works in the background, because it must not await."""
         if self._is_disconnected:
             return
         self._is_disconnected = True
-        for question in self._questions.values():
-            question.cancel()
-        task = asyncio.create_task(self._client.disconnect(reader, None if self._transcript.ended else self._run_id))
-        background_tasks.add(task)
-        task.add_done_callback(background_tasks.discard)
+        for request in self._requests.values():
+            request.cancel()
+        run_in_background(self._end_reader(reader, cancels_run=not self.transcript.ended))
+
+    async def _end_reader(self, reader: asyncio.Task[None], *, cancels_run: bool) -> None:
+        if cancels_run:
+            await self._client.leave()
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+
+    async def _save_new_tasks(self) -> None:
+        """Save the tasks if they have changed since the last call."""
+        tasks = self.transcript.tasks
+        if tasks is not None and tasks != self._saved_tasks:
+            self._saved_tasks = tasks
+            await save_tasks(self._page.chat_id, tasks)
 
 
 # --- Pipe: the class that Open WebUI calls. -------------------------------------------------------------------------
 
 
-def build_request(body: Json, user: Json, groups: list[str], metadata: Json, task: str | None) -> Json:
+def build_request(body: Json, page: Page, groups: list[str], task: str | None) -> Json:
     """Return the body of `POST /v1/runs`.
 
     Temporary chats and channels get no chat id, so the server does not store them. A channel has no single user.
     """
-    model = str(body.get("model", ""))
-    chat_id = str(metadata.get("chat_id") or "")
-    if chat_id.startswith(("local:", "temporary:", "channel:")):
-        chat_id = ""
+    user = page.user
     known: Json = {}
     if user.get("id"):
         known = {name: str(user[name]) for name in ("id", "name", "email", "role") if user.get(name)}
         known["groups"] = groups
     return {
-        "agent": model.partition(".")[2] or model,
-        "chat_id": chat_id or None,
-        "message_id": metadata.get("message_id") or None,
+        "agent": page.agent_id,
+        "chat_id": page.chat_id if page.is_saved else None,
+        "message_id": page.metadata.get("message_id") or None,
         "user": known or None,
         "messages": select_dicts(body.get("messages")),
         "task": str(task) if task else None,
@@ -2144,6 +3005,11 @@ class Pipe:
         RENDERING: Literal["details", "native"] = Field(
             default="details",
             description="How tool calls are drawn.",
+        )
+        APPROVALS: Literal["permission", "form"] = Field(
+            default="permission",
+            description="How Open WebUI 0.12 asks about calls: its own dialog, or a form with 'Allow always' in which "
+            "the arguments can be changed.",
         )
         ACCESS: str = Field(
             default="",
@@ -2190,44 +3056,33 @@ class Pipe:
         __task__: str | None = None,
         __event_call__: AskUser | None = None,
         __request__: object = None,
+        __tools__: Json | None = None,
     ) -> str | AsyncGenerator[Json, None]:
         """Return one answer: a stream, or a `str` if Open WebUI asks for no stream or runs a background task."""
         try:
-            user = __user__ or {}
-            metadata = __metadata__ or {}
-            model = str(body.get("model", ""))
+            asker = None if __task__ else __event_call__
+            page = Page(str(body.get("model", "")), __user__ or {}, __metadata__ or {}, __request__, asker)
             is_streamed = bool(body.get("stream")) and not __task__
-
-            groups = await list_groups(str(user["id"])) if user.get("id") else []
-            request = build_request(body, user, groups, metadata, __task__)
+            can_wait = is_streamed and page.has_pending_cards
+            if can_wait and page.metadata.get("tool_approval_resume"):
+                return self._resume(page, await read_message(page), __tools__).stream()
+            groups = await list_groups(str(page.user["id"])) if page.user.get("id") else []
+            request = build_request(body, page, groups, __task__)
+            if can_wait:
+                request["approvals_wait"] = True
             if not self.valves.RECALL:
                 request["recall"] = False
-            await attach_files(user, metadata, request["messages"])
-
-            async def store(name: str, kind: str, content: bytes) -> str:
-                return await store_file(__request__, user, name, kind, content)
-
-            totals = await read_totals(metadata) if is_continued(body) else None
-            transcript = Transcript(self.valves.RESULT_CHARS, metadata.get("sources"), totals=totals)
-            if self.valves.INSPECTOR_URL and user.get("role") == "admin":
-                transcript.activity.opening = make_inspector_line(self.valves.INSPECTOR_URL, request)
+            await attach_files(page, request["messages"])
+            tools = None
+            if not __task__:
+                tools = OpenWebUITools(page, __tools__, request["messages"])
+                request |= tools.describe()
+            begun = await read_message(page) if is_continued(body) else {}
+            begun = begun | {"sources": page.metadata.get("sources")}
             client = self._connect(request["user"])
-            run = Run(
-                client=client,
-                run_id=request["run_id"],
-                read=partial(client.run, request),
-                emitter=(
-                    choose_emitter(VERSION, self.valves.RENDERING, model, metadata)
-                    if is_streamed
-                    else ChunkEmitter(model)
-                ),
-                transcript=transcript,
-                store=store,
-                ask_user=None if __task__ else __event_call__,
-                queue=find_queue(__request__, user.get("id"), metadata),
-                agent_name=self._name_agent(model),
-                page_seconds=self.timing.page_seconds,
-            )
+            run = self._make_run(page, client, partial(client.run, request), begun, tools, is_streamed=is_streamed)
+            if self.valves.INSPECTOR_URL and page.user.get("role") == "admin":
+                run.transcript.activity.opening = make_inspector_line(self.valves.INSPECTOR_URL, request)
             if is_streamed:
                 return run.stream()
             return await run.plain_text() if __task__ else await run.text()
@@ -2261,36 +3116,112 @@ class Pipe:
         Args:
             answer: The last result of `find_answer`; None if the server could not be used.
             user: The user of the chat.
-            metadata: The message's ids, and its `sources`.
+            metadata: The message's ids, its `sources` and its `files`.
             model: The id of the message's model.
             request: A request of Open WebUI, for its file store.
             ask_user: Asks the user a question of the agent.
         """
-        client = self._connect({"id": str(user["id"])})
+        client = self._connect(user)
 
-        async def deliver_rows(deliver: Deliver) -> None:
-            deliver({"type": "run_start"})
-            if not answer or not answer.rows:
-                raise client.make_restore_problem(is_away=answer is None)
-            for event in read_rows(answer.rows):
-                deliver(event)
+        async def read(deliver: Deliver) -> None:
+            if answer and answer.run_id:
+                await client.replay(answer, deliver)
+            else:
+                deliver({"type": "run_start"})
+                raise client.problem(FORGOTTEN if answer else STAYED_AWAY)
 
-        async def store(name: str, kind: str, content: bytes) -> str:
-            return await store_file(request, user, name, kind, content)
+        page = Page(model, user, metadata, request, ask_user)
+        return self._make_run(page, client, read, metadata, is_late=True).stream()
 
-        run = Run(
-            client=client,
-            run_id=answer.run_id if answer else "",
-            read=partial(client.follow, answer.run_id) if answer and answer.is_logged else deliver_rows,
-            emitter=choose_emitter(VERSION, self.valves.RENDERING, model, metadata),
-            transcript=Transcript(self.valves.RESULT_CHARS, metadata.get("sources"), is_late=True),
-            store=store,
-            ask_user=ask_user,
-            queue=find_queue(request, user["id"], metadata),
-            agent_name=self._name_agent(model),
-            page_seconds=self.timing.page_seconds,
+    def _make_run(
+        self,
+        page: Page,
+        client: ServerClient,
+        read: Callable[[Deliver], Coroutine[Any, Any, None]],
+        begun: Json,
+        tools: OpenWebUITools | None = None,
+        *,
+        is_streamed: bool = True,
+        is_late: bool = False,
+    ) -> Run:
+        """Prepare an answer whose events `read` delivers; `begun` is its message so far, as Open WebUI stores it."""
+        emitter = choose_emitter(self.valves.RENDERING, page) if is_streamed else ChunkEmitter(page.model)
+        has_chips = emitter.shows_events and page.has_chips
+        transcript = Transcript(
+            self.valves.RESULT_CHARS,
+            begun.get("sources"),
+            totals=read_totals(begun),
+            chips=FileChips(begun.get("files"), is_temporary=page.is_temporary) if has_chips else None,
+            has_panel=emitter.shows_events and page.has_panel,
+            is_late=is_late,
         )
-        return run.stream()
+        # The agent's id before the server's list has been read. Its name is not from Open WebUI's `metadata["model"]`,
+        # which is always the first model of a chat with several models.
+        names = {agent["id"]: agent["name"] for agent in self._agents}
+        agent_name = names.get(page.agent_id, page.agent_id)
+        dialogs = Dialogs(page, agent_name, self.valves.APPROVALS, self.timing.page_seconds)
+        return Run(page, client, read, emitter, transcript, dialogs, tools)
+
+    def _resume(self, page: Page, message: Json, tools: Json | None) -> Run:
+        """Prepare the rest of an answer whose calls the user has approved or refused on Open WebUI's pending cards."""
+        client = self._connect(page.user)
+        hidden = list_without_tool(message)
+        decided = {
+            str(card["call_id"]): card.get("approved") is True
+            for card in list_pending_cards(message)
+            if card.get("approved") or card.get("status") == "rejected" or card["call_id"] in hidden
+        }
+
+        async def read(deliver: Deliver) -> None:
+            answer = await client.wait_for_answer(page)
+            await client.answer_approvals(decided)
+            if hidden:
+                deliver({"type": "notice", "content": NO_FILTER})
+            await client.replay(answer, skip_shown(deliver, decided, hidden))
+
+        run = self._make_run(page, client, read, message, OpenWebUITools(page, tools, []))
+        run.transcript.activity.totals.calls -= len(hidden)  # They are counted once more.
+        run.transcript.activity.is_after_wait = True
+        return run
+
+    # For the function in `callboard_filter.py`.
+
+    async def offer_approved(self, user: Json, metadata: Json) -> None:
+        """Let Open WebUI find the tools of the calls that the user has approved on its pending cards."""
+        page = Page("", user, metadata)
+
+        async def run() -> str:
+            # Open WebUI names only the tool, but runs one call of a message at a time.
+            for card in list_pending_cards(await read_message(page)):
+                if card.get("status") == "in_progress" and card.get("approved") is True:
+                    return await self._run_approved(page, str(card["call_id"]))
+            return NOT_APPROVED
+
+        # The approval mode that this sets keeps Open WebUI from running the other cards too.
+        cards = list_pending_cards(await read_message(page))
+        offer_tools(metadata, [str(card["name"]) for card in cards], run)
+
+    async def _run_approved(self, page: Page, call_id: str) -> str:
+        """Let the server run a call that the user has approved, and return its result or error as text."""
+        client = self._connect(page.user)
+        transcript = Transcript(self.valves.RESULT_CHARS)
+        try:
+            answer = await client.wait_for_answer(page)
+            await client.answer_approvals({call_id: True})
+            await client.replay_call(answer, call_id, transcript.apply)
+        except ServerProblem as problem:
+            log.warning("Callboard: an approved call could not be run: %s", problem)
+            return f"{APPROVAL_LOST}{problem}"
+        return transcript.find_result(call_id) or f"{APPROVAL_LOST}{FORGOTTEN}"
+
+    async def cancel_waiting(self, user_id: str, chat_id: str, message_id: str) -> None:
+        """Cancel the run of a message whose pending card the user has stopped."""
+        try:
+            client = self._connect({"id": user_id})
+            await client.find_answer(chat_id, message_id)
+            await client.cancel()
+        except ServerProblem as problem:
+            log.warning("Callboard: a call that was stopped still waits for approval on the server: %s", problem)
 
     async def forget_chat(self, user_id: str, chat_id: str) -> bool:
         """Delete a chat of the user on the server; return whether it succeeded."""
@@ -2307,14 +3238,6 @@ class Pipe:
             log.warning("Callboard: chats that were deleted in Open WebUI are still on the server: %s", problem)
             return False
         return True
-
-    def _name_agent(self, model: str) -> str:
-        """Return the agent's name; its id before the server's list has been read.
-
-        Not from Open WebUI's `metadata["model"]`, which is always the first model of a chat with several models.
-        """
-        agent_id = model.partition(".")[2] or model
-        return next((str(agent["name"]) for agent in self._agents if agent["id"] == agent_id), agent_id)
 
     def _connect(self, user: Json | None = None) -> ServerClient:
         return ServerClient(self.valves.CALLBOARD_URL, self.valves.CALLBOARD_API_KEY, self.timing, user)

@@ -30,6 +30,9 @@ EVENTS = PIPE.with_name("callboard_events.py")
 FUNCTION_ID = "callboard"
 EVENTS_ENDING = "_events"
 EVENTS_SINCE = (0, 10)
+FILTER = PIPE.with_name("callboard_filter.py")
+FILTER_ENDING = "_approvals"
+FILTER_SINCE = (0, 12)
 # If the pipe cannot reach the server, it lists one model with this id instead of the agents.
 UNREACHABLE = "unreachable"
 CALL_SECONDS = 60.0
@@ -67,6 +70,8 @@ class Installed:
         models: The models that Open WebUI lists for the pipe: names by id.
         events_id: The id of the function for Open WebUI's events; None if it could not be installed.
         events_problem: Why it could not be installed.
+        filter_id: The id of the function for approvals that wait; None if it could not be installed.
+        filter_problem: Why it could not be installed.
         audience: A description of who sees the models; empty if Open WebUI does not report it.
         checked: A description of what a new user sees; empty if this was not checked.
         check_problem: Why a new user cannot use the agents.
@@ -77,6 +82,8 @@ class Installed:
     models: Mapping[str, str]
     events_id: str | None = None
     events_problem: str = ""
+    filter_id: str | None = None
+    filter_problem: str = ""
     audience: str = ""
     checked: str = ""
     check_problem: str = ""
@@ -117,6 +124,12 @@ def install(
         installed = replace(installed, events_id=events_id)
     except InstallFailed as error:
         installed = replace(installed, events_problem=str(error))
+    filter_id = f"{function_id}{FILTER_ENDING}"
+    try:
+        _install_filter(webui, version, filter_id)
+        installed = replace(installed, filter_id=filter_id)
+    except InstallFailed as error:
+        installed = replace(installed, filter_problem=str(error))
     if installed.problem is not None:
         return installed
     if given := (valves or {}).get("ACCESS"):
@@ -247,8 +260,7 @@ def _ask_as_user(webui: OpenWebUI, models: Sequence[str]) -> str:
 
 def _install_events(webui: OpenWebUI, version: str, function_id: str) -> None:
     """Install or update the function for Open WebUI's events; if an admin has turned it off, it stays off."""
-    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
-    if tuple(numbers) < EVENTS_SINCE:
+    if _read_release(version) < EVENTS_SINCE:
         raise InstallFailed(
             f"Open WebUI {version} has no events for functions; 0.10 and later have. Without them, a restart of Open "
             "WebUI loses answers in progress, and the server keeps chats that are deleted there."
@@ -259,6 +271,33 @@ def _install_events(webui: OpenWebUI, version: str, function_id: str) -> None:
     created, _ = _put_function(webui, events)
     if created:
         webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle", doing=f"activate the {what}")
+
+
+def _install_filter(webui: OpenWebUI, version: str, function_id: str) -> None:
+    """Install or update the function for approvals that wait; if an admin turned it off, it stays off."""
+    if not has_waiting_cards(version):
+        raise InstallFailed(
+            f"Open WebUI {version} has no cards for approvals that wait; 0.12 and later have. Without them, a call "
+            "that nobody approves in time is not run."
+        )
+    what = "function for approvals"
+    description = "Runs a tool call whose card a user approves minutes or days later."
+    source = _read(FILTER, f"{what}' source")
+    created, _ = _put_function(
+        webui, _Function(function_id, "filter", "Callboard approvals", description, source, what)
+    )
+    if created:
+        webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle", doing=f"activate the {what}")
+        webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle/global", doing=f"activate the {what} globally")
+
+
+def has_waiting_cards(version: str) -> bool:
+    """Return whether this version of Open WebUI has cards for approvals that wait."""
+    return _read_release(version) >= FILTER_SINCE
+
+
+def _read_release(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 @dataclass(frozen=True)
@@ -461,6 +500,10 @@ def run(options: argparse.Namespace, complete: Complete | None = None) -> int:
         print(f"Beside it: {installed.events_id}, which restores answers after a restart and forgets deleted chats.")
     else:
         print(f"Without the function for events: {installed.events_problem}")
+    if installed.filter_id:
+        print(f"And {installed.filter_id}, which runs calls that are approved later.")
+    else:
+        print(f"Without the function for approvals: {installed.filter_problem}")
     if installed.audience:
         print(f"Who sees them: {installed.audience} (--access {ACCESS_WORDS} changes it).")
     if installed.checked:

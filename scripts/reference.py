@@ -20,10 +20,11 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
-import callboard._agents.builtin  # noqa: F401 - whose skills have settings
+import callboard.agents.builtin  # noqa: F401 - whose skills have settings
+from callboard import _metrics, _openai
 from callboard._bundled_files import load_bundled_module
-from callboard._http import chat_routes, metrics_routes, openai, run_routes, user_routes
-from callboard._settings import settings_classes, variable_of
+from callboard.http import approval_routes, chat_routes, run_routes, user_routes
+from callboard.settings import settings_classes, variable_of
 from callboard_protocol import EVENT_CLASSES, EVENT_TYPES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,10 +37,11 @@ IN_WORDS = {"data_dir": "`~/.local/share/callboard`"}
 
 ROUTES = (
     ("Runs, agents and health", run_routes.ROUTES),
+    ("Approvals that wait", approval_routes.ROUTES),
     ("Stored chats", chat_routes.ROUTES),
     ("All of a user", user_routes.ROUTES),
-    ("OpenAI's API", openai.ROUTES),
-    ("Metrics", metrics_routes.ROUTES),
+    ("OpenAI's API", _openai.ROUTES),
+    ("Metrics", _metrics.ROUTES),
 )
 
 JsonSchema = Mapping[str, Any]
@@ -59,7 +61,7 @@ def settings() -> str:
             for name, field in fields.items()
         ]
         heading = (inspect.getdoc(kind) or "").splitlines()[0].partition(".")[0]
-        parts.append(f"## {heading}\n\n{_table(('setting', 'default', 'what'), rows)}")
+        parts.append(f"## {heading}\n\n{_table(('setting', 'default', 'description'), rows)}")
     return "\n\n".join(parts)
 
 
@@ -69,7 +71,7 @@ def valves() -> str:
         (f"`{name}`", _default(field.default), _described(field))
         for name, field in load_bundled_module("pipe/callboard_pipe.py").Pipe.Valves.model_fields.items()
     ]
-    return _table(("valve", "default", "what"), rows)
+    return _table(("valve", "default", "description"), rows)
 
 
 def routes() -> str:
@@ -77,7 +79,7 @@ def routes() -> str:
     parts = []
     for heading, group in ROUTES:
         rows = [(f"`{method} {path}`", _one_line(route.endpoint)) for route in group for method, path in _calls(route)]
-        parts.append(f"## {heading}\n\n{_table(('route', 'what'), rows)}")
+        parts.append(f"## {heading}\n\n{_table(('route', 'description'), rows)}")
     return "\n\n".join(parts)
 
 

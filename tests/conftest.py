@@ -7,10 +7,15 @@ from hypothesis import HealthCheck, settings
 import openwebui
 from callboard._logging import use_plain_tracebacks
 from callboard.storage import Store
+from callboard.storage.sql import run_record
 from tests.databases import put_new_database
 from tests.garbage import set_aside_what_is_there
 
 use_plain_tracebacks()
+
+# A busy disk can take longer than a run waits for it, and a late run shows a status that most tests do not expect.
+# Tests of late runs use a database that fails.
+run_record.PATIENCE_SECONDS = 60.0
 
 pytest_plugins = ["tests.needs", "tests.collecting"]
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 FILE = "gate"
 """Name of the file that holds the port of a closed gate; without the file the gate is open."""
+GREETING = b"a tool"
+"""What a tool sends first: clients of an earlier server may try the same port again."""
 PATIENCE_SECONDS = 60.0
 
 
@@ -30,10 +32,17 @@ class Gate:
         # The system resets the connections that were not accepted.
         self._listener.close()
 
+    def wait_for_one(self) -> socket.socket:
+        """Wait until a tool is at the gate; it passes when the connection is closed. Raises `TimeoutError`."""
+        while True:
+            connection, _ = self._listener.accept()
+            if connection.recv(len(GREETING), socket.MSG_WAITALL) == GREETING:
+                return connection
+            connection.close()
+
     def pass_one(self) -> None:
         """Wait until a tool is at the gate and let it pass; raises `TimeoutError`."""
-        connection, _ = self._listener.accept()
-        connection.close()
+        self.wait_for_one().close()
 
 
 async def wait_at_gate(folder: Path) -> None:
@@ -44,6 +53,7 @@ async def wait_at_gate(folder: Path) -> None:
         return
     try:
         with contextlib.suppress(ConnectionError):
+            writer.write(GREETING)
             await reader.read()
     finally:
         writer.close()

@@ -104,35 +104,35 @@ FAULTS = (
     # Recorder and log.
     Fault(
         "a call's result is stored under the agent's own id",
-        "server/callboard/_runs/recorder.py",
+        "server/callboard/runs/recorder.py",
         "self._rows.end_call(call.tool_call_id, output, code, duration_ms) if self._rows else [],",
         "self._rows.end_call(event.tool_call_id, output, code, duration_ms) if self._rows else [],",
         RUNS,
     ),
     Fault(
         "text that is held as the beginning of a secret outlives a rewind",
-        "server/callboard/_runs/text_writer.py",
+        "server/callboard/runs/text_writer.py",
         "self._held.clear()",
         "pass",
         RUNS,
     ),
     Fault(
         "the oldest event of a log counts as dropped",
-        "server/callboard/_runs/log.py",
+        "server/callboard/runs/log.py",
         "return after + 1 < self._first_seq",
         "return after + 1 <= self._first_seq",
         ("tests/runs/test_log.py", "tests/runs"),
     ),
     Fault(
         "two calls with one announced id get the same id",
-        "server/callboard/_runs/call_tracker.py",
+        "server/callboard/runs/call_tracker.py",
         'call_id = self._announced.pop(source_id, "") or self._ids.claim(source_id)',
         'call_id = self._announced.get(source_id, "") or self._ids.claim(source_id)',
         RUNS,
     ),
     Fault(
         "arguments of two calls that are written side by side are joined",
-        "server/callboard/_runs/delta_coalescer.py",
+        "server/callboard/runs/text_writer.py",
         "for _, neighbours in groupby(pending, key=lambda event: event.stream):",
         "for _, neighbours in groupby(pending, key=lambda event: event.type):",
         RUNS,
@@ -212,10 +212,10 @@ FAULTS = (
     ),
     Fault(
         "of a long chat only the first page is read",
-        "server/callboard/storage/sql/chats.py",
+        "server/callboard/storage/sql/database.py",
         "if len(rows) < ROWS_PER_PAGE:",
         "if len(rows) <= ROWS_PER_PAGE:",
-        ("tests/storage/test_records.py", "tests/storage"),
+        ("tests/storage/test_turn_rows.py", "tests/storage"),
     ),
     Fault(
         "a run that is handed over counts as a crash",

@@ -116,7 +116,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return the number of processes of a run of all tests: more than processors, because many tests wait.
 
-    Named files and folders run in this process, which starts sooner.
+    `scripts/test` runs the browser beside them, so these are fewer. Named files and folders run in this process, which
+    starts sooner.
     """
     is_whole_run = config.args_source is not pytest.Config.ArgsSource.ARGS
-    return 2 * (os.cpu_count() or 1) if is_whole_run else 0
+    per_processor = 2 if config.getoption("everything") else 3
+    return per_processor * (os.cpu_count() or 1) if is_whole_run else 0

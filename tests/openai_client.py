@@ -7,11 +7,13 @@ from typing import Any
 
 from openai import AsyncOpenAI
 
-from callboard._agents import AgentLike, RunContext
+from callboard.agents import AgentLike, RunContext
 from callboard_protocol import (
     Done,
     Event,
     Message,
+    Plan,
+    PlanStep,
     Reasoning,
     Source,
     Status,
@@ -26,10 +28,11 @@ from tests.serving import ScriptedAgent, Service, serving
 
 QUESTION: Any = [{"role": "user", "content": "What do apple and pear mean?"}]
 URL = "https://example.org/apple"
+STEPS = (PlanStep(id="1", content="Look", state="completed"), PlanStep(id="2", content="Say", state="in_progress"))
 
 
 async def everything(context: RunContext) -> AsyncIterator[Event]:
-    """Thinks, speaks, calls two tools at once, of which one fails, and a third, then answers and cites."""
+    """Thinks, speaks, calls two tools at once, of which one fails, and a third, then answers, plans and cites."""
     yield Reasoning(content="Two words.")
     yield Message(content="Let me see.")
     yield ToolCallStart(tool_call_id="a", tool_name="look_up", tool_args='{"word": "äpple"}')
@@ -45,6 +48,7 @@ async def everything(context: RunContext) -> AsyncIterator[Event]:
     yield ToolCallComplete(tool_call_id="c", result="another fruit")
     yield Status(content="Writing", done=True)
     yield Message(content="Both are ")
+    yield Plan(steps=STEPS)
     yield Message(content="fruits.")
     yield Usage(input_tokens=30, output_tokens=12, total_tokens=42)
     yield Done()

@@ -11,14 +11,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import IO
+from threading import Thread
+from typing import IO, Any
 
 from callboard import _cli
 
@@ -29,7 +31,7 @@ _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     [
         "callboard._cli.serve",
-        "callboard._agents.builtin",
+        "callboard.agents.builtin",
         "callboard._history",
         "alembic.command",
         "anyio._backends._asyncio",
@@ -49,11 +51,12 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Command:
-    """A command that was started, as `subprocess.Popen` has it."""
+    """A command that was started, as `subprocess.Popen` has it; `events` has the log of `serving` until it listens."""
 
     stdout: IO[str]
     stderr: IO[str]
     _process: ForkServerProcess
+    events: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def pid(self) -> int:
@@ -124,14 +127,28 @@ def serving(folder: Path, **settings: str) -> Iterator[tuple[str, Command]]:
     command = start(folder, "serve", **settings)
     with command.stdout, command.stderr:
         try:
-            yield address(command.stderr), command
+            command.events.extend(read_start(command.stderr))
+            yield str(command.events[-1]["url"]), command
         finally:
             command.kill()
             command.wait()
 
 
-def address(log: IO[str]) -> str:
+def discard(log: IO[str]) -> None:
+    """Read a log until its end, because a server whose log nobody reads stops after 64 KiB of it."""
+    Thread(target=lambda: deque(log, maxlen=0), daemon=True).start()
+
+
+def read_start(log: IO[str]) -> list[dict[str, Any]]:
+    """The events in a server's log until it listens; the last one has its address."""
+    events = []
     for line in log:
-        if line.startswith("{") and (event := json.loads(line))["event"] == "listening":
-            return str(event["url"])
+        if line.startswith("{"):
+            events.append(json.loads(line))
+            if events[-1]["event"] == "listening":
+                return events
     raise AssertionError("the server ended before it listened")
+
+
+def address(log: IO[str]) -> str:
+    return str(read_start(log)[-1]["url"])

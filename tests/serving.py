@@ -8,17 +8,17 @@ from typing import Any
 
 import httpx
 
-from callboard._agents import AgentLike, RunContext
 from callboard._application import Callboard
 from callboard._application.application import Application
 from callboard._cli.serve import default_model
-from callboard._http.auth import authenticate_by
-from callboard._http.state import ServerState
-from callboard._settings import Settings
+from callboard.agents import AgentLike, RunContext
+from callboard.http.auth import authenticate_by
+from callboard.http.state import ServerState
+from callboard.settings import Settings
 from callboard.storage import Store
 from callboard.storage.sql.database import Database
 from callboard.testing import listening
-from callboard_protocol import Decoder, Event, decode
+from callboard_protocol import Decoder, Event, InputRequest, decode
 from tests.databases import put_new_database
 
 make_store: Callable[[], Store] | None = None
@@ -56,6 +56,19 @@ class Service:
         async with self.client.stream("POST", "/v1/runs", json=body) as response:
             assert response.status_code == 200, await response.aread()
             return [event async for _, event in numbered(response)]
+
+    async def events_with_answer(self, body: dict[str, Any], value: object) -> list[Event]:
+        """All events of a run, each of whose questions is answered with this value. `body` has a `run_id`."""
+        events: list[Event] = []
+        user = {"user_id": body["user"]["id"]} if "user" in body else {}
+        async with self.client.stream("POST", "/v1/runs", json=body) as response:
+            async for _, event in numbered(response):
+                events.append(event)
+                if isinstance(event, InputRequest):
+                    answer = {"request_id": event.request_id, "value": value}
+                    sent = await self.client.post(f"/v1/runs/{body['run_id']}/input", params=user, json=answer)
+                    assert sent.status_code == 202
+        return events
 
 
 def database_of(service: Service) -> Database:

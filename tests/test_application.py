@@ -231,6 +231,7 @@ with client(Callboard([Broken()])) as http:
 """
 
 
+@pytest.mark.slow
 def test_an_application_without_logging_configuration_logs_no_values_of_variables(tmp_path: Path) -> None:
     command = [sys.executable, "-c", BROKEN_APPLICATION]
     environment = {**os.environ, "CALLBOARD_DATA_DIR": str(tmp_path)}

@@ -4,9 +4,12 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+import callboard
 
 ROOT = Path(__file__).parent.parent
 SERVER = ROOT / "server" / "callboard"
@@ -16,38 +19,41 @@ LAYERS = [
     {"__init__"},
     {"_cli", "testing"},
     {"_application"},
-    {"_inspect"},
-    {"_http"},
-    {"_metrics"},
-    {"_runs"},
+    {"_inspect", "_metrics", "_openai", "_tracing"},
+    {"http"},
+    {"runs"},
     {"frameworks"},
-    {"_agents"},
+    {"agents"},
     {"_formats"},
     {"skills"},
     {"calls"},
-    {"_tracing"},
     {"observers"},
     {"models"},
     {"storage"},
     {"_history"},
-    {"_settings"},
-    {"_keys", "_logging", "_named_keys", "_openwebui", "_reading"},
+    {"settings"},
+    {"_keys", "_logging", "_named_keys", "openwebui", "reading"},
     {"_bundled_files"},
     {
         "_call_ids",
-        "_data_urls",
+        "data_urls",
         "errors",
-        "_extras",
+        "extras",
         "_private_files",
-        "_redaction",
-        "_text",
-        "_threads",
-        "_trace_context",
+        "redaction",
+        "sources",
+        "text",
+        "threads",
+        "trace_context",
         "_version",
         "_watchdog",
     },
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+
+
+HOMES: dict[str, str] = vars(callboard)["_MODULES"]
+"""The module of each name of `callboard`, which imports it on first use."""
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -57,9 +63,11 @@ def imports(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: a relative import hides where it goes"
             for alias in node.names:
-                # `from callboard import errors` names a module, `from callboard import tool` a value.
-                is_module = node.module == "callboard" and alias.name in RANK
-                yield f"{node.module}.{alias.name}" if is_module else str(node.module)
+                # `from callboard import errors` names a module, `from callboard import tool` a value of another one.
+                if node.module == "callboard":
+                    yield HOMES.get(alias.name, f"callboard.{alias.name}" if alias.name in RANK else "callboard")
+                else:
+                    yield str(node.module)
 
 
 def layer(module: str) -> str:
@@ -94,12 +102,12 @@ def test_imports_go_down_only() -> None:
 DOES_NOT_KNOW = {
     "_inspect": {
         "callboard.calls.executor",
-        "callboard._agents.tool_loop",
+        "callboard.agents.tool_loop",
         "callboard._formats",
         "callboard.storage.sql",
     },
-    "_http": {"callboard.calls.executor", "callboard.calls.runner"},
-    "_agents": {
+    "http": {"callboard.calls.executor", "callboard.calls.runner"},
+    "agents": {
         "callboard.storage",
         "callboard._history",
         "callboard_formats",
@@ -113,7 +121,60 @@ DOES_NOT_KNOW = {
     "_history": {"callboard.storage", "sqlalchemy", "sqlite3"},
 }
 # Modules that put the parts of a server together.
-WIRING = {"server/callboard/_http/state.py"}
+WIRING = {"server/callboard/http/state.py"}
+
+BUILT_ON_THE_CORE = ("skills", "frameworks", "_inspect", "_metrics", "_openai", "_tracing")
+"""Packages that use only the public interface, as packages of other people do."""
+
+
+@pytest.mark.parametrize("package", BUILT_ON_THE_CORE)
+def test_a_package_built_on_the_core_imports_only_public_names(package: str) -> None:
+    private = [
+        f"{path.relative_to(SERVER)}: {module}.{name}"
+        for path in sorted((SERVER / package).rglob("*.py"))
+        for module, name in imported_names(path)
+        if module.startswith("callboard") and not f"{module}.".startswith(f"callboard.{package}.")
+        if not is_public(module, name)
+    ]
+    assert private == []
+
+
+def imported_names(path: Path) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((str(node.module), alias.name) for alias in node.names)
+
+
+def is_public(module: str, name: str) -> bool:
+    """Whether a module without an underscore has the name, and not only a module inside of it."""
+    if "._" in module or module.count(".") > module.startswith("callboard."):
+        return False
+    is_public_module = module == "callboard" and name in RANK and not name.startswith("_")
+    return not name or is_public_module or name in list_public(module)
+
+
+def list_public(module: str) -> set[str]:
+    """The names of `__all__`; without it, those that do not begin with an underscore and are defined there."""
+    found = vars(import_module(module))
+    defined = {name for name, value in found.items() if getattr(value, "__module__", module) == module}
+    return set(found.get("__all__", {name for name in defined if not name.startswith("_")}))
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("callboard", "_formats"),
+        ("callboard._formats", "parse"),
+        ("callboard.http.gate", "Access"),
+        ("callboard.http", "gate"),
+        ("callboard.storage", "sql"),
+        ("callboard_formats.syntax", "WrittenCall"),
+    ],
+)
+def test_a_name_of_a_module_inside_of_a_package_is_not_public(module: str, name: str) -> None:
+    assert not is_public(module, name)
 
 
 def test_what_a_package_does_not_know_it_does_not_import() -> None:
@@ -146,9 +207,11 @@ def test_the_package_of_formats_stands_alone() -> None:
 
 
 def test_the_protocol_knows_pydantic_and_nothing_else() -> None:
+    # pydantic needs typing_extensions itself, for TypedDict on Python 3.11.
+    allowed = {"pydantic", "typing_extensions", "callboard_protocol"}
     for path in (ROOT / "shared" / "callboard_protocol").glob("*.py"):
         roots = {module.split(".")[0] for module in imports(path)}
-        assert roots - set(sys.stdlib_module_names) <= {"pydantic", "callboard_protocol"}, path
+        assert roots - set(sys.stdlib_module_names) <= allowed, path
 
 
 def test_the_pipe_imports_only_what_every_open_webui_has() -> None:
@@ -161,7 +224,12 @@ def test_the_function_for_events_imports_only_what_an_open_webui_with_events_has
     assert roots - set(sys.stdlib_module_names) <= {"pydantic", "sqlalchemy", "starlette", "open_webui"}
 
 
-@pytest.mark.parametrize("name", ["callboard_pipe.py", "callboard_events.py"])
+def test_the_filter_imports_only_open_webui() -> None:
+    roots = {module.split(".")[0] for module in imports(ROOT / "pipe" / "callboard_filter.py")}
+    assert roots - set(sys.stdlib_module_names) == {"open_webui"}
+
+
+@pytest.mark.parametrize("name", ["callboard_pipe.py", "callboard_events.py", "callboard_filter.py"])
 @pytest.mark.parametrize("word", ["from utils", "from apps", "from main", "from config", "requirements:"])
 def test_the_functions_hold_no_word_that_open_webui_rewrites_or_acts_on(name: str, word: str) -> None:
     source = (ROOT / "pipe" / name).read_text()
@@ -206,20 +274,21 @@ def test_what_a_handler_catches_is_seen_in_each_of_its_forms(source: str, names:
 
 def test_only_the_boundaries_catch_everything() -> None:
     assert {path for path, classes in handlers() if EVERYTHING & set(classes)} <= {
-        "server/callboard/_text.py",
+        "server/callboard/text.py",
         "server/callboard/calls/executor.py",
         "server/callboard/_application/application.py",
         "server/callboard/_formats/descriptions.py",
         "server/callboard/observers.py",
         "server/callboard/frameworks/openai_agents/local_tools.py",
         "pipe/callboard_pipe.py",
-        "server/callboard/_agents/loading.py",
+        "pipe/callboard_filter.py",
+        "server/callboard/agents/loading.py",
         "server/callboard/_cli/doctor/__init__.py",
-        "server/callboard/_reading/child.py",
-        "server/callboard/_runs/ownership.py",
-        "server/callboard/_runs/run.py",
-        "server/callboard/_runs/factory.py",
-        "server/callboard/_runs/run_watcher.py",
+        "server/callboard/reading/child.py",
+        "server/callboard/runs/ownership.py",
+        "server/callboard/runs/run.py",
+        "server/callboard/runs/factory.py",
+        "server/callboard/runs/run_watcher.py",
         "server/callboard/storage/sql/postgresql_lease.py",
         "server/callboard/storage/bus.py",
         "server/callboard/storage/sql/run_record.py",

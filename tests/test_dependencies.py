@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from callboard._extras import LIBRARIES, how_to_install, is_installed
+from callboard.extras import LIBRARIES, how_to_install, is_installed
 from tests import processes
 
 ROOT = Path(__file__).parent.parent
@@ -46,7 +46,7 @@ def test_the_file_of_an_agent_imports_no_library_that_only_the_server_needs(stat
     [
         "from callboard import Agent, Callboard, OpenAICompatible; OpenAICompatible('http://127.0.0.1:9/v1')",
         "import callboard.frameworks.adapter, callboard.frameworks.turn",
-        "import callboard._cli.serve, callboard._inspect, callboard._http.app",
+        "import callboard._cli.serve, callboard._inspect, callboard.http.app",
     ],
 )
 def test_the_server_imports_no_client_that_only_frameworks_need(statement: str) -> None:

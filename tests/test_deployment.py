@@ -23,8 +23,8 @@ import callboard
 import openwebui
 from callboard._cli.serve import SHUTDOWN_SECONDS
 from callboard._keys import make_api_key
-from callboard._runs.run import CANCEL_PATIENCE_SECONDS
-from callboard._settings import Settings, unknown_settings
+from callboard.runs.run import CANCEL_PATIENCE_SECONDS
+from callboard.settings import Settings, unknown_settings
 from callboard_protocol import TERMINAL, Done
 from tests import processes
 from tests.processes import COMMAND

@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 import reference
-from callboard._settings import known_settings
 from callboard.errors import CallboardError
+from callboard.settings import known_settings
 from tests.tables import TABLES, Table
+from tests.test_architecture import RANK
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -26,12 +27,31 @@ CODE = ("pipe", "scripts", "server", "shared")
 ABOUT_CODE = re.compile(r"^ARCHITECTURE\.md$|^(pipe|server)/.*README\.md$")
 API = {
     "callboard": "callboard.md",
-    "callboard.skills": "skills.md",
-    "callboard.testing": "testing.md",
+    "callboard.agents": "agents.md",
+    "callboard.calls": "calls.md",
+    "callboard.data_urls": "helpers.md",
+    "callboard.errors": "errors.md",
+    "callboard.extras": "helpers.md",
+    "callboard.frameworks": "frameworks.md",
     "callboard.frameworks.agno": "frameworks.md",
     "callboard.frameworks.langgraph": "frameworks.md",
     "callboard.frameworks.openai_agents": "frameworks.md",
     "callboard.frameworks.pydantic_ai": "frameworks.md",
+    "callboard.http": "http.md",
+    "callboard.models": "models.md",
+    "callboard.observers": "observers.md",
+    "callboard.openwebui": "openwebui.md",
+    "callboard.reading": "reading.md",
+    "callboard.redaction": "helpers.md",
+    "callboard.runs": "runs.md",
+    "callboard.settings": "settings.md",
+    "callboard.skills": "skills.md",
+    "callboard.sources": "helpers.md",
+    "callboard.storage": "storage.md",
+    "callboard.testing": "testing.md",
+    "callboard.text": "helpers.md",
+    "callboard.threads": "helpers.md",
+    "callboard.trace_context": "helpers.md",
     "callboard_formats": "formats.md",
     "callboard_protocol": "protocol.md",
 }
@@ -70,7 +90,10 @@ def test_a_reference_that_is_outdated_is_named_and_mended(tmp_path: Path, monkey
     ("page", "expected"),
     [
         ("settings.md", "| `CALLBOARD_MAX_RUNS` | `100` |"),
-        ("settings.md", "## Seerr\n\n| setting | default | what |\n| --- | --- | --- |\n| `CALLBOARD_SEERR_URL` |"),
+        (
+            "settings.md",
+            "## Seerr\n\n| setting | default | description |\n| --- | --- | --- |\n| `CALLBOARD_SEERR_URL` |",
+        ),
         ("valves.md", "| `RENDERING` | `details` | How tool calls are drawn. One of `details`, `native` |"),
         ("routes.md", "| `POST /v1/runs/{run_id}/cancel` | Cancel a run"),
         ("routes.md", "| `GET /v1/tool-calls/{tool_call_id}` |"),
@@ -91,6 +114,10 @@ def test_nothing_in_the_reference_is_left_without_words() -> None:
 @pytest.mark.parametrize("module", API)
 def test_every_module_that_others_import_from_has_a_page(module: str) -> None:
     assert f"\n::: {module}\n" in (DOCS / "reference" / "api" / API[module]).read_text()
+
+
+def test_every_public_module_is_in_the_reference() -> None:
+    assert {f"callboard.{name}" for name in RANK if not name.startswith("_")} <= set(API)
 
 
 def test_every_framework_has_its_place_in_the_reference() -> None:

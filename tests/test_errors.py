@@ -4,8 +4,8 @@ import inspect
 import re
 
 from callboard import errors
-from callboard._http.errors import STATUS, answer_error
 from callboard.errors import CallboardError
+from callboard.http.errors import STATUS, error_response
 
 
 def classes() -> list[type[CallboardError]]:
@@ -33,5 +33,5 @@ def test_every_error_has_a_unique_code_and_a_status() -> None:
     codes = [cls.code for cls in classes()]
     assert len(set(codes)) == len(codes)
     for cls in classes():
-        assert 400 <= answer_error(cls("why")).status_code < 600
+        assert 400 <= error_response(cls("why")).status_code < 600
     assert set(STATUS) <= set(classes())

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 SERVES = {
-    "callboard._agents.tool_loop",
+    "callboard.agents.tool_loop",
     "callboard_formats",
     "jinja2",
     "jwt",
@@ -17,8 +17,9 @@ SERVES = {
 }
 """Modules that take long to import, and that serving needs."""
 
-RARE = {"alembic", "mcp", "openai", "opentelemetry.sdk", "prompt_toolkit", "redis", "trafilatura"}
+RARE = {"alembic", "mcp", "openai", "opentelemetry.sdk", "prompt_toolkit", "redis", "sqlalchemy.orm", "trafilatura"}
 """Modules that are slow to import and needed for few tasks: migrations, exporters, frameworks, skills, terminals.
+SQLAlchemy imports its ORM for asynchronous engines, which only PostgreSQL uses.
 
 Rich is not among them, because structlog and httpx import it if it is installed."""
 

@@ -30,4 +30,4 @@ def test_an_old_pip_installs_what_the_agents_need_and_nothing_is_missing(tmp_pat
     listed = run(tmp_path / "venv" / "bin" / "callboard", "agents", folder=tmp_path)
     assert "tools: search, web_fetch, memory" in listed
     assert "lacks" not in listed
-    run(python, "-c", "import callboard._reading.pages", folder=tmp_path)
+    run(python, "-c", "import callboard.reading.pages", folder=tmp_path)

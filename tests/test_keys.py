@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from callboard._keys import make_api_key, read_api_key
-from callboard._settings import known_settings, load_settings, make_server_key
 from callboard.errors import SettingsError
+from callboard.settings import known_settings, load_settings, make_server_key
 from tests.processes import COMMAND, environment, run, serving
 
 
@@ -150,6 +150,7 @@ def test_the_command_makes_a_key_without_a_word_and_for_a_server_that_others_rea
         assert httpx.get(f"{url.replace('0.0.0.0', '127.0.0.1')}/v1/models").status_code == 401
 
 
+@pytest.mark.slow
 def test_a_server_without_a_key_says_so_at_each_start_and_one_with_a_key_does_not(tmp_path: Path) -> None:
     for _ in range(2):
         [warning] = warnings_at_start(tmp_path)
@@ -162,20 +163,8 @@ def test_a_server_without_a_key_says_so_at_each_start_and_one_with_a_key_does_no
 
 def warnings_at_start(folder: Path, **settings: str) -> list[dict[str, str]]:
     """The server's warnings until it listens."""
-    process = subprocess.Popen(
-        [*COMMAND, "serve"], env=environment(folder, **settings), stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    said = []
-    try:
-        for line in process.stderr:
-            said.append(json.loads(line))
-            if said[-1]["event"] == "listening":
-                break
-    finally:
-        process.kill()
-        process.communicate()
-    return [event for event in said if event["level"] == "warning"]
+    with serving(folder, **settings) as (_, process):
+        return [event for event in process.events if event["level"] == "warning"]
 
 
 def test_a_key_that_others_may_read_keeps_the_server_from_starting(tmp_path: Path) -> None:
@@ -187,6 +176,7 @@ def test_a_key_that_others_may_read_keeps_the_server_from_starting(tmp_path: Pat
     assert (tmp_path / "api_key").read_text().strip() not in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_links_signature_hangs_on_the_key_of_the_folder(tmp_path: Path) -> None:
     make_api_key(tmp_path)
     settings = {"RESULT_LINK_SECONDS": "600", "PUBLIC_URL": "http://127.0.0.1"}

@@ -179,6 +179,7 @@ async def test_with_an_empty_file_and_no_other_key_every_request_is_refused(tmp_
             assert (await service.client.get("/v1/models", headers=headers)).status_code == 401
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_key_once_and_the_log_has_only_its_name(tmp_path: Path, file: Path) -> None:
     settings = {"API_KEYS_FILE": str(file), "HOST": "0.0.0.0"}
     missing = run(tmp_path, "serve", **settings)

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+FUNCTIONS = ("callboard_pipe.py", "callboard_events.py", "callboard_filter.py")
 SCHEMAS: dict[str, list[Path]] = {
     "vendor.github-workflows": WORKFLOWS,
     "custom.github-workflows-require-timeout": WORKFLOWS,
@@ -39,12 +40,12 @@ def test_the_version_is_written_in_one_place_and_the_functions_have_it_too() -> 
     assert PROJECT["project"]["dynamic"] == ["version"]
     written = (ROOT / PROJECT["tool"]["hatch"]["version"]["path"]).read_text()
     assert f'\n__version__ = "{callboard.__version__}"\n' in written
-    for function in ("callboard_pipe.py", "callboard_events.py"):
+    for function in FUNCTIONS:
         assert f"\nversion: {callboard.__version__}\n" in (ROOT / "pipe" / function).read_text()
 
 
 def test_the_commands_of_a_release_change_the_version_everywhere(tmp_path: Path) -> None:
-    functions = ("pipe/callboard_pipe.py", "pipe/callboard_events.py")
+    functions = [f"pipe/{function}" for function in FUNCTIONS]
     for name in ("server/callboard/_version.py", *functions, "CHANGELOG.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
@@ -76,7 +77,7 @@ def test_the_changelog_keeps_to_its_form() -> None:
 def test_the_licence_is_the_one_that_the_pipe_and_the_package_name() -> None:
     assert (ROOT / "LICENSE").read_text().startswith("MIT License\n")
     assert (PROJECT["project"]["license"], PROJECT["project"]["license-files"]) == ("MIT", ["LICENSE"])
-    for function in ("callboard_pipe.py", "callboard_events.py"):
+    for function in FUNCTIONS:
         assert "\nlicense: MIT\n" in (ROOT / "pipe" / function).read_text()
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard._redaction import MASK, Redaction, hide_key, secrets_in_url, without_paths
+from callboard.redaction import MASK, Redaction, hide_key, secrets_in_url, without_paths
 
 KEY = 'sk-live/47"ä+\\x'
 """Every escape makes something else of it."""

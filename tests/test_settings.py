@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-import callboard._agents.builtin  # noqa: F401 - its skills bring settings
-from callboard._agents import load_all_agents
-from callboard._settings import (
+import callboard.agents.builtin  # noqa: F401 - its skills bring settings
+from callboard.agents import load_all_agents
+from callboard.errors import NotSetUp, SettingsError
+from callboard.settings import (
     Settings,
     SkillSettings,
     known_settings,
@@ -16,7 +17,6 @@ from callboard._settings import (
     settings_classes,
     unknown_settings,
 )
-from callboard.errors import NotSetUp, SettingsError
 
 
 @pytest.fixture(autouse=True)
@@ -81,9 +81,10 @@ def test_hosts_and_origins_are_read_as_browsers_write_them(monkeypatch: pytest.M
         ("CORS_ORIGINS", "https://user@chat.example.org"),
         ("PUBLIC_URL", "callboard.example.org"),
         ("PUBLIC_URL", "http://[callboard"),
+        *(("MODEL_BASE_URL", value) for value in ("localhost:11434", "http://", "http://[", "ftp://host/v1")),
     ],
 )
-def test_a_host_or_an_origin_that_is_none_says_how_to_write_one(
+def test_an_invalid_host_origin_or_address_says_how_to_write_one(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(f"CALLBOARD_{name}", value)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_architecture import list_public
 from tests.test_docs import API
 
 ROOT = Path(__file__).parent.parent
@@ -63,6 +64,7 @@ def read(page: Path) -> Tags:
     return tags
 
 
+@pytest.mark.slow
 def test_every_page_is_built(site: Path) -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         place = page.relative_to(ROOT / "docs").with_suffix("")
@@ -70,21 +72,24 @@ def test_every_page_is_built(site: Path) -> None:
         assert built.exists(), place
 
 
+@pytest.mark.slow
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     for module, page in API.items():
         ids = read(site / "reference" / "api" / Path(page).stem / "index.html").ids
         imported = importlib.import_module(module)
-        for name in imported.__all__:
+        for name in list_public(module):
             # A function with the name of its module is documented where it is defined.
             defined = f"{getattr(getattr(imported, name), '__module__', module)}.{name}"
             assert ids & {f"{module}.{name}", defined}, f"{module}.{name}"
 
 
+@pytest.mark.slow
 def test_what_is_included_stands_in_the_page(site: Path) -> None:
     assert "The way of an event" in (site / "explanation" / "architecture" / "index.html").read_text("utf-8")
     assert "generate_image" in (site / "tutorial" / "first-agent" / "index.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_page_asks_no_other_host_for_anything(site: Path) -> None:
     for page in site.rglob("*.html"):
         foreign = [address for address in read(page).loaded if re.match(r"(?:[a-z]+:)?//", address)]

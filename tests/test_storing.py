@@ -66,9 +66,3 @@ def test_a_store_that_is_given_is_used_again_by_the_next_application(tmp_path: P
             callboard.run("Hi.", chat_id="chat")
             kept = callboard.http.get("/v1/chats/chat/messages").json()["messages"]
         assert len(kept) == 2 * (turn + 1)
-
-
-def test_the_store_has_its_old_name_with_a_warning() -> None:
-    with pytest.warns(DeprecationWarning, match=r"callboard\.storage\.Store"):
-        from callboard.storage.sql import SqlStore
-    assert SqlStore is Store

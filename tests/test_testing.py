@@ -12,8 +12,8 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from callboard import Agent, Callboard, Principal, Settings, ToolError, tool
-from callboard._http.gate import Access
 from callboard.errors import HostRefused
+from callboard.http.gate import Access
 from callboard.testing import Call, FakeModel, RunCall, client
 
 
@@ -46,6 +46,14 @@ def test_calls_are_in_order(tmp_path: Path) -> None:
     assert [call.tool_name for call in run.calls] == ["divide", "divide", "devide"]
     assert run.calls[2].code in ("unknown_tool", "invalid_args")
     assert run.error is None
+
+
+def test_call_has_the_arguments_that_the_user_has_changed(tmp_path: Path) -> None:
+    clerk = Agent("clerk", "Calculates.", tools=[divide], confirm=("divide",))
+    answers = FakeModel([Call("divide", a=4, b=0)], "Done.")
+    with client(Callboard([clerk], model=answers, settings=Settings(data_dir=tmp_path))) as callboard:
+        [call] = callboard.run("Divide.", approve=lambda _: {"arguments": {"a": 4, "b": 2}}).calls
+    assert call.arguments == {"a": 4, "b": 2}
 
 
 def test_a_call_for_the_client_has_no_result(tmp_path: Path) -> None:
@@ -97,6 +105,7 @@ def test_by_http(tmp_path):
 """
 
 
+@pytest.mark.slow
 def test_a_model_without_another_answer_fails_the_test_in_a_few_lines(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(RUNS_OUT)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]

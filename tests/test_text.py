@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard._text import storable
+from callboard.text import storable
 
 
 def test_characters_that_utf8_or_a_database_cannot_store_are_replaced() -> None:

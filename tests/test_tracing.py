@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,25 @@ class Traced:
         assert answer.status_code == 200, answer.text
         return answer.text
 
+    @contextmanager
+    def running(self, words: str, *, headers: Mapping[str, str] | None = None, **fields: Any) -> Iterator[httpx.Client]:
+        """Enter the block when the run `r` has streamed these words; then read its stream to the end."""
+        body = request(agent="teller", run_id="r", **fields)
+        with (
+            httpx.Client(base_url=self.url, timeout=60) as client,
+            client.stream("POST", "/v1/runs", json=body, headers=headers) as response,
+        ):
+            lines = response.iter_lines()
+            next(line for line in lines if words in line)
+            yield client
+            # The block may have killed the server.
+            with suppress(httpx.RemoteProtocolError):
+                list(lines)
+
+    def follow(self) -> str:
+        """The events of the run `r`, which another server has begun, until its end."""
+        return httpx.get(f"{self.url}/v1/runs/r/events", timeout=60).text
+
 
 @contextmanager
 def traced(folder: Path, model: OpenAIServer, agent: str = AGENTS, **settings: str) -> Iterator[Traced]:
@@ -151,20 +171,41 @@ def called(*arguments: str) -> list[Answer]:
     ]
 
 
-async def in_thread(function: Any, *arguments: Any, **fields: Any) -> Any:
-    """The model's server is in this event loop, so waiting for its answers must not block the loop."""
-    return await asyncio.to_thread(lambda: function(*arguments, **fields))
+@dataclass(frozen=True)
+class Ended:
+    """A run on a server that has stopped since: its answer, the log, and the headers of requests to the model."""
+
+    answer: str
+    log: Sequence[Mapping[str, Any]]
+    model_headers: Sequence[Mapping[str, str]]
+
+
+async def run_once(
+    folder: Path,
+    script: Sequence[Answer],
+    agent: str = AGENTS,
+    *,
+    content: bool = False,
+    headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+    **fields: Any,
+) -> Ended:
+    """Run an agent on a server whose model answers as in the script; `content`: spans have conversations."""
+    async with OpenAIServer(script) as model:
+
+        def play() -> tuple[str, Traced]:
+            with traced(folder, model, agent, **({"TRACE_CONTENT": "true"} if content else {})) as server:
+                return server.run(headers=headers, **fields), server
+
+        # In a thread, because the model's server is in this event loop.
+        answer, server = await asyncio.to_thread(play)
+    return Ended(answer, server.log, model.headers)
 
 
 async def test_a_run_is_a_span_with_its_requests_and_its_calls_in_it(tmp_path: Path, receiver: OtlpReceiver) -> None:
     script = called('{"words": "a"}', '{"words": "b"}')
-    async with OpenAIServer(script) as model:
-
-        def play() -> None:
-            with traced(tmp_path, model) as server:
-                server.run(run_id="r", chat_id="c", message_id="m", user={"id": "ann"}, options={"temperature": 0.5})
-
-        await in_thread(play)
+    await run_once(
+        tmp_path, script, run_id="r", chat_id="c", message_id="m", user={"id": "ann"}, options={"temperature": 0.5}
+    )
     spans = receiver.spans
     assert [span.name for span in spans] == [
         "invoke_agent Teller",
@@ -219,22 +260,16 @@ async def test_a_run_is_a_span_with_its_requests_and_its_calls_in_it(tmp_path: P
 
 
 async def test_the_trace_of_the_request_is_continued_and_passed_on(tmp_path: Path, receiver: OtlpReceiver) -> None:
-    async with OpenAIServer(called('{"words": "a"}')) as model:
-
-        def play() -> tuple[str, Traced]:
-            with traced(tmp_path, model) as server:
-                headers = {"traceparent": TRACEPARENT, "tracestate": "vendor=1", "baggage": "of=nobody"}
-                return server.run(run_id="r", headers=headers), server
-
-        answer, server = await in_thread(play)
+    headers = {"traceparent": TRACEPARENT, "tracestate": "vendor=1", "baggage": "of=nobody"}
+    ended = await run_once(tmp_path, called('{"words": "a"}'), run_id="r", headers=headers)
     run, first, tool, second = receiver.spans
     assert (run.trace_id, run.parent_id) == (TRACE, CALLER)
-    assert [one.get("traceparent") for one in model.headers] == [first.traceparent, second.traceparent]
-    assert [one.get("tracestate") for one in model.headers] == ["vendor=1", "vendor=1"]
-    assert not [one for one in model.headers if "baggage" in one]
+    assert [one.get("traceparent") for one in ended.model_headers] == [first.traceparent, second.traceparent]
+    assert [one.get("tracestate") for one in ended.model_headers] == ["vendor=1", "vendor=1"]
+    assert not [one for one in ended.model_headers if "baggage" in one]
     # The tool looked for itself.
-    assert tool.traceparent in answer
-    of_run = {line["event"]: line.get("trace_id") for line in server.log if line.get("run_id") == "r"}
+    assert tool.traceparent in ended.answer
+    of_run = {line["event"]: line.get("trace_id") for line in ended.log if line.get("run_id") == "r"}
     assert of_run == {"run_started": TRACE, "tool_looked": TRACE, "run_ended": TRACE}
 
 
@@ -244,13 +279,7 @@ async def test_spans_have_no_contents_by_default(tmp_path: Path, receiver: OtlpR
         chunks(call("fail", "{}", call_id="c1"), finish("tool_calls")),
         Refusal(400, SAID[0]),
     ]
-    async with OpenAIServer(script) as model:
-
-        def play() -> None:
-            with traced(tmp_path, model) as server:
-                server.run(chat_id="c")
-
-        await in_thread(play)
+    await run_once(tmp_path, script, chat_id="c")
     sent = b"".join(receiver.bodies)
     assert len(receiver.spans) == 6
     for said in SAID:
@@ -262,22 +291,16 @@ async def test_the_name_of_an_invented_tool_counts_as_content(tmp_path: Path, re
         chunks(call(SAID[0], "{}", call_id="c0"), finish("tool_calls")),
         chunks(text(SAID[2]), finish("stop")),
     ]
-    async with OpenAIServer(script) as model:
-
-        def play() -> None:
-            with traced(tmp_path, model) as server:
-                server.run()
-
-        await in_thread(play)
+    await run_once(tmp_path, script)
     [made_up] = [span for span in receiver.spans if span.attributes.get("error.type") == "unknown_tool"]
     assert made_up.name == "execute_tool"
     assert made_up.attributes["gen_ai.tool.name"] == "unknown"
     assert not [said for said in SAID if said.encode() in b"".join(receiver.bodies)]
 
 
-@pytest.mark.parametrize("contents", ["false", "true"])
+@pytest.mark.parametrize("content", [False, True])
 async def test_recorded_errors_of_other_libraries_follow_the_content_setting(
-    contents: str, tmp_path: Path, receiver: OtlpReceiver
+    content: bool, tmp_path: Path, receiver: OtlpReceiver
 ) -> None:
     agent = f"""
 from opentelemetry import trace
@@ -291,20 +314,14 @@ def told(words: str) -> str:
 
 register(Agent("teller", name="Teller", skills=[Skill("tools", "Tell.", tools=[told])]))
 """
-    async with OpenAIServer(called(json.dumps({"words": SAID[0]}))) as model:
-
-        def play() -> None:
-            with traced(tmp_path, model, agent, TRACE_CONTENT=contents) as server:
-                server.run()
-
-        await in_thread(play)
+    await run_once(tmp_path, called(json.dumps({"words": SAID[0]})), agent, content=content)
     theirs = named(receiver.spans, "look")
     assert theirs.is_error
     assert theirs.attributes == {"key": "[secret]"}
     [raised] = theirs.events
     assert raised["exception.type"] == "ValueError"
     assert SECRET.encode() not in b"".join(receiver.bodies)
-    if contents == "true":
+    if content:
         assert raised["exception.message"] == f"no such thing: {SAID[0]} [secret]"
         assert theirs.status_message == f"ValueError: no such thing: {SAID[0]} [secret]"
     else:
@@ -316,13 +333,7 @@ async def test_spans_with_contents_have_no_secrets(tmp_path: Path, receiver: Otl
         chunks(text("I look. "), call("told", json.dumps({"words": SECRET}), call_id="c0"), finish("tool_calls")),
         chunks(text(f"{SAID[2]} {SECRET}"), finish("stop")),
     ]
-    async with OpenAIServer(script) as model:
-
-        def play() -> None:
-            with traced(tmp_path, model, TRACE_CONTENT="true") as server:
-                server.run(chat_id="c")
-
-        await in_thread(play)
+    await run_once(tmp_path, script, content=True, chat_id="c")
     run, first, tool, second = receiver.spans
     assert SECRET.encode() not in b"".join(receiver.bodies)
 
@@ -353,15 +364,25 @@ async def test_spans_with_contents_have_no_secrets(tmp_path: Path, receiver: Otl
     assert run.attributes["output.value"] == f"I look. {SAID[2]} [secret]"
 
 
-async def test_failures_are_failed_spans_with_the_error_code(tmp_path: Path, receiver: OtlpReceiver) -> None:
-    script: list[Answer] = [chunks(call("fail", "{}", call_id="c0"), finish("tool_calls")), Refusal(401)]
-    async with OpenAIServer(script) as model:
+async def test_span_of_a_call_has_the_arguments_that_the_user_has_changed(
+    tmp_path: Path, receiver: OtlpReceiver
+) -> None:
+    async with OpenAIServer(called('{"words": "a"}')) as model:
 
         def play() -> None:
-            with traced(tmp_path, model) as server:
-                server.run()
+            with traced(tmp_path, model, CONFIRM_TOOLS="told", TRACE_CONTENT="true") as server:
+                with server.running("input_request") as client:
+                    answer = {"request_id": "approve:c0", "value": {"arguments": {"words": "b"}}}
+                    client.post("/v1/runs/r/input", json=answer)
 
-        await in_thread(play)
+        await asyncio.to_thread(play)
+    arguments = named(receiver.spans, "execute_tool told").attributes["gen_ai.tool.call.arguments"]
+    assert json.loads(arguments) == {"words": "b"}
+
+
+async def test_failures_are_failed_spans_with_the_error_code(tmp_path: Path, receiver: OtlpReceiver) -> None:
+    script: list[Answer] = [chunks(call("fail", "{}", call_id="c0"), finish("tool_calls")), Refusal(401)]
+    await run_once(tmp_path, script)
     run, first, tool, second = receiver.spans
     assert [span.is_error for span in (run, first, tool, second)] == [True, False, True, True]
     assert tool.attributes["error.type"] == "tool_failed"
@@ -376,14 +397,10 @@ async def test_a_run_that_is_cancelled_ends_all_its_spans_and_has_not_failed(
     async with OpenAIServer([chunks(text("Once "), ending="hang")]) as model:
 
         def play() -> None:
-            with traced(tmp_path, model) as server, httpx.Client(base_url=server.url, timeout=60) as client:
-                body = request(agent="teller", run_id="r")
-                with client.stream("POST", "/v1/runs", json=body) as response:
-                    for line in response.iter_lines():
-                        if "Once" in line:
-                            client.post("/v1/runs/r/cancel")
+            with traced(tmp_path, model) as server, server.running("Once") as client:
+                client.post("/v1/runs/r/cancel")
 
-        await in_thread(play)
+        await asyncio.to_thread(play)
     run, asked = receiver.spans
     assert run.attributes["gen_ai.response.finish_reasons"] == ["cancelled"]
     assert asked.attributes["error.type"] in ("GeneratorExit", "CancelledError")
@@ -396,31 +413,23 @@ async def test_a_call_that_its_run_stops_has_not_failed_either(tmp_path: Path, r
     async with OpenAIServer([chunks(call("fail", "{}", call_id="c0"), finish("tool_calls"))]) as model:
 
         def play() -> None:
-            with traced(tmp_path, model, agent) as server, httpx.Client(base_url=server.url, timeout=60) as client:
-                with client.stream("POST", "/v1/runs", json=request(agent="teller", run_id="r")) as response:
-                    for line in response.iter_lines():
-                        if "tool_call_start" in line:
-                            client.post("/v1/runs/r/cancel")
+            with traced(tmp_path, model, agent) as server, server.running("tool_call_start") as client:
+                client.post("/v1/runs/r/cancel")
 
-        await in_thread(play)
+        await asyncio.to_thread(play)
     stopped = named(receiver.spans, "execute_tool fail")
     assert stopped.attributes["error.type"] == "cancelled"
     assert not [span for span in receiver.spans if span.is_error]
 
 
+@pytest.mark.slow
 async def test_an_agent_in_a_tool_asks_its_model_within_that_call(tmp_path: Path, receiver: OtlpReceiver) -> None:
     script = [
         chunks(call("told", '{"input": "a"}', call_id="c0"), finish("tool_calls")),
         chunks(text("From within."), finish("stop")),
         chunks(text("There."), finish("stop")),
     ]
-    async with OpenAIServer(script) as model:
-
-        def play() -> None:
-            with traced(tmp_path, model, AGENT_IN_A_TOOL) as server:
-                server.run()
-
-        await in_thread(play)
+    await run_once(tmp_path, script, AGENT_IN_A_TOOL)
     run = named(receiver.spans, "invoke_agent Teller")
     tool = named(receiver.spans, "execute_tool told")
     assert named(receiver.spans, "chat inner").parent_id == tool.span_id
@@ -432,31 +441,19 @@ async def test_an_mcp_server_receives_the_trace_of_a_call(tmp_path: Path, receiv
         chunks(call("ours_trace", "{}", call_id="c0"), finish("tool_calls")),
         chunks(text("There."), finish("stop")),
     ]
-    async with OpenAIServer(script) as model:
-
-        def play() -> str:
-            with traced(tmp_path, model, AGENT_WITH_MCP) as server:
-                return server.run(headers={"traceparent": TRACEPARENT})
-
-        answer = await in_thread(play)
+    ended = await run_once(tmp_path, script, AGENT_WITH_MCP, headers={"traceparent": TRACEPARENT})
     # Between the two stands a span of the MCP SDK's own.
     tool = named(receiver.spans, "execute_tool ours_trace")
     [of_sdk] = [span for span in receiver.spans if span.parent_id == tool.span_id]
     assert of_sdk.scope == "mcp-python-sdk"
-    assert of_sdk.traceparent in answer
+    assert of_sdk.traceparent in ended.answer
 
 
 async def test_without_a_receiver_the_trace_of_the_request_is_passed_on(tmp_path: Path) -> None:
-    async with OpenAIServer(called('{"words": "a"}')) as model:
-
-        def play() -> tuple[str, Traced]:
-            with traced(tmp_path, model) as server:
-                return server.run(headers={"traceparent": TRACEPARENT}), server
-
-        answer, server = await in_thread(play)
-    assert [one.get("traceparent") for one in model.headers] == [TRACEPARENT, TRACEPARENT]
-    assert TRACEPARENT in answer
-    assert not [line for line in server.log if line["event"].startswith("traces")]
+    ended = await run_once(tmp_path, called('{"words": "a"}'), headers={"traceparent": TRACEPARENT})
+    assert [one.get("traceparent") for one in ended.model_headers] == [TRACEPARENT, TRACEPARENT]
+    assert TRACEPARENT in ended.answer
+    assert not [line for line in ended.log if line["event"].startswith("traces")]
 
 
 NO_TRACES = [
@@ -480,20 +477,18 @@ async def test_a_request_of_no_trace_passes_none_on(tmp_path: Path) -> None:
                 for headers in NO_TRACES:
                     server.run(headers=headers)
 
-        await in_thread(play)
+        await asyncio.to_thread(play)
     assert len(model.headers) == len(NO_TRACES)
     assert not [one for one in model.headers if "traceparent" in one or "tracestate" in one]
 
 
 async def test_a_trace_state_in_several_lines_is_one(tmp_path: Path) -> None:
-    async with OpenAIServer([chunks(text("Hi."), finish("stop"))]) as model:
-
-        def play() -> None:
-            with traced(tmp_path, model) as server:
-                server.run(headers=[("traceparent", TRACEPARENT), ("tracestate", "a=1"), ("tracestate", "b=2")])
-
-        await in_thread(play)
-    assert [one.get("tracestate") for one in model.headers] == ["a=1,b=2"]
+    ended = await run_once(
+        tmp_path,
+        [chunks(text("Hi."), finish("stop"))],
+        headers=[("traceparent", TRACEPARENT), ("tracestate", "a=1"), ("tracestate", "b=2")],
+    )
+    assert [one.get("tracestate") for one in ended.model_headers] == ["a=1,b=2"]
 
 
 @pytest.mark.parametrize(
@@ -504,13 +499,7 @@ async def test_it_is_configured_by_open_telemetrys_own_variables(
     name: str, value: str, tmp_path: Path, receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
-    async with OpenAIServer([chunks(text("Hi."), finish("stop"))]) as model:
-
-        def play() -> None:
-            with traced(tmp_path, model) as server:
-                server.run()
-
-        await in_thread(play)
+    await run_once(tmp_path, [chunks(text("Hi."), finish("stop"))])
     assert receiver.bodies == []
 
 
@@ -525,14 +514,8 @@ async def test_a_dot_env_file_is_as_good_as_the_environment_and_its_keys_are_sec
         "OTEL_EXPORTER_OTLP_HEADERS=Authorization=Basic%20cGstbGY6c2stbGY=\n"
     )
     script = [chunks(text("The key is cGstbGY6c2stbGY=."), finish("stop"))]
-    async with OpenAIServer(script) as model:
-
-        def play() -> str:
-            with traced(tmp_path, model) as server:
-                return server.run()
-
-        answer = await in_thread(play)
-    assert "cGstbGY6c2stbGY=" not in answer
+    ended = await run_once(tmp_path, script)
+    assert "cGstbGY6c2stbGY=" not in ended.answer
     assert receiver.headers[0]["authorization"] == "Basic cGstbGY6c2stbGY="
     assert receiver.spans[0].resource["service.name"] == "the-kitchen"
 
@@ -565,11 +548,7 @@ def test_without_the_sdk_runs_work_and_the_log_names_the_package(
     environment = processes.environment(tmp_path / "data")
     with subprocess.Popen([*processes.COMMAND, "serve"], env=environment, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
-        said = []
-        for line in server.stderr:
-            said.append(json.loads(line))
-            if "url" in said[-1]:
-                break
+        said = processes.read_start(server.stderr)
         answer = httpx.post(f"{said[-1]['url']}/v1/runs", json=request(agent="demo", messages=PICTURE), timeout=60)
         server.kill()
     assert '"type":"done"' in answer.text
@@ -577,6 +556,7 @@ def test_without_the_sdk_runs_work_and_the_log_names_the_package(
     assert "pip install 'callboard[otel]'" in warning["hint"]
 
 
+@pytest.mark.slow
 def test_a_receiver_that_does_not_answer_delays_neither_runs_nor_the_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -597,17 +577,13 @@ async def test_a_run_after_a_takeover_links_to_its_former_span(
     async with OpenAIServer([chunks(text("Once "), ending="hang"), chunks(text("Upon."), finish("stop"))]) as model:
 
         def play() -> None:
-            body = request(agent="teller", run_id="r", chat_id="c")
-            with traced(tmp_path, model, DRAIN_SECONDS="0") as server:
-                with httpx.stream("POST", f"{server.url}/v1/runs", json=body, timeout=60) as response:
-                    next(line for line in response.iter_lines() if "Once" in line)
-                    server.process.send_signal(stop)
-                    server.process.wait(60)
+            with traced(tmp_path, model, DRAIN_SECONDS="0") as server, server.running("Once", chat_id="c"):
+                server.process.send_signal(stop)
+                server.process.wait(60)
             with traced(tmp_path, model) as heir:
-                rest = httpx.get(f"{heir.url}/v1/runs/r/events", timeout=60)
-                assert '"type":"done"' in rest.text
+                assert '"type":"done"' in heir.follow()
 
-        await in_thread(play)
+        await asyncio.to_thread(play)
     [heir] = [span for span in receiver.spans if span.attributes.get("callboard.run.losses") is not None]
     former = [span for span in receiver.spans if span.attributes.get("callboard.run.left")]
     # Of no trace of a request: it stays in the one that the run began.
@@ -621,16 +597,14 @@ async def test_a_run_that_can_only_be_ended_is_a_failed_span(tmp_path: Path, rec
     async with OpenAIServer([]) as model:
 
         def play() -> None:
-            body = request(agent="teller", run_id="r", chat_id="c")
+            headers = {"traceparent": TRACEPARENT}
             with traced(tmp_path, model, UNREADY_AGENT) as server:
-                headers = {"traceparent": TRACEPARENT}
-                with httpx.stream("POST", f"{server.url}/v1/runs", json=body, headers=headers) as response:
-                    next(line for line in response.iter_lines() if "Once" in line)
+                with server.running("Once", headers=headers, chat_id="c"):
                     server.process.kill()
             with traced(tmp_path, model, UNREADY_AGENT) as heir:
-                assert "interrupted" in httpx.get(f"{heir.url}/v1/runs/r/events", timeout=60).text
+                assert "interrupted" in heir.follow()
 
-        await in_thread(play)
+        await asyncio.to_thread(play)
     [ended] = receiver.spans
     assert (ended.trace_id, ended.parent_id) == (TRACE, CALLER)
     assert ended.is_error
@@ -642,17 +616,13 @@ async def test_a_run_after_a_takeover_has_the_same_trace_and_request_id(tmp_path
 
         def play() -> list[dict[str, Any]]:
             headers = {"traceparent": TRACEPARENT, "X-Request-Id": "the-first"}
-            body = request(agent="teller", run_id="r", chat_id="c")
-            with traced(tmp_path, model) as server, httpx.Client(base_url=server.url, timeout=60) as client:
-                with client.stream("POST", "/v1/runs", json=body, headers=headers) as response:
-                    next(line for line in response.iter_lines() if "Once" in line)
-                    server.process.kill()
+            with traced(tmp_path, model) as server, server.running("Once", headers=headers, chat_id="c"):
+                server.process.kill()
             with traced(tmp_path, model) as heir:
-                rest = httpx.get(f"{heir.url}/v1/runs/r/events", timeout=60)
-                assert '"type":"done"' in rest.text
+                assert '"type":"done"' in heir.follow()
             return heir.log
 
-        log = await in_thread(play)
+        log = await asyncio.to_thread(play)
     # Spans that the killed server had not sent are lost.
     run, asked = receiver.spans
     assert (run.trace_id, run.parent_id) == (TRACE, CALLER)

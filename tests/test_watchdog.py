@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import structlog
 
-from callboard._agents import Agent
 from callboard._watchdog import Watchdog
+from callboard.agents import Agent
 from callboard.calls import tool
 from callboard.models import Finish, ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta
 from callboard.skills import Skill

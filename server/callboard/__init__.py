@@ -8,31 +8,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from callboard._agents import Agent, Limits, RunContext, register
     from callboard._application import Callboard
-    from callboard._http.auth import Authenticate, api_key
-    from callboard._http.principal import Principal
-    from callboard._settings import Settings
     from callboard._version import __version__
+    from callboard.agents import Agent, Limits, RunContext, register
     from callboard.calls import Services, Tool, ToolContext, ToolResult, report_status, tool
     from callboard.errors import ToolError
+    from callboard.http import Authenticate, Principal, api_key
     from callboard.models import ChatModel, OpenAICompatible
     from callboard.observers import Observer
+    from callboard.settings import Settings
     from callboard.skills import Skill
     from callboard.storage import Store
 else:
     _MODULES = {
-        "Agent": "callboard._agents",
-        "Authenticate": "callboard._http.auth",
+        "Agent": "callboard.agents",
+        "Authenticate": "callboard.http",
         "Callboard": "callboard._application",
         "ChatModel": "callboard.models",
-        "Limits": "callboard._agents",
+        "Limits": "callboard.agents",
         "Observer": "callboard.observers",
         "OpenAICompatible": "callboard.models",
-        "Principal": "callboard._http.principal",
-        "RunContext": "callboard._agents",
+        "Principal": "callboard.http",
+        "RunContext": "callboard.agents",
         "Services": "callboard.calls",
-        "Settings": "callboard._settings",
+        "Settings": "callboard.settings",
         "Skill": "callboard.skills",
         "Store": "callboard.storage",
         "Tool": "callboard.calls",
@@ -40,8 +39,8 @@ else:
         "ToolError": "callboard.errors",
         "ToolResult": "callboard.calls",
         "__version__": "callboard._version",
-        "api_key": "callboard._http.auth",
-        "register": "callboard._agents",
+        "api_key": "callboard.http",
+        "register": "callboard.agents",
         "report_status": "callboard.calls",
         "tool": "callboard.calls",
     }

@@ -6,8 +6,8 @@ from typing import TextIO
 
 import structlog
 
-from callboard._redaction import Redaction, current
-from callboard._trace_context import current_trace_id
+from callboard.redaction import Redaction, current_redaction
+from callboard.trace_context import current_trace_id
 
 
 def _make_console_renderer(*, has_colours: bool) -> structlog.dev.ConsoleRenderer:
@@ -80,5 +80,5 @@ class _SecretlessFormatter(logging.Formatter):
 
 
 def _redact(line: str, known: Redaction) -> str:
-    run = current.get()
+    run = current_redaction.get()
     return known(line if run is None else run(line))

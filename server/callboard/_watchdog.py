@@ -5,13 +5,14 @@ function, but its author can correct it. The watchdog runs in a thread, because 
 """
 
 import asyncio
+import gc
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Mapping
 from contextvars import Context
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
@@ -71,7 +72,7 @@ class Watchdog:
 
     def _report(self) -> dict[str, Any] | None:
         """Log what blocks the loop; return its names, or None if the place was logged a short time ago."""
-        frame = sys._current_frames().get(self._loop_thread)
+        frame = _find_frame(self._loop_thread)
         stack = traceback.extract_stack(frame, limit=None)[-MAX_FRAMES:] if frame else []
         names = _find_names(asyncio.current_task(self._loop))
         place = f"{names.get('tool')} {stack[-1].filename}:{stack[-1].name}" if stack else str(names.get("tool"))
@@ -101,6 +102,18 @@ def remember_task() -> None:
     """Remember the tool and the run of the current task: the values that are bound to its log lines now."""
     if (task := asyncio.current_task()) is not None:
         _known[task] = dict(structlog.contextvars.get_contextvars())
+
+
+def _find_frame(thread_id: int) -> FrameType | None:
+    """Return the newest frame of a thread."""
+    # Before 3.12, Python deadlocks if it collects garbage in this call: https://github.com/python/cpython/issues/106883
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread_id)
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 def _find_names(task: asyncio.Task[Any] | None) -> dict[str, Any]:

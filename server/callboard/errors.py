@@ -51,7 +51,7 @@ CallboardError
     └── ToolLimit            the limit of tool calls in a turn is reached
 
 Each class has a `code`, which identifies it in events, responses and the database. Each message says what to do.
-`callboard._http` maps the classes to HTTP statuses.
+`callboard.http` maps the classes to HTTP statuses.
 """
 
 

@@ -13,9 +13,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import structlog
+from opentelemetry.context import Context, get_current
 
 from callboard.models import (
     ChatDict,
@@ -30,7 +31,27 @@ from callboard.models import (
     ToolCallDelta,
     content_text,
 )
+from callboard.redaction import Redaction
+from callboard.trace_context import RunTrace, with_run
 from callboard_protocol import Event
+
+__all__ = [
+    "NO_OBSERVERS",
+    "STOPPED",
+    "ModelAnswered",
+    "ModelAsked",
+    "NoTracer",
+    "Observation",
+    "ObservedRequest",
+    "ObservedRun",
+    "Observer",
+    "RunLeft",
+    "RunObservers",
+    "RunPrepared",
+    "RunTakenOver",
+    "RunTracer",
+    "TracedRun",
+]
 
 _log = structlog.get_logger(__name__)
 _NUMBERS = count(1)
@@ -125,6 +146,57 @@ Observer = Callable[[ObservedRun, Observation], None]
 
 STOPPED = frozenset({"CancelledError", "GeneratorExit"})
 """The errors of a `ModelAnswered` that are not failures: the run was stopped, or stopped reading the answer."""
+
+
+class TracedRun(Protocol):
+    """One run of a `RunTracer`. The agent runs in its `context`."""
+
+    @property
+    def context(self) -> Context:
+        """The context that has the run's span, if there is one."""
+        ...
+
+    def observers(self, redaction: Redaction, question: str = "") -> Sequence[Observer]:
+        """Return the observers that trace the run from inside; none if the run is not recorded.
+
+        `redaction` removes secrets from texts; `question` is the user's message.
+        """
+        ...
+
+
+class RunTracer(Protocol):
+    """Makes the traces of runs. With `has_contents`, a `ModelAnswered` has the pieces of the answer."""
+
+    has_contents: bool
+
+    def begin(self, run: ObservedRun, agent_name: str, former: str = "") -> TracedRun:
+        """Begin to trace a run.
+
+        After a takeover, `former` is the `traceparent` of the run at its previous server, otherwise it is empty.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UntracedRun:
+    """A run of which no traces are made. Its requests to other services belong to the trace of its client."""
+
+    context: Context = field(default_factory=lambda: with_run(get_current(), RunTrace()))
+
+    def observers(self, redaction: Redaction, question: str = "") -> Sequence[Observer]:  # noqa: ARG002 - of the protocol
+        """Return no observers."""
+        return ()
+
+
+@dataclass(slots=True)
+class NoTracer:
+    """Makes no traces."""
+
+    has_contents: bool = False
+
+    def begin(self, run: ObservedRun, agent_name: str, former: str = "") -> TracedRun:  # noqa: ARG002 - of the protocol
+        """Return an `UntracedRun`."""
+        return UntracedRun()
 
 
 @dataclass(frozen=True, slots=True)

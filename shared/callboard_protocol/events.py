@@ -8,12 +8,30 @@ A new event needs only a subclass of `Event` with a new `type`: it is then decod
 """
 
 from collections.abc import Hashable
-from operator import not_
+from functools import partial
+from operator import is_, not_
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, StringConstraints
+from typing_extensions import TypedDict
 
-from callboard_protocol.wire import MAX_FILES_BYTES, MAX_TEXT_BYTES, Limit, Line, Name, Pieces, RequestId, Text, Wire
+from callboard_protocol.wire import (
+    MAX_CHOICES_BYTES,
+    MAX_FILES_BYTES,
+    MAX_FORM_BYTES,
+    MAX_LINE_BYTES,
+    MAX_TEXT_BYTES,
+    MAX_TOOL_REQUEST_BYTES,
+    Limit,
+    Line,
+    Name,
+    Pieces,
+    RequestId,
+    Text,
+    Wire,
+)
+
+is_none = partial(is_, None)
 
 _IMPORTED = frozenset(globals())
 
@@ -92,6 +110,37 @@ class Status(Event):
     done: bool = False
 
 
+PlanState = Literal["pending", "in_progress", "completed", "cancelled"]
+
+
+class PlanStep(TypedDict):
+    """A step of a `Plan`."""
+
+    id: str
+    content: str
+    state: PlanState
+
+
+class Plan(Event):
+    """The steps of the agent's work; replaces the plan of an earlier event of the run. A rewind keeps it.
+
+    A step is an object with `id`, `content` and `state`: `pending`, `in_progress`, `completed` or `cancelled`. Its `id`
+    is unique in the plan.
+    """
+
+    type: Literal["plan"] = "plan"
+    steps: Annotated[tuple[PlanStep, ...], Limit(MAX_TEXT_BYTES)]
+
+    @property
+    def summary(self) -> str:
+        """The number of completed steps and the current step: "Plan: 2 of 5: Write the report"."""
+        done = sum(step["state"] == "completed" for step in self.steps)
+        current = [
+            step["content"] for state in ("in_progress", "pending") for step in self.steps if step["state"] == state
+        ]
+        return ": ".join(("Plan", f"{done} of {len(self.steps)}", *current[:1]))
+
+
 class Message(TextEvent):
     """Text to append to the answer; `refusal` is true if the model refuses to answer with it."""
 
@@ -168,11 +217,17 @@ FROM_TEXT_STATUS = "from_text"
 
 
 class ToolStatusData(Wire):
-    """A step of a running call; `progress` is a percentage from 0 to 100, or None if it is unknown."""
+    """A step of a running call; `progress` is a percentage from 0 to 100, or None if it is unknown.
+
+    `arguments` are those with which the call will run, if the user has changed them; otherwise None.
+    """
 
     status: Annotated[str, Limit(64)]
     message: Line = ""
     progress: float | None = Field(default=None, ge=0, le=100)
+    arguments: Annotated[dict[str, Any] | str | None, Limit(MAX_TEXT_BYTES, "as_text")] = Field(
+        default=None, exclude_if=is_none
+    )
 
 
 class ToolStatus(CallEvent):
@@ -212,6 +267,9 @@ class ToolCallError(CallEvent):
     duration_ms: int | None = Field(default=None, ge=0)
 
 
+APPROVAL_PREFIX = "approve:"
+"""The prefix of the ids of questions for the approval of a call; the rest is the id of the call."""
+
 EXTERNAL_ID_PREFIX = "callext_"
 """Prefix of the ids of calls that the client runs; no other id has it."""
 
@@ -243,18 +301,73 @@ class Source(Event):
 class InputRequest(Event):
     """The agent asks the user a question, and waits for at most `timeout_seconds`.
 
-    The answer to a `confirmation` is true or false, to an `input` or a `password` a text, and null if the user gave
-    none. `request_id` has at most 640 characters.
+    The answer to a `confirmation` is true or false, and to an `input` or a `password` a text. The answer to a `form` is
+    an object, or false if the user declines to fill it in. Every answer is null if the user gave none. `request_id` has
+    at most 640 characters.
+
+    `schema` is the form's JSON schema: a flat object whose fields are texts, numbers, booleans, or choices from a
+    list, as in MCP's elicitation. A text is also accepted for a number, a boolean or a choice. `choices` are the
+    answers to an `input`, which may also be given by number; with `other`, any other text is an answer too. If an
+    answer does not fit, the question is asked again as a new question, whose message begins with the reason.
+
+    A `confirmation` with a `url` (http or https) asks the user to open it; true says that they have. `arguments` are
+    those of the call that a `confirmation` would allow, the same as in `message`; a text if they are too large. With
+    `remember`, the text `always` is an answer too: later calls of this tool in this chat then run without a question.
+
+    If such a `confirmation` has a `schema`, the user may change these arguments, whose values are the defaults of the
+    form. The answer may then be an object, which allows the call: `arguments` has the values of all fields of the form,
+    changed or not. A field without a value is left out of the call. With `remember`, `"always": true` in the object
+    allows the tool always. The answers true and `always` allow the call as the model made it.
     """
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
 
     type: Literal["input_request"] = "input_request"
     request_id: RequestId
-    kind: Literal["confirmation", "input", "password"]
+    kind: Literal["confirmation", "input", "password", "form"]
     title: Line
     message: Text = ""
     placeholder: Line = ""
+    # Not named `schema`, which is a method of pydantic's models.
+    form: Annotated[dict[str, Any], Limit(MAX_FORM_BYTES)] = Field(
+        default_factory=dict, alias="schema", exclude_if=not_
+    )
+    choices: Annotated[tuple[str, ...], Limit(MAX_CHOICES_BYTES)] = Field(default=(), exclude_if=not_)
+    other: bool = Field(default=False, exclude_if=not_)
+    url: Annotated[str, Limit(MAX_LINE_BYTES), StringConstraints(pattern=r"^(https?://[^\s]+)?$")] = Field(
+        default="", exclude_if=not_
+    )
+    arguments: Annotated[dict[str, Any] | str | None, Limit(MAX_TEXT_BYTES, "as_text")] = Field(
+        default=None, exclude_if=is_none
+    )
+    remember: bool = Field(default=False, exclude_if=not_)
     tool_call_id: str | None = None
     timeout_seconds: float | None = Field(default=None, gt=0)
+
+
+class ToolRequest(CallEvent):
+    """A running call needs a tool of Open WebUI, which the client runs for its user; see `RunRequest.openwebui_tools`.
+
+    The client sends a `ToolAnswer` to the same route as answers to questions, within `timeout_seconds`. A server that
+    takes over the run may send the request again with the same `request_id`: the client runs the tool once.
+    """
+
+    type: Literal["tool_request"] = "tool_request"
+    request_id: RequestId
+    name: Name
+    arguments: Annotated[dict[str, Any], Limit(MAX_TOOL_REQUEST_BYTES)] = Field(default_factory=dict)
+    timeout_seconds: float | None = Field(default=None, gt=0)
+
+
+class Parked(Event):
+    """The run waits for approvals that nobody has given in time, and no server runs it meanwhile.
+
+    `tool_call_ids` are its open calls; each waits for the answer to an `input_request` that was sent before. The
+    connection ends after this event. After an answer a server continues the run, and the next events follow.
+    """
+
+    type: Literal["parked"] = "parked"
+    tool_call_ids: tuple[str, ...]
 
 
 class Usage(Event):

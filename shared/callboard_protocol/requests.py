@@ -4,14 +4,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from callboard_protocol.wire import RequestId, Wire
+from callboard_protocol.wire import Name, RequestId, Wire
 
 __all__ = [
     "ChatMessage",
     "FunctionCall",
+    "Identifier",
     "InputAnswer",
     "OfferedFunction",
+    "OpenWebUITool",
     "RunRequest",
+    "ToolAnswer",
     "ToolCallPart",
     "User",
 ]
@@ -69,6 +72,22 @@ class OfferedFunction(Wire):
     strict: bool | None = None
 
 
+class OpenWebUITool(Wire):
+    """A tool of Open WebUI, which the client runs for the user when a `ToolRequest` asks for it.
+
+    `id`: names what has the tool in Open WebUI: a tool of the workspace, or a server. A tool that the user allows
+    always is allowed with this id only. `is_builtin`: the tool is a part of Open WebUI, not attached by the user or the
+    preset. `asks_first`: Open WebUI's own settings demand the user's approval of its calls.
+    """
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    id: Annotated[str, StringConstraints(max_length=1024)] = ""
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    is_builtin: bool = False
+    asks_first: bool = False
+
+
 class RunRequest(Wire):
     """The body of `POST /v1/runs`.
 
@@ -77,6 +96,12 @@ class RunRequest(Wire):
     tools. The client may choose a `run_id`; if this run exists, the request follows it. A call of one of the
     `functions` ends the run with `tool_calls`, and the next request contains its result; with `must_call` the model
     must make such a call before its turn ends. `recall`: whether the agents' memories of the user may be in the prompt.
+
+    `openwebui_tools` are the tools that Open WebUI would give to a model in this chat; the agent chooses among them.
+    `openwebui_features` are the features that the user or the preset has switched on there: `web_search`,
+    `image_generation`, `code_interpreter`, `memory`, `skills`.
+    `approvals_wait`: whether an approval that nobody gives in time waits instead of ending its call; the run is parked
+    meanwhile (event `parked`). Only stored runs of agents of the class `Agent` can be parked.
     """
 
     agent: Identifier
@@ -90,6 +115,9 @@ class RunRequest(Wire):
     functions: tuple[OfferedFunction, ...] = Field(default=(), max_length=128)
     must_call: bool = False
     recall: bool = True
+    openwebui_tools: tuple[OpenWebUITool, ...] = Field(default=(), max_length=512)
+    openwebui_features: tuple[Name, ...] = Field(default=(), max_length=32)
+    approvals_wait: bool = False
 
 
 class InputAnswer(Wire):
@@ -102,3 +130,17 @@ class InputAnswer(Wire):
     request_id: RequestId
     value: Any = None
     asked: bool = True
+
+
+class ToolAnswer(Wire):
+    """The `value` of the `InputAnswer` to a `ToolRequest`: the result of the tool, or the `error` of a failed call.
+
+    `files` and `sources` have Open WebUI's form. A null `value` means that the tool did not end in time; with
+    `"asked": false`, that it cannot be run.
+    """
+
+    text: str = ""
+    error: str = ""
+    files: tuple[dict[str, Any], ...] = ()
+    embeds: tuple[str, ...] = ()
+    sources: tuple[dict[str, Any], ...] = ()

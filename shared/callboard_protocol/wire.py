@@ -5,11 +5,16 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
+__all__ = ["Wire"]
+
 MAX_FRAME_BYTES = 256 * 1024
 """Maximum size of a frame; the limits of an event's fields add up to less."""
 
+MAX_TOOL_REQUEST_BYTES = 192 * 1024
 MAX_FILES_BYTES = 96 * 1024
 MAX_TEXT_BYTES = 64 * 1024
+MAX_FORM_BYTES = 32 * 1024
+MAX_CHOICES_BYTES = 16 * 1024
 MAX_LINE_BYTES = 4 * 1024
 MAX_NAME_BYTES = 512
 

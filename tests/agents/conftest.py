@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import AgentLike, RunContext, TurnContext
+from callboard.agents import AgentLike, RunContext, TurnContext
 from callboard.models import ChatDict, ScriptedModel
 from callboard_protocol import Event, Message
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 import callboard
-from callboard._agents import Agent, Limits
-from callboard._agents.agent import with_system_prompt
 from callboard._formats import FormatChoice, ToolFormat
+from callboard.agents import Agent, Limits
+from callboard.agents.agent import with_system_prompt
 from callboard.calls import ToolContext, tool
 from callboard.errors import AgentError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta

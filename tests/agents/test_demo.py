@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from callboard._data_urls import read_data_url
 from callboard._formats import round_messages
-from callboard.calls import ToolCall
+from callboard.calls import SourceNumbers, ToolCall
+from callboard.data_urls import read_data_url
 from callboard_protocol import Done, Event, Source, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
 from examples.demo import demo_agent
 from tests.agents.conftest import ContextFor, play, text_of
@@ -165,7 +165,7 @@ async def test_its_picture_is_a_png_too_large_to_be_inlined_and_its_page_a_page(
 
 
 async def test_its_sources_are_numbered_on_from_those_of_the_chat(context_for: ContextFor) -> None:
-    events = await play(demo_agent(pace=0), context_for("cite", max_source_number=4))
+    events = await play(demo_agent(pace=0), context_for("cite", sources=SourceNumbers(4)))
     numbers = [event.metadata[0]["source_number"] for event in events if isinstance(event, Source)]
     assert numbers == [5, 6]
     assert "in 1989 [source6]; the Globe had burned down in 1613 [source5]" in text_of(events)

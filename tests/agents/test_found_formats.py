@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from callboard._agents import Agent
 from callboard._formats import CallStyles, FormatChoice, ModelDescriptions, ModelKey, ToolFormat
+from callboard.agents import Agent
 from callboard.calls import tool
 from callboard.models import DescribedModel, ModelDescription, OpenAICompatible
 from callboard.skills import Skill
@@ -329,9 +329,7 @@ async def test_a_model_that_fails_to_describe_itself_is_judged_by_its_name_and_a
             now_seconds = seconds
             callers.note_text_call(key, "nemotron_nano", model)
             await callers.wait_for_description(key)
-            own = callers.own_syntax(key)
-            assert own is not None
-            assert (own.name, model.times_asked) == ("nemotron_nano", times_asked)
+            assert (callers.own_syntax(key), model.times_asked) == ("nemotron_nano", times_asked)
     assert [(log["event"], log["model"]) for log in logs if log["log_level"] == "warning"] == [
         ("model_not_described", key.name)
     ] * 2
@@ -355,6 +353,4 @@ async def test_who_is_cancelled_while_waiting_leaves_the_question_to_others() ->
     waiting[0].cancel()
     may_tell.set()
     await waiting[1]
-    own = callers.own_syntax(key)
-    assert own is not None
-    assert own.name == "nemotron_nano"
+    assert callers.own_syntax(key) == "nemotron_nano"

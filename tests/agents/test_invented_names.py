@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from callboard import Agent
-from callboard._agents import Limits
 from callboard._history import Turn
+from callboard.agents import Limits
 from callboard.calls import ToolContext, tool
 from callboard.skills import (
     Clock,
@@ -29,11 +29,11 @@ from callboard.skills import (
 from callboard.skills import Profile as ProfileSkill
 from callboard.storage import Store
 from callboard_formats.aliases import MEANINGS, Meaning
-from callboard_protocol import Event, InputRequest, ToolCallComplete, ToolCallError, ToolCallStart
+from callboard_protocol import Event, ToolCallComplete, ToolCallError, ToolCallStart
 from tests.fakes.home_assistant import TOKEN, HomeAssistantServer
 from tests.fakes.openai_server import Answer, Body, OpenAIServer, call, chunks, finish, text
 from tests.fakes.seerr import KEY, SeerrServer, movie
-from tests.serving import Service, numbered, request, serving
+from tests.serving import Service, request, serving
 from tests.skills.web.services import searxng
 from tests.skills.web.sites import Heard, Reply, Site, page
 from tests.storage.turns import StoredSteps
@@ -65,14 +65,7 @@ class Scene:
         self.runs += 1
         run_id = f"run_{self.runs}"
         body = request(agent=agent, user={"id": "ann"}, chat_id=f"chat_{self.runs}", run_id=run_id)
-        events = []
-        async with self.service.client.stream("POST", "/v1/runs", json=body) as response:
-            async for _, event in numbered(response):
-                events.append(event)
-                if isinstance(event, InputRequest):
-                    said = {"request_id": event.request_id, "value": True}
-                    await self.service.client.post(f"/v1/runs/{run_id}/input", params={"user_id": "ann"}, json=said)
-        return events
+        return await self.service.events_with_answer(body, True)
 
     async def told(self, *calls: Written, agent: str = "everything") -> list[str]:
         """What the calls of a run answered, in their order; every one of them has to."""

@@ -294,7 +294,7 @@ async def test_hand_made_context_runs_tools_and_cannot_ask() -> None:
 
 
 def test_the_context_shows_what_an_author_may_use_and_nothing_else() -> None:
-    shown = {name for name in dir(RunContext) if not name.startswith("_")}
+    shown = {name for name in dir(RunContext("r", [], str, ScriptedModel())) if not name.startswith("_")}
     assert shown == {
         "ask",
         "call",
@@ -306,6 +306,7 @@ def test_the_context_shows_what_an_author_may_use_and_nothing_else() -> None:
         "messages",
         "model",
         "must_call",
+        "openwebui_tools",
         "options",
         "run_id",
         "task",

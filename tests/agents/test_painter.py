@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from callboard._agents import load_all_agents
-from callboard._settings import Settings
+from callboard.agents import load_all_agents
+from callboard.settings import Settings
 from callboard_protocol import Message, ToolCallComplete, ToolStatus
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
 from tests.serving import request, serving

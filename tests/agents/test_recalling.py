@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from callboard._agents import Agent
+from callboard.agents import Agent
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Memory, Profile, SelfNotes
 from callboard.storage import Store

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from callboard._agents import Agent, LoadedAgents, Registry, RunContext, load_all_agents, register
-from callboard._settings import Settings
+from callboard.agents import Agent, LoadedAgents, Registry, RunContext, load_all_agents, register
 from callboard.calls import Services
 from callboard.errors import AgentError, UnknownAgent
 from callboard.models import ScriptedModel
+from callboard.settings import Settings
 from callboard.storage import Store
 from callboard_protocol import Event
 from tests.serving import ScriptedAgent
@@ -81,7 +81,7 @@ async def test_lifespan_of_a_hand_written_agent_is_opened_with_the_application()
 def test_every_server_has_the_agents_that_need_nothing_and_says_what_the_others_need() -> None:
     loaded = load_agents()
     assert ids(loaded.registry) == BUILT_IN
-    assert loaded.left_out == {
+    assert loaded.unavailable == {
         "media": "needs CALLBOARD_SEERR_URL, CALLBOARD_SEERR_API_KEY",
         "home": "needs CALLBOARD_HOME_ASSISTANT_URL, CALLBOARD_HOME_ASSISTANT_TOKEN",
     }
@@ -90,7 +90,7 @@ def test_every_server_has_the_agents_that_need_nothing_and_says_what_the_others_
 def test_a_service_that_is_set_brings_its_agent() -> None:
     loaded = load_agents(CALLBOARD_SEERR_URL="http://seerr.local", CALLBOARD_SEERR_API_KEY="k")
     assert ids(loaded.registry) == [*BUILT_IN, "media"]
-    assert list(loaded.left_out) == ["home"]
+    assert list(loaded.unavailable) == ["home"]
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_broken_file_is_reported_with_its_place_and_others_are_loaded(folder: Pa
 
 
 def test_the_line_is_in_the_users_file_also_when_it_has_the_name_of_one_of_ours(folder: Path) -> None:
-    file = folder / "agent.py"  # as `callboard._agents.agent`, which raises
+    file = folder / "agent.py"  # as `callboard.agents.agent`, which raises
     file.write_text("from callboard import Agent, register\n\nregister(Agent('two words'))\n")
     [problem] = load_agents([str(file)]).problems
     assert f"CALLBOARD_AGENTS: {file}, line 3: AgentError: " in str(problem)

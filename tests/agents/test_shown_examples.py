@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from callboard._agents import Agent, AgentLike, load_all_agents
-from callboard._settings import Settings, unknown_settings
+from callboard.agents import Agent, AgentLike, load_all_agents
+from callboard.settings import Settings, unknown_settings
 from callboard_protocol import Done, InputRequest, Message, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
 from tests.serving import numbered, request, serving

@@ -2,7 +2,7 @@
 
 The targets are what AgentOS reaches without a database, where it is fastest and keeps nothing; only a call's result is
 held against AgentOS with SQLite, since Callboard always writes it down. Text that comes faster than Callboard joins it
-waits there on purpose (`_runs/delta_coalescer.py`), and is in a column of its own, which has no target.
+waits there on purpose (`runs/text_writer.py`), and is in a column of its own, which has no target.
 """
 
 import re

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 from callboard import register
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard_protocol import Event, Message
 from tests.bench import story
 

@@ -24,6 +24,7 @@ async def measure_filing(folder: Path, size: Size) -> list[Target]:
     """Print the resident memory before, at most and after."""
     agents = str(Path(__file__).with_name("filing_agent.py"))
     with processes.serving(folder, AGENTS=agents, RUN_MEMORY_MIB=str(MEMORY_MIB)) as (url, command):
+        processes.discard(command.stderr)
         before = read_mib(command.pid, "VmRSS")
         room = asyncio.Semaphore(AT_ONCE)
         async with httpx.AsyncClient(base_url=url, timeout=None) as client:

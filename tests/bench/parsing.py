@@ -17,13 +17,13 @@ from typing import get_args
 
 from callboard._formats import (
     AutoFormat,
+    FamilyFormat,
     Format,
+    FormatChoice,
     NativeFormat,
     ReasoningPiece,
-    RescueFormat,
     TextPiece,
     ToolFormat,
-    choose_format,
     react_format,
     xml_format,
 )
@@ -88,7 +88,7 @@ def ways(count: int) -> list[Way]:
         Way("no handler, native deltas", native),
         Way("native", native, NativeFormat()),
         Way("auto", native, AutoFormat()),
-        Way("rescue", native, RescueFormat()),
+        Way("rescue", native, FamilyFormat("rescue")),
         Way("no handler, react deltas", react),
         Way("react", react, react_format()),
         Way("xml", xml, xml_format()),
@@ -160,7 +160,7 @@ def measure_kinds(formats: Sequence[ToolFormat], count: int, times: int) -> list
     targets = []
     for name in formats:
         costs = [
-            cost(choose_format(name, "a-model"), [*begun, *tokens(count, text)], times)
+            cost(FormatChoice(name).for_name("a-model"), [*begun, *tokens(count, text)], times)
             for begun in ((), (TextDelta("<think>"),))
             for text in KINDS.values()
         ]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from callboard import Agent, Skill, register, tool
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard_protocol import Event, Message
 from tests.bench import story
 

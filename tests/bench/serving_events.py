@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard_protocol import Event, Message
 from tests.bench import story
 from tests.bench.report import Target, print_table

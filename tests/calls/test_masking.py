@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from callboard._redaction import LARGE_CHARS, Redaction
 from callboard.calls import mask_result
+from callboard.redaction import LARGE_CHARS, Redaction
 
 KEY = "sk-of-the-house-4711"
 

@@ -1,6 +1,7 @@
 """Running and ended calls, made from the events of a run."""
 
 from callboard.calls import EndedCall, RunningCall, follow_call
+from callboard.calls.context import CallClock
 from callboard.calls.started_call import MAX_STEPS
 from callboard_protocol import (
     Event,
@@ -34,15 +35,24 @@ def test_running_call_has_the_facts_of_its_start_and_steps() -> None:
     assert (call.status, call.progress, call.last_message) == ("running", 50, "more")
 
 
+def test_call_has_the_arguments_that_its_user_has_changed() -> None:
+    data = ToolStatusData(status="changed", message="arguments changed by the user", arguments={"word": "oui"})
+    changed = follow(ToolStatus(tool_call_id="a", data=data), ToolCallComplete(tool_call_id="a", result="yes"))
+    assert (changed.arguments_text, changed.is_changed) == ('{"word": "oui"}', True)
+    # A tool may report a status of that name.
+    assert not follow(step("changed", "3 rows")).is_changed
+
+
 def test_running_call_waits_until_its_user_has_agreed() -> None:
     asked = step("pending", "waiting for approval")
     assert follow(asked).status == "waiting"
     assert follow(asked, step("processing", "approved")).status == "running"
 
 
-def test_steps_beyond_the_limit_are_dropped() -> None:
+def test_beyond_the_limit_of_steps_only_the_newest_is_kept() -> None:
     steps = [step("processing", str(number)) for number in range(MAX_STEPS + 1)]
-    assert follow(*steps).last_message == str(MAX_STEPS - 1)
+    call = follow(*steps)
+    assert [step.message for step in call.steps] == [*map(str, range(MAX_STEPS - 1)), str(MAX_STEPS)]
 
 
 def test_events_that_belong_to_no_running_call_change_nothing() -> None:
@@ -66,3 +76,13 @@ def test_declined_call_is_no_failure_and_has_words_for_people() -> None:
     declined = follow(ToolCallError(tool_call_id="a", error="Not run: the user refused it.", code="denied"))
     assert (declined.status, declined.is_failed, declined.has_run) == ("declined", False, False)
     assert declined.display_text == "Declined: it was not run."
+
+
+def test_the_clock_of_a_call_stands_still_while_any_question_is_open() -> None:
+    clock = CallClock()
+    with clock.waiting():
+        stopped_at = clock.seconds
+        with clock.waiting():
+            assert clock.seconds == stopped_at
+        assert clock.seconds == stopped_at
+    assert stopped_at <= clock.seconds < stopped_at + 60

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard._agents import Agent
+from callboard.agents import Agent
 from callboard.calls import Tool, ToolContext, report_status, tool
 from callboard.errors import ToolCancelled, ToolTimeout
 from callboard.models import Finish, ModelDelta, ModelRequest, ScriptedModel, ToolCallDelta

@@ -10,6 +10,9 @@ import pytest
 import structlog
 
 from callboard._cli import main
+from tests.scripts.stand_in import StandIn
+
+FUNCTIONS = Path(__file__).parents[2] / "pipe"
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,14 @@ class Doctor:
         assert all(line[:2] in ("✓ ", "✗ ", "– ") for line in lines), lines
         assert exit_code == any(line.startswith("✗ ") for line in lines)
         return Diagnosis(lines, exit_code)
+
+
+def add_functions(webui: StandIn) -> None:
+    """Put the pipe and the function for approvals into an Open WebUI."""
+    for function_id, kind in (("callboard", "pipe"), ("callboard_approvals", "filter")):
+        content = (FUNCTIONS / f"callboard_{kind}.py").read_text()
+        function = {"id": function_id, "type": kind, "content": content}
+        webui.functions[function_id] = {**function, "is_active": True, "is_global": kind == "filter"}
 
 
 @pytest.fixture

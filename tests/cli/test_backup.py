@@ -174,6 +174,7 @@ def test_backup_of_postgresql_names_the_right_command_without_the_password(tmp_p
     assert "hunter2secret" not in said.stderr
 
 
+@pytest.mark.slow
 def test_a_database_that_another_program_keeps_to_itself_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     file = tmp_path / "callboard.db"
     with closing(sqlite3.connect(file, isolation_level=None)) as other:

@@ -63,25 +63,10 @@ def test_a_broken_agent_file_is_logged_and_the_other_agents_are_served(tmp_path:
     good = tmp_path / "good.py"
     broken.write_text("import nothing_of_that_name\n")
     good.write_text('from callboard import Agent, register\nregister(Agent("mine", "My own."))\n')
-    process = subprocess.Popen(
-        [*COMMAND, "serve"],
-        env=environment(tmp_path, AGENTS=f"{broken},{good}", PROT="1"),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        lines.append(json.loads(line))
-        if lines[-1]["event"] == "listening":
-            break
-    known = httpx.get(f"{lines[-1]['url']}/v1/models").json()["data"]
-    process.kill()
-    process.communicate()
-    assert [line["name"] for line in lines if line["event"] == "unknown_setting"] == ["CALLBOARD_PROT"]
-    [reason] = [line["reason"] for line in lines if line["event"] == "agent_left_out" and line["level"] == "error"]
-    assert reason == mistake(broken)
-    assert "mine" in [agent["id"] for agent in known]
+    with serving(tmp_path, AGENTS=f"{broken},{good}") as (url, process):
+        assert "mine" in _agent_ids(url)
+    [logged] = [event for event in process.events if event["event"] == "agent_left_out" and event["level"] == "error"]
+    assert logged["reason"] == mistake(broken)
 
 
 def test_a_stop_ends_the_server_and_the_streams_of_runs_that_are_not_stored(tmp_path: Path) -> None:
@@ -116,6 +101,7 @@ def test_ctrl_c_ends_the_server_without_a_traceback(tmp_path: Path) -> None:
         assert "Traceback" not in process.stderr.read()
 
 
+@pytest.mark.slow
 def test_a_chat_is_exported_as_json_lines(tmp_path: Path) -> None:
     with serving(tmp_path) as (url, _):
         body = {"agent": "demo", "chat_id": "c", "messages": [{"role": "user", "content": "slow"}]}
@@ -181,6 +167,7 @@ def test_agents_are_listed_with_their_tools_and_missing_ones_with_the_reason(tmp
     assert run(tmp_path, "agents").returncode == 0
 
 
+@pytest.mark.slow
 def test_with_reload_an_edited_agent_serves_without_a_restart_by_hand(tmp_path: Path) -> None:
     agents = tmp_path / "agents"
     agents.mkdir()
@@ -243,7 +230,7 @@ register(Agent("logs", skills=[Skill("s", "d", tools=[look])], model=ScriptedMod
 
 @pytest.mark.parametrize("arguments", [["--version"], ["pipe"], ["install-pipe", "--help"]])
 def test_commands_without_a_server_import_none(tmp_path: Path, arguments: list[str]) -> None:
-    heavy = "('uvicorn', 'sqlalchemy', 'starlette', 'openai', 'callboard._agents', 'callboard._http', 'watchfiles')"
+    heavy = "('uvicorn', 'sqlalchemy', 'starlette', 'openai', 'callboard.agents', 'callboard.http', 'watchfiles')"
     code = (
         "import sys; from callboard._cli import main\n"
         "try: main(sys.argv[1:])\n"
@@ -261,6 +248,13 @@ def test_every_public_name_can_be_imported() -> None:
         assert getattr(callboard, name) is not None
     with pytest.raises(ImportError):
         exec("from callboard import nothing_of_that_name")
+
+
+@pytest.mark.parametrize("source", ["gone.py", "gone.agents"])
+def test_reload_of_a_missing_agent_file_is_one_clear_line(tmp_path: Path, source: str) -> None:
+    result = run(tmp_path, "serve", "--reload", AGENTS=source)
+    expected = f"CALLBOARD_AGENTS: there is no file, folder or module {source}."
+    assert (result.returncode, result.stderr) == (1, f"callboard: the settings are wrong\n{expected}\n")
 
 
 def test_reload_says_which_extra_it_lacks(tmp_path: Path) -> None:
@@ -288,22 +282,8 @@ def test_missing_tools_of_an_agent_are_listed_and_logged_but_not_sent_to_the_mod
     listed = run(tmp_path, "agents", AGENTS=str(file))
     assert f"mine: My own. ({file})\n    lacks web_fetch: pip install 'callboard[web]'\n" in listed.stdout
     assert listed.returncode == 0
-    process = subprocess.Popen(
-        [*COMMAND, "serve"],
-        cwd=tmp_path,
-        env=environment(tmp_path, AGENTS=str(file)),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    entries = []
-    for line in process.stderr:
-        entries.append(json.loads(line))
-        if entries[-1]["event"] == "listening":
-            break
-    process.kill()
-    process.communicate()
-    [logged] = [entry for entry in entries if entry["event"] == "agent_lacks"]
+    with serving(tmp_path, AGENTS=str(file)) as (_, process):
+        [logged] = [event for event in process.events if event["event"] == "agent_lacks"]
     assert (logged["agent"], logged["lacks"]) == ("mine", ["web_fetch: pip install 'callboard[web]'"])
     lacking = Skill("web", "Reads pages.", "You can read.", missing=("web_fetch: pip install it",))
     assert Agent("mine", skills=[lacking]).build_system_prompt() == "You can read."

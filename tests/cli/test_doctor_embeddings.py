@@ -1,13 +1,11 @@
-"""The doctor's check of the embedding endpoint: reachable, key accepted, model exists, vectors of one dimension."""
+"""The doctor's check of the embedding endpoint: reachable, key accepted, model exists."""
 
 import asyncio
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callboard.storage import Store
 from tests.cli.conftest import Diagnosis, Doctor
 from tests.fakes.embeddings import EmbeddingServer
 
@@ -83,19 +81,3 @@ def test_an_endpoint_that_does_not_answer_is_reported_after_the_timeout(doctor: 
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         [line] = doctor("--timeout", "0.5", EMBEDDING_BASE_URL=url, EMBEDDING_MODEL="e5").of("embeddings")
     assert "did not answer within 0.5 s" in line
-
-
-async def test_stored_vectors_of_another_dimension_are_reported(doctor: Doctor, tmp_path: Path) -> None:
-    async def embed(texts: Any) -> list[list[float]]:
-        return [[1.0, 2.0, 3.0] for _ in texts]
-
-    url = f"sqlite+aiosqlite:///{tmp_path / 'board.db'}"
-    store = await Store.open(url)
-    memories = store.memories("u")
-    await memories.add("likes tea")
-    await memories.search_by_meaning("tea", 5, embed, "e5")
-    await store.close()
-    async with EmbeddingServer() as server:
-        well, other = (await examine(doctor, server, DATABASE_URL=url)).of("embeddings")
-    assert well.startswith("✓")
-    assert "1 memories have vectors of another dimension" in other

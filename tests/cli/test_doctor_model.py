@@ -125,9 +125,9 @@ def test_an_endpoint_that_does_not_answer_is_reported_after_the_timeout(doctor: 
 
 async def test_an_answer_that_does_not_begin_or_end_is_reported_after_the_timeout(doctor: Doctor) -> None:
     [line] = (await examine(doctor, [Silence()], ["m"], "--timeout", "1")).broken
-    assert "did not answer within" in line or "did not end its answer in time" in line
+    assert "did not answer within" in line or "did not answer in time" in line
     [line] = (await examine(doctor, [chunks(text("Well"), ending="hang")], ["m"], "--timeout", "1")).broken
-    assert "did not answer within" in line or "did not end its answer in time" in line
+    assert "did not answer within" in line or "did not answer in time" in line
 
 
 async def test_an_endpoint_that_lists_no_models_is_probed_anyway(doctor: Doctor) -> None:
@@ -140,12 +140,6 @@ def test_a_web_page_is_reported_as_no_endpoint(doctor: Doctor) -> None:
     with answering(200, "<html>", {"Content-Type": "text/html"}) as port:
         found = doctor(MODEL_BASE_URL=f"http://127.0.0.1:{port}")
     assert len(found.broken) == 1
-
-
-@pytest.mark.parametrize("url", ["localhost:11434", "http://", "http://[", "ftp://host/v1"])
-def test_an_invalid_address_is_reported(doctor: Doctor, url: str) -> None:
-    [line] = doctor(MODEL_BASE_URL=url).broken
-    assert line.startswith("✗ model: CALLBOARD_MODEL_BASE_URL is not an address")
 
 
 def test_without_a_model_setting_the_local_model_for_serve_is_reported(

@@ -1,4 +1,4 @@
-"""The doctor's check of Open WebUI: the pipe's version, its valves, and whether Open WebUI reaches this server."""
+"""The doctor's check of Open WebUI: the pipe's version, and whether Open WebUI reaches this server."""
 
 import re
 from collections.abc import Iterator
@@ -7,21 +7,18 @@ from typing import Any
 
 import pytest
 
-from callboard._named_keys import add_named_key, remove_named_key
 from callboard._version import __version__
-from tests.cli.conftest import Diagnosis, Doctor
+from tests.cli.conftest import Diagnosis, Doctor, add_functions
 from tests.scripts import stand_in
 from tests.scripts.stand_in import ADMIN, API_KEY, PASSWORD, StandIn
 
-PIPE = (Path(__file__).parents[2] / "pipe" / "callboard_pipe.py").read_text()
 KEY = "the-servers-key"
 
 
 @pytest.fixture
 def webui() -> Iterator[StandIn]:
     with stand_in.serving() as served:
-        served.functions["callboard"] = {"id": "callboard", "type": "pipe", "content": PIPE, "is_active": True}
-        served.valves["callboard"] = {"CALLBOARD_URL": "http://127.0.0.1:8701", "CALLBOARD_API_KEY": KEY}
+        add_functions(served)
         yield served
 
 
@@ -38,20 +35,14 @@ def examine(doctor: Doctor, webui: StandIn) -> Any:
     return with_pipe
 
 
-def about_pipe(found: Diagnosis) -> list[str]:
-    subjects = ("Open WebUI", "pipe", "valve CALLBOARD_URL", "valve CALLBOARD_API_KEY")
-    return [line for subject in subjects for line in found.of(subject)]
-
-
 def test_a_correct_pipe_is_reported_and_nothing_is_changed(examine: Any, webui: StandIn) -> None:
     found = examine()
-    assert about_pipe(found) == [
+    assert [*found.of("Open WebUI"), *found.of("pipe")] == [
         f"✓ Open WebUI: version 0.12.4 answers at {webui.url}",
         "✓ Open WebUI: it reaches the server, and lists demo",
         f"✓ pipe: version {__version__}, as this server",
-        "✓ valve CALLBOARD_URL: http://127.0.0.1:8701",
-        "✓ valve CALLBOARD_API_KEY: set, to this server's key",
     ]
+    assert found.of("function for approvals") == [f"✓ function for approvals: version {__version__}, as this server"]
     assert [asked for asked in webui.calls if asked.startswith("POST")] == ["POST /api/v1/auths/signin"]
 
 
@@ -105,62 +96,17 @@ def test_an_inactive_pipe_is_reported(examine: Any, webui: StandIn) -> None:
 
 @pytest.mark.parametrize(("version", "words"), [("0.0.9", "is older than"), ("99.10.0", "is newer than")])
 def test_a_pipe_of_another_version_is_reported(examine: Any, webui: StandIn, version: str, words: str) -> None:
-    webui.functions["callboard"]["content"] = re.sub(r"(?m)^version: .*$", f"version: {version}", PIPE)
+    pipe = webui.functions["callboard"]
+    pipe["content"] = re.sub(r"(?m)^version: .*$", f"version: {version}", pipe["content"])
     [line] = examine().broken
     assert f"✗ pipe: version {version} {words} this server, {__version__} → " in line
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("http://127.0.0.1:9999", "this server listens on 8701 → set it to http://127.0.0.1:8701"),
-        ("127.0.0.1:8701", "it is not an address → set it to http://127.0.0.1:8701"),
-        ("http://a:b:c", "it is not an address"),
-    ],
-)
-def test_a_wrong_address_in_the_valve_is_reported(examine: Any, webui: StandIn, url: str, words: str) -> None:
-    webui.valves["callboard"]["CALLBOARD_URL"] = url
-    [line] = examine().broken
-    assert line.startswith("✗ valve CALLBOARD_URL: ")
-    assert words in line
-
-
-def test_the_address_of_another_machine_is_no_fault_and_is_shown_without_its_password(
-    examine: Any, webui: StandIn
-) -> None:
-    webui.valves["callboard"]["CALLBOARD_URL"] = "https://me:another-key@agents.example/x?k=another-key"
-    assert examine().of("valve CALLBOARD_URL") == ["✓ valve CALLBOARD_URL: https://agents.example:443"]
-
-
-@pytest.mark.parametrize(("there", "words"), [("another-key", "not to a key of this server"), ("", "not set, and")])
-def test_a_wrong_key_in_the_valve_is_reported_and_not_shown(
-    examine: Any, webui: StandIn, there: str, words: str
-) -> None:
-    webui.valves["callboard"]["CALLBOARD_API_KEY"] = there
-    [line] = examine().broken
-    assert line.startswith("✗ valve CALLBOARD_API_KEY: ")
-    assert words in line
-
-
-def test_valves_that_were_never_stored_are_the_pipes_defaults(doctor: Doctor, webui: StandIn) -> None:
-    webui.valves.clear()
-    found = doctor("--open-webui", webui.url, "--api-key", API_KEY)
-    assert found.broken == []
-    assert found.of("valve CALLBOARD_API_KEY") == ["✓ valve CALLBOARD_API_KEY: not set, and this server asks for none"]
-
-
-def test_the_key_that_the_server_made_is_its_key(doctor: Doctor, webui: StandIn, tmp_path: Path) -> None:
-    file = tmp_path / "data" / "api_key"
-    file.write_text(f"{KEY}\n")
-    file.chmod(0o600)
-    found = doctor("--open-webui", webui.url, "--api-key", API_KEY, PORT="8701")
-    assert found.of("valve CALLBOARD_API_KEY") == ["✓ valve CALLBOARD_API_KEY: set, to this server's key"]
 
 
 def test_a_server_that_open_webui_cannot_reach_is_reported(examine: Any, webui: StandIn) -> None:
     webui.server_reachable = False
     [line] = examine().broken
     assert f"it does not reach this server; its pipe says: {stand_in.UNREACHABLE} → start the server" in line
+    assert f"callboard install-pipe --url {webui.url} --callboard-url http://127.0.0.1:8701" in line
 
 
 def test_a_pipe_without_models_is_reported(examine: Any, webui: StandIn) -> None:
@@ -175,12 +121,27 @@ def test_a_server_with_other_agents_is_another_server(examine: Any, webui: Stand
     assert "agents are not all of this one: stranger → restart this server" in line
 
 
-def test_a_named_key_is_recognised(examine: Any, webui: StandIn, tmp_path: Path) -> None:
-    file = tmp_path / "kept" / "api_keys"
-    webui.valves["callboard"]["CALLBOARD_API_KEY"] = add_named_key(file, "open-webui")
-    line = "valve CALLBOARD_API_KEY: set, to the key 'open-webui'"
-    assert f"✓ {line}" in examine(API_KEYS_FILE=str(file)).lines
-    assert f"✓ {line}" in examine(API_KEYS_FILE=str(file), API_KEY="").lines
-    remove_named_key(file, "open-webui")
-    [lost, *_] = examine(API_KEYS_FILE=str(file)).of("valve CALLBOARD_API_KEY")
-    assert "not to a key of this server" in lost
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (None, "there is none with the id 'callboard_approvals'"),
+        ({"is_active": False}, "not active for all models"),
+        ({"is_global": False}, "not active for all models"),
+        ({"content": '"""\nversion: 0.0.1\n"""\n'}, "0.0.1 is older than this server"),
+    ],
+)
+def test_a_missing_inactive_or_old_function_for_approvals_is_reported(
+    examine: Any, webui: StandIn, change: dict[str, Any] | None, words: str
+) -> None:
+    if change is None:
+        del webui.functions["callboard_approvals"]
+    else:
+        webui.functions["callboard_approvals"].update(change)
+    [line] = examine().of("function for approvals")
+    assert line.startswith("✗")
+    assert words in line
+
+
+def test_an_open_webui_without_cards_that_wait_needs_no_function_for_approvals(examine: Any, webui: StandIn) -> None:
+    webui.version = "0.11.4"
+    assert examine().of("function for approvals") == []

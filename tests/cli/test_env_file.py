@@ -1,15 +1,14 @@
 """The commands read `.env` in the working directory, after the environment, and report a broken file with advice."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import httpx
 import pytest
 
-from callboard._settings import Settings, load_settings, read_env_file, read_environment
 from callboard.errors import SettingsError
-from tests.processes import COMMAND, environment, run, serving
+from callboard.settings import Settings, load_settings, read_env_file, read_environment
+from tests.processes import run, serving
 
 AGENT = 'from callboard import Agent, register\nregister(Agent("mine", "My own."))\n'
 
@@ -70,14 +69,9 @@ def test_it_is_written_as_for_other_programs(tmp_path: Path) -> None:
 
 def test_a_misspelt_setting_in_it_is_warned_of(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("CALLBOARD_PROT=1\nOPEN_WEBUI_PROT=1\n")
-    with subprocess.Popen(
-        [*COMMAND, "serve"], cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        # After the agents are loaded, because agents of packages may have their own settings.
-        warned = next(line for line in process.stderr if "unknown_setting" in line)
-        process.kill()
-    assert "CALLBOARD_PROT" in warned
+    with serving(tmp_path) as (_, process):
+        [warning] = [event for event in process.events if event["event"] == "unknown_setting"]
+    assert warning["name"] == "CALLBOARD_PROT"
 
 
 @pytest.mark.parametrize("command", ["serve", "agents", "install-pipe", "export"])

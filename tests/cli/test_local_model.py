@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from callboard._cli.serve import default_model, with_local_model
-from callboard._settings import Settings
 from callboard.models import LOCAL_ENDPOINTS, LocalEndpoint, ModelRequest, TextDelta, find_local_model
+from callboard.settings import Settings
 from tests.fakes.http_answer import answering
 from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
-from tests.processes import environment
+from tests.processes import environment, read_start
 
 
 def models(*names: str, **fields: str) -> str:
@@ -117,14 +117,9 @@ def log_of_serve(folder: Path, ports: list[int], **settings: str) -> tuple[list[
         text=True,
     )
     assert process.stderr is not None
-    entries = []
     try:
-        for line in process.stderr:
-            entry = json.loads(line)
-            if entry["event"] not in ("agent_left_out", "no_api_key"):
-                entries.append(entry)
-            if entry["event"] == "listening":
-                break
+        events = read_start(process.stderr)
+        entries = [event for event in events if event["event"] not in ("agent_left_out", "no_api_key")]
         agents = httpx.get(f"{entries[-1]['url']}/v1/models").json()["data"]
     finally:
         process.kill()
@@ -158,6 +153,7 @@ def test_without_a_local_model_serve_logs_it_and_serves_the_demo(tmp_path: Path)
 
 
 @pytest.mark.parametrize("settings", [{"FIND_MODEL": "false"}, {"MODEL_BASE_URL": "http://127.0.0.1:9/v1"}])
+@pytest.mark.slow
 def test_with_find_model_false_no_port_is_tried(tmp_path: Path, settings: dict[str, str]) -> None:
     seen: list[str] = []
     with answering(200, models("m"), seen=seen) as port:

@@ -13,7 +13,7 @@ OTHER = "t0k3n-of-a-run"
 PROGRAM = f"""
 import logging, structlog
 from callboard._logging import set_up_logging
-from callboard._redaction import Redaction, current
+from callboard.redaction import Redaction, current_redaction
 
 KEY, OTHER = {SECRET!r}, {OTHER!r}
 server = Redaction([KEY])
@@ -32,9 +32,9 @@ def write():
         log.exception("failed", error=str(error))
         logging.getLogger("library").exception("it said")
 
-current.set(Redaction([OTHER], above=server))
+current_redaction.set(Redaction([OTHER], above=server))
 write()
-current.set(None)
+current_redaction.set(None)
 write()
 """
 

@@ -16,10 +16,11 @@ from tests.scripts.stand_in import ADMIN, PASSWORD
 ROOT = Path(__file__).parents[2]
 PIPE = ROOT / "pipe" / "callboard_pipe.py"
 EVENTS = PIPE.with_name("callboard_events.py")
+FILTER = PIPE.with_name("callboard_filter.py")
 SIGN_IN = ("--email", ADMIN, "--password", PASSWORD)
 
 
-@pytest.mark.parametrize(("options", "file"), [((), PIPE), (("--events",), EVENTS)])
+@pytest.mark.parametrize(("options", "file"), [((), PIPE), (("--events",), EVENTS), (("--filter",), FILTER)])
 def test_the_functions_are_printed_byte_for_byte(tmp_path: Path, options: tuple[str, ...], file: Path) -> None:
     command = [*COMMAND, "pipe", *options]
     ended = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=30)
@@ -56,6 +57,7 @@ def from_wheel(wheel: Path, folder: Path, *arguments: str) -> subprocess.Complet
     return subprocess.run(command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
 
 
+@pytest.mark.slow
 def test_the_wheel_prints_it_and_installs_it(unpacked_wheel: Path, tmp_path: Path) -> None:
     assert (unpacked_wheel / "callboard" / "_bundled" / "pipe" / "callboard_pipe.py").is_file()
     assert from_wheel(unpacked_wheel, tmp_path, "pipe").stdout == PIPE.read_bytes()
@@ -64,8 +66,10 @@ def test_the_wheel_prints_it_and_installs_it(unpacked_wheel: Path, tmp_path: Pat
     assert ended.returncode == 0, ended.stderr
     assert webui.functions["callboard"]["content"] == PIPE.read_text()
     assert webui.functions["callboard_events"]["content"] == EVENTS.read_text()
+    assert webui.functions["callboard_approvals"]["content"] == FILTER.read_text()
 
 
+@pytest.mark.slow
 def test_a_server_from_the_wheel_runs_the_demo_without_an_agents_file(unpacked_wheel: Path, tmp_path: Path) -> None:
     variables = environment(tmp_path) | {"PYTHONPATH": str(unpacked_wheel)}
     command = [sys.executable, "-P", *COMMAND[1:], "serve"]

@@ -19,7 +19,9 @@ def block(name: str) -> str:
 
 
 def table(title: str, rows: list[tuple[str, str]]) -> str:
-    return "\n".join([f"| {title} | what |", "| --- | --- |", *(f"| `{name}` | {what} |" for name, what in rows)])
+    return "\n".join(
+        [f"| {title} | description |", "| --- | --- |", *(f"| `{name}` | {what} |" for name, what in rows)]
+    )
 
 
 def commands() -> "argparse._SubParsersAction[argparse.ArgumentParser]":

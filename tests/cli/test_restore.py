@@ -79,6 +79,7 @@ def check_restored(folder: Path) -> None:
         assert httpx.get(f"{url}/health").json()["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_a_copy_over_the_file_of_a_killed_server_is_not_opened_and_is_whole_after_restore(
     tmp_path: Path,
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_copy_over_the_file_of_a_killed_server_is_not_opened_and_is_whole_afte
     check_restored(folder)
 
 
+@pytest.mark.slow
 def test_a_second_copy_over_the_file_is_distinguished_from_the_log_of_the_first(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     copy = make_copy(folder)
@@ -128,6 +130,7 @@ def move_over(copy: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize("harm", [lay_over, remove_log_and_lay_over, move_over])
 @pytest.mark.parametrize("is_used", [True, False])
+@pytest.mark.slow
 def test_a_copy_put_in_place_under_a_running_server_is_refused_until_it_is_restored(
     tmp_path: Path, harm: Callable[[Path, Path], None], is_used: bool
 ) -> None:
@@ -153,6 +156,7 @@ def test_a_copy_put_in_place_under_a_running_server_is_refused_until_it_is_resto
     check_restored(folder)
 
 
+@pytest.mark.slow
 def test_restore_with_a_running_server_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     copy = make_copy(folder)
@@ -164,6 +168,7 @@ def test_restore_with_a_running_server_is_refused_and_changes_nothing(tmp_path: 
         assert roles(url, "later") == ["user", "assistant", "tool", "assistant"]
 
 
+@pytest.mark.slow
 async def test_a_restore_beside_another_program_that_has_the_database_open_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     copy = make_copy(folder)
@@ -191,6 +196,7 @@ def test_a_restored_database_has_every_row_and_is_private_and_the_copy_stays(tmp
     check_restored(folder)
 
 
+@pytest.mark.slow
 def test_restore_of_files_copied_with_their_log_includes_the_log(tmp_path: Path) -> None:
     make_copy(tmp_path / "data")
     for suffix in ("", "-wal"):
@@ -250,6 +256,7 @@ def remove(copy: Path) -> None:
         (remove, "there is no copy"),
     ],
 )
+@pytest.mark.slow
 def test_a_damaged_copy_is_not_restored(tmp_path: Path, harm: Callable[[Path], None], words: str) -> None:
     folder = tmp_path / "data"
     copy = make_copy(folder)
@@ -264,6 +271,7 @@ def test_a_damaged_copy_is_not_restored(tmp_path: Path, harm: Callable[[Path], N
         assert roles(url, "later") == ["user", "assistant", "tool", "assistant"]
 
 
+@pytest.mark.slow
 def test_the_database_itself_and_a_database_in_memory_are_not_restored(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     copy = make_copy(folder)
@@ -280,6 +288,7 @@ def test_restore_of_postgresql_names_the_right_command_without_the_password(tmp_
     assert "hunter2secret" not in said.stderr
 
 
+@pytest.mark.slow
 def test_after_a_restore_that_broke_off_no_server_starts_before_the_next(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     copy = make_copy(folder)
@@ -294,6 +303,7 @@ def test_after_a_restore_that_broke_off_no_server_starts_before_the_next(tmp_pat
     check_restored(folder)
 
 
+@pytest.mark.slow
 async def test_files_of_an_earlier_version_are_opened_with_their_log(tmp_path: Path) -> None:
     """Versions without ids stored none: the log of a killed server of such a version must not be lost."""
     folder = tmp_path / "data"

@@ -28,7 +28,7 @@ def test_a_line_is_one_line(text: str) -> None:
         ("\x1b[31mred", "␛[31mred"),
         ("a\r\nb", "a\nb"),
         ("safe\rover", "safeover"),
-        ("\x9b2J", "\\x9b2J"),
+        ("\x9b2J", "<U+009B>2J"),
         ("\u202eevil", "<U+202E>evil"),
         ("a\u2028b", "a\nb"),
         ("👩\u200d🔬 नमस्ते", "👩\u200d🔬 नमस्ते"),

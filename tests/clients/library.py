@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from callboard._agents import Agent
+from callboard.agents import Agent
 from callboard.calls import tool
 from callboard.errors import ToolError
 from callboard.skills import Skill

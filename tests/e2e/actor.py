@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from callboard import Agent, Skill, ToolContext, register, tool
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard.models import OpenAICompatible, user_text
 from callboard.models.model import ModelRequest
 from callboard_protocol import Event, Message, ToolCallStart

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from playwright.async_api import FrameLocator, Locator, expect
 
 from tests.e2e.open_webui_page import TIMEOUT_MS, Chat
 
-_SAVED_CHAT = """
+SAVED_CHAT = """
 async id => (await fetch(`/api/v1/chats/${id}`, {headers: {Authorization: `Bearer ${localStorage.token}`}})).json()
 """
 
@@ -76,7 +77,7 @@ class Content:
 
     async def saved(self) -> dict[str, Any]:
         """The answer as Open WebUI has saved it."""
-        chat = await self._chat.page.evaluate(_SAVED_CHAT, self._chat.chat_id)
+        chat = await self._chat.page.evaluate(SAVED_CHAT, self._chat.chat_id)
         history = chat["chat"]["history"]
         saved: dict[str, Any] = history["messages"][history["currentId"]]
         assert saved["role"] == "assistant"
@@ -107,7 +108,7 @@ class Dialog:
     def __init__(self, chat: Chat) -> None:
         self._page = chat.page
         self._look = chat.look
-        self._confirm = chat.page.get_by_role("button", name="Confirm", exact=True)
+        self._confirm = chat.page.get_by_role("button", name=_find_button("Confirm"))
 
     @property
     def window(self) -> Locator:
@@ -116,12 +117,20 @@ class Dialog:
 
     async def wait(self, title: str, message: str = "", timeout_ms: float = TIMEOUT_MS) -> None:
         """Return once a dialog of that title, with that text in its message, is open."""
-        await expect(self.window.get_by_text(title, exact=True)).to_be_visible(timeout=timeout_ms)
+        await expect(self.window.get_by_text(title).first).to_be_visible(timeout=timeout_ms)
         await expect(self.window.locator("pre")).to_contain_text(message)
 
     async def message(self) -> str:
         """What is asked, to the letter."""
         return str(await self.window.locator("pre").evaluate("message => message.textContent"))
+
+    async def arguments(self) -> dict[str, object]:
+        """The arguments of the call that may be allowed, of one line each."""
+        shown = await self.message()
+        if self.has_permissions:
+            return dict(json.loads(shown))
+        pairs = [line.split(": ", 1) for line in shown.splitlines()]
+        return {name: int(value) if value.isdecimal() else value for name, value in pairs}
 
     async def text(self) -> str:
         """All that the dialog says."""
@@ -138,7 +147,7 @@ class Dialog:
 
     async def press(self, button: str) -> None:
         """Answer with a button."""
-        await self.window.get_by_role("button", name=button, exact=True).click()
+        await self.window.get_by_role("button", name=_find_button(button)).click()
 
     async def confirm_what_is_left_open(self) -> None:
         """Say yes where a dialog is still open that nobody waits for any more: newer versions close it."""
@@ -148,4 +157,29 @@ class Dialog:
 
     async def expect_none(self) -> None:
         """Nothing is asked."""
-        await expect(self._confirm).to_have_count(0)
+        await expect(self.window).to_have_count(0)
+
+    @property
+    def has_permissions(self) -> bool:
+        """Whether approvals are Open WebUI's own "Tool Permissions"."""
+        return self._look.has_permissions
+
+
+def _find_button(name: str) -> re.Pattern[str]:
+    """A button's name, or the one that it has in "Tool Permissions"."""
+    return re.compile({"Confirm": "^(Confirm|Allow)$", "Cancel": "^(Cancel|Deny)$"}.get(name, f"^{name}$"))
+
+
+class Form:
+    """Open WebUI's own form in a page."""
+
+    def __init__(self, chat: Chat) -> None:
+        self.window = chat.page.locator("form").filter(has=chat.page.get_by_role("button", name="Decline", exact=True))
+
+    async def wait(self, message: str) -> None:
+        """Return once a form with that message is open."""
+        await expect(self.window.get_by_text(message)).to_be_visible(timeout=TIMEOUT_MS)
+
+    async def press(self, button: str) -> None:
+        """Answer with a button."""
+        await self.window.get_by_role("button", name=button, exact=True).click()

@@ -53,10 +53,10 @@ class BoxOffice:
         self._sold.unlink(missing_ok=True)
         self.endpoint.requests.clear()
 
-    def models(self, open_webui: OpenWebUI, name: str, rendering: str) -> str:
+    def models(self, open_webui: OpenWebUI, name: str, rendering: str, **valves: str) -> str:
         """The beginning of its agents' ids in Open WebUI, through a pipe of that name and rendering."""
         function_id = f"{name}_{rendering}"
-        install(open_webui, self.url, function_id, rendering)
+        install(open_webui, self.url, function_id, rendering, **valves)
         return function_id
 
 
@@ -106,5 +106,7 @@ class Script:
             yield call("sell", arguments, index=index, call_id=f"call_{next(self._numbers)}")
         if "read the ledger" in words:
             yield call("read_ledger", "{}", call_id=f"call_{next(self._numbers)}")
+        if words == "reserve":
+            yield call("reserve", "{}", call_id=f"call_{next(self._numbers)}")
         if words == "search":
             yield call("search_archive", '{"query": "theatres"}', call_id=f"call_{next(self._numbers)}")

@@ -9,7 +9,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from callboard import Agent, Skill, register, tool
-from callboard._agents import RunContext
+from callboard.agents import RunContext
+from callboard.calls import ToolContext
 from callboard.models import user_text
 from callboard.models.model import ModelRequest
 from callboard_protocol import (
@@ -46,6 +47,29 @@ async def sell(play: str, seats: int) -> str:
     with (Path(os.environ["CALLBOARD_DATA_DIR"]) / "sold").open("a", encoding="utf-8") as sold:
         sold.write(json.dumps({"play": play, "seats": seats}) + "\n")
     return f"{seats} seats for {play} are sold."
+
+
+SEATING = {
+    "type": "object",
+    "required": ["seats", "row"],
+    "properties": {
+        "seats": {"type": "integer", "title": "How many", "minimum": 1, "maximum": 8},
+        "row": {
+            "type": "string",
+            "title": "Row",
+            "oneOf": [{"const": "s", "title": "Stalls"}, {"const": "b", "title": "Balcony"}],
+        },
+        "aisle": {"type": "boolean", "title": "Aisle", "description": "At the end of the row"},
+        "mail": {"type": "string", "title": "Mail", "format": "email"},
+        "arrival": {"type": "string", "title": "Arrival", "format": "date-time"},
+    },
+}
+
+
+@tool
+async def reserve(context: ToolContext) -> str:
+    """Reserve seats; the user says which."""
+    return json.dumps(await context.ask("Which seats?", title="Reservation", schema=SEATING))
 
 
 @tool
@@ -152,7 +176,7 @@ class Leader:
         yield Message(content="The expert says that it is wet.")
 
 
-selling = Skill("selling", "Sells tickets.", tools=(sell, read_ledger, search_archive))
+selling = Skill("selling", "Sells tickets.", tools=(sell, reserve, read_ledger, search_archive))
 register(Agent("cashier", "Sells tickets, when you agree.", (selling,), name="Cashier"))
 register(Agent("steward", "Sells tickets too.", (selling,), name="Steward"))
 register(Thinker())

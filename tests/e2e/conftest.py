@@ -22,7 +22,7 @@ from tests.browsers import open_browser
 from tests.e2e import library as libraries
 from tests.e2e.callboard_service import callboard_service
 from tests.e2e.library import Library
-from tests.e2e.open_webui_page import Chat
+from tests.e2e.open_webui_page import Chat, Look
 from tests.e2e.recording_proxy import RecordingProxy, recording
 from tests.e2e.tables import RENDERINGS, Recorder
 from tests.e2e.up import Up
@@ -39,7 +39,11 @@ SERVER_START_SECONDS = 60.0
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cell(*columns): proves these columns of the table of versions")
+    config.addinivalue_line("markers", "feature(*columns): proves these columns of the table of features")
     config.addinivalue_line("markers", "events: what an Open WebUI can do that tells functions of events")
+    config.addinivalue_line("markers", "permissions: needs Open WebUI's own forms and tool permissions, from 0.12")
+    config.addinivalue_line("markers", "native_calls: needs models that call tools unless told otherwise, from 0.10")
+    config.addinivalue_line("markers", "tasks: needs Open WebUI's panel of tasks, from 0.9")
     config.addinivalue_line("markers", "ending(*rows): proves these rows of the table of endings")
     config.pluginmanager.register(Recorder(config.getoption("open_webui")))
 
@@ -53,6 +57,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         apart += [item for item in tests if "open_webui" not in item.fixturenames]
     if not openwebui.has_events(config.getoption("open_webui")):
         apart += [item for item in tests if item.get_closest_marker("events")]
+    look = Look.of(config.getoption("open_webui"))
+    needed = {"permissions": look.has_permissions, "tasks": look.has_tasks, "native_calls": look.calls_natively}
+    for marker, is_there in needed.items():
+        apart += [item for item in tests if item.get_closest_marker(marker) and not is_there]
     if not config.getoption("both_renderings"):
         apart += [item for item in tests if _is_native(item) and not _is_of_a_table(item)]
     items[:] = [item for item in items if item not in apart]
@@ -216,11 +224,13 @@ def up(tmp_path: Path) -> Iterator[Up]:
     up.close()
 
 
-def install(webui: OpenWebUI, server: str, function_id: str, rendering: str, key: str = KEY) -> Mapping[str, str]:
+def install(
+    webui: OpenWebUI, server: str, function_id: str, rendering: str, key: str = KEY, **more: str
+) -> Mapping[str, str]:
     """Install the pipe for that server; the names of its models by their ids."""
     # With the session's token: Open WebUI limits how often one may sign in.
     credentials = install_pipe.Credentials(api_key=webui.token)
-    valves = {"CALLBOARD_URL": server, "CALLBOARD_API_KEY": key, "RENDERING": rendering}
+    valves = {"CALLBOARD_URL": server, "CALLBOARD_API_KEY": key, "RENDERING": rendering, **more}
     return install_pipe.install(webui.url, credentials, valves, function_id).models
 
 

@@ -1,10 +1,17 @@
-"""The demo agent with tools that wait at the test's gate: in Oslo, after each step of a picture, at the restaurant."""
+"""The demo agent with tools that wait at the test's gate: in Oslo, after each step of a picture, at the restaurant.
 
+The clerk writes two documents by a plan, and waits at the gate before each.
+"""
+
+import base64
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from callboard import Agent, Skill, ToolContext, ToolError, register, tool
-from callboard.models import ScriptedModel
+from callboard import Agent, Skill, ToolContext, ToolError, ToolResult, register, tool
+from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta, task_answer
+from callboard.skills import Planning
 from examples.demo import IMAGE_STEPS, demo_script
 from tests.gates import wait_at_gate
 
@@ -56,3 +63,44 @@ tools = Skill("held", "Waits at the gate.", tools=(get_weather, generate_image, 
 register(
     Agent("held", "The demo, held at a gate.", (tools,), name="Demo", model=ScriptedModel(demo_script, name="demo"))
 )
+
+
+DOCUMENTS = {
+    "letter.md": ("text/markdown", "# Dear stage\n\nThe key is under the third plank."),
+    "ledger.csv": ("text/csv", "play,seats\nHamlet,2\n"),
+}
+
+
+@tool
+async def write_document(name: str) -> ToolResult:
+    """Write a document.
+
+    Args:
+        name: The document's name.
+    """
+    await wait_at_gate(FOLDER)
+    kind, content = DOCUMENTS[name]
+    url = f"data:{kind};base64,{base64.b64encode(content.encode()).decode()}"
+    return ToolResult(f"{name} is written.", files=({"type": "file", "name": name, "url": url},))
+
+
+def clerk_script(request: ModelRequest) -> Iterator[ModelDelta]:
+    """Yield the clerk's next calls: for each document the plan so far and the document, then text."""
+    if (answer := task_answer(request)) is not None:
+        yield TextDelta(answer)
+        return
+    written = sum(bool(message.get("tool_calls")) for message in request.messages)
+    states = ["completed"] * written + ["in_progress"] + ["pending"] * len(DOCUMENTS)
+    steps = [{"content": f"Write {name}", "state": state} for name, state in zip(DOCUMENTS, states, strict=False)]
+    if written > len(DOCUMENTS):
+        yield TextDelta("Both documents are written.")
+        return
+    yield ToolCallDelta(index=0, id=f"plan_{written}", name="plan", arguments=json.dumps({"steps": steps}))
+    if written < len(DOCUMENTS):
+        arguments = json.dumps({"name": list(DOCUMENTS)[written]})
+        yield ToolCallDelta(index=1, id=f"write_{written}", name="write_document", arguments=arguments)
+
+
+writing = Skill("writing", "Writes documents.", tools=(write_document,))
+clerk = ScriptedModel(clerk_script, name="clerk")
+register(Agent("clerk", "Writes documents.", (writing, Planning()), name="Clerk", model=clerk))

@@ -81,6 +81,16 @@ class Look:
     """With which method the page tells the server that a message was deleted."""
     dialogs_close: bool
     """Whether a dialog closes when nobody waits for its answer any more."""
+    has_permissions: bool
+    """Whether a call is allowed in a dialog of its own, "Tool Permissions"."""
+    calls_natively: bool
+    """Whether a model is given tools unless its preset says otherwise; before, Open WebUI runs them for the model."""
+    has_chips: bool
+    """Whether files of an answer are chips above it; otherwise there is a link below the call."""
+    has_tasks: bool
+    """Whether a chat has a panel of tasks; otherwise a plan is a status line."""
+    escape_answers: bool
+    """Whether a dialog that is closed with the escape key is answered; otherwise nobody is told of it."""
 
     @classmethod
     def of(cls, version: str) -> Look:
@@ -97,6 +107,11 @@ class Look:
                 edits_are_told=True,
                 delete_method="DELETE",
                 dialogs_close=release >= (0, 12),
+                has_permissions=release >= (0, 12),
+                calls_natively=True,
+                has_chips=True,
+                has_tasks=True,
+                escape_answers=True,
             )
         return cls(
             head=".cursor-pointer",
@@ -112,6 +127,11 @@ class Look:
             edits_are_told=release >= (0, 9),
             delete_method="POST",
             dialogs_close=False,
+            has_permissions=False,
+            calls_natively=release >= (0, 10),
+            has_chips=release >= (0, 9, 3),
+            has_tasks=release >= (0, 9),
+            escape_answers=False,
         )
 
     def button(self, name: str) -> str:

@@ -1,10 +1,10 @@
 """The tables of the documents whose every cell is what an end-to-end test found.
 
-Both stand in docs/compatibility.md. `versions`: a row for each version of Open WebUI and rendering; a test says which
-columns it proves, `@pytest.mark.cell("live")`. `endings`: a row for each way an answer can end,
-`@pytest.mark.ending("stop")`, a column for each rendering. Where something else is shown, a test records it:
-`record_property("instead", "in words")`. A run keeps what it found among the artefacts, once every cell of a version
-has been proven.
+All stand in docs/compatibility.md. `versions`: a row for each version of Open WebUI and rendering; a test says which
+columns it proves, `@pytest.mark.cell("live")`. `features`: a row for each version, `@pytest.mark.feature("plan")`.
+`endings`: a row for each way an answer can end, `@pytest.mark.ending("stop")`, a column for each rendering. Where
+something else is shown, a test records it: `record_property("instead", "in words")`. A run keeps what it found among
+the artefacts, once every cell of a version has been proven.
 `python -m tests.e2e.tables` takes what is there into `tables.json` and the documents.
 """
 
@@ -79,8 +79,14 @@ VERSIONS = Table(
         "hostile text",
     ),
 )
+FEATURES = Table(
+    "features",
+    "docs/compatibility.md",
+    "Open WebUI",
+    ("forms", "approvals that wait", "its own tools", "files of tools", "plan"),
+)
 ENDINGS = Table("endings", "docs/compatibility.md", "ending", RENDERINGS)
-TABLES = (VERSIONS, ENDINGS)
+TABLES = (VERSIONS, FEATURES, ENDINGS)
 
 
 class Recorder:
@@ -96,6 +102,8 @@ class Recorder:
             rendering = getattr(item, "callspec", None) and item.callspec.params.get("rendering")  # type: ignore[attr-defined] # of a function that has parameters
             for mark in item.iter_markers("cell"):
                 item.user_properties += [("versions", (f"{self._version} {rendering}", cell)) for cell in mark.args]
+            for mark in item.iter_markers("feature"):
+                item.user_properties += [("features", (self._version, feature)) for feature in mark.args]
             for mark in item.iter_markers("ending"):
                 item.user_properties += [("endings", (ending, rendering)) for ending in mark.args]
 
@@ -137,7 +145,8 @@ def kept() -> dict[str, Cells]:
 def update() -> None:
     """Takes what the tests have found, of whichever versions they ran, into the kept results and the documents."""
     tables = _read([KEPT, *sorted(FOUND.glob("tables-*.json"))])
-    tables["versions"] = {row: tables["versions"][row] for row in sorted(tables["versions"], key=_newest_first)}
+    for name in ("versions", "features"):
+        tables[name] = {row: tables[name][row] for row in sorted(tables[name], key=_newest_first)}
     KEPT.write_text(_as_json(tables), "utf-8")
     for table in TABLES:
         table.put(tables[table.name])

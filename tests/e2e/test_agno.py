@@ -15,6 +15,7 @@ from playwright.async_api import expect
 
 from service import free_port
 from tests.e2e import stage as stages
+from tests.e2e.answer_content import Dialog
 from tests.e2e.conftest import KEY, ROOT, SERVER_START_SECONDS, OpenWebUI, install, running
 from tests.e2e.library import Told, ToolCall
 from tests.e2e.open_webui_page import Chat
@@ -80,8 +81,9 @@ async def test_the_calls_of_an_agno_agent_are_seen_live_asked_about_and_remember
     await chat.send("book")
     await chat.wait_for_chip(re.compile("book_flight · .* · waiting for approval"))
     assert (await chat.chips())[-1].running
-    await expect(chat.page.get_by_text("Run book_flight?")).to_be_visible()
-    await chat.page.get_by_role("button", name="Confirm").click()
+    dialog = Dialog(chat)
+    await dialog.wait("Run book_flight?")
+    await dialog.press("Confirm")
     await chat.wait_until_finished()
     await expect(chat.spinners).to_have_count(0)
     assert (await chat.text()).count(BOOKED) == 1

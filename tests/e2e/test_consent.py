@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Route, expect
 
+import install_pipe
 from tests.e2e import box_office as box_offices
-from tests.e2e.answer_content import Dialog
+from tests.e2e.answer_content import Dialog, Form
 from tests.e2e.box_office import AFTER, NASTY_PLAY, SEATS, BoxOffice
 from tests.e2e.conftest import OpenWebUI
-from tests.e2e.open_webui_page import Chat
+from tests.e2e.open_webui_page import TIMEOUT_MS, Chat
 from tests.e2e.tables import RENDERINGS
 from tests.e2e.test_memory import webui_client
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(120, func_only=True)]
 
 TITLE = "Run Sell tickets (sell)?"
-HAMLET = f"play: Hamlet\nseats: {SEATS}"
-MACBETH = f"play: Macbeth\nseats: {SEATS}"
+HAMLET = {"play": "Hamlet", "seats": SEATS}
+MACBETH = {"play": "Macbeth", "seats": SEATS}
 IF_DECLINED = "If you cancel or close this, you refuse: it is not run, and the agent goes on without it."
 SHORT_SECONDS = 3
 
@@ -75,6 +76,19 @@ def dialog(chat: Chat) -> Dialog:
     return Dialog(chat)
 
 
+@pytest.fixture
+def waits(version: str) -> bool:
+    """Whether this Open WebUI has cards for approvals that wait, instead of the end of the call."""
+    return install_pipe.has_waiting_cards(version)
+
+
+async def check_that_it_waits(chat: Chat, box_office: BoxOffice) -> None:
+    """Open WebUI asks on a card of its own; the model is told nothing yet, and nothing was sold."""
+    await expect(chat.message.get_by_role("button", name="Allow", exact=True)).to_be_visible(timeout=TIMEOUT_MS)
+    assert len(box_office.told) == 1
+    assert box_office.sold == []
+
+
 async def check_the_next_message(chat: Chat) -> None:
     """Nothing turns, and the next message is answered."""
     await expect(chat.spinners).to_have_count(0)
@@ -108,7 +122,7 @@ async def test_a_call_runs_once_the_user_agrees(chat: Chat, dialog: Dialog, demo
     await chat.open(demo)
     await chat.send("approve")
     await dialog.wait("Run sell_ticket?")
-    assert await dialog.message() == "play: As You Like It\nseats: 2"
+    assert await dialog.arguments() == {"play": "As You Like It", "seats": 2}
     await chat.wait_for_chip(re.compile("sell_ticket · .* · waiting for approval"))
     [chip] = await chat.chips()
     assert chip.running
@@ -131,8 +145,11 @@ async def test_the_arguments_are_shown_exactly_as_they_will_run(
     await chat.send("sell the nasty play")
     await dialog.wait(TITLE)
     # What turns a line around, or ends it unseen, is shown by its number.
-    first, second = re.sub(r"[\u2028-\u202e]", lambda found: ascii(found[0])[1:-1], NASTY_PLAY).split("\n")
-    assert await dialog.message() == f"play:\n    {first}\n    {second}\nseats: {SEATS}"
+    shown = re.sub(r"[\u2028-\u202e]", lambda found: ascii(found[0])[1:-1], NASTY_PLAY)
+    first, second = shown.split("\n")
+    as_lines = f"play:\n    {first}\n    {second}\nseats: {SEATS}"
+    as_json = json.dumps({"play": shown, "seats": SEATS}, indent=2, ensure_ascii=False)
+    assert await dialog.message() == (as_json if dialog.has_permissions else as_lines)
     await chat.screenshot("nasty-arguments")
     assert box_office.sold == []
     await dialog.press("Confirm")
@@ -148,7 +165,9 @@ async def test_a_call_that_the_user_refuses_never_runs_and_the_model_is_told(
     await chat.open(f"{agents}.cashier")
     await chat.send("sell Hamlet")
     await dialog.wait(TITLE)
-    assert await dialog.text() == f"{TITLE} Cashier asks play: Hamlet seats: {SEATS} {IF_DECLINED} Cancel Confirm"
+    old = f"{TITLE} Cashier asks play: Hamlet seats: {SEATS} {IF_DECLINED} Cancel Confirm"
+    new = f'Tool Permissions {TITLE} · Cashier asks {{ "play": "Hamlet", "seats": {SEATS} }} Deny Allow'
+    assert await dialog.text() == (new if dialog.has_permissions else old)
     await chat.screenshot(f"asked-{rendering}")
     await dialog.press("Cancel")
     await chat.wait_until_finished()
@@ -162,15 +181,19 @@ async def test_a_call_that_the_user_refuses_never_runs_and_the_model_is_told(
 
 
 async def test_a_dialog_that_is_closed_is_a_refusal(
-    chat: Chat, dialog: Dialog, agents: str, box_office: BoxOffice
+    chat: Chat, dialog: Dialog, agents: str, box_office: BoxOffice, hasty_agents: str, hasty: BoxOffice
 ) -> None:
-    await chat.open(f"{agents}.cashier")
+    is_told = chat.look.escape_answers
+    await chat.open(f"{agents if is_told else hasty_agents}.cashier")
     await chat.send("sell Hamlet")
     await dialog.wait(TITLE)
     await dialog.close()
     await chat.wait_until_finished()
-    await check_card(chat, "declined", "Declined: it was not run.")
-    assert box_office.sold == []
+    if is_told:
+        await check_card(chat, "declined", "Declined: it was not run.")
+    else:
+        await check_card(chat, "not answered", "Not run: no answer came in time.")
+    assert box_office.sold == hasty.sold == []
 
 
 @pytest.mark.ending("two answers side by side ask at once")
@@ -197,7 +220,7 @@ async def test_two_answers_side_by_side_are_asked_about_one_after_the_other(
 
 @pytest.mark.ending("nobody can be asked")
 async def test_a_call_that_nobody_can_be_asked_about_is_not_said_to_be_refused(
-    chat: Chat, dialog: Dialog, agents: str, box_office: BoxOffice, rendering: str
+    chat: Chat, dialog: Dialog, agents: str, box_office: BoxOffice, rendering: str, waits: bool
 ) -> None:
     async def take_the_page_away(route: Route) -> None:
         await route.continue_(post_data=json.dumps(json.loads(route.request.post_data or "") | {"session_id": "gone"}))
@@ -205,6 +228,10 @@ async def test_a_call_that_nobody_can_be_asked_about_is_not_said_to_be_refused(
     await chat.page.route("**/api/chat/completions", take_the_page_away)
     await chat.open(f"{agents}.cashier")
     await chat.send("sell Hamlet")
+    if waits:
+        await check_that_it_waits(chat, box_office)
+        await chat.screenshot(f"not-asked-{rendering}")
+        return
     await chat.wait_until_finished()
     await chat.screenshot(f"not-asked-{rendering}")
     await check_card(chat, "not asked", "Not run: nobody could be asked.")
@@ -236,11 +263,11 @@ async def test_two_parallel_calls_are_asked_about_one_after_the_other(
     await chat.open(f"{agents}.cashier")
     await chat.send("sell Hamlet and Macbeth")
     await dialog.wait(TITLE, "Hamlet")
-    assert await dialog.message() == HAMLET
+    assert await dialog.arguments() == HAMLET
     await chat.screenshot("two-ask-the-first")
     await dialog.press("Cancel")
     await dialog.wait(TITLE, "Macbeth")
-    assert await dialog.message() == MACBETH
+    assert await dialog.arguments() == MACBETH
     assert box_office.sold == []
     await chat.screenshot("two-ask-the-second")
     await dialog.press("Confirm")
@@ -254,11 +281,16 @@ async def test_two_parallel_calls_are_asked_about_one_after_the_other(
 
 @pytest.mark.ending("nobody answers a question in time")
 async def test_a_question_that_nobody_answers_is_no_refusal_and_a_late_yes_changes_nothing(
-    chat: Chat, dialog: Dialog, hasty_agents: str, hasty: BoxOffice, rendering: str
+    chat: Chat, dialog: Dialog, hasty_agents: str, hasty: BoxOffice, rendering: str, waits: bool
 ) -> None:
     await chat.open(f"{hasty_agents}.cashier")
     await chat.send("sell Hamlet")
     await dialog.wait(TITLE)
+    if waits:
+        await check_that_it_waits(chat, hasty)
+        await dialog.expect_none()
+        await chat.screenshot(f"not-answered-{rendering}")
+        return
     await chat.wait_until_finished()
     [told] = results_told(hasty)
     assert "no answer came in time, so nobody refused it" in told
@@ -269,13 +301,24 @@ async def test_a_question_that_nobody_answers_is_no_refusal_and_a_late_yes_chang
     assert hasty.sold == []
 
 
+@pytest.mark.feature("approvals that wait")
 async def test_a_tab_that_is_closed_while_it_asks_gives_no_answer(
-    chat: Chat, dialog: Dialog, hasty_agents: str, hasty: BoxOffice
+    chat: Chat,
+    dialog: Dialog,
+    hasty_agents: str,
+    hasty: BoxOffice,
+    waits: bool,
+    record_property: Callable[[str, object], None],
 ) -> None:
+    if not waits:
+        record_property("instead", "`not answered`")
     await chat.open(f"{hasty_agents}.cashier")
     await chat.send("sell Hamlet")
     await dialog.wait(TITLE)
     await chat.reopen_in_a_new_tab()
+    if waits:
+        await check_that_it_waits(chat, hasty)
+        return
     await chat.reload_when_idle()
     await chat.wait_until_finished()
     await chat.screenshot("asked-in-a-closed-tab")
@@ -315,3 +358,120 @@ async def test_an_agent_that_asks_is_answered_in_a_dialog(
     await chat.wait_until_finished()
     assert "You said 5: Vio…" in await chat.text()
     assert "Viola" not in await chat.text()
+
+
+@pytest.mark.permissions
+async def test_a_tool_asks_with_a_form_and_a_wrong_answer_is_asked_again(
+    chat: Chat, agents: str, rendering: str
+) -> None:
+    form = Form(chat)
+    await chat.open(f"{agents}.cashier")
+    await chat.send("reserve")
+    await form.wait("Which seats?")
+    await chat.wait_for_chip(re.compile("reserve"))
+    await form.window.get_by_label("How many").fill("2")
+    await form.window.get_by_label("Row").select_option(label="Stalls")
+    await form.window.get_by_label("Aisle").select_option(label="Yes")
+    await form.window.get_by_label("Mail").fill("viola@illyria")
+    await form.window.get_by_label("Arrival").fill("noon")
+    await chat.screenshot(f"form-{rendering}")
+    await form.press("Submit")
+    await form.wait("Arrival: it is not a time such as")
+    await chat.screenshot(f"form-again-{rendering}")
+    await expect(form.window.get_by_label("How many")).to_have_value("2")
+    await form.window.get_by_label("Arrival").fill("2026-12-31T19:30:00Z")
+    await form.press("Submit")
+    await chat.wait_until_finished()
+    assert json.loads(await chat.result("reserve")) == {
+        "seats": 2,
+        "row": "s",
+        "aisle": True,
+        "mail": "viola@illyria",
+        "arrival": "2026-12-31T19:30:00Z",
+    }
+
+
+@pytest.mark.permissions
+@pytest.mark.parametrize(("button", "given"), [("Decline", "false"), ("Cancel", "null")])
+async def test_a_form_that_is_declined_or_closed(chat: Chat, agents: str, button: str, given: str) -> None:
+    form = Form(chat)
+    await chat.open(f"{agents}.cashier")
+    await chat.send("reserve")
+    await form.wait("Which seats?")
+    await form.press(button)
+    await chat.wait_until_finished()
+    assert await chat.result("reserve") == given
+
+
+@pytest.mark.permissions
+async def test_a_question_waits_while_the_page_shows_another_chat(
+    chat: Chat, dialog: Dialog, agents: str, box_office: BoxOffice
+) -> None:
+    await chat.open(f"{agents}.cashier")
+    await chat.ask("hello")
+    other = chat.chat_id
+    chat.forget_answers()
+    # Within the page, as somebody who clicks: its session stays the same.
+    await chat.page.get_by_role("button", name="Open Sidebar").first.click()
+    await chat.page.get_by_role("link", name="New Chat").first.click()
+    await expect(chat.page.locator(".chat-assistant")).to_have_count(0)
+    await chat.send("sell Hamlet")
+    await dialog.wait(TITLE)
+    asking = chat.chat_id
+    assert asking != other
+    await chat.page.go_back()
+    await chat.page.wait_for_url(f"**/c/{other}")
+    await dialog.expect_none()
+    await expect(chat.page.get_by_text(f"Cashier asks: {TITLE}")).to_be_visible()
+    await chat.screenshot("asked-in-another-chat")
+    await chat.page.locator(f'a[href="/c/{asking}"]').first.click()
+    await dialog.wait(TITLE)
+    await dialog.press("Confirm")
+    await chat.wait_until_finished()
+    assert box_office.sold == [HAMLET]
+
+
+@pytest.mark.permissions
+async def test_a_tool_that_is_allowed_always_is_not_asked_about_again_in_this_chat(
+    chat: Chat, open_webui: OpenWebUI, box_office: BoxOffice, rendering: str
+) -> None:
+    agents = box_office.models(open_webui, "remembering", rendering, APPROVALS="form")
+    form = Form(chat)
+    await chat.open(f"{agents}.cashier")
+    await chat.send("sell Hamlet")
+    await form.wait("play: Hamlet")
+    await form.window.get_by_label("Decision").select_option(label="Allow always in this chat")
+    await chat.screenshot(f"allow-always-{rendering}")
+    await form.press("Submit")
+    await chat.wait_until_finished()
+    await chat.ask("sell Macbeth")
+    assert box_office.sold == [HAMLET, MACBETH]
+    await chat.message.get_by_role("button", name="Toggle status history").click()
+    await expect(chat.message).to_contain_text("allowed always in this chat")
+
+
+@pytest.mark.permissions
+async def test_user_changes_the_arguments_in_the_form(
+    chat: Chat, open_webui: OpenWebUI, box_office: BoxOffice, rendering: str
+) -> None:
+    agents = box_office.models(open_webui, "remembering", rendering, APPROVALS="form")
+    form = Form(chat)
+    await chat.open(f"{agents}.cashier")
+    await chat.send("sell Hamlet")
+    await form.wait("play: Hamlet")
+    await form.window.get_by_label("seats").fill("5")
+    await chat.screenshot(f"changing-arguments-{rendering}")
+    await form.press("Submit")
+    await chat.wait_until_finished()
+    assert box_office.sold == [{"play": "Hamlet", "seats": 5}]
+    [told] = results_told(box_office)
+    assert told.startswith("The user changed the arguments of this call before they allowed it.")
+    for _ in range(2):
+        [chip] = await chat.chips()
+        assert "sell · arguments changed" in chip.label
+        assert await chat.result("sell") == told
+        # The input of the card; the result quotes it as JSON.
+        await expect(chat.message).to_contain_text(re.compile(r"seats\s*5"))
+        await chat.screenshot(f"arguments-changed-{rendering}")
+        await chat.reload()
+    await check_the_next_message(chat)

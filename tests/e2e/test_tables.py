@@ -29,6 +29,7 @@ def test_every_version_that_is_tested_has_a_row_for_each_rendering_the_newest_fi
     assert older
     versions = [openwebui.VERSION, *older[1].split()]
     assert list(tables.kept()["versions"]) == [f"{version} {kind}" for version in versions for kind in RENDERINGS]
+    assert list(tables.kept()["features"]) == versions
 
 
 def test_every_ending_that_is_tested_has_a_row() -> None:
@@ -50,9 +51,11 @@ def test_a_cell_is_broken_when_one_of_its_tests_fails() -> None:
     recorder.pytest_runtest_logreport(
         report("passed", ("versions", ("0.0.0 native", "failing")), ("instead", "in words"))
     )
+    recorder.pytest_runtest_logreport(report("passed", ("features", ("0.0.0", "plan"))))
     recorder.pytest_runtest_logreport(report("passed", ("endings", ("stop", "details"))))
     assert recorder.found == {
         "versions": {"0.0.0 native": {"live": BROKEN, "stop": PROVEN, "failing": "in words"}},
+        "features": {"0.0.0": {"plan": PROVEN}},
         "endings": {"stop": {"details": PROVEN}},
     }
 

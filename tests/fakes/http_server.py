@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import uvicorn
 
-from callboard._http.listening import listen
+from callboard.http.listening import listen
 
 
 class HttpServer(uvicorn.Server):

@@ -132,7 +132,8 @@ class PlanModel:
         messages = body["messages"]
         asked = max(place for place, one in enumerate(messages) if one["role"] == "user")
         turn = messages[asked + 1 :]
-        plan = Plan.of(_content(messages[asked]))
+        # After an answer that was given up and says nothing, its question stands above this one in one message.
+        plan = Plan.of(_content(messages[asked]).splitlines()[-1])
         said = "".join(_content(one) for one in turn if one["role"] == "assistant")
         self.in_parts += any(one["role"] == other["role"] == "assistant" for one, other in pairwise(turn))
         calls = [call for one in turn for call in one.get("tool_calls") or ()]

@@ -1,4 +1,4 @@
-"""The way from one server to its PostgreSQL or Redis: it can be cut, and lose what PostgreSQL says."""
+"""The way from one server to its PostgreSQL or Redis: it can be cut, go silent, and lose what PostgreSQL says."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,8 +18,11 @@ class StoreProxy:
     def __init__(self, socket: Path) -> None:
         self.port = 0
         self.lost_notifications = 0
+        self.refused_connections = 0
         self._socket = socket
         self._is_cut = False
+        self._passes = asyncio.Event()
+        self._passes.set()
         self._loses_notifications = False
         self._lost_answers: list[bytes] = []
         self._ends: set[asyncio.StreamWriter] = set()
@@ -31,9 +34,14 @@ class StoreProxy:
         for end in tuple(self._ends):
             end.transport.abort()
 
+    def silence(self) -> None:
+        """Accept connections and data, but pass on nothing between a server and PostgreSQL, until `mend`."""
+        self._passes.clear()
+
     def mend(self) -> None:
-        """Be as before the faults."""
+        """Be as before the faults, beginning with the data that came meanwhile."""
         self._is_cut = self._loses_notifications = False
+        self._passes.set()
 
     def lose_notifications(self) -> None:
         """Pass on everything but what PostgreSQL notifies of, until `mend`."""
@@ -60,6 +68,7 @@ class StoreProxy:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if self._is_cut:
+            self.refused_connections += 1
             writer.transport.abort()
             return
         database_reader, database = await asyncio.open_unix_connection(str(self._socket))
@@ -85,6 +94,7 @@ class StoreProxy:
                 if self._lost_answers and self._lost_answers[0] in piece:
                     self._lost_answers.pop(0)
                     is_done_in_silence.set()
+                await self._passes.wait()
                 target.write(piece)
                 await target.drain()
         except OSError:
@@ -105,6 +115,7 @@ class StoreProxy:
                 if self._loses_notifications and head[:1] == NOTIFICATION:
                     self.lost_notifications += 1
                     continue
+                await self._passes.wait()
                 target.write(message)
                 await target.drain()
         except (asyncio.IncompleteReadError, OSError):

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 from structlog.testing import capture_logs
 
-from callboard._formats import FormatChoice, ToolFormat, choose_format
+from callboard._formats import FormatChoice, ToolFormat
 from callboard.calls import ToolCall, tool
 from callboard.models import TextDelta, ToolCallDelta
 from callboard_formats import parse
@@ -15,7 +15,7 @@ from callboard_formats.formats import names
 
 @pytest.mark.parametrize("name", [name for name in get_args(ToolFormat) if name != "auto"])
 def test_a_configured_format_is_used_for_every_model(name: ToolFormat) -> None:
-    assert choose_format(name, "anything", ["*"]).name == name
+    assert FormatChoice(name, ["*"]).for_name("anything").name == name
 
 
 @pytest.mark.parametrize(

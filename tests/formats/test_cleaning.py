@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callboard._formats import ToolFormat, choose_format
+from callboard._formats import FormatChoice, ToolFormat
 from callboard.models import ChatDict
 from callboard_formats.cleaning import Cleaner
 from callboard_formats.markers import QUIRKS, SCAFFOLDING, STOPS, TOKENS, fragments, markers, model_stops
@@ -215,14 +215,14 @@ def test_tokens_that_differ_only_in_case_follow_separate_rules(text: str, clean:
 @pytest.mark.parametrize("tool_format", ["react", "xml"])
 def test_a_models_stop_sequences_follow_the_formats_first_one(model: str, stop: str, tool_format: ToolFormat) -> None:
     asked: list[ChatDict] = [{"role": "user", "content": "hi"}]
-    assert choose_format(tool_format, model.upper()).request(asked, ()).stops == model_stops(model)
+    assert FormatChoice(tool_format).for_name(model.upper()).request(asked, ()).stops == model_stops(model)
     called = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
     asked += [
         {"role": "assistant", "content": None, "tool_calls": called},
         {"role": "tool", "tool_call_id": "c", "content": "1"},
     ]
-    assert choose_format(tool_format, model).request(asked, ()).stops[1] == stop
-    assert stop not in choose_format(tool_format, "gpt-4o").request(asked, ()).stops
+    assert FormatChoice(tool_format).for_name(model).request(asked, ()).stops[1] == stop
+    assert stop not in FormatChoice(tool_format).for_name("gpt-4o").request(asked, ()).stops
 
 
 ALL_MARKERS = [marker.text for marker in (*TOKENS, *fragments(EVERY_SYNTAX))]

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from callboard._formats import ReasoningPiece, TextPiece, ToolFormat, choose_format
+from callboard._formats import FormatChoice, ReasoningPiece, TextPiece, ToolFormat
 from callboard.calls import ToolCall
 from callboard.models import ChatDict, TextDelta
 from callboard_formats import StreamParser
@@ -112,7 +112,7 @@ def test_with_auto_no_mutation_loses_a_character_or_calls_an_unknown_tool(stride
 
 def rescued(pieces: list[str]) -> tuple[str, str, list[ToolCall]]:
     """Return the content, the reasoning and the calls, without ids, of an answer with `auto`."""
-    reader = choose_format("auto", "m").reader(TOOLS, str)
+    reader = FormatChoice("auto").for_name("m").reader(TOOLS, str)
     shown = [one for piece in pieces for one in reader.feed(TextDelta(piece))] + reader.finish()
     content = "".join(one.text for one in shown if isinstance(one, TextPiece))
     reasoning = "".join(one.text for one in shown if isinstance(one, ReasoningPiece))
@@ -149,6 +149,7 @@ def test_calls_without_an_end_in_a_thought_are_read_in_linear_time() -> None:
         "<tool_call>\n",
     ],
 )
+@pytest.mark.slow
 def test_quoted_text_is_read_in_linear_time(unit: str, before: str) -> None:
     assert is_linear(lambda size: seconds(before + unit * (size // len(unit)) + "and so on"))
 
@@ -174,7 +175,7 @@ WHOLE = {
 
 def seconds_in_pieces(text: str, messages: Sequence[ChatDict] = (), format_name: ToolFormat = "auto") -> float:
     """Return the processor time for an answer that arrives in small pieces."""
-    reader = choose_format(format_name, "m").reader(TOOLS, str, messages)
+    reader = FormatChoice(format_name).for_name("m").reader(TOOLS, str, messages)
     began = time.process_time()
     for place in range(0, len(text), 8):
         reader.feed(TextDelta(text[place : place + 8]))

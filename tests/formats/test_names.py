@@ -99,10 +99,10 @@ def test_an_invented_name_means_a_tool_and_an_action(written: str, name: str, de
     assert resolved.repair == f"tool name '{written}' taken as '{name}'"
 
 
-@pytest.mark.parametrize(("name", "tool"), [(name, meaning.tool) for name, meaning in INVENTED])
-def test_an_invented_name_counts_only_if_its_tool_is_known(name: str, tool: str) -> None:
-    assert meant(name) == tool
-    assert meant(name, ("get_weather",)) is None
+def test_an_invented_name_counts_only_if_its_tool_is_known() -> None:
+    for name, meaning in INVENTED:
+        assert meant(name) == meaning.tool, name
+        assert meant(name, ("get_weather",)) is None, name
 
 
 @pytest.mark.parametrize("written", ["HassTurnOn", "functions.HassTurnOn", "hass_turn_on", "turn_on"])

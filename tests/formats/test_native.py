@@ -11,19 +11,18 @@ from hypothesis import strategies as st
 from callboard._formats import (
     ArgumentsPiece,
     AutoFormat,
+    FamilyFormat,
     Format,
     NativeFormat,
     NativeReader,
     Piece,
     ReasoningPiece,
-    RescueFormat,
     TextPiece,
-    parse_arguments,
     round_messages,
 )
 from callboard.calls import ToolCall, tool
-from callboard.errors import InvalidArguments
 from callboard.models import Finish, ModelDelta, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
+from callboard_formats import InvalidArguments, parse_arguments
 from callboard_formats.grammar import grammar
 from tests.serving import serving
 
@@ -294,7 +293,7 @@ def test_a_request_offers_the_tools_and_replaces_only_invalid_arguments() -> Non
     assert messages[1]["tool_calls"][2]["function"]["arguments"] == "{oops"
 
 
-@pytest.mark.parametrize("asked", [NativeFormat(), AutoFormat(), RescueFormat()], ids=lambda one: one.name)
+@pytest.mark.parametrize("asked", [NativeFormat(), AutoFormat(), FamilyFormat("rescue")], ids=lambda one: one.name)
 def test_text_that_was_held_back_comes_before_the_call_that_follows_it(asked: Format) -> None:
     reader = asked.reader([add], Claims())
     pieces = [

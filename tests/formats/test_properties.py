@@ -312,23 +312,22 @@ def plain(pattern: str) -> str:
     return literal(pattern, name="now", key="content", type="string") if pattern else ""
 
 
-@pytest.mark.parametrize("marker", OF_ITS_OWN)
 @every_row
-def test_markers_inside_an_argument_belong_to_the_argument(row: Row, marker: str) -> None:
-    content = OF_ITS_OWN[marker](row)
-    if row.body == "escaped" and "<escape>" in content:
-        return
-    writing: tuple[str, dict[str, Any]] = ("write_file", {"path": "a", "content": content})
-    for calls in ([writing], [writing, ("now", {})], [("now", {}), writing]):
-        if len(calls) > 1 and not (row.section or row.end):
+def test_markers_inside_an_argument_belong_to_the_argument(row: Row) -> None:
+    for content in [write(row) for write in OF_ITS_OWN.values()]:
+        if row.body == "escaped" and "<escape>" in content:
             continue
-        text = written(row, calls)
-        for pieces in ([text], list(text)):
-            reader = StreamParser([WRITE, NOW])
-            for piece in pieces:
-                reader.feed(piece)
-            reader.finish()
-            assert [(call.name, call.arguments) for call in reader.calls] == calls
+        writing: tuple[str, dict[str, Any]] = ("write_file", {"path": "a", "content": content})
+        for calls in ([writing], [writing, ("now", {})], [("now", {}), writing]):
+            if len(calls) > 1 and not (row.section or row.end):
+                continue
+            text = written(row, calls)
+            for pieces in ([text], list(text)):
+                reader = StreamParser([WRITE, NOW])
+                for piece in pieces:
+                    reader.feed(piece)
+                reader.finish()
+                assert [(call.name, call.arguments) for call in reader.calls] == calls, text
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.body == "tags"], ids=id_of)
@@ -343,22 +342,17 @@ def test_no_value_between_tags_is_lost_in_long_text_behind_the_call(row: Row) ->
             assert [(call.name, call.arguments) for call in reader.calls] == calls
 
 
-TOLD_FROM_AN_END = [
-    (row, marker)
-    for row in ROWS
-    for marker in OF_ITS_OWN
-    # Without escapes, an end of a call inside of an argument ends the call if no text follows.
-    if not (row.body == "tags" and marker == "every end")
-]
-
-
-@pytest.mark.parametrize(("row", "marker"), TOLD_FROM_AN_END, ids=id_of)
-def test_an_output_may_be_cut_off_behind_a_marker_inside_an_argument(row: Row, marker: str, stride: int) -> None:
-    content = OF_ITS_OWN[marker](row)
-    text = written(row, [("write_file", {"path": "a", "content": content})])
-    for end in range(0, len(text), stride):
-        for call in parse(text[:end], [WRITE, NOW]).tool_calls:
-            assert call.error or call.arguments == {"path": "a", "content": content}, text[:end]
+@every_row
+def test_an_output_may_be_cut_off_behind_a_marker_inside_an_argument(row: Row, stride: int) -> None:
+    for marker, write in OF_ITS_OWN.items():
+        if row.body == "tags" and marker == "every end":
+            # Without escapes, an end of a call inside of an argument ends the call if no text follows.
+            continue
+        content = write(row)
+        text = written(row, [("write_file", {"path": "a", "content": content})])
+        for end in range(0, len(text), stride):
+            for call in parse(text[:end], [WRITE, NOW]).tool_calls:
+                assert call.error or call.arguments == {"path": "a", "content": content}, text[:end]
 
 
 @every_row

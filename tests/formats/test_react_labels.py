@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard._formats import Reader, ReasoningPiece, TextPiece, choose_format
+from callboard._formats import FormatChoice, Reader, ReasoningPiece, TextPiece
 from callboard.calls import tool
 from callboard.models import ChatDict, Finish, TextDelta
 
@@ -25,7 +25,7 @@ async def weather(place: str) -> str:
 
 def read(text: str, cuts: tuple[int, ...] = (), messages: list[ChatDict] = ASKED) -> tuple[str, str]:
     """Return the text and the reasoning of an answer that arrives in pieces."""
-    reader: Reader = choose_format("auto", "m").reader([weather], str, messages)
+    reader: Reader = FormatChoice("auto").for_name("m").reader([weather], str, messages)
     pieces = []
     for start, end in pairwise(sorted({0, len(text), *cuts})):
         pieces += reader.feed(TextDelta(text[start:end]))

@@ -121,7 +121,6 @@ def test_a_call_before_a_lone_closer_is_part_of_the_thought() -> None:
     assert ran(f"I could:\n{CALL}\nbut no.</think>Now:\n{CALL}") == [{}]
 
 
-@pytest.mark.parametrize("step", [1, 2, 1000])
 @pytest.mark.parametrize(
     ("text", "content", "calls"),
     [
@@ -132,8 +131,8 @@ def test_a_call_before_a_lone_closer_is_part_of_the_thought() -> None:
         (f"I could:\n{CALL} but no.\n</think>", "I could:\n\nbut no.", 0),
     ],
 )
-def test_a_stray_closer_does_not_cancel_a_call(text: str, content: str, calls: int, step: int) -> None:
-    assert shown(text, step) == (content, calls)
+def test_a_stray_closer_does_not_cancel_a_call(text: str, content: str, calls: int) -> None:
+    assert shown(text) == (content, calls)
 
 
 def test_a_call_before_a_lone_closer_at_a_cut_is_part_of_the_thought() -> None:
@@ -323,12 +322,15 @@ def streamed(text: str, step: int, **options: Any) -> tuple[StreamParser, str]:
     return parser, content
 
 
-def shown(text: str, step: int, **options: Any) -> tuple[str, int]:
-    parser, content = streamed(text, step, **options)
-    return content, sum(call.error is None for call in parser.calls)
+def shown(text: str, **options: Any) -> tuple[str, int]:
+    """Return the text and the number of calls; they are the same however the text is cut."""
+    [found] = {
+        (content, sum(call.error is None for call in parser.calls))
+        for parser, content in (streamed(text, step, **options) for step in (1, 2, 3, 5, 1000))
+    }
+    return found
 
 
-@pytest.mark.parametrize("step", [1, 2, 5, 1000])
 @pytest.mark.parametrize(
     "text",
     [
@@ -348,11 +350,10 @@ def shown(text: str, step: int, **options: Any) -> tuple[str, int]:
         'One writes <tool_call>{"name": "now", "arguments": {]}</tool_call> and so on.',
     ],
 )
-def test_a_quoted_call_is_unchanged_text(text: str, step: int) -> None:
-    assert shown(text, step) == (text, 0)
+def test_a_quoted_call_is_unchanged_text(text: str) -> None:
+    assert shown(text) == (text, 0)
 
 
-@pytest.mark.parametrize("step", [1, 2, 5, 1000])
 @pytest.mark.parametrize(
     "example", ['```json\n{"name": "now", "arguments": {}}\n```', '{"name": "now", "arguments": {}}']
 )
@@ -369,15 +370,12 @@ def test_a_quoted_call_is_unchanged_text(text: str, step: int) -> None:
         ("", False),
     ],
 )
-def test_an_unmarked_call_that_is_introduced_as_an_example_is_text(
-    words: str, example: str, is_example: bool, step: int
-) -> None:
-    content, calls = shown(words + example, step)
+def test_an_unmarked_call_that_is_introduced_as_an_example_is_text(words: str, example: str, is_example: bool) -> None:
+    content, calls = shown(words + example)
     assert calls == (0 if is_example else 1)
     assert not is_example or content == words + example
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 5, 1000])
 @pytest.mark.parametrize(
     "text",
     [
@@ -389,13 +387,10 @@ def test_an_unmarked_call_that_is_introduced_as_an_example_is_text(
         f"> {CALL}\n\nThat is what it wrote.",
     ],
 )
-def test_a_call_in_quotation_marks_in_a_block_quotation_or_in_the_code_of_a_list_does_not_run(
-    text: str, step: int
-) -> None:
-    assert shown(text, step)[1] == 0
+def test_a_call_in_quotation_marks_in_a_block_quotation_or_in_the_code_of_a_list_does_not_run(text: str) -> None:
+    assert shown(text)[1] == 0
 
 
-@pytest.mark.parametrize("step", [1, 2, 5, 1000])
 @pytest.mark.parametrize(
     "text",
     [
@@ -421,17 +416,16 @@ def test_a_call_in_quotation_marks_in_a_block_quotation_or_in_the_code_of_a_list
         f"I will look {CALL} Now I wait.",
     ],
 )
-def test_a_call_behind_a_block_quotation_or_code_of_a_list_counts(text: str, step: int) -> None:
-    assert shown(text, step)[1] == 1
+def test_a_call_behind_a_block_quotation_or_code_of_a_list_counts(text: str) -> None:
+    assert shown(text)[1] == 1
 
 
-@pytest.mark.parametrize("step", [1, 2, 5, 1000])
 @pytest.mark.parametrize("thinking", [None, True])
-def test_a_quoted_end_of_thinking_ends_no_thought(step: int, thinking: bool | None) -> None:
+def test_a_quoted_end_of_thinking_ends_no_thought(thinking: bool | None) -> None:
     opener = "" if thinking else "<think>\n"
-    assert shown(f"{opener}It says `</think>` there.\n</think>\n\n4", step, thinking=thinking) == ("4", 0)
+    assert shown(f"{opener}It says `</think>` there.\n</think>\n\n4", thinking=thinking) == ("4", 0)
     text = f"{opener}It writes `</think>` and then\n{CALL}\nbut not here.\n</think>\n4"
-    assert shown(text, step, thinking=thinking) == ("4", 0)
+    assert shown(text, thinking=thinking) == ("4", 0)
 
 
 M3 = "]<]minimax[>["
@@ -477,10 +471,9 @@ def test_a_call_within_the_final_answer_of_react_does_not_run(before: str, text:
     assert parse(f"{before}Final Answer: {text}", [RUN], ["react"]).tool_calls == ()
 
 
-@pytest.mark.parametrize("step", [1, 1000])
 @pytest.mark.parametrize("token", ["<|im_end|>", "</s>", "<｜end▁of▁sentence｜>", "[e~[", "<|end_of_msg|>"])
-def test_a_call_that_ends_a_thought_counts_before_the_end_of_the_turn(token: str, step: int) -> None:
-    assert shown(f"<think>\nI should.\n\n{CALL}{token}\n", step) == ("", 1)
+def test_a_call_that_ends_a_thought_counts_before_the_end_of_the_turn(token: str) -> None:
+    assert shown(f"<think>\nI should.\n\n{CALL}{token}\n") == ("", 1)
 
 
 @pytest.mark.parametrize("junk", ["}", " x", "<|close|>json<x>"])
@@ -489,7 +482,7 @@ def test_text_behind_the_json_of_kimi_k3_is_refused(junk: str) -> None:
         '<|open|>tools<|sep|><|open|>call tool="store" index="1"<|sep|><|open|>json<|sep|>'
         f'{{"text": "x"}}{junk}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
     )
-    assert shown(text, 1) == shown(text, len(text)) == ("", 0)
+    assert shown(text) == ("", 0)
 
 
 @pytest.mark.parametrize(
@@ -513,7 +506,7 @@ def test_text_that_was_cut_off_is_read_the_same_in_pieces(text: str) -> None:
 
 def test_a_requested_json_schema_is_text() -> None:
     text = '{"name": "store", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}}}'
-    assert shown(text, 1) == shown(text, len(text)) == (text, 0)
+    assert shown(text) == (text, 0)
     assert parse(text, [TOOL]).tool_calls == ()
 
 
@@ -599,7 +592,6 @@ def test_a_match_that_may_grow_is_read_the_same_in_pieces(text: str) -> None:
         assert (parser.calls, shown_then) == (whole.calls, content)
 
 
-@pytest.mark.parametrize("step", [1, 3, 1000])
 @pytest.mark.parametrize(
     "text",
     [
@@ -609,16 +601,15 @@ def test_a_match_that_may_grow_is_read_the_same_in_pieces(text: str) -> None:
         'It said "Let me look: <function=now></function>" and then "so <function=now></function>".',
     ],
 )
-def test_a_call_in_a_string_of_json_or_code_is_unchanged_text(text: str, step: int) -> None:
-    assert shown(text, step) == (text, 0)
+def test_a_call_in_a_string_of_json_or_code_is_unchanged_text(text: str) -> None:
+    assert shown(text) == (text, 0)
 
 
-@pytest.mark.parametrize("step", [1, 3, 1000])
 @pytest.mark.parametrize(
     "text", [f'A 5" pipe. {CALL}', f'She said "so. {CALL}', f'It is "good". {CALL}', f'"a" "b {CALL}']
 )
-def test_an_unclosed_straight_quotation_mark_hides_no_call(text: str, step: int) -> None:
-    assert shown(text, step)[1] == 1
+def test_an_unclosed_straight_quotation_mark_hides_no_call(text: str) -> None:
+    assert shown(text)[1] == 1
 
 
 QWEN = "<tool_call>\n<function=store>\n<parameter=text>\n{}\n</parameter>\n</function>\n</tool_call>"
@@ -637,7 +628,6 @@ def test_a_value_that_is_cut_off_does_not_end_at_a_closer_within_it(value: str) 
     assert value is not EXAMPLE or not any(ran(whole[:at]) for at in cuts if at < whole.rindex("</parameter>"))
 
 
-@pytest.mark.parametrize("step", [1, 1000])
 @pytest.mark.parametrize(
     "text",
     [
@@ -649,9 +639,9 @@ def test_a_value_that_is_cut_off_does_not_end_at_a_closer_within_it(value: str) 
         '<|channel|>analysis<|message|>{"name": "now", "arguments": {}}',
     ],
 )
-def test_in_harmony_only_a_message_to_a_tool_is_a_call(text: str, step: int) -> None:
-    assert shown(text, step)[1] == 0
-    assert shown(f"{text}<|return|>", step)[1] == 0
+def test_in_harmony_only_a_message_to_a_tool_is_a_call(text: str) -> None:
+    assert shown(text)[1] == 0
+    assert shown(f"{text}<|return|>")[1] == 0
 
 
 @pytest.mark.parametrize("token", ["<|im_end|>", "</s>", "<|eot_id|>\n"])
@@ -666,12 +656,11 @@ def test_bare_text_that_is_cut_off_does_not_run(text: str) -> None:
     assert ran_in_react(text) == []
 
 
-@pytest.mark.parametrize("step", [1, 2, 1000])
 @pytest.mark.parametrize(
     "thought", ['["</think>"]', '{"name": "</think>"}', '```\ns = "</think>"\n```', '<tool_call "</think>"']
 )
-def test_a_quoted_end_of_thinking_behind_the_beginning_of_a_call_ends_no_thought(thought: str, step: int) -> None:
-    assert shown(f"<think>{thought}</think>Ok.", step) == ("Ok.", 0)
+def test_a_quoted_end_of_thinking_behind_the_beginning_of_a_call_ends_no_thought(thought: str) -> None:
+    assert shown(f"<think>{thought}</think>Ok.") == ("Ok.", 0)
 
 
 @pytest.mark.parametrize(
@@ -724,7 +713,6 @@ def test_a_string_of_several_lines_with_an_unclear_end_does_not_run(text: str) -
     assert call.arguments is None
 
 
-@pytest.mark.parametrize("step", [1, 3, 1000])
 @pytest.mark.parametrize(
     "text",
     [
@@ -734,13 +722,12 @@ def test_a_string_of_several_lines_with_an_unclear_end_does_not_run(text: str) -
         "a <function_calls> b",
     ],
 )
-def test_markers_in_code_and_prose_are_no_calls(text: str, step: int) -> None:
-    content, _ = shown(text, step)
+def test_markers_in_code_and_prose_are_no_calls(text: str) -> None:
+    content, _ = shown(text)
     assert content == text.replace("<function_calls>", "")
     assert parse(text, [TOOL, NOW]).tool_calls == ()
 
 
-@pytest.mark.parametrize("step", [1, 1000])
 @pytest.mark.parametrize(
     ("text", "name", "content"),
     [
@@ -750,8 +737,8 @@ def test_markers_in_code_and_prose_are_no_calls(text: str, step: int) -> None:
         ("<response>It is 4.</response>", "granite", "It is 4."),
     ],
 )
-def test_tags_around_a_familys_answers_are_not_shown(text: str, name: str, content: str, step: int) -> None:
-    assert shown(text, step, formats=[name]) == (content, 0)
+def test_tags_around_a_familys_answers_are_not_shown(text: str, name: str, content: str) -> None:
+    assert shown(text, formats=[name]) == (content, 0)
 
 
 @pytest.mark.parametrize("step", [1, 1000])
@@ -800,7 +787,6 @@ def test_a_fence_within_a_fenced_input_of_react_does_not_end_it() -> None:
     assert ran_in_react(f"\n```python\n{code}\n```") == []
 
 
-@pytest.mark.parametrize("step", [1, 2, 5, 1000])
 @pytest.mark.parametrize(
     "text",
     [
@@ -811,11 +797,10 @@ def test_a_fence_within_a_fenced_input_of_react_does_not_end_it() -> None:
         "s = 'Sure! [TOOL_CALLS]now[ARGS]{}'",
     ],
 )
-def test_a_call_in_a_string_of_a_program_is_text(text: str, step: int) -> None:
-    assert shown(text, step) == (text, 0)
+def test_a_call_in_a_string_of_a_program_is_text(text: str) -> None:
+    assert shown(text) == (text, 0)
 
 
-@pytest.mark.parametrize("step", [1, 2, 5, 1000])
 @pytest.mark.parametrize(
     "text",
     [
@@ -825,36 +810,36 @@ def test_a_call_in_a_string_of_a_program_is_text(text: str, step: int) -> None:
         f"Those are the sailors' ('so they say) {CALL}",
     ],
 )
-def test_a_call_counts_behind_a_programs_string_and_in_an_unclosed_one(text: str, step: int) -> None:
-    assert shown(text, step)[1] == 1
+def test_a_call_counts_behind_a_programs_string_and_in_an_unclosed_one(text: str) -> None:
+    assert shown(text)[1] == 1
 
 
-@pytest.mark.parametrize("step", [1, 3, 1000])
 @pytest.mark.parametrize("line", ["    x = 1\n", "\tx = 1\n", "    x = 1\n\n", "      if x:\n"])
-def test_a_call_in_a_long_block_of_indented_code_does_not_run(line: str, step: int) -> None:
+def test_a_call_in_a_long_block_of_indented_code_does_not_run(line: str) -> None:
     for lines in (1, 20, 25, 30, 100):
         text = f"Look:\n\n{line * lines}    {CALL}\n"
-        assert shown(text, step) == (text, 0), lines
+        assert shown(text) == (text, 0), lines
 
 
-@pytest.mark.parametrize("step", [1, 3, 1000])
-def test_a_marker_inside_a_line_of_indented_code_begins_no_call(step: int) -> None:
+def test_a_marker_inside_a_line_of_indented_code_begins_no_call() -> None:
     section = "<|tool_calls_section_begin|><|tool_call_begin|>now<|tool_call_argument_begin|>{}<|tool_call_end|>"
     text = f"Look:\n\n    {section}\n"
-    assert shown(text, step) == (text, 0)
+    assert shown(text) == (text, 0)
 
 
 @pytest.mark.parametrize("before", ["word " * 60 + "\n", "word " * 60 + "\n    - a\n", "  x = 1\n" * 50])
 def test_indentation_without_code_hides_no_call(before: str) -> None:
-    assert shown(f"Look:\n{before}    {CALL}", 1)[1] == 1
+    assert shown(f"Look:\n{before}    {CALL}")[1] == 1
 
 
 @pytest.mark.parametrize("behind", ["", "` y", "```"])
 def test_a_fence_with_a_long_first_line_is_the_same_whole_and_in_pieces(behind: str) -> None:
     for chars in (10, 70, 75, 76, 77, 78, 100):
         text = f"```{'x' * chars}{behind}\n{CALL}\n"
-        whole = shown(text, len(text))
-        assert [shown(text, step) for step in (1, 2, 7)] == [whole] * 3, chars
+        [(whole, _)] = {
+            (content, len(parser.calls)) for parser, content in (streamed(text, step) for step in (1, 2, 7, len(text)))
+        }
+        assert whole, chars
 
 
 def test_a_repeated_opener_hides_no_call() -> None:
@@ -865,7 +850,7 @@ def test_a_repeated_opener_hides_no_call() -> None:
 def test_openais_schema_of_a_tool_is_text(opening: str) -> None:
     schema = '{"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}'
     text = f"{opening}{schema}{']' if opening else ''}"
-    assert shown(text, 1) == (text, 0)
+    assert shown(text) == (text, 0)
     assert parse(text, [NOW]).tool_calls == ()
 
 
@@ -909,9 +894,8 @@ def test_a_result_that_the_model_imagines_ends_a_thought_that_ends_in_a_call(res
     assert content == ""
 
 
-@pytest.mark.parametrize("step", [1, 2, 5, 1000])
-def test_a_call_in_a_message_to_the_user_is_shown_to_the_letter(step: int) -> None:
-    assert shown(f"<|channel|>final<|message|>So: {CALL}<|return|>", step) == (f"So: {CALL}", 0)
+def test_a_call_in_a_message_to_the_user_is_shown_to_the_letter() -> None:
+    assert shown(f"<|channel|>final<|message|>So: {CALL}<|return|>") == (f"So: {CALL}", 0)
 
 
 _GLM = ("<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>\n", "<tool_call>write\n{}</tool_call>")

@@ -120,5 +120,5 @@ def test_the_endpoint_says_whether_a_thought_was_cut_off(reason: str | None, ans
 
 
 def test_with_rescue_the_beginning_of_an_answer_is_not_taken_for_a_thought() -> None:
-    reader = ScanningReader("rescue", [], lambda given: given or "new", model="Qwen/QwQ-32B", rescued=True)
+    reader = ScanningReader("rescue", [], lambda given: given or "new", model="Qwen/QwQ-32B")
     assert reader.feed(TextDelta("It is noon.")) == [TextPiece("It is noon.")]

@@ -2,17 +2,15 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from agno.agent import Agent
 from agno.models.openai import OpenAIChat
 
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard.frameworks.agno import from_agno
-from tests.fakes.openai_server import Script
-from tests.frameworks.scenario import Scenario
-from tests.frameworks.stage import Deviation, openai_client
+from tests.frameworks.stage import openai_client
 from tests.frameworks.toolbox import Toolbox
 
 Make = Callable[[Callable[[], OpenAIChat]], AgentLike]
@@ -23,8 +21,6 @@ class Made:
     """An agent that a test creates with its own models."""
 
     make: Make
-    name: str = "made"
-    deviations: dict[str, Deviation] = field(default_factory=dict)
 
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
@@ -73,10 +69,6 @@ def asks_another_and_waits(*tools: Any, in_a_thread: bool = True, stream: bool =
         return from_agno(Agent(id="agent", model=model(), tools=[tool], telemetry=False))
 
     return Made(make)
-
-
-def scenario(script: Script, **fields: Any) -> Scenario:
-    return Scenario("of Agno's own", script, [], **fields)
 
 
 add = Toolbox().plain("add")

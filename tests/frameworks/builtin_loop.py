@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from callboard import Agent, Skill, Tool, ToolResult, tool
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard.models import OpenAICompatible
 from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.toolbox import PICTURE_URL, Toolbox

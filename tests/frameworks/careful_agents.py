@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from callboard import register
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 
 URL = os.environ["CALLBOARD_MODEL_BASE_URL"]
 RAN = Path(os.environ["CALLBOARD_TEST_RAN"])

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from callboard._agents import AgentLike
-from tests.frameworks.stage import Deviation, Framework
+from callboard.agents import AgentLike
+from tests.frameworks.stage import Deviation
 from tests.frameworks.toolbox import PICTURE_URL, Toolbox
 
 
@@ -56,7 +56,7 @@ LANGGRAPH = Column(
         ),
     },
 )
-FRAMEWORKS: tuple[Framework, ...] = (
+FRAMEWORKS = (
     Column("built-in", "builtin_loop"),
     AGNO,
     Column("pydantic-ai", "with_pydantic_ai"),

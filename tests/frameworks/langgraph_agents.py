@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from langchain.agents import create_agent
@@ -13,12 +13,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard.frameworks.langgraph import from_langgraph
 from callboard.frameworks.langgraph.stream import Graph
-from tests.fakes.openai_server import Script
-from tests.frameworks.scenario import Scenario
-from tests.frameworks.stage import Deviation
 from tests.frameworks.toolbox import Toolbox
 from tests.frameworks.with_langgraph import chat_model
 
@@ -31,8 +28,6 @@ class Made:
 
     make: Callable[[ChatOpenAI], AgentLike]
     kind: type[ChatOpenAI] = ChatOpenAI
-    name: str = "made"
-    deviations: dict[str, Deviation] = field(default_factory=dict)
 
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
@@ -98,10 +93,6 @@ def asks_another_and_waits(*tools: Any, in_a_thread: bool = True) -> Made:
         return from_langgraph(agent_of(model, tool("ask_other")(ask_other if in_a_thread else ask_other_async)))
 
     return Made(make)
-
-
-def scenario(script: Script, **fields: Any) -> Scenario:
-    return Scenario("of LangGraph's own", script, [], **fields)
 
 
 add = Toolbox().plain("add")

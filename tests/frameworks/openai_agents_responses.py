@@ -8,11 +8,11 @@ from typing import Any
 
 from agents import Agent, OpenAIProvider, RunConfig, Tool
 
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard.frameworks.openai_agents import from_openai_agents
 from tests.fakes.openai_server import Answer, ASGIMessage, Body, OpenAIServer, Receive, Script, Send, chunks
-from tests.frameworks.openai_agents_stage import scenario
-from tests.frameworks.stage import Deviation, Performance, openai_client, perform
+from tests.frameworks.scenario import scenario
+from tests.frameworks.stage import Performance, openai_client, perform
 from tests.frameworks.toolbox import Toolbox
 
 
@@ -26,9 +26,6 @@ class ResponsesServer(OpenAIServer):
 
 class OnResponses:
     """An agent whose model is only named, so that the SDK creates it for the Responses API."""
-
-    name = "made"
-    deviations: Mapping[str, Deviation] = {}
 
     def __init__(self, script: Script, *tools: Tool, **fields: Any) -> None:
         self.server = ResponsesServer(script)

@@ -2,16 +2,15 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from agents import Agent, Model, OpenAIChatCompletionsModel, RunConfig, function_tool
 
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard.frameworks.openai_agents import from_openai_agents
-from tests.fakes.openai_server import Body, Script
-from tests.frameworks.scenarios import Scenario
-from tests.frameworks.stage import Deviation, openai_client
+from tests.fakes.openai_server import Body
+from tests.frameworks.stage import openai_client
 from tests.frameworks.toolbox import Toolbox
 
 UNTRACED = RunConfig(tracing_disabled=True)
@@ -26,8 +25,6 @@ class Made:
     """An agent that a test creates with its own model."""
 
     make: Make
-    name: str = "made"
-    deviations: dict[str, Deviation] = field(default_factory=dict)
 
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
@@ -40,10 +37,6 @@ def solo(*tools: Any, **fields: Any) -> Made:
     return Made(
         lambda model: from_openai_agents(Agent("agent", model=model, tools=[*tools], **fields), run_config=UNTRACED)
     )
-
-
-def scenario(script: Script, **fields: Any) -> Scenario:
-    return Scenario("of the SDK's own", script, [], **fields)
 
 
 def offered(body: Body) -> list[str]:

@@ -2,18 +2,16 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard.frameworks.pydantic_ai import from_pydantic_ai
-from tests.fakes.openai_server import Script
-from tests.frameworks.scenario import Scenario
-from tests.frameworks.stage import Deviation, openai_client
+from tests.frameworks.stage import openai_client
 from tests.frameworks.toolbox import Toolbox
 
 
@@ -22,8 +20,6 @@ class Made:
     """An agent that a test creates with its own model."""
 
     make: Callable[[OpenAIChatModel], AgentLike]
-    name: str = "made"
-    deviations: dict[str, Deviation] = field(default_factory=dict)
 
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
@@ -64,10 +60,6 @@ def asks_another_and_waits(*tools: Any) -> Made:
         return from_pydantic_ai(Agent(model, name="agent", tools=[ask_other]))
 
     return Made(make)
-
-
-def scenario(script: Script, **fields: Any) -> Scenario:
-    return Scenario("of pydantic-ai's own", script, [], **fields)
 
 
 add = Toolbox().plain("add")

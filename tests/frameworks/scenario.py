@@ -11,7 +11,7 @@ each other are in the order of their numbers unless the scenario is about their 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from tests.fakes.openai_server import Answer, Body, Script, call, chunks, finish, text, usage
 
@@ -31,6 +31,7 @@ class Scenario:
     Attributes:
         sent: The messages of the last model request, without leading system messages; None if they do not matter.
         reply: The user's answer to every question, None for no answer.
+        asked_at_once: The questions that are open before the user answers them.
         stop_at: The event at which the user presses stop.
         errors_say: Texts that the errors' messages must contain.
         before: Messages that the client sends before all others.
@@ -45,7 +46,8 @@ class Scenario:
     tools: Sequence[str] = ()
     turns: Sequence[str] = ("go",)
     sent: Sequence[str] | None = None
-    reply: bool | str | None = None
+    reply: Any = None
+    asked_at_once: int = 1
     stop_at: StopAt | None = None
     in_order: bool = False
     errors_say: Sequence[str] = ()
@@ -53,6 +55,11 @@ class Scenario:
     task: str | None = None
     confirm_tools: Sequence[str] = ()
     tool_timeout_seconds: float = 120
+
+
+def scenario(script: Script, **fields: Any) -> Scenario:
+    """A scenario of a test that checks the events itself."""
+    return Scenario("own", script, [], **fields)
 
 
 def says(content: str) -> Answer:

@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 from openai import AsyncOpenAI
 
-from callboard._agents import AgentLike, Registry
-from callboard._redaction import Redaction
-from callboard._runs import Run, Runs
-from callboard._settings import Settings
+from callboard.agents import AgentLike, Registry
 from callboard.calls import Services
 from callboard.models import ScriptedModel
 from callboard.observers import ModelAsked, Observation
+from callboard.redaction import Redaction
+from callboard.runs import Run, Runs
+from callboard.settings import Settings
 from callboard.storage import GivenAnswer, Store
 from callboard_protocol import (
     Decoder,
@@ -65,13 +65,7 @@ class Deviation:
 
 
 class Framework(Protocol):
-    """A column of the suite: how its agents are created, and its deviations by scenario."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def deviations(self) -> Mapping[str, Deviation]: ...
+    """Creates the agent of a test."""
 
     def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AbstractAsyncContextManager[AgentLike]:
         """An agent with the id `agent`, whose model is `m` at `base_url`, without retries and with these tools.
@@ -240,12 +234,19 @@ async def perform(
 async def _watch(run: Run, scenario: Scenario, toolbox: Toolbox) -> list[Event]:
     """Read the run's events, and perform the user's actions."""
     numbered: list[tuple[int, Event]] = []
+    asked: list[InputRequest] = []
     decoder = Decoder()
     async for chunk in run.listen():
         for frame in decoder.feed(chunk):
             event = decode(frame)
             assert event is not None
             numbered.append((int(frame.id), event))
+            if isinstance(event, InputRequest) and scenario.reply is not None:
+                asked.append(event)
+            if len(asked) >= scenario.asked_at_once:
+                for question in asked:
+                    await run.answer(question.request_id, GivenAnswer(scenario.reply))
+                asked.clear()
             _act(event, run, scenario, toolbox)
     promises.check(numbered)
     return [event for _, event in numbered]
@@ -253,8 +254,6 @@ async def _watch(run: Run, scenario: Scenario, toolbox: Toolbox) -> list[Event]:
 
 def _act(event: Event, run: Run, scenario: Scenario, toolbox: Toolbox) -> None:
     match event:
-        case InputRequest() if scenario.reply is not None:
-            run.inputs.answer(event.request_id, GivenAnswer(scenario.reply))
         case ToolCallComplete():
             toolbox.gate.set()
         case ToolStatus() if scenario.stop_at == "call":

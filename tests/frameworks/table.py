@@ -1,8 +1,7 @@
 """Generates the table of deviations from the built-in loop for the docs: `python -m tests.frameworks.table`."""
 
-from tests.frameworks.columns import FRAMEWORKS
+from tests.frameworks.columns import FRAMEWORKS, Column
 from tests.frameworks.scenarios import SCENARIOS
-from tests.frameworks.stage import Framework
 
 
 def table() -> str:
@@ -18,7 +17,7 @@ def table() -> str:
     return "\n".join([*lines, "", *(f"{number}. {note}" for number, note in enumerate(notes, 1))])
 
 
-def _cell(framework: Framework, scenario: str, notes: list[str]) -> str:
+def _cell(framework: Column, scenario: str, notes: list[str]) -> str:
     deviation = framework.deviations.get(scenario)
     if deviation is None:
         return "✓"

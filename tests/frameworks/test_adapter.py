@@ -8,14 +8,13 @@ from typing import Any
 import anyio
 import pytest
 
-from callboard._agents import RunContext, TurnContext
-from callboard._agents.tool_loop import NOTHING_SAID
-from callboard._redaction import Redaction
+from callboard.agents import NOTHING_SAID, RunContext, TurnContext
 from callboard.calls import Approval, Limits, StatusReport, ToolCall, ToolResult, report_status
 from callboard.errors import AgentError, ToolCancelled, ToolLimit, ToolTimeout
 from callboard.frameworks.adapter import FrameworkAgent, to_agent_id
 from callboard.frameworks.turn import Turn
 from callboard.models import ScriptedModel
+from callboard.redaction import Redaction
 from callboard_protocol import (
     Done,
     Event,

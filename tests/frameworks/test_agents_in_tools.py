@@ -8,7 +8,7 @@ import pytest
 
 from callboard_protocol import ToolCallArgsDelta, Usage
 from tests.fakes.openai_server import Answer, Body
-from tests.frameworks.scenario import ADD, MAX_TOOL_CALLS, Scenario, calls, says
+from tests.frameworks.scenario import ADD, MAX_TOOL_CALLS, calls, says, scenario
 from tests.frameworks.stage import Framework, perform
 from tests.frameworks.toolbox import Toolbox
 
@@ -57,10 +57,6 @@ def asks_and_adds(body: Body) -> Answer:
     return says("It says 5.") if ended else ASKS
 
 
-def scenario(script: Any, reply: bool | None = None) -> Scenario:
-    return Scenario("of agents in tools", script, [], reply=reply)
-
-
 @every_way
 async def test_calls_of_inner_agent_are_shown_below_tool_and_requests_are_counted(
     framework: Framework, tmp_path: Path
@@ -82,7 +78,7 @@ async def test_next_turn_replays_outer_tool_without_inner_calls(framework: Frame
         again = sum(message["role"] == "user" for message in body["messages"]) == 2
         return says("As I said.") if again else asks_and_adds(body)
 
-    turns = Scenario("of agents in tools", script, [], turns=("go", "once more"))
+    turns = scenario(script, turns=("go", "once more"))
     seen, _ = await perform(framework, turns, tmp_path)
     assert seen.sent() == [
         *("user go", "assistant calls ask_other {'task': 'help'}", "tool I say 5."),

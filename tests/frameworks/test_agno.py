@@ -10,11 +10,11 @@ import pytest
 from pydantic import BaseModel
 
 from callboard import report_status
-from callboard._agents import AgentLike, RunContext
+from callboard.agents import AgentLike, RunContext
 from callboard.errors import AgentError
 from callboard_protocol import Error, Usage
 from tests.collecting import TESTS_RUN
-from tests.frameworks.scenario import ADD, calls, says
+from tests.frameworks.scenario import ADD, calls, says, scenario
 from tests.frameworks.stage import CHAT_ID, perform
 
 if TESTS_RUN:
@@ -29,7 +29,7 @@ if TESTS_RUN:
     from agno.tools.reasoning import ReasoningTools
 
     from callboard.frameworks.agno import from_agno
-    from tests.frameworks.agno_agents import Made, add, scenario, solo
+    from tests.frameworks.agno_agents import Made, add, solo
 
 
 class Parsed(BaseModel):

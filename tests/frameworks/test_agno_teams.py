@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard_protocol import ToolCallArgsDelta
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, Body
-from tests.frameworks.scenario import ADD, calls, says
+from tests.frameworks.scenario import ADD, calls, says, scenario
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
 
@@ -25,7 +25,7 @@ if TESTS_RUN:
     from agno.workflow import Step, Workflow
 
     from callboard.frameworks.agno import from_agno
-    from tests.frameworks.agno_agents import Made, add, scenario
+    from tests.frameworks.agno_agents import Made, add
 
 
 def asks_member(member_tool: tuple[str, str]) -> Callable[[Body], Answer]:

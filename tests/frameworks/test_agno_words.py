@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard_protocol import ToolCallError
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Chunks, text
-from tests.frameworks.scenario import ADD, calls, says
+from tests.frameworks.scenario import ADD, calls, says, scenario
 from tests.frameworks.stage import perform
 
 if TESTS_RUN:
@@ -23,7 +23,7 @@ if TESTS_RUN:
     from agno.run.agent import CustomEvent
 
     from callboard.frameworks.agno import from_agno
-    from tests.frameworks.agno_agents import Made, add, asks_another_and_waits, scenario, solo
+    from tests.frameworks.agno_agents import Made, add, asks_another_and_waits, solo
 
     class Kept(OpenAIChat):
         """A model that keeps its client when Agno copies it, which Agno does with fallbacks."""

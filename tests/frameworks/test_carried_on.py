@@ -145,7 +145,7 @@ async def test_call_waiting_for_approval_at_kill_has_not_run_and_may_be_repeated
     check(play.seen)
     assert play.ran == ["refund 7"]
     [not_run] = results(model.requests[1])
-    assert not_run == "Error: Not run: the server stopped while its user was asked."
+    assert not_run == "Error: Not run: the answer was interrupted while the user was asked."
     first, second = [event.tool_call_id for event in play.events if isinstance(event, ToolCallStart)]
     assert [event.tool_call_id for event in play.events if isinstance(event, InputRequest)] == [first, second]
     assert [event.tool_call_id for event in play.events if isinstance(event, ToolCallError)] == [first]

@@ -7,15 +7,15 @@ import pytest
 
 from callboard_protocol import ToolCallError
 from tests.fakes.openai_server import Body
-from tests.frameworks.columns import FRAMEWORKS
+from tests.frameworks.columns import FRAMEWORKS, Column
 from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.scenarios import SCENARIOS, Scenario
-from tests.frameworks.stage import Framework, is_system, perform
+from tests.frameworks.stage import is_system, perform
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(" ", "_"))
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_events_equal_those_of_scenario(framework: Framework, scenario: Scenario, tmp_path: Path) -> None:
+async def test_events_equal_those_of_scenario(framework: Column, scenario: Scenario, tmp_path: Path) -> None:
     tasks = asyncio.all_tasks()
     seen, toolbox = await perform(
         framework,
@@ -58,7 +58,7 @@ def assert_instructed(request: Body, scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-def test_every_deviation_differs_from_its_scenario(framework: Framework) -> None:
+def test_every_deviation_differs_from_its_scenario(framework: Column) -> None:
     scenarios = {scenario.name: scenario for scenario in SCENARIOS}
     assert set(framework.deviations) <= set(scenarios)
     for name, deviation in framework.deviations.items():

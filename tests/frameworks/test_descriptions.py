@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from callboard.frameworks.adapter import FrameworkAgent
-from callboard.frameworks.description import MADE_PER_RUN
+from callboard.frameworks.adapter import MADE_PER_RUN, FrameworkAgent
 from tests.collecting import TESTS_RUN
 
 if TESTS_RUN:

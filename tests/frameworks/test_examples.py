@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from callboard._agents import load_all_agents
-from callboard._settings import Settings
+from callboard.agents import load_all_agents
+from callboard.settings import Settings
 from callboard_protocol import Decoder, Done, Event, InputRequest, ToolCallComplete, decode
 from tests.fakes.openai_server import Answer, Body, OpenAIServer
 from tests.frameworks.scenarios import calls, says

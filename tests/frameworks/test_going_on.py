@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from callboard import Agent, register
-from callboard._agents import AgentLike, OnOwnerLoss, Registry, RunContext
+from callboard.agents import AgentLike, OnOwnerLoss, Registry, RunContext
 from callboard.errors import AgentError
 from callboard.models import ChatDict, ScriptedModel
 from callboard_protocol import Done, Event, Message
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Body, OpenAIServer, chunks, finish, text
 from tests.frameworks.columns import FRAMEWORKS
+from tests.frameworks.stage import Framework
 from tests.frameworks.toolbox import Toolbox
 from tests.serving import ScriptedAgent
 
@@ -42,17 +43,6 @@ if TESTS_RUN:
     @before_agent
     def note(state: Any, runtime: Any) -> None:
         """Do nothing."""
-
-
-class Column(Protocol):
-    """A framework's agent, or an agent that a test creates."""
-
-    @property
-    def name(self) -> str: ...
-
-    def agent(
-        self, base_url: str, tools: Sequence[str], toolbox: Toolbox
-    ) -> AbstractAsyncContextManager[AgentLike]: ...
 
 
 def called(call_id: str, arguments: str, result: str, said: str | None = None) -> list[ChatDict]:
@@ -91,8 +81,6 @@ HISTORIES: dict[str, list[ChatDict]] = {
 class Crew:
     """A team of Agno's with one member."""
 
-    name = "Agno's teams"
-
     def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AbstractAsyncContextManager[AgentLike]:
         def make(model: Callable[[], Any]) -> AgentLike:
             member = AgnoAgent(id="adder", name="Adder", model=model(), tools=[agno_agents.add], telemetry=False)
@@ -101,14 +89,14 @@ class Crew:
         return agno_agents.Made(make).agent(base_url, tools, toolbox)
 
 
-COLUMNS: tuple[Column, ...] = (*FRAMEWORKS, Crew())
+AGENTS: dict[str, Framework] = {**{column.name: column for column in FRAMEWORKS}, "Agno's teams": Crew()}
 
 
-async def go_on(column: Column, messages: Sequence[ChatDict]) -> tuple[list[Event], list[Body]]:
+async def go_on(framework: Framework, messages: Sequence[ChatDict]) -> tuple[list[Event], list[Body]]:
     """Run the agent, whose model answers with text."""
     async with (
         OpenAIServer([chunks(text("Well."), finish("stop"))]) as server,
-        column.agent(server.base_url, ["add"], Toolbox()) as agent,
+        framework.agent(server.base_url, ["add"], Toolbox()) as agent,
     ):
         context = RunContext("run", messages, str, ScriptedModel(), chat_id="chat")
         return [event async for event in agent.run(context)], server.requests
@@ -130,10 +118,10 @@ def sent(messages: Sequence[ChatDict]) -> list[Any]:
 
 
 @pytest.mark.parametrize("history", HISTORIES)
-@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
-async def test_continued_run_sends_expected_messages_and_runs_no_tool(column: Column, history: str) -> None:
+@pytest.mark.parametrize("name", AGENTS)
+async def test_continued_run_sends_expected_messages_and_runs_no_tool(name: str, history: str) -> None:
     messages = HISTORIES[history]
-    events, requests = await go_on(column, messages)
+    events, requests = await go_on(AGENTS[name], messages)
     assert [sent(body["messages"]) for body in requests] == [sent(messages)]
     assert [event for event in events if event.type not in ("usage", "tool_call_args_delta")] == [
         Message(content="Well."),

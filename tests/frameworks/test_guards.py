@@ -16,7 +16,7 @@ import pytest
 from callboard_protocol import Error
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, Body
-from tests.frameworks.scenario import ADD, Scenario, calls, says
+from tests.frameworks.scenario import ADD, calls, says, scenario
 from tests.frameworks.stage import Framework, Performance, perform
 
 if TESTS_RUN:
@@ -247,7 +247,7 @@ REFUSE = (
 
 async def seen_of(guarded: Callable[[], Framework], folder: Path, answers: Any = script) -> Performance:
     """Two turns with a guarded agent. The guard changes or refuses the first answer."""
-    seen, _ = await perform(guarded(), Scenario("guarded", answers, [], turns=("go", "again")), folder)
+    seen, _ = await perform(guarded(), scenario(answers, turns=("go", "again")), folder)
     assert SECRET not in seen.left()
     assert SECRET not in str(seen.stored)
     assert SECRET not in str(seen.requests[-1])
@@ -315,5 +315,5 @@ async def test_answer_is_kept_if_run_fails_outside_of_guards(tmp_path: Path) -> 
         graph = StateGraph(MessagesState).add_node("ask", ask).add_node("save", save)
         return from_langgraph(graph.add_edge(START, "ask").add_edge("ask", "save").compile(name="agent"))
 
-    seen, _ = await perform(langgraph_agents.Made(make), Scenario("failing", [says("It is 5.")], []), tmp_path)
+    seen, _ = await perform(langgraph_agents.Made(make), scenario([says("It is 5.")]), tmp_path)
     assert seen.lines(in_order=True) == ["say It is 5.", "error agent_error"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,17 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard.errors import AgentError
-from callboard_protocol import Error, ToolCallArgsDelta, ToolCallStart
+from callboard_protocol import Error, Plan, ToolCallArgsDelta, ToolCallStart
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Body, chunks, finish, text
-from tests.frameworks.scenario import ADD, ADDED, calls, says
+from tests.frameworks.scenario import ADD, ADDED, calls, says, scenario
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
 
 if TESTS_RUN:
+    from langchain.agents.middleware import TodoListMiddleware
     from langchain.agents.structured_output import ToolStrategy
     from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
     from langchain_core.outputs import ChatGenerationChunk
@@ -28,7 +30,7 @@ if TESTS_RUN:
     from langgraph.graph import START, MessagesState, StateGraph
 
     from callboard.frameworks.langgraph import from_langgraph
-    from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, loop, scenario, solo
+    from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, loop, solo
 
     class Reasoning(ChatOpenAI):
         """A model that keeps the reasoning, as LangChain's models of other endpoints do."""
@@ -216,6 +218,20 @@ async def test_arguments_are_shown_while_they_are_written(tmp_path: Path) -> Non
     seen, _ = await perform(solo(add), scenario([calls(ADD), says("It is 5.")]), tmp_path)
     deltas = [event for event in seen.events if isinstance(event, ToolCallArgsDelta)]
     assert "".join(event.delta for event in deltas) == ADD[1]
+
+
+async def test_todos_of_the_graph_are_a_plan_whenever_they_change(tmp_path: Path) -> None:
+    def todos(*states: str) -> tuple[str, str]:
+        listed = [{"content": name, "status": state} for name, state in zip(("Look", "Write"), states, strict=True)]
+        return "write_todos", json.dumps({"todos": listed})
+
+    first, second = todos("in_progress", "pending"), todos("completed", "in_progress")
+    made = solo(add, middleware=[TodoListMiddleware()])
+    answers = [calls(first), calls(ADD), calls(second), says("It is 5.")]
+    seen, _ = await perform(made, scenario(answers), tmp_path)
+    plans = [event for event in seen.events if isinstance(event, Plan)]
+    assert [plan.summary for plan in plans] == ["Plan: 0 of 2: Look", "Plan: 1 of 2: Write"]
+    assert [step["id"] for step in plans[0].steps] == ["1", "2"]
 
 
 async def test_no_task_is_left_running(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from callboard_protocol import Error, InputRequest
 from tests.collecting import TESTS_RUN
-from tests.frameworks.scenario import ADD, ADDED, calls, says
+from tests.frameworks.scenario import ADD, ADDED, calls, says, scenario
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
 
@@ -19,7 +19,7 @@ if TESTS_RUN:
     from langchain_core.messages import ToolMessage
     from langgraph.types import interrupt
 
-    from tests.frameworks.langgraph_agents import add, scenario, solo
+    from tests.frameworks.langgraph_agents import add, solo
 
     class Gate(AgentMiddleware[Any, Any]):
         """Asks about each call when it starts, like LangChain's own middleware in its mode `per_call`."""
@@ -113,7 +113,7 @@ SIZES = {"message": "Which size?", "choices": [{"label": "Large", "value": {"cm"
         ({"question": "Where to?"}, "Rome", "Rome"),
     ],
 )
-async def test_question_with_options_is_asked_as_numbered_list(
+async def test_question_with_options_is_asked_with_choices(
     asked: dict[str, Any], reply: str, read: object, tmp_path: Path
 ) -> None:
     answers: list[object] = []
@@ -130,7 +130,7 @@ async def test_question_with_options_is_asked_as_numbered_list(
     labels = [
         one["label"] if isinstance(one, dict) else str(one) for one in asked.get("options", asked.get("choices", []))
     ]
-    assert question.message.splitlines()[2:] == [f"{number}. {label}" for number, label in enumerate(labels, 1)]
+    assert question.choices == tuple(labels)
 
 
 async def test_other_fields_of_question_are_shown(tmp_path: Path) -> None:
@@ -213,3 +213,22 @@ async def test_a_tool_that_takes_too_long_after_its_question_is_stopped_and_the_
     seen, _ = await perform(solo(ponder), late, tmp_path, tool_timeout_seconds=0.05)
     assert seen.lines(in_order=True)[-3:] == ["failed 1 timeout", "say It took too long.", "done stop"]
     assert toolbox.stopped.is_set()
+
+
+TRIP = {"type": "object", "properties": {"town": {"type": "string"}, "days": {"type": "integer"}}, "required": ["town"]}
+
+
+@pytest.mark.parametrize(
+    ("reply", "read"), [({"town": "Rome", "days": "2"}, {"town": "Rome", "days": 2}), (False, None)]
+)
+async def test_response_schema_of_an_interrupt_is_a_form(reply: Any, read: object, tmp_path: Path) -> None:
+    answers: list[object] = []
+
+    async def ask() -> None:
+        """Asks."""
+        answers.append(interrupt("Where to?", response_schema=TRIP))
+
+    seen, _ = await perform(solo(ask), scenario([calls(("ask", "{}")), says("Fine.")], reply=reply), tmp_path)
+    [question] = [event for event in seen.events if isinstance(event, InputRequest)]
+    assert (question.kind, question.message, question.form) == ("form", "Where to?", TRIP)
+    assert answers == ([] if read is None else [read])

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard.errors import AgentError
 from callboard_protocol import Source, Status, ToolCallComplete, ToolCallError
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, Body, Chunks, chunks, finish, text
-from tests.frameworks.scenario import ADD, calls, says
+from tests.frameworks.scenario import ADD, calls, says, scenario
 from tests.frameworks.stage import Performance, perform
 
 if TESTS_RUN:
@@ -30,15 +30,7 @@ if TESTS_RUN:
     from langgraph.types import RetryPolicy, Send
 
     from callboard.frameworks.langgraph import from_langgraph
-    from tests.frameworks.langgraph_agents import (
-        Made,
-        add,
-        agent_of,
-        asks_another,
-        asks_another_and_waits,
-        scenario,
-        solo,
-    )
+    from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, asks_another_and_waits, solo
 
     class State(MessagesState):
         """Messages, and a value outside of them."""
@@ -201,6 +193,14 @@ async def test_message_in_openai_form_is_shown(returned: Any, tmp_path: Path) ->
 
     seen = await seen_of(tmp_path, lambda _: {"node": node}, [])
     assert said(seen) == ["say A dict.", "done stop"]
+
+
+async def test_message_of_code_alone_is_shown_once(tmp_path: Path) -> None:
+    async def node(state: State) -> dict[str, Any]:
+        return {"messages": [AIMessage("```py\nprint()\n```")]}
+
+    seen = await seen_of(tmp_path, lambda _: {"node": node}, [])
+    assert said(seen) == ["say ```py\nprint()\n```", "done stop"]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from callboard.models import TokenUsage
 from callboard.observers import ModelAnswered, ModelAsked, RunPrepared
 from callboard_protocol import Done, Error, Message, RunStart, ToolCallArgsDelta, ToolCallComplete, ToolCallStart, Usage
 from tests.fakes.openai_server import Answer, Body, Refusal, Script, call, chunks, finish, text, usage
-from tests.frameworks.columns import FRAMEWORKS
+from tests.frameworks.columns import FRAMEWORKS, Column
 from tests.frameworks.scenario import Scenario, calls, says
-from tests.frameworks.stage import Framework, Performance, perform
+from tests.frameworks.stage import Performance, perform
 
 WITHOUT_REASONS = {"Agno", "OpenAI Agents"}
 """The frameworks that do not pass on why a model's answer ended."""
@@ -31,7 +31,7 @@ def answers_in(seen: Performance) -> list[ModelAnswered]:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_observers_get_each_request_in_order(framework: Framework, tmp_path: Path) -> None:
+async def test_observers_get_each_request_in_order(framework: Column, tmp_path: Path) -> None:
     seen, _ = await perform(framework, scenario(SCRIPT), tmp_path)
     told = [what for what in seen.observed if not isinstance(what, Message | ToolCallArgsDelta | Usage)]
     assert [type(what) for what in told] == [
@@ -57,7 +57,7 @@ async def test_observers_get_each_request_in_order(framework: Framework, tmp_pat
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_observers_get_failed_request(framework: Framework, tmp_path: Path) -> None:
+async def test_observers_get_failed_request(framework: Column, tmp_path: Path) -> None:
     seen, _ = await perform(framework, scenario([Refusal(401)]), tmp_path)
     [answered] = answers_in(seen)
     assert (answered.error, answered.first_seconds, answered.usage) == ("ModelUnauthorized", None, None)
@@ -65,7 +65,7 @@ async def test_observers_get_failed_request(framework: Framework, tmp_path: Path
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_observers_get_request_of_stopped_run(framework: Framework, tmp_path: Path) -> None:
+async def test_observers_get_request_of_stopped_run(framework: Column, tmp_path: Path) -> None:
     endless = scenario([chunks(text("Once "), ending="hang")])
     seen, _ = await perform(framework, replace(endless, stop_at="text"), tmp_path)
     [answered] = answers_in(seen)
@@ -74,7 +74,7 @@ async def test_observers_get_request_of_stopped_run(framework: Framework, tmp_pa
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_observers_get_request_of_background_task(framework: Framework, tmp_path: Path) -> None:
+async def test_observers_get_request_of_background_task(framework: Column, tmp_path: Path) -> None:
     script = [chunks(text("A title"), finish("stop"), usage(20, 3))]
     seen, _ = await perform(framework, scenario(script, task="title_generation"), tmp_path)
     assert seen.asked == seen.received
@@ -83,7 +83,7 @@ async def test_observers_get_request_of_background_task(framework: Framework, tm
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
-async def test_observers_get_last_request_after_call_limit(framework: Framework, tmp_path: Path) -> None:
+async def test_observers_get_last_request_after_call_limit(framework: Column, tmp_path: Path) -> None:
     def script(body: Body) -> Answer:
         if not body.get("tools"):
             return says("Enough.")

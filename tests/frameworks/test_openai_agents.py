@@ -11,11 +11,12 @@ import pytest
 from pydantic import BaseModel
 
 from callboard import report_status
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard.models import ScriptedModel
 from callboard_protocol import Error, Message, Rewind, ToolCallComplete, ToolCallError, ToolStatus, Usage
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, OpenAIServer, chunks, text
+from tests.frameworks.scenario import scenario
 from tests.frameworks.scenarios import ADD, ADDED, calls, says
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
@@ -38,7 +39,7 @@ if TESTS_RUN:
         tool_output_guardrail,
     )
 
-    from tests.frameworks.openai_agents_stage import add, offered, scenario, solo
+    from tests.frameworks.openai_agents_stage import add, offered, solo
 
 KABOOM = ("kaboom", '{"reason": "no fuel"}')
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import AgentLike, RunContext
-from callboard_protocol import Error, ToolCallComplete, ToolCallError, ToolCallStart
+from callboard.agents import AgentLike, RunContext
+from callboard_protocol import Error, ToolCallComplete, ToolCallError, ToolCallStart, ToolRequest
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, Body, OpenAIServer
 from tests.frameworks.scenarios import calls, says
@@ -46,6 +46,11 @@ def pid() -> str:
 @server.tool()
 async def wait() -> str:
     await asyncio.Event().wait()
+
+
+@server.tool()
+def fail() -> str:
+    raise ValueError("too small")
 
 
 server.run("stdio")
@@ -120,6 +125,15 @@ async def test_runs_share_mcp_process_which_ends_with_server(made_for_each_run: 
     assert not is_alive(pids[0])
 
 
+async def test_tool_of_a_server_wins_over_open_webuis_tool_of_the_same_name(tmp_path: Path) -> None:
+    async with desk(tmp_path, one_agent(processes()), tool_timeout_seconds=5) as served:
+        body = served.request() | {"chat_id": "c", "openwebui_tools": [{"name": "pid"}]}
+        events = await served.service.events(body)
+    assert [type(event) for event in events if isinstance(event, ToolRequest)] == []
+    [result] = [event.result for event in events if isinstance(event, ToolCallComplete)]
+    assert result.isdecimal()
+
+
 async def test_parallel_runs_share_mcp_process(tmp_path: Path) -> None:
     async with desk(tmp_path, made_anew) as served:
         pids = await asyncio.gather(*(served.pid() for _ in range(3)))
@@ -127,6 +141,7 @@ async def test_parallel_runs_share_mcp_process(tmp_path: Path) -> None:
     assert not is_alive(pids[0])
 
 
+@pytest.mark.slow
 async def test_mcp_process_survives_cancelled_run(tmp_path: Path) -> None:
     server = processes()
     async with desk(tmp_path, one_agent(server), tool="wait") as served:
@@ -207,8 +222,9 @@ async def test_mcp_server_that_cannot_start_is_named(tmp_path: Path) -> None:
     assert "Cannot connect to the MCP server 'broken'" in error.message
 
 
-async def test_calls_of_mcp_tools_are_limited_and_shown(tmp_path: Path) -> None:
-    async with desk(tmp_path, one_agent(processes()), tool="wait", tool_timeout_seconds=0.3) as served:
+@pytest.mark.parametrize(("tool", "code", "seconds"), [("wait", "timeout", 0.3), ("fail", "tool_failed", 30)])
+async def test_failed_calls_of_mcp_tools_are_shown(tool: str, code: str, seconds: float, tmp_path: Path) -> None:
+    async with desk(tmp_path, one_agent(processes()), tool=tool, tool_timeout_seconds=seconds) as served:
         events = await served.service.events(served.request())
-    assert [event.tool_name for event in events if isinstance(event, ToolCallStart)] == ["wait"]
-    assert [event.code for event in events if isinstance(event, ToolCallError)] == ["timeout"]
+    assert [event.tool_name for event in events if isinstance(event, ToolCallStart)] == [tool]
+    assert [event.code for event in events if isinstance(event, ToolCallError)] == [code]

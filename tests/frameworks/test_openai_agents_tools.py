@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from callboard import register
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard.errors import AgentError
 from callboard_protocol import Error
 from tests.collecting import TESTS_RUN
+from tests.frameworks.scenario import scenario
 from tests.frameworks.scenarios import says
 from tests.frameworks.stage import perform
 
@@ -28,7 +29,7 @@ if TESTS_RUN:
 
     from callboard.frameworks.openai_agents import from_openai_agents
     from callboard.frameworks.openai_agents.hooked_agents import RUN_BY_OPENAI, RUN_LOCALLY, UNSUPPORTED
-    from tests.frameworks.openai_agents_stage import UNTRACED, Made, scenario
+    from tests.frameworks.openai_agents_stage import UNTRACED, Made
 
     class Screen(AsyncComputer):
         """A computer that does nothing."""

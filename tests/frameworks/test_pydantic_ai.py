@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from callboard._agents import RunContext as CallboardRun
+from callboard.agents import RunContext as CallboardRun
 from callboard.errors import AgentError
 from callboard_protocol import Error, ToolCallArgsDelta, ToolCallComplete, ToolCallError
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Refusal
-from tests.frameworks.scenario import ADD, calls, says
+from tests.frameworks.scenario import ADD, calls, says, scenario
 from tests.frameworks.stage import CHAT_ID, perform
 from tests.frameworks.toolbox import PICTURE, PICTURE_URL
 
@@ -26,7 +26,7 @@ if TESTS_RUN:
     from pydantic_ai.toolsets import FunctionToolset
 
     from callboard.frameworks.pydantic_ai import from_pydantic_ai
-    from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
+    from tests.frameworks.pydantic_ai_agents import Made, add, solo
 
 
 class Weather(BaseModel):

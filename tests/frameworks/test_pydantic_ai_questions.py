@@ -1,15 +1,16 @@
-"""What a run of pydantic-ai waits for: approvals in each of its ways, and calls that are run elsewhere."""
+"""What a run of pydantic-ai waits for: approvals in each of its ways, questions, and calls that are run elsewhere."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
 from callboard_protocol import InputRequest, ToolCallError
 from tests.collecting import TESTS_RUN
-from tests.frameworks.scenario import ADD, calls, says
+from tests.frameworks.scenario import ADD, calls, says, scenario
 from tests.frameworks.stage import Performance, perform
 from tests.frameworks.toolbox import Toolbox
 
@@ -19,7 +20,7 @@ if TESTS_RUN:
     from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolDenied
     from pydantic_ai.toolsets import ExternalToolset
 
-    from tests.frameworks.pydantic_ai_agents import add, scenario, solo
+    from tests.frameworks.pydantic_ai_agents import add, solo
 
 WIPE = calls(("wipe", '{"disk": "C"}'))
 
@@ -105,3 +106,58 @@ async def test_external_call_fails_and_run_continues(kind: str, tmp_path: Path) 
         *("call 1 wipe {'disk': 'C'}", "failed 1 tool_failed", "say Not here.", "done stop"),
     ]
     assert "outside of its agent" in seen.sent()[-1]
+
+
+class Seats(BaseModel):
+    seats: int
+    row: Literal["stalls", "balcony"]
+
+
+class Party(BaseModel):
+    guests: list[Seats]
+
+
+def choose_seats(play: str) -> Seats:
+    """Ask which seats the user wants."""
+    raise CallDeferred(kind="question")
+
+
+def choose_colour() -> Literal["red", "blue"]:
+    """Ask for a colour."""
+    raise CallDeferred(kind="question")
+
+
+def ask_name(first: str, second: str) -> str:
+    """Ask for a name."""
+    raise CallDeferred(kind="question")
+
+
+def invite() -> Party:
+    """Ask who comes."""
+    raise CallDeferred(kind="question")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "reply", "asked", "told"),
+    [
+        (choose_seats, '{"play": "Hamlet"}', {"seats": "2", "row": "2"}, "Hamlet", '{"seats":2,"row":"balcony"}'),
+        (choose_colour, "{}", "2", "Ask for a colour.", "blue"),
+        (ask_name, '{"first": "a", "second": "b"}', "Viola", "first: a\nsecond: b", "Viola"),
+        (choose_seats, '{"play": "Hamlet"}', False, "Hamlet", "the user declined to answer"),
+        (choose_seats, '{"play": "Hamlet"}', None, "Hamlet", "no answer came in time"),
+        (invite, "{}", None, None, "invite cannot ask the user, because the field 'guests'"),
+    ],
+)
+async def test_a_deferred_question_is_asked_and_its_answer_is_the_result(
+    tool: Any, arguments: str, reply: Any, asked: str | None, told: str, tmp_path: Path
+) -> None:
+    script = scenario([calls((tool.__name__, arguments)), says("Fine.")], reply=reply)
+    seen, _ = await perform(solo(tool), script, tmp_path)
+    questions = [event for event in seen.events if isinstance(event, InputRequest)]
+    assert [question.message for question in questions] == ([] if asked is None else [asked])
+    assert [question.kind for question in questions] == ["form" if tool is choose_seats else "input"] * len(questions)
+    assert told in seen.sent()[-1]
+    assert seen.lines(in_order=True)[-2:] == ["say Fine.", "done stop"]
+    is_answered = asked is not None and isinstance(reply, dict | str)
+    assert len(errors(seen)) == (not is_answered)
+    assert any(line.startswith("result 1 ") for line in seen.lines(in_order=True)) == is_answered

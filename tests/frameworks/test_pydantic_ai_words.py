@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard_protocol import Source, ToolCallComplete
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Chunks, text
-from tests.frameworks.scenario import ADD, calls, says
+from tests.frameworks.scenario import ADD, calls, says, scenario
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import PICTURE, PICTURE_URL
 
@@ -32,7 +32,7 @@ if TESTS_RUN:
     from pydantic_ai.models.openai import OpenAIChatModel
 
     from callboard.frameworks.pydantic_ai import from_pydantic_ai
-    from tests.frameworks.pydantic_ai_agents import Made, add, scenario, solo
+    from tests.frameworks.pydantic_ai_agents import Made, add, solo
 
     @dataclass(kw_only=True)
     class TravelProgress(CustomEvent):

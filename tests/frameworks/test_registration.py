@@ -11,7 +11,7 @@ import pytest
 from callboard.errors import AgentError
 from callboard_protocol import Error
 from tests.collecting import TESTS_RUN
-from tests.frameworks.scenario import Scenario
+from tests.frameworks.scenario import scenario
 from tests.frameworks.stage import perform
 
 if TESTS_RUN:
@@ -84,7 +84,7 @@ def test_an_object_of_another_kind_is_refused_with_advice(name: str, given: Call
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_function_that_makes_no_agent_is_named_in_the_error(name: str, tmp_path: Path) -> None:
     made = STAGES[name].Made(lambda _: ADAPTERS[name](lambda context: "gpt-5", agent_id="agent"))
-    seen, _ = await perform(made, Scenario("no agent", [], []), tmp_path)
+    seen, _ = await perform(made, scenario([]), tmp_path)
     error = seen.events[-1]
     assert isinstance(error, Error)
     assert "The function of the agent 'agent' must return" in error.message

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.collecting import TESTS_RUN
-from tests.frameworks.scenario import Scenario, calls, says
+from tests.frameworks.scenario import calls, says, scenario
 from tests.frameworks.stage import Framework, perform
 
 if TESTS_RUN:
@@ -79,7 +79,7 @@ MADE: dict[str, Callable[[], Framework]] = {
 async def test_secrets_in_objects_do_not_reach_model(made: str, tmp_path: Path) -> None:
     _, _, name = made.partition(": ")
     script = [calls((name, "{}")), says("Done.")]
-    seen, _ = await perform(MADE[made](), Scenario("secret", script, ()), tmp_path, secrets=[KEY])
+    seen, _ = await perform(MADE[made](), scenario(script), tmp_path, secrets=[KEY])
     told = [message for message in seen.requests[-1]["messages"] if message["role"] in ("tool", "user")]
     assert "[secret]" in str(told)
     assert KEY not in str(seen.requests)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard._trace_context import read, within
+from callboard.trace_context import read, within
 from callboard_protocol import ToolCallComplete
 from tests.fakes.openai_server import Script, chunks, finish, text
 from tests.frameworks.columns import FRAMEWORKS

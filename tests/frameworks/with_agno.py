@@ -9,7 +9,7 @@ from agno.models.openai import OpenAIChat
 from agno.tools import tool
 from agno.tools.function import Function, ToolResult
 
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard.frameworks.agno import from_agno
 from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.stage import openai_client

@@ -13,7 +13,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from openai import AsyncOpenAI, OpenAI
 from pydantic import SecretStr
 
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard.frameworks.langgraph import from_langgraph
 from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.toolbox import PICTURE, Toolbox

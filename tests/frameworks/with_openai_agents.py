@@ -13,7 +13,7 @@ from agents import (
     function_tool,
 )
 
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard.frameworks.openai_agents import from_openai_agents
 from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.stage import openai_client

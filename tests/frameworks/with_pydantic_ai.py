@@ -8,7 +8,7 @@ from pydantic_ai import Agent, BinaryContent, Tool, ToolReturn
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard.frameworks.pydantic_ai import from_pydantic_ai
 from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.stage import openai_client

@@ -1,6 +1,6 @@
 """Functions that reading processes run. A small module, because each process imports it."""
 
-from callboard._reading.formats import Page
+from callboard.reading.formats import Page
 
 
 def hungry(_: int) -> Page:

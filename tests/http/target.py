@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from callboard._agents import RunContext
-from callboard._http.app import ROUTES
+from callboard._application.parts import list_part_routes
+from callboard.agents import RunContext
+from callboard.http import app
 from callboard_protocol import Event, InputRequest, Message, ToolCallComplete, ToolCallStart
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
+
+ROUTES = [*app.ROUTES, *list_part_routes()]
+"""Every route of a server, except the inspector's."""
 
 SECRET = "what-nobody-else-may-read"
 KEY = "a-long-secret-key"
@@ -47,6 +51,7 @@ def wanted(file_id: str) -> dict[tuple[str, str], Wanted]:
         ("GET", "/v1/runs/{run_id}/files/{file_id}"): Wanted("GET", f"/v1/runs/waiting/files/{file_id}"),
         ("GET", "/v1/chats/{chat_id}/messages"): Wanted("GET", "/v1/chats/c/messages"),
         ("GET", "/v1/chats/{chat_id}/timeline"): Wanted("GET", "/v1/chats/c/timeline"),
+        ("GET", "/v1/approvals"): Wanted("GET", "/v1/approvals"),
         ("GET", "/v1/user-data"): Wanted("GET", "/v1/user-data?user_id=u"),
         ("GET", "/v1/tool-calls"): Wanted("GET", "/v1/tool-calls"),
         ("GET", "/v1/tool-calls/{tool_call_id:path}"): Wanted("GET", "/v1/tool-calls/t?chat_id=c"),

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import AgentAccess, RunContext
-from callboard._settings import load_settings
+from callboard.agents import AgentAccess, RunContext
 from callboard.errors import SettingsError
+from callboard.settings import load_settings
 from callboard_protocol import Done, Event, Message
 from tests.http.test_signed_users import SECRET, signed
 from tests.serving import ScriptedAgent, request, serving

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from callboard._agents import RunContext
-from callboard._http.app import ROUTES
+from callboard.agents import RunContext
 from callboard_protocol import Event, InputRequest, Message, ToolCallComplete, ToolCallStart
+from tests.http.target import ROUTES
 from tests.serving import ScriptedAgent, serving
 
 TEXT = st.text(max_size=40) | st.sampled_from(

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from callboard import Agent, Skill, tool
-from callboard._agents import RunContext
 from callboard._named_keys import add_named_key
+from callboard.agents import RunContext
 from callboard.errors import ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.storage import AuditEntry, AuditFilter

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import RunContext
-from callboard._http.body import BODIES_AT_ONCE, VALUE_BYTES
+from callboard.agents import RunContext
+from callboard.http.body import BODIES_AT_ONCE, VALUE_BYTES
 from callboard_protocol import Event, Message
 from tests.serving import ScriptedAgent, Service, request, serving
 

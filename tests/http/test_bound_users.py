@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from callboard import Agent, Callboard, Principal, RunContext, Settings, Skill
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from callboard.testing import listening
 from callboard_protocol import Event, InputRequest, Message, ToolCallComplete, ToolCallStart
 from tests.serving import ScriptedAgent, numbered, request

@@ -11,10 +11,10 @@ import pytest
 from openai import AsyncOpenAI
 from pydantic import SecretStr
 
-from callboard._agents import RunContext
-from callboard._http.gate import Access
-from callboard._settings import Settings
+from callboard.agents import RunContext
 from callboard.errors import HostRefused
+from callboard.http.gate import Access
+from callboard.settings import Settings
 from callboard_protocol import Event
 from tests.http.target import KEY, SECRET, Headers, exchange, target
 from tests.pipe.loader import PIPE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callboard import Agent, Skill, ToolError, tool
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard.models import OpenAICompatible
 from callboard_protocol import (
     Event,

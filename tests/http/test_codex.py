@@ -8,7 +8,7 @@ import pytest
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from callboard._agents import Agent
+from callboard.agents import Agent
 from callboard.models import TextDelta
 from tests.fakes.openai_server import OpenAIServer, Refusal, chunks, finish, text
 from tests.http.test_offered_tools import IGNORED, House
@@ -211,7 +211,7 @@ async def test_the_model_is_told_of_items(tmp_path: Path, items: list[Any], mess
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "an unknown item": ({"type": "compaction", "encrypted_content": "x"}, "the type of an item must be one of"),
+    "an unknown item": ({"type": "compaction", "encrypted_content": "x"}, "does not match any of the expected tags"),
     "a picture by its id": (
         {"role": "user", "content": [{"type": "input_image", "file_id": "file-1"}]},
         "input_image needs its image_url",

@@ -2,19 +2,21 @@
 
 import json
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from openai.types.chat import ChatCompletionChunk
 
-from callboard._agents import Agent
+from callboard.agents import Agent, RunContext
 from callboard.calls import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, TokenUsage
 from callboard.skills import Skill
+from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart
 from tests.loop.conftest import wants
 from tests.openai_client import EVERYTHING, QUESTION, URL, asking
-from tests.serving import Service
+from tests.serving import ScriptedAgent, Service
 
 WHOLE_TEXT = "Let me see.\nBoth are fruits."
 
@@ -94,6 +96,7 @@ async def test_status_events_are_what_open_webui_shows_and_do_not_repeat(tmp_pat
         ("Running look_up", True),
         ("Thinking…", True),
         ("Writing", True),
+        ("Plan: 1 of 2: Say", True),
         ("Writing · 3 calls, 1 failed, N s", True),
     ]
 
@@ -111,6 +114,22 @@ async def test_blocks_stand_where_their_calls_ended(tmp_path: Path) -> None:
         )
     )
     assert content(chunks) == f"Let me see.\n\n{borrowed}\n{apple}\n{pear}\n\nBoth are fruits."
+
+
+async def test_a_file_of_a_tool_is_not_in_the_text(tmp_path: Path) -> None:
+    file = {"type": "file", "name": "apple.md", "url": "data:text/markdown;base64,YXBwbGU="}
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="write")
+        yield ToolCallComplete(tool_call_id="a", result="written", files=(file,))
+        yield Message(content="Here.")
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
+        headers = {"X-Callboard-Tool-Activity": "details"}
+        answer = await client.chat.completions.create(model="scripted", messages=QUESTION, extra_headers=headers)
+    message = answer.choices[0].message
+    assert str(message.content).endswith("</details>\n\nHere.")
+    assert "base64" not in answer.model_dump_json()
 
 
 class Words:

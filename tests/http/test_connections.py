@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from callboard._http.listening import compute_connection_limit, listen
+from callboard.http.listening import compute_connection_limit, listen
 from tests import processes
 from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
 from tests.processes import COMMAND, address, environment

@@ -1,16 +1,19 @@
 """Calls that need the user's consent, and questions of agents, over a real connection."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callboard._agents import Agent, RunContext
+from callboard.agents import Agent, RunContext
 from callboard.calls import tool
+from callboard.errors import ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
+from callboard.storage import AuditFilter
 from callboard_protocol import (
     Done,
     Event,
@@ -33,15 +36,19 @@ class Shop:
     def __init__(self, **agent_fields: Any) -> None:
         self.bought: list[tuple[str, int]] = []
         self.told: list[str] = []
+        self.asked: list[ModelRequest] = []
 
         @tool(title="Buy things", requires_confirmation=lambda arguments: arguments["euros"] > 10)
         async def buy(thing: str, euros: int) -> str:
             """Buys something."""
+            if thing == "sold out":
+                raise ToolError(f"{thing} is sold out")
             self.bought.append((thing, euros))
             return f"bought {thing}"
 
-        def script(asked: ModelRequest) -> list[ModelDelta]:
-            results = [message["content"] for message in asked.messages if message["role"] == "tool"]
+        def script(request: ModelRequest) -> list[ModelDelta]:
+            self.asked.append(request)
+            results = [message["content"] for message in request.messages if message["role"] == "tool"]
             self.told += results
             if results:
                 return [TextDelta("Done.")]
@@ -55,14 +62,15 @@ class Shop:
 
 
 async def answered(service: Service, value: object, *, asked: bool = True, **fields: Any) -> list[Event]:
-    """The events of a run whose every question gets `value`, once what need not wait has ended."""
+    """The events of a run whose every question gets `value`, or its next value if it is an iterator."""
     found: list[tuple[int, Event]] = []
     body = request(agent="shop", run_id="r", chat_id="c", **fields)
     async with service.client.stream("POST", "/v1/runs", json=body) as response:
         async for seq, event in numbered(response):
             found.append((seq, event))
             if isinstance(event, InputRequest):
-                sent = {"request_id": event.request_id, "value": value, "asked": asked}
+                given = next(value) if isinstance(value, Iterator) else value
+                sent = {"request_id": event.request_id, "value": given, "asked": asked}
                 assert (await service.client.post("/v1/runs/r/input", json=sent)).status_code == 202
     check(found)
     return [event for _, event in found]
@@ -264,3 +272,105 @@ async def test_cancel_ends_a_run_that_waits_for_approval(tmp_path: Path) -> None
     assert events[-1] == Done(finish_reason="cancelled")
     assert shop.bought == []
     assert late.status_code == 404
+
+
+CHANGED = {"thing": "a guitar", "euros": 90}
+
+
+async def test_user_changes_the_arguments_before_the_call_runs(tmp_path: Path) -> None:
+    shop = Shop()
+    async with serving(tmp_path, shop.agent, audit=True) as service:
+        events = await answered(service, {"arguments": {"thing": "a guitar", "euros": "90"}})
+        stored = (await service.client.get("/v1/tool-calls/big?chat_id=c")).json()
+        page = (await service.client.get("/inspect/call?id=big&chat=c")).text
+        audited = [entry async for part in service.state.store.audit().read(AuditFilter()) for entry in part]
+    [asked] = [event for event in events if isinstance(event, InputRequest)]
+    defaults = {name: field["default"] for name, field in asked.form["properties"].items()}
+    assert defaults == {"thing": "a <b>piano</b>", "euros": 900}
+    assert sorted(shop.bought) == [("a guitar", 90), ("a pen", 1)]
+    [step] = [event.data for event in events if isinstance(event, ToolStatus) and event.data.status == "changed"]
+    assert (step.message, step.arguments) == ("arguments changed by the user", CHANGED)
+    assert json.loads(stored["arguments"]) == CHANGED
+    note, result = stored["result"].split("\n\n")
+    assert (note.split("{")[0], result) == (
+        "The user changed the arguments of this call before they allowed it. It ran with ",
+        "bought a guitar",
+    )
+    assert shop.told[0] == stored["result"]
+    assert "arguments changed by the user" in page
+    told = [(one.kind, one.arguments and json.loads(one.arguments)) for one in audited if one.tool_call_id == "big"]
+    written = {"thing": "a <b>piano</b>", "euros": 900}
+    assert told == [("call", written), ("changed", CHANGED), ("approved", None), ("ended", None)]
+
+
+async def test_model_is_told_the_changed_arguments_as_they_are_stored(tmp_path: Path) -> None:
+    shop = Shop()
+    async with serving(tmp_path, shop.agent) as service:
+        await answered(service, {"arguments": CHANGED}, message_id="m")
+        said = [{"role": "user", "content": "hi"}, {"role": "assistant", "id": "m", "content": "Done."}]
+        later = [*said, {"role": "user", "content": "And now?"}]
+        await service.events(request(agent="shop", chat_id="c", message_id="next", messages=later))
+    for turn in (1, 2):
+        [call, _] = next(message["tool_calls"] for message in shop.asked[turn].messages if message.get("tool_calls"))
+        assert json.loads(call["function"]["arguments"]) == CHANGED
+
+
+async def test_hand_written_agent_is_told_that_the_arguments_have_changed(tmp_path: Path) -> None:
+    @tool(requires_confirmation=True)
+    async def buy(thing: str) -> str:
+        """Buys something."""
+        return f"bought {thing}"
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content=(await context.call(buy, {"thing": "a piano"})).text)
+
+    async with serving(tmp_path, ScriptedAgent(script, "shop")) as service:
+        events = await answered(service, {"arguments": {"thing": "a harp"}})
+    [ended] = [event for event in events if isinstance(event, ToolCallComplete)]
+    assert ended.result.endswith('It ran with {"thing":"a harp"}\n\nbought a harp')
+    assert Message(content=ended.result) in events
+
+
+async def test_model_is_not_told_a_secret_that_the_user_has_written_into_the_arguments(tmp_path: Path) -> None:
+    shop = Shop()
+    async with serving(tmp_path, shop.agent, api_key="shop-key-1234") as service:
+        service.client.headers["Authorization"] = "Bearer shop-key-1234"
+        await answered(service, {"arguments": CHANGED | {"thing": "shop-key-1234"}})
+    assert ("shop-key-1234", 90) in shop.bought
+    assert "shop-key-1234" not in str(shop.asked[1].messages)
+
+
+async def test_changes_that_do_not_fit_are_asked_for_again(tmp_path: Path) -> None:
+    shop = Shop()
+    answers = iter([{"arguments": {"thing": "a harp", "euros": "many"}}, {"arguments": {"thing": ""}}, True])
+    async with serving(tmp_path, shop.agent) as service:
+        events = await answered(service, answers)
+    first, second, third = (event for event in events if isinstance(event, InputRequest))
+    assert (second.request_id, third.request_id) == ("again1:approve:big", "again2:approve:big")
+    assert second.message == f"The answer does not fit: euros: it is not a number\n\n{first.message}"
+    assert second.form["properties"]["thing"]["default"] == "a harp"
+    assert "thing: an answer is needed" in third.message
+    assert sorted(shop.bought) == [("a <b>piano</b>", 900), ("a pen", 1)]
+
+
+async def test_changes_that_never_fit_do_not_count_as_no_answer(tmp_path: Path) -> None:
+    shop = Shop()
+    async with serving(tmp_path, shop.agent) as service:
+        events = await answered(service, {"arguments": {}})
+    [denied] = [event for event in events if isinstance(event, ToolCallError)]
+    assert (denied.code, denied.error.split(".")[0]) == (
+        "not_answered",
+        "Not run: the arguments as the user changed them did not fit, and no other answer came",
+    )
+    assert shop.bought == [("a pen", 1)]
+
+
+async def test_changed_call_that_fails_says_what_it_ran_with(tmp_path: Path) -> None:
+    shop = Shop()
+    async with serving(tmp_path, shop.agent) as service:
+        events = await answered(service, {"arguments": CHANGED | {"thing": "sold out"}})
+    [failed] = [event for event in events if isinstance(event, ToolCallError)]
+    assert failed.error == (
+        "The user changed the arguments of this call before they allowed it. "
+        'It ran with {"thing":"sold out","euros":90}\n\nsold out is sold out'
+    )

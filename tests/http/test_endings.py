@@ -14,7 +14,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from callboard._agents import Agent
+from callboard.agents import Agent
 from callboard.calls import tool
 from callboard.skills import Skill
 from callboard_protocol import Done, Error, Event, Rewind, ToolCallComplete, ToolCallError

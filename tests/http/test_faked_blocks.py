@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import Agent
+from callboard.agents import Agent
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from tests.serving import Service, request, serving
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import SecretStr
 from pypdf import PdfWriter
 
-from callboard._agents import RunContext
-from callboard._runs import files
+from callboard.agents import RunContext
+from callboard.runs import files
 from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart
 from tests.serving import ScriptedAgent, Service, request, serving
 

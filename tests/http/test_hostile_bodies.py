@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from callboard._agents import RunContext
 from callboard._history import Turn
+from callboard.agents import RunContext
 from callboard.storage.sql.tables import messages, tool_events
 from callboard_protocol import Event, Message
 from tests.garbage import set_aside_what_is_there

@@ -12,11 +12,11 @@ import pypdf
 import pytest
 from pypdf.generic import DictionaryObject, NameObject, StreamObject
 
-from callboard._agents import RunContext
-from callboard._reading import Download, Page, read_apart
-from callboard._reading.attached import Attached, read_attached
-from callboard._reading.pages import decode, read_page
+from callboard.agents import RunContext
 from callboard.errors import ToolError
+from callboard.reading import Download, Page, read_apart
+from callboard.reading.attached import Attached, read_attached
+from callboard.reading.pages import decode, read_page
 from callboard_protocol import Event, Message
 from tests.http.readers import broken, hungry, printing
 from tests.serving import ScriptedAgent, Service, request, serving

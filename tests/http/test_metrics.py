@@ -8,8 +8,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open_metrics
 
 from callboard import Agent, Callboard, Settings, Skill, tool
-from callboard._agents import RunContext
 from callboard._metrics import MAX_UNREGISTERED
+from callboard.agents import RunContext
 from callboard.testing import Call, FakeModel, client
 from callboard_protocol import Done, Error, Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
 from tests.fakes.openai_server import Answer, OpenAIServer, Refusal, call, chunks, finish, text, usage

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import Agent, load_all_agents
-from callboard._settings import Settings
+from callboard.agents import Agent, load_all_agents
+from callboard.settings import Settings
 from callboard_protocol import Message
 from tests.serving import request, serving
 

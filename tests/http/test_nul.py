@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from callboard._http.app import ROUTES
 from examples.demo import demo_agent
+from tests.http.target import ROUTES
 from tests.serving import Service, request, serving
 from tests.storage.postgres import throw_away_cluster
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,15 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from callboard._agents import Agent
 from callboard._formats import ToolFormat
+from callboard.agents import Agent, RunContext
 from callboard.calls import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
+from callboard_protocol import Event, Message, Rewind
 from tests.loop.conftest import wants
 from tests.openai_client import EVERYTHING, QUESTION, asking
+from tests.serving import ScriptedAgent
 
 IGNORED = "x-callboard-tools-ignored"
 
@@ -60,8 +62,8 @@ class House:
         ]
 
 
-async def complete(client: AsyncOpenAI, messages: Any = QUESTION, **fields: Any) -> Any:
-    return await client.chat.completions.create(model="house", messages=messages, **fields)
+async def complete(client: AsyncOpenAI, messages: Any = QUESTION, model: str = "house", **fields: Any) -> Any:
+    return await client.chat.completions.create(model=model, messages=messages, **fields)
 
 
 def as_sent_back(message: Any) -> dict[str, Any]:
@@ -313,6 +315,18 @@ async def test_an_answer_that_is_not_of_the_form_is_told_as_it_is(tmp_path: Path
     assert (refused.choices[0].message.content, refused.choices[0].message.tool_calls) == ("I cannot know.", None)
     assert refused.choices[0].finish_reason == "stop"
     [call] = fenced.choices[0].message.tool_calls
+    assert json.loads(call.function.arguments) == {"degrees": 7}
+
+
+async def test_draft_that_is_taken_back_is_not_part_of_the_form(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content='{"degrees": ')
+        yield Rewind()
+        yield Message(content='{"degrees": 7}')
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
+        answer = await complete(client, model="scripted", tools=[WEATHER], tool_choice=FORCED)
+    [call] = answer.choices[0].message.tool_calls
     assert json.loads(call.function.arguments) == {"degrees": 7}
 
 

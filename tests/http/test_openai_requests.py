@@ -9,10 +9,10 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from callboard._agents import Agent, RunContext
-from callboard._runs.log import MAX_LOG_BYTES
+from callboard.agents import Agent, RunContext
 from callboard.errors import ModelRateLimited, ModelUnauthorized
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
+from callboard.runs.log import MAX_LOG_BYTES
 from callboard.skills import Memory
 from callboard_protocol import Error, Event, Message, ToolCallStart
 from tests.fakes.openai_server import OpenAIServer, chunks, finish, text

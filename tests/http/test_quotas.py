@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from callboard import Agent, Skill, tool
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard.models import (
     Finish,
     ModelDelta,

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard_protocol import Event, Message
 from tests import processes
 from tests.serving import ScriptedAgent, request, serving

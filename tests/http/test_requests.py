@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard_protocol import Event, Message
 from tests.serving import ScriptedAgent, request, serving
 

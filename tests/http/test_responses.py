@@ -10,7 +10,7 @@ import pytest
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard.errors import ModelRateLimited
 from callboard_protocol import Done, Event, Message, ToolCallComplete, ToolCallStart
 from tests.http.test_completions import OPEN_WEBUI, Words, calls_of
@@ -317,16 +317,17 @@ async def test_an_answer_that_was_cut_off_is_incomplete(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [{}, as_items()], ids=["mcp", "items"])
 async def test_files_and_embeds_of_a_call_come_whole_with_its_output(tmp_path: Path, shape: dict[str, Any]) -> None:
     picture = f"data:image/png;base64,{base64.b64encode(bytes(200_000)).decode()}"
+    text = "data:text/markdown;base64,YXBwbGU="
     embed = "<p>a chart</p>"
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
         yield ToolCallStart(tool_call_id="a", tool_name="paint")
-        files = ({"type": "image", "url": picture}, {"type": "image", "url": "https://example.org/a.png"})
+        files = ({"type": "image", "url": picture}, {"type": "file", "name": "apple.md", "url": text})
         yield ToolCallComplete(tool_call_id="a", result="x" * 100_000, files=files, embeds=(embed,))
 
     *_, last = await streamed(tmp_path, ScriptedAgent(script), **shape)
     *_, output = last.response.output
-    assert [file["url"] for file in output.files] == [picture, "https://example.org/a.png"]
+    assert [file["url"] for file in output.files] == [picture, text]
     assert output.embeds == [embed]
     assert told(output)[2].endswith(f"x\n… [{100_000 - 65_536:,} more characters]")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import RunContext
-from callboard._http.openai.answer import TAKEN_BACK
+from callboard._openai.answer import TAKEN_BACK
+from callboard.agents import RunContext
 from callboard_protocol import Event, Message, Reasoning, Rewind, Source, Status, ToolCallComplete, ToolCallStart
 from tests.openai_client import QUESTION, URL, asking
 from tests.serving import ScriptedAgent, request, serving

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from callboard._agents import Agent, RunContext
-from callboard._http import sse
-from callboard._runs import run as run_module
+from callboard.agents import Agent, RunContext
+from callboard.http import sse
+from callboard.runs import run as run_module
 from callboard_protocol import (
     Done,
     Error,

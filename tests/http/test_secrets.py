@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from callboard._agents import Agent, RunContext
+from callboard.agents import Agent, RunContext
 from callboard.calls import Tool, ToolContext, ToolResult, tool
 from callboard.errors import ToolError
 from callboard.skills import Brave, Searxng, Seerr, Skill, WebSearch

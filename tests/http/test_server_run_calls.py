@@ -11,11 +11,12 @@ import openai
 import pytest
 from sqlalchemy import text
 
-from callboard._agents import RunContext
-from callboard._runs.log import MAX_LOG_BYTES
+from callboard.agents import RunContext
+from callboard.runs.log import MAX_LOG_BYTES
 from callboard_protocol import Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
 from tests.http.test_completions import Words
 from tests.http.test_openai_requests import Listener
+from tests.http.test_responses import USER, calls, result
 from tests.openai_client import QUESTION, asking
 from tests.serving import ScriptedAgent, database_of
 from tests.skills.mcp.conftest import Log, log
@@ -91,7 +92,8 @@ async def test_a_run_that_is_cancelled_elsewhere_leaves_no_call_running(tmp_path
     assert (item.status, item.error.type) == ("incomplete", "mcp_tool_execution_error")
 
 
-async def test_a_call_that_runs_when_its_reader_is_too_slow_is_told_as_cut_off(tmp_path: Path) -> None:
+async def read_too_slowly(folder: Path, activity: str) -> list[Any]:
+    """Return the events of a response whose reader reads the start of a call, and then too slowly to get its end."""
     listens = asyncio.Event()
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
@@ -100,14 +102,27 @@ async def test_a_call_that_runs_when_its_reader_is_too_slow_is_told_as_cut_off(t
         yield Message(content="x" * 2 * MAX_LOG_BYTES)
         await asyncio.Event().wait()
 
-    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
-        stream = await client.responses.create(model="scripted", input=QUESTION, stream=True)
+    asked: dict[str, Any] = {"callboard": {"tool_activity": activity}}
+    async with asking(folder, ScriptedAgent(script)) as (_, client):
+        stream = await client.responses.create(model="scripted", input=QUESTION, stream=True, extra_body=asked)
         events: list[Any] = []
         async for event in stream:
             events.append(event)
-            if event.type == "response.mcp_call_arguments.done":
+            if event.type.endswith("call_arguments.done"):
                 listens.set()
-    *_, failed, done, last = events
+    return events
+
+
+async def test_reader_that_was_too_slow_gets_an_output_for_every_function_call(tmp_path: Path) -> None:
+    *_, last = await read_too_slowly(tmp_path, "items")
+    called, output = last.response.output
+    assert (last.type, called.type, output.type) == ("response.failed", "function_call", "function_call_output")
+    assert called.call_id == output.call_id
+    assert "whether it took effect is not known" in output.output[0].text
+
+
+async def test_a_call_that_runs_when_its_reader_is_too_slow_is_told_as_cut_off(tmp_path: Path) -> None:
+    *_, failed, done, last = await read_too_slowly(tmp_path, "mcp")
     assert (failed.type, done.type, last.type) == (
         "response.mcp_call.failed",
         "response.output_item.done",
@@ -141,25 +156,12 @@ async def test_arguments_are_json_whatever_the_model_wrote_and_the_model_reads_i
     assert call["function"]["arguments"] == (written or "{}")
 
 
-USER = {"role": "user", "content": "hi"}
-
-
 def item(call_id: str, round_index: int = 0, sequence: int = 0, run: str = "0", **fields: Any) -> dict[str, Any]:
     fields = {"output": "found"} | fields
     name = "look_up"
     label = "callboard"
     item_id = f"mcp_{run * 32}_{round_index}_{sequence}_{call_id}"
     return {"type": "mcp_call", "id": item_id, "server_label": label, "name": name, "arguments": "{}", **fields}
-
-
-def calls(*call_ids: str, content: str | None = None) -> dict[str, Any]:
-    function = {"name": "look_up", "arguments": "{}"}
-    entries = [{"id": call_id, "type": "function", "function": function} for call_id in call_ids]
-    return {"role": "assistant", "content": content, "tool_calls": entries}
-
-
-def result(call_id: str, content: str = "found") -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}

@@ -15,10 +15,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from pydantic import SecretStr
 
-from callboard._agents import RunContext
-from callboard._openwebui.signed_users import CLOCKS_DIFFER_SECONDS
-from callboard._settings import Settings, load_settings
+from callboard.agents import RunContext
 from callboard.errors import SettingsError
+from callboard.openwebui.signed_users import CLOCKS_DIFFER_SECONDS
+from callboard.settings import Settings, load_settings
 from callboard_protocol import Event, InputRequest, Message, ToolCallComplete, ToolCallStart
 from tests.http.target import wanted
 from tests.pipe.loader import PIPE

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from callboard import Agent, Skill, ToolContext, ToolResult, tool
-from callboard._agents import RunContext
 from callboard._history.sources import NOTHING_CITED
+from callboard.agents import RunContext
 from callboard.models import OpenAICompatible
 from callboard.skills.web.skill import to_source
 from callboard_protocol import Done, Error, Event, FinishReason, Message, Source, ToolCallComplete, ToolCallStart

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from callboard._agents import RunContext
-from callboard._runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL
+from callboard.agents import RunContext
+from callboard.runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL
 from callboard.storage import Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import sqlite
@@ -74,18 +74,21 @@ async def test_a_lock_that_ends_in_time_costs_nothing(tmp_path: Path, monkeypatc
         assert [await outputs(service, f"chat{number}") for number in range(10)] == [WHOLE] * 10
 
 
+@pytest.mark.slow
 async def test_a_lock_that_does_not_end_is_said_once_and_the_answers_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(database_module, "HEALTH_PATIENCE_SECONDS", 0.1)
     async with serving(tmp_path, ScriptedAgent(one_call)) as service:
-        async with locked_by_another_program(tmp_path / "callboard.db"):
-            for run in await asyncio.gather(*(stored_run(service, f"chat{number}") for number in range(10))):
-                assert check_answered(run) == [NOT_REMEMBERED]
-            health = await service.client.get("/health")
-            assert health.status_code == 503
-            assert "locked" in health.json()["reason"]
+        with monkeypatch.context() as patch:
+            patch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
+            patch.setattr(database_module, "HEALTH_PATIENCE_SECONDS", 0.1)
+            async with locked_by_another_program(tmp_path / "callboard.db"):
+                for run in await asyncio.gather(*(stored_run(service, f"chat{number}") for number in range(10))):
+                    assert check_answered(run) == [NOT_REMEMBERED]
+                health = await service.client.get("/health")
+                assert health.status_code == 503
+                assert "locked" in health.json()["reason"]
+        # On a busy machine the late runs are stored slowly; the server waits for them.
         assert (await service.client.get("/health")).status_code == 200
         assert check_answered(await stored_run(service, "after")) == []
         assert await outputs(service, "after") == WHOLE
@@ -155,6 +158,7 @@ TURNS = [
 ]
 
 
+@pytest.mark.slow
 async def test_turns_that_ended_while_nothing_could_be_written_are_written_later_in_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +186,7 @@ async def test_a_turn_that_waits_to_be_written_is_written_as_the_server_stops(
         assert await said(service, "chat") == TURNS[0]
 
 
+@pytest.mark.slow
 async def test_a_chat_is_deleted_with_what_waits_to_be_written_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import Agent
 from callboard._formats import ToolFormat
+from callboard.agents import Agent
 from callboard.calls import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill

@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from callboard._agents import Agent, RunContext
+from callboard.agents import Agent, RunContext
 from callboard.errors import ModelRateLimited
 from callboard_protocol import Error, Event, Message, ToolCallStart
 from tests.fakes.openai_server import OpenAIServer, Refusal, chunks, finish, text
@@ -24,7 +24,7 @@ streamed_or_not = pytest.mark.parametrize("stream", [False, True], ids=["whole",
 @pytest.fixture
 def is_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream begins with the first word, or not at all, however busy the machine is."""
-    monkeypatch.setattr("callboard._http.openai.streams.BEGINNING_SECONDS", 60.0)
+    monkeypatch.setattr("callboard._openai.streams.BEGINNING_SECONDS", 60.0)
 
 
 patient = pytest.mark.usefixtures("is_patient")

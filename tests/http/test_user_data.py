@@ -14,8 +14,8 @@ import httpx
 import pytest
 from sqlalchemy import select, update
 
-from callboard._agents import RunContext
 from callboard._application import retention
+from callboard.agents import RunContext
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import chats, metadata
 from callboard_protocol import Done, Event, Message, ToolCallComplete, ToolCallStart
@@ -214,6 +214,7 @@ def count_bytes(folder: Path, word: bytes) -> int:
     return sum(file.read_bytes().count(word) for file in folder.rglob("*") if file.is_file())
 
 
+@pytest.mark.slow
 def test_the_commands_do_the_same_beside_a_server_that_answers(tmp_path: Path) -> None:
     with serving_process(tmp_path) as (url, _):
         for user in ("anneliese", "bob"):

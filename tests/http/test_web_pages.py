@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pytest
 import pytest_asyncio
 
-from callboard._http.gate import Access
 from callboard.errors import HostRefused
+from callboard.http.gate import Access
 from tests.http.target import KEY, SECRET, Headers, Target, Wanted, as_json, exchange, target
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -11,12 +11,12 @@ import pytest
 from playwright.async_api import Browser, expect
 from starlette.requests import HTTPConnection
 
-from callboard._agents import RunContext
-from callboard._http.auth import UNNAMED_KEY, ApiKey, api_key
-from callboard._http.principal import Principal
 from callboard._inspect import access_control
 from callboard._inspect.signing_in import COOKIE, SigningIn
 from callboard._named_keys import KeysFile, add_named_key, remove_named_key
+from callboard.agents import RunContext
+from callboard.http.auth import UNNAMED_KEY, ApiKey, api_key
+from callboard.http.principal import Principal
 from callboard.storage import AuditFilter
 from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart
 from tests.inspect.looking import look

@@ -10,6 +10,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from callboard import Agent, Skill, tool
+from callboard.calls import ToolContext
 from callboard.skills.skill import SkillState
 from callboard.testing import Call, FakeModel
 from examples.demo import demo_agent
@@ -49,7 +50,7 @@ SELLING = Skill(
 async def test_page_of_an_agent_shows_prompt_tools_and_missing_settings(looking: Looking, tmp_path: Path) -> None:
     clerk = Agent("clerk", "Sells.", (SELLING,), "You are a clerk.", name="Clerk", model=FakeModel())
     async with serving(tmp_path, clerk, demo_agent(0)) as service:
-        service.state.registry.left_out["home"] = "needs CALLBOARD_HOME_ASSISTANT_URL"
+        service.state.registry.unavailable["home"] = "needs CALLBOARD_HOME_ASSISTANT_URL"
         page = looking.page
         await page.goto(url(service, "/agents"))
         await expect(page.get_by_text("needs CALLBOARD_HOME_ASSISTANT_URL")).to_be_visible()
@@ -187,6 +188,51 @@ async def test_restricted_agent_is_tried_with_the_given_role_and_groups(looking:
             groups=read_field(shown, "groups"),
         )
         assert again.status_code == 303
+
+
+async def test_form_of_a_question_is_filled_in(looking: Looking, tmp_path: Path) -> None:
+    schema = {
+        "properties": {"row": {"type": "string", "enum": ["stalls", "balcony"]}, "seats": {"type": "integer"}},
+        "required": ["row"],
+    }
+
+    @tool
+    async def reserve(context: ToolContext) -> str:
+        """Reserves."""
+        return repr(await context.ask("Which seats?", schema=schema))
+
+    model = FakeModel([Call("reserve")], "Done.")
+    clerk = Agent("clerk", "Sells.", (Skill("hall", "Reserves.", tools=(reserve,)),), model=model)
+    async with serving(tmp_path, clerk) as service:
+        page = looking.page
+        await page.goto(url(service, "/try?agent=clerk"))
+        await page.get_by_label("Message").fill("Reserve")
+        await page.get_by_role("button", name="Send").click()
+        await page.get_by_label("row (required)").fill("2")
+        await page.get_by_label("seats").fill("3")
+        await looking.check("try-form")
+        await page.get_by_role("button", name="Answer").click()
+        await expect(page.locator("#content")).to_contain_text("{'row': 'balcony', 'seats': 3}")
+
+
+async def test_tool_that_is_always_allowed_is_listed_in_its_chat_and_revoked(looking: Looking, tmp_path: Path) -> None:
+    model = FakeModel([Call("sell", seats=2)], "Sold.", [Call("sell", seats=3)], "Sold again.")
+    clerk = Agent("clerk", "Sells.", (SELLING,), model=model)
+    async with serving(tmp_path, clerk) as service:
+        page = looking.page
+        await page.goto(url(service, "/try?agent=clerk&user=ann"))
+        await page.get_by_label("Message").fill("Two seats")
+        await page.get_by_role("button", name="Send").click()
+        await page.get_by_role("button", name="Allow always in this chat").click()
+        await expect(page.locator("#content")).to_contain_text("Sold.")
+        await page.get_by_label("Message").fill("Three seats")
+        await page.get_by_role("button", name="Send").click()
+        await expect(page.locator("#content")).to_contain_text("Sold again.")
+        await page.get_by_role("link", name="This chat, as it is stored").click()
+        await expect(page.locator("#content")).to_contain_text("Allowed always in this chat")
+        await looking.check("chat-always-allowed")
+        await page.get_by_role("button", name="Revoke").click()
+        await expect(page.locator("#content")).not_to_contain_text("Allowed always in this chat")
 
 
 class Trying:

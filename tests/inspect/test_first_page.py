@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, expect
 
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard_protocol import Error, Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
 from examples.demo import demo_agent
 from tests.inspect.looking import DESKTOP, look
@@ -110,7 +110,7 @@ async def test_a_run_under_way_has_its_question_too(tmp_path: Path) -> None:
             [row] = await read_rows(service)
             assert row.startswith(f"Who is there? running Scripted Ann Lee {at_work}")
         [run] = owner.state.runs
-        await run.ask_to_end()
+        await run.cancel_for_client()
         await running
         for service in (owner, other):
             assert await read_rows(service) == ["Who is there? Scripted Ann Lee 1 stopped it was stopped just now"]

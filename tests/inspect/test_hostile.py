@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from callboard import Agent, Skill
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard.calls import Tool
 from callboard.testing import FakeModel
 from callboard_protocol import (
@@ -272,7 +272,7 @@ async def test_foreign_tools_and_prompts_are_escaped(looking: Looking, tmp_path:
     )
     clerk = Agent("clerk", EVERYTHING, (skill,), name=MARKUP, model=FakeModel("Done."))
     async with serving(tmp_path, clerk) as service:
-        service.state.registry.left_out[MARKUP] = EVERYTHING
+        service.state.registry.unavailable[MARKUP] = EVERYTHING
         await service.events(request(agent="clerk", chat_id="c", run_id="r"))
         for path in (place("agents"), place("agent", id="clerk"), place("sent", run="r", chat="c")):
             assert "<script>" in await look_at(looking, service, path)
@@ -292,7 +292,7 @@ async def test_secrets_are_removed_from_shown_requests(tmp_path: Path) -> None:
     )
     clerk = Agent("clerk", skills=(skill,), model=FakeModel("Ok."))
     async with serving(tmp_path, clerk) as service:
-        service.state.registry.left_out["home"] = f"{secret} is wrong"
+        service.state.registry.unavailable["home"] = f"{secret} is wrong"
         await service.events(request(agent="clerk", chat_id="c", run_id="r"))
         assert secret not in (await service.client.get(place("agents"))).text
         for path in (place("sent", run="r", chat="c"), place("agent", id="clerk")):

@@ -7,29 +7,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from callboard._agents import RunContext
 from callboard._inspect import inspector
 from callboard._inspect.page import PartCache
+from callboard.agents import RunContext
 from callboard.errors import UnknownRun
 from callboard_protocol import Event, ToolCallStart
 from tests.serving import ScriptedAgent, request, serving
 
 PART = {"HX-Request": "true"}
-
-
-async def test_concurrent_requests_for_a_part_render_it_once() -> None:
-    parts = PartCache(60.0)
-    made: list[str] = []
-
-    async def make() -> str:
-        made.append("page")
-        # Meanwhile the others ask.
-        await asyncio.sleep(0)
-        return f"page {len(made)}"
-
-    found = await asyncio.gather(*(parts.get("a", make) for _ in range(50)), parts.get("b", make))
-    assert found == ["page 2"] * 51 or found == ["page 1"] * 50 + ["page 2"]
-    assert len(made) == 2
 
 
 async def test_part_is_rendered_again_after_its_lifetime() -> None:

@@ -13,11 +13,11 @@ from starlette.routing import Mount, Router
 from starlette.types import Receive, Scope, Send
 
 from callboard import Agent, Skill, tool
-from callboard._agents import RunContext
 from callboard._application import Callboard
 from callboard._application.application import Application
-from callboard._http.auth import api_key
-from callboard._settings import Settings
+from callboard.agents import RunContext
+from callboard.http.auth import api_key
+from callboard.settings import Settings
 from callboard.testing import Call, FakeModel, listening
 from callboard_protocol import Done, Event, ToolCallStart
 from examples.demo import demo_agent

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard_protocol import Event, ToolCallComplete, ToolCallStart
 from examples.demo import demo_agent
 from tests.serving import ScriptedAgent, Service, request, serving

@@ -13,7 +13,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from callboard import Agent, Skill, tool
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard.calls import ToolContext, ToolResult
 from callboard.models import OpenAICompatible
 from callboard.testing import Call, FakeModel

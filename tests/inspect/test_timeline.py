@@ -5,15 +5,12 @@ from typing import Any
 
 from callboard._inspect.messages import mark_messages
 from callboard._inspect.shown import RunState, SentRequest, ShownCall, ShownRun
-from callboard._inspect.timeline import MIN_PERCENT, draw
-from callboard._inspect.values import read_value, web_address
+from callboard._inspect.timeline import MIN_PERCENT, Timeline, TimelineRow, draw
+from callboard._inspect.values import ShownValue, read_value, web_address
 from callboard.calls import RunningCall, StatusReport
 from callboard.observers import ModelAnswered
-from callboard.storage import KeptResult
+from callboard.storage import ResultSize
 from callboard_protocol import ToolCallComplete, ToolCallStart
-
-SHORTENED = "x\n[… 1,234 more characters of this older result are left out]"
-PICTURE = {"type": "image_url", "image_url": {"url": "d"}}
 
 
 def shown_call(
@@ -28,9 +25,8 @@ def shown_call(
     return replace(running.end(ToolCallComplete(tool_call_id=name, result="x")), ended_at=end) if end else running
 
 
-def shown_request(index: int, begin: float, end: float | None, first: float | None = None) -> SentRequest:
-    answer = ModelAnswered("m", 1, first, "stop", None, None)
-    return SentRequest(index, "m", begin, 1, 0, answer=answer, answered_at=end)
+def shown_request(index: int, begin: float, end: float, first: float | None = None) -> SentRequest:
+    return SentRequest(index, "m", begin, 1, 0, answer=ModelAnswered("m", end - begin, first, "stop", None, None))
 
 
 def shown_run(
@@ -51,16 +47,19 @@ def shown_run(
     )
 
 
+def bars(drawn: Timeline, row: TimelineRow) -> list[tuple[str, float, float]]:
+    """Return the kind, position and length of each bar of a row."""
+    return [(span.kind, *drawn.place_bar(span)) for span in row.spans]
+
+
 def test_each_round_has_its_requests_and_calls() -> None:
     calls = (shown_call("a", 2, 4), shown_call("b", 2, 5), shown_call("c", 7, 8, of_round=1))
     requests = (shown_request(0, 0, 2, 1), shown_request(1, 5, 7, 1), shown_request(2, 8, 10, 1))
     drawn = draw(shown_run(calls, requests), 10)
     names = [[row.call.name if row.call else "asked" for row in one.rows] for one in drawn.rounds]
     assert names == [["asked", "a", "b"], ["asked", "c"], ["asked"]]
-    assert [(one.band.at, one.band.length) for one in drawn.rounds] == [(0, 50), (50, 30), (80, 20)]
-    [first, answer] = drawn.rounds[0].rows[0].bars
-    assert (first.kind, first.at, first.length) == ("first", 0, 10)
-    assert (answer.kind, answer.at, answer.length) == ("model", 10, 10)
+    assert [drawn.place_bar(one.span) for one in drawn.rounds] == [(0, 50), (50, 30), (80, 20)]
+    assert bars(drawn, drawn.rounds[0].rows[0]) == [("first", 0, 10), ("model", 10, 10)]
 
 
 def test_concurrent_time_counts_once() -> None:
@@ -78,20 +77,31 @@ def test_waiting_for_approval_does_not_count_as_tool_time() -> None:
     )
     drawn = draw(shown_run((shown_call("a", 2, 8, steps=steps),)), 10)
     [row] = drawn.rounds[0].rows
-    assert [(bar.kind, bar.at, bar.length) for bar in row.bars] == [("complete", 60, 20), ("waiting", 20, 40)]
-    assert row.ticks == (20, 60, 70)
+    assert bars(drawn, row) == [("waiting", 20, 40), ("complete", 60, 20)]
+    assert [drawn.place(tick) for tick in row.ticks] == [20, 60, 70]
     assert (drawn.tool_seconds, drawn.waiting_seconds) == (2, 4)
+
+
+def test_question_that_is_asked_again_is_one_wait() -> None:
+    steps = (
+        StatusReport("asking", "Which seats?", None, 2.0),
+        StatusReport("asking", "Which seats?", None, 4.0),
+        StatusReport("processing", "answered", None, 6.0),
+    )
+    drawn = draw(shown_run((shown_call("a", 1, 8, steps=steps),)), 10)
+    assert (drawn.tool_seconds, drawn.waiting_seconds) == (3, 4)
 
 
 def test_running_call_lasts_until_now_and_short_bars_are_visible() -> None:
     steps = (StatusReport("pending", "waiting for approval", None, 4.0),)
     waiting = shown_call("a", 4, None, steps=steps)
     drawn = draw(shown_run((shown_call("b", 1, 1.001), waiting), end=None), 8)
-    short, long = (row.bars for row in drawn.rounds[0].rows)
-    assert short[0].length == MIN_PERCENT
-    assert [(bar.kind, bar.at, bar.length) for bar in long] == [("waiting", 50, 50)]
-    last = draw(shown_run((shown_call("c", 10, 10),)), 10).rounds[0].rows[0].bars[0]
-    assert last.at + last.length <= 100
+    [(_, _, length)], long = (bars(drawn, row) for row in drawn.rounds[0].rows)
+    assert length == MIN_PERCENT
+    assert long == [("waiting", 50, 50)]
+    last = draw(shown_run((shown_call("c", 10, 10),)), 10)
+    [(_, at, length)] = bars(last, last.rounds[0].rows[0])
+    assert at + length <= 100
 
 
 def test_messages_are_marked_replayed_compacted_shortened_and_new() -> None:
@@ -111,7 +121,7 @@ def test_messages_are_marked_replayed_compacted_shortened_and_new() -> None:
             "content": [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "d"}}],
         },
     ]
-    results = {"a": KeptResult("old", 900, 5), "b": KeptResult("old", 9_000, 9_000), "c": KeptResult("now", 3, 3)}
+    results = {"a": ResultSize("old", 900, 5), "b": ResultSize("old", 9_000, 9_000), "c": ResultSize("now", 3, 3)}
     marked = mark_messages(messages, results, "now", first_new=4)
     assert [[mark.word for mark in one.marks] for one in marked] == [
         [],
@@ -129,12 +139,11 @@ def test_messages_are_marked_replayed_compacted_shortened_and_new() -> None:
 
 def test_kind_of_a_text_is_recognized() -> None:
     assert read_value('{"b": [1], "a": "ü"}').text == '{\n  "b": [\n    1\n  ],\n  "a": "ü"\n}'
-    assert read_value("{no json").kind == "text"
-    assert read_value("[" * 100_000).kind == "text"
-    # Indented it would have forty million characters.
-    assert read_value(f"{'[' * 900}{'0,' * 20_000}0{']' * 900}").kind == "text"
-    assert read_value("data:image/png;base64,AAAA").kind == "picture"
-    assert read_value("data:image/svg+xml;base64,AAAA").kind == "text"
+    # The last one would have forty million characters if it were indented.
+    for text in ("{no json", "[" * 100_000, f"{'[' * 900}{'0,' * 20_000}0{']' * 900}"):
+        assert read_value(text) == ShownValue(text)
+    assert read_value("data:image/png;base64,AAAA").is_picture
+    assert not read_value("data:image/svg+xml;base64,AAAA").is_picture
     [source] = read_value('[{"source_number": "7", "title": "t", "url": "https://a.example"}]').sources
     assert (source.number, source.title, source.url) == ("7", "t", "https://a.example")
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from callboard._agents.context import TurnContext
-from callboard._agents.tool_loop import run_tool_loop
 from callboard._formats import Format
-from callboard.calls import Allowance, CallContext, Limits, Tool
+from callboard.agents.context import TurnContext
+from callboard.agents.tool_loop import run_tool_loop
+from callboard.calls import Allowance, Limits, Tool
 from callboard.models import Finish, ModelDelta, ModelRequest, Pause, ScriptedModel, TextDelta, ToolCallDelta
 from callboard_protocol import Event, Message, ToolCallArgsDelta, User
 
@@ -53,9 +53,17 @@ class Stage:
     def turn(self) -> AsyncGenerator[Event, None]:
         """The turn's events, not yet begun."""
         asked = [{"role": "user", "content": "go"}]
-        calls = CallContext("chat_1", User(id="u1"), limits=self._limits, allowances=self._allowances)
-        context = TurnContext("r", asked, self.claim, ScriptedModel(self._script))
-        return run_tool_loop(context, self._tools, calls=calls, tool_format=self._format)
+        context = TurnContext(
+            "r",
+            asked,
+            self.claim,
+            ScriptedModel(self._script),
+            "chat_1",
+            user=User(id="u1"),
+            limits=self._limits,
+            allowances=self._allowances,
+        )
+        return run_tool_loop(context, self._tools, tool_format=self._format)
 
     async def play(self) -> list[Event]:
         """The whole turn, without the arguments' pieces."""

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from callboard._agents.context import TurnContext
-from callboard._agents.tool_loop import run_tool_loop
+from callboard.agents.context import TurnContext
+from callboard.agents.tool_loop import run_tool_loop
 from callboard.calls import report_status, tool
 from callboard.models import ModelDelta, ModelRequest, OpenAICompatible, TextDelta
 from callboard_protocol import Event, Message, ToolCallStart, ToolStatus

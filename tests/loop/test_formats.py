@@ -5,7 +5,7 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
-from callboard._formats import NativeFormat, RescueFormat, react_format, xml_format
+from callboard._formats import FamilyFormat, NativeFormat, react_format, xml_format
 from callboard.calls import Tool, tool
 from callboard.models import Finish, TextDelta
 from callboard_protocol import (
@@ -181,7 +181,7 @@ async def test_a_call_cut_off_in_the_text_is_refused_and_the_model_tries_again(n
 
 @pytest.mark.parametrize("written", CALLS)
 async def test_call_in_an_unexpected_format_runs_only_with_rescue_and_is_reported(written: str) -> None:
-    stage = Stage([tokens(CALLS[written]), tokens(ENDS[written])], TOOLS, tool_format=RescueFormat())
+    stage = Stage([tokens(CALLS[written]), tokens(ENDS[written])], TOOLS, tool_format=FamilyFormat("rescue"))
     with capture_logs() as logs:
         events = await stage.play()
     assert results(events) == ["3"]
@@ -215,7 +215,7 @@ async def test_native_calls_of_a_model_that_was_asked_for_text_are_run(name: str
 
 async def test_a_call_that_stands_in_the_text_as_well_is_run_once() -> None:
     answers: list[Answer] = [[TextDelta(CALLS["xml"]), wants("add", {"a": 1, "b": 2})], says("3")]
-    stage = Stage(answers, TOOLS, tool_format=RescueFormat())
+    stage = Stage(answers, TOOLS, tool_format=FamilyFormat("rescue"))
     with capture_logs():
         events = await stage.play()
     assert results(events) == ["3"]

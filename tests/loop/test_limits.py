@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from callboard._agents.tool_loop import MAX_CALLS_PER_ANSWER
+from callboard.agents.tool_loop import MAX_CALLS_PER_ANSWER
 from callboard.calls import MAX_NAME_CHARS, Allowance, tool
 from callboard.models import TextDelta
 from callboard_protocol import Done, Event, Status, ToolCallArgsDelta, ToolCallComplete, ToolCallError, ToolCallStart

@@ -2,9 +2,9 @@
 
 import pytest
 
-from callboard._agents.context import TurnContext
-from callboard._agents.tool_loop import run_tool_loop
-from callboard._formats import Format, ToolFormat, choose_format
+from callboard._formats import Format, FormatChoice, ToolFormat
+from callboard.agents.context import TurnContext
+from callboard.agents.tool_loop import run_tool_loop
 from callboard.calls import tool
 from callboard.errors import ModelCutOff, ModelError, ModelTimeout
 from callboard.models import OpenAICompatible
@@ -130,7 +130,7 @@ async def test_null_deltas_wrong_finish_reason_and_rate_limit_do_not_stop_calls(
         chunks(text("It is 3."), finish("stop"), ending="eof"),
     ]
     async with OpenAIServer(script) as server:
-        await turn(server, events, tool_format=choose_format(name, "m"), max_retries=1)
+        await turn(server, events, tool_format=FormatChoice(name).for_name("m"), max_retries=1)
     assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["3"]
     assert text_of(events) == "It is 3."
     assert events[-1] == Done(finish_reason="stop")
@@ -152,6 +152,6 @@ async def test_a_stream_that_breaks_after_a_call_fails_the_turn_and_runs_nothing
     events: list[Event] = []
     async with OpenAIServer([chunks(text("Sums: "), *call_in(name), *last, ending=ending)]) as server:
         with pytest.raises(error):
-            await turn(server, events, tool_format=choose_format(name, "m"), timeout_seconds=1)
+            await turn(server, events, tool_format=FormatChoice(name).for_name("m"), timeout_seconds=1)
     assert text_of(events).strip() == "Sums:"
     assert not any(isinstance(event, ToolCallComplete) for event in events)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from callboard._agents import Agent
+from callboard.agents import Agent
 from callboard.calls import tool
 from callboard.skills import Skill
 from callboard_protocol import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from callboard._agents import Agent
+from callboard.agents import Agent
 from callboard.calls import ToolContext, tool
 from callboard.skills import Skill
 from callboard_protocol import Event, ToolCallArgsDelta

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from callboard._agents.context import RunContext
-from callboard._agents.tool_loop import run_completion
+from callboard.agents.context import RunContext
+from callboard.agents.tool_loop import run_completion
 from callboard.calls import ToolContext, ToolResult, tool
 from callboard.errors import ModelError
 from callboard.models import ModelRequest, ReasoningDelta, ScriptedModel, TextDelta, TokenUsage

@@ -1,4 +1,4 @@
-"""The pipe's copy of the code in `callboard._openwebui` gives the same results for any text.
+"""The pipe's copy of the code in `callboard.openwebui` gives the same results for any text.
 
 The pipe is one file without imports from this project. Open WebUI stores the blocks that it draws and sends them with
 the next turn to the server, which reads them.
@@ -13,9 +13,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from callboard._openwebui import details, markdown_state, requests
-from callboard._openwebui.details_parser import PastCall, read_answer
-from callboard._text import storable
+from callboard.openwebui import details, markdown_state, requests
+from callboard.openwebui.details_parser import PastCall, read_answer
+from callboard.text import storable
 from callboard_protocol import ENDINGS, FAILED, ToolCallStart, format_ending
 from tests.pipe.loader import PIPE, read_next_turn
 from tests.pipe.owui_blocks import tool_blocks
@@ -204,7 +204,7 @@ def test_pipe_and_server_end_calls_without_a_result_equally() -> None:
 
 @pytest.mark.parametrize("prefix", ["", *requests.UNSAVED_CHATS])
 def test_the_pipe_sends_no_id_of_unsaved_chats(prefix: str) -> None:
-    request = PIPE.build_request({"model": "callboard.demo"}, {}, [], {"chat_id": f"{prefix}chat"}, None)
+    request = PIPE.build_request({}, PIPE.Page("callboard.demo", {}, {"chat_id": f"{prefix}chat"}), [], None)
     assert request["chat_id"] == (None if prefix else "chat")
 
 

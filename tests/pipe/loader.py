@@ -8,15 +8,17 @@ import types
 from pathlib import Path
 from typing import Any
 
-from callboard._openwebui.details_parser import translate
+import pytest
+
+from callboard.openwebui.details_parser import translate
 from callboard_protocol import ChatMessage
 
-SOURCE = Path(__file__).parents[2] / "pipe" / "callboard_pipe.py"
+FOLDER = Path(__file__).parents[2] / "pipe"
 REPLACEMENTS = {f"from {name}": f"from open_webui.{name}" for name in ("utils", "apps", "main", "config")}
 
 
-def load_pipe() -> Any:
-    source = SOURCE.read_text(encoding="utf-8")
+def load_function(name: str) -> Any:
+    source = (FOLDER / name).read_text(encoding="utf-8")
     for old, new in REPLACEMENTS.items():
         source = source.replace(old, new)
     module = types.ModuleType("function_callboard_under_test")
@@ -30,7 +32,21 @@ def load_pipe() -> Any:
     return module
 
 
-PIPE = load_pipe()
+PIPE = load_function("callboard_pipe.py")
+
+
+def provide_open_webui(monkeypatch: pytest.MonkeyPatch, modules: dict[str, dict[str, Any]]) -> None:
+    """Put these modules of Open WebUI, with these members, in place for the functions' own imports."""
+    for path, members in modules.items():
+        package = types.ModuleType("open_webui")
+        names = ["open_webui", *path.split(".")]
+        for depth in range(1, len(names) + 1):
+            name = ".".join(names[:depth])
+            module = sys.modules.get(name) or types.ModuleType(name)
+            monkeypatch.setitem(sys.modules, name, module)
+            setattr(package, names[depth - 1], module)
+            package = module
+        vars(package).update(members)
 
 
 def read_next_turn(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

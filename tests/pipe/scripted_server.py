@@ -100,7 +100,7 @@ def answer_json(value: Any, status: int = 200) -> Answer:
     return answer_bytes(json.dumps(value).encode(), status)
 
 
-def answer_error(status: int, code: str, message: str) -> Answer:
+def error_response(status: int, code: str, message: str) -> Answer:
     return answer_json({"error": {"code": code, "message": message}}, status)
 
 

@@ -1,16 +1,15 @@
 """Files attached by the user reach the agent once, and only the user's own files."""
 
 import base64
-import sys
-import types
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from callboard_protocol import Done, RunRequest, RunStart
+from tests.pipe.loader import provide_open_webui
 from tests.pipe.scripted_server import ScriptedServer, frames, stream
 from tests.pipe.test_stream import METADATA, a_pipe, answer
 
@@ -25,7 +24,7 @@ class Kept:
 
 
 @pytest.fixture(params=[True, False], ids=["async", "sync"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Kept]]:
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Kept]:
     """Open WebUI's files by id; `Files` is async since 0.9."""
     files = {"f1": Kept("f1", "u1"), "f2": Kept("f2", "u1"), "theirs": Kept("f1", "u2"), "gone": Kept("gone", "u1")}
     (tmp_path / "f1").write_bytes(b"one")
@@ -41,17 +40,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, 
         return str(tmp_path / path)
 
     found = get_file_by_id_async if request.param else get_file_by_id
-    names = {
-        "open_webui.models.files": {"Files": types.SimpleNamespace(get_file_by_id=found)},
-        "open_webui.storage.provider": {"Storage": types.SimpleNamespace(get_file=get_file)},
+    modules = {
+        "models.files": {"Files": SimpleNamespace(get_file_by_id=found)},
+        "storage.provider": {"Storage": SimpleNamespace(get_file=get_file)},
     }
-    modules = {".".join(name.split(".")[:depth]) for name in names for depth in (1, 2, 3)}
-    sys.modules.update({name: types.ModuleType(name) for name in modules})
-    for name, members in names.items():
-        sys.modules[name].__dict__.update(members)
-    yield files
-    for name in modules:
-        del sys.modules[name]
+    provide_open_webui(monkeypatch, modules)
+    return files
 
 
 def file(file_id: str, name: str = "a.pdf", kind: str = "application/pdf", **fields: Any) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
-from tests.pipe.loader import PIPE, load_pipe
+from tests.pipe.loader import PIPE, load_function
 from tests.pipe.owui_blocks import reduce_native, streamed_content, tool_blocks
-from tests.pipe.scripted_server import ScriptedServer, answer_error, answer_json, frames, stream
+from tests.pipe.scripted_server import ScriptedServer, answer_json, error_response, frames, stream
 from tests.pipe.test_stream import a_pipe, start
 
 START = RunStart(run_id="r", agent="a")
@@ -66,7 +66,9 @@ class Page:
             self.open -= 1
 
 
-async def answered(server: ScriptedServer, page: Any, *requests: InputRequest, **fields: Any) -> list[InputAnswer]:
+async def answered(
+    server: ScriptedServer, page: Any, *requests: InputRequest, approvals: str = "permission", **fields: Any
+) -> list[InputAnswer]:
     """Return the answers that the server gets, for a run that waits until every question is answered."""
     over = asyncio.Event()
     server.on("POST", "runs", stream(frames(START, CALL, *requests), over, frames(Done(), first=3 + len(requests))))
@@ -77,7 +79,9 @@ async def answered(server: ScriptedServer, page: Any, *requests: InputRequest, *
         over.set()
 
     ending = asyncio.create_task(end())
-    async for _ in await start(a_pipe(server.url), __event_call__=page, **fields):
+    pipe = a_pipe(server.url)
+    pipe.valves.APPROVALS = approvals
+    async for _ in await start(pipe, __event_call__=page, **fields):
         pass
     await ending
     told = [InputAnswer.model_validate(request.json) for request in await server.seen("POST", "input")]
@@ -158,7 +162,8 @@ async def test_a_dialog_is_not_shown_before_the_page_of_a_new_chat_knows_its_cha
     await updates.aclose()
 
 
-async def test_unanswered_dialog_ends_at_its_timeout(server: ScriptedServer) -> None:
+async def test_unanswered_dialog_ends_at_its_timeout(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PIPE, "MIN_DIALOG_SECONDS", 0.0)
     page = Page(asyncio.Event())
     [answer] = await answered(server, page, question(timeout_seconds=0.1))
     assert (answer.value, answer.asked) == (None, True)
@@ -190,6 +195,7 @@ async def test_the_questions_of_two_answers_in_one_page_are_asked_one_after_anot
     agents = {"ada": "Ada's agent", "bob": "Bob's <i>agent</i>"}
     server.on("GET", "models", answer_json({"data": [{"id": one, "name": name} for one, name in agents.items()]}))
     answers = []
+    request = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace()))
     for agent_id in agents:
         server.on("POST", "runs", stream(frames(START, CALL, question(agent_id)), end="hang"))
         # Open WebUI gives the first model of a chat with several to all of them.
@@ -197,7 +203,8 @@ async def test_the_questions_of_two_answers_in_one_page_are_asked_one_after_anot
         pipe = a_pipe(server.url)
         await pipe.pipes()
         body = {"model": f"callboard.{agent_id}"}
-        answers.append(await start(pipe, body=body, __event_call__=page, __metadata__=metadata))
+        given = {"__event_call__": page, "__metadata__": metadata, "__request__": request}
+        answers.append(await start(pipe, body=body, **given))
         seen: list[dict[str, Any]] = []
         while "waiting for approval" not in streamed_content(seen):
             seen.append(await anext(answers[-1]))
@@ -214,22 +221,25 @@ async def test_the_questions_of_two_answers_in_one_page_are_asked_one_after_anot
 
 def test_all_pipes_share_the_queue_of_a_page_and_no_users_share_one() -> None:
     request = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace()))
-    metadata = {"chat_id": "c", "message_id": "m", "session_id": "page"}
-    mine = PIPE.find_queue(request, "ada", metadata)
-    assert load_pipe().find_queue(request, "ada", metadata) is mine, "pipes of two servers share a page"
-    assert PIPE.find_queue(request, "bob", metadata) is not mine
-    assert PIPE.find_queue(request, "ada", {}) is not PIPE.find_queue(request, "ada", {})
+
+    def find_queue(user_id: str, session_id: str, module: Any = PIPE) -> Any:
+        return module.find_queue(module.Page("m", {"id": user_id}, {"session_id": session_id}, request))
+
+    mine = find_queue("ada", "page")
+    assert find_queue("ada", "page", load_function("callboard_pipe.py")) is mine, "pipes of two servers share a page"
+    assert find_queue("bob", "page") is not mine
+    assert find_queue("ada", "") is not find_queue("ada", "")
 
 
 def test_each_kind_of_question_opens_open_webuis_dialog() -> None:
     asked = question(kind="password", title="A <b>key</b>", message="For x", placeholder="sk-…").model_dump()
-    dialog = PIPE.make_dialog(asked)
+    dialog = PIPE.make_dialog(asked, "Agent", "")
     assert dialog["type"] == "input"
     message = dialog["data"].pop("message")
     assert dialog["data"] == {"title": "A <b>key</b>", "placeholder": "sk-…", "type": "password"}
     assert ">For x</pre>" in message
     assert PIPE.IF_DECLINED not in message
-    confirmation = PIPE.make_dialog(question().model_dump())
+    confirmation = PIPE.make_dialog(question().model_dump(), "Agent", "")
     assert confirmation["type"] == confirmation["data"]["type"] == "confirmation"
     assert PIPE.IF_DECLINED in confirmation["data"]["message"]
 
@@ -245,17 +255,18 @@ def test_each_kind_of_question_opens_open_webuis_dialog() -> None:
     ],
 )
 def test_arguments_are_shown_exactly_and_never_as_markup(message: str, shown: str) -> None:
-    drawn = PIPE.make_dialog(question(message=message).model_dump())["data"]["message"]
+    drawn = PIPE.make_dialog(question(message=message).model_dump(), "Agent", "")["data"]["message"]
     # To Markdown everything from <pre up to </pre> is HTML as it stands.
-    body = re.match(r'<pre style="[^"<>]*">((?:[^<>]|<b>[^<>]*</b>)*)</pre>\n\n<p ', drawn)
+    body = re.search(r'<pre style="[^"<>]*">((?:[^<>]|<b>[^<>]*</b>)*)</pre>\n\n<p ', drawn)
     assert body
     assert html.unescape(re.sub("</?b>", "", body[1])) == shown
     assert "white-space: pre-wrap" in drawn, "what runs out of the dialog would be allowed unseen"
 
 
 def test_the_names_of_arguments_are_bold_and_nothing_in_a_value_is() -> None:
-    drawn = PIPE.make_dialog(question(message="note: to: ada\ntext:\n    seats: 3\nseats: 2").model_dump())
-    assert re.findall("<b>.*?</b>", drawn["data"]["message"]) == ["<b>note:</b>", "<b>text:</b>", "<b>seats:</b>"]
+    message = "note: to: ada\ntext:\n    seats: 3\nseats: 2"
+    drawn = PIPE.make_dialog(question(message=message).model_dump(), "Agent", "")
+    assert re.findall("<b>.*?:</b>", drawn["data"]["message"]) == ["<b>note:</b>", "<b>text:</b>", "<b>seats:</b>"]
 
 
 # --- What the block says meanwhile.
@@ -365,7 +376,7 @@ async def test_stop_closes_the_dialog_and_answers_nothing(server: ScriptedServer
 async def test_an_answer_that_the_server_no_longer_wants_does_no_harm(server: ScriptedServer) -> None:
     over = asyncio.Event()
     server.on("POST", "runs", stream(frames(START, CALL, question()), over, frames(Done(), first=4)))
-    server.on("POST", "input", answer_error(404, "unknown_input", "there is no open question"))
+    server.on("POST", "input", error_response(404, "unknown_input", "there is no open question"))
 
     async def allow(_: dict[str, Any]) -> bool:
         return True

@@ -1,21 +1,20 @@
 """Images, files and pages that a tool returns with its text, and links to the full text of cut results."""
 
 import base64
-import sys
-import types
-from collections.abc import Iterator
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from callboard_protocol import Done, RunStart, ToolCallComplete, Usage
-from tests.pipe.loader import read_next_turn
+from tests.pipe.loader import PIPE, provide_open_webui, read_next_turn
 from tests.pipe.owui_blocks import streamed_content, tool_blocks
-from tests.pipe.scripted_server import ScriptedServer, answer_bytes, answer_error, frames, stream
+from tests.pipe.scripted_server import ScriptedServer, answer_bytes, error_response, frames, stream
 from tests.pipe.test_rendering import completed, drawn, message, only_block, started
-from tests.pipe.test_stream import a_pipe, answer
+from tests.pipe.test_stream import METADATA, a_pipe, answer
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGBgAAAABQABpfZFQAAAAABJRU5ErkJggg=="
@@ -40,6 +39,8 @@ class Store:
     is_async: bool = True
     error: Exception | None = None
     kept: dict[str, Upload] = field(default_factory=dict)
+    previews: dict[str, str] = field(default_factory=dict)
+    message: dict[str, Any] = field(default_factory=dict)
     owners: list[str] = field(default_factory=list)
 
     def _put(self, request: Any, file: Upload, metadata: dict[str, Any], process: bool, user: Any) -> Any:
@@ -50,7 +51,7 @@ class Store:
         (self.folder / file_id).write_bytes(file.file.read())
         self.kept[file_id] = file
         self.owners.append(user.id)
-        return types.SimpleNamespace(id=file_id)
+        return SimpleNamespace(id=file_id)
 
     async def _put_async(self, *args: Any, **options: Any) -> Any:
         return self._put(*args, **options)
@@ -59,38 +60,78 @@ class Store:
     def upload_file_handler(self) -> Any:
         return self._put_async if self.is_async else self._put
 
+    def update_file_data_by_id(self, file_id: str, data: dict[str, Any]) -> None:
+        self.previews[file_id] = data["content"]
+
+    def get_message_by_id_and_message_id(self, chat_id: str, message_id: str) -> dict[str, Any]:
+        assert (chat_id, message_id) == (METADATA["chat_id"], METADATA["message_id"])
+        return self.message
+
 
 @pytest.fixture(params=[True, False], ids=["async", "sync"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """Open WebUI's module in place for the pipe's own import."""
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     store = Store(tmp_path, request.param)
-    names = ("open_webui", "open_webui.routers", "open_webui.routers.files")
-    modules = {name: types.ModuleType(name) for name in names}
-    modules[names[-1]].__dict__.update(UploadFile=Upload, upload_file_handler=store.upload_file_handler)
-    sys.modules.update(modules)
-    yield store
-    for name in names:
-        del sys.modules[name]
+    modules = {
+        "routers.files": {"UploadFile": Upload, "upload_file_handler": store.upload_file_handler},
+        "models.files": {"Files": store},
+        "models.chats": {"Chats": store},
+    }
+    provide_open_webui(monkeypatch, modules)
+    return store
 
 
 def file(url: str, kind: str = "image", **fields: Any) -> dict[str, Any]:
     return {"type": kind, "url": url, **fields}
 
 
-async def drawn_with(
-    server: ScriptedServer, *files: dict[str, Any], held: bytes = PIXEL, kind: str = "image/png"
-) -> str:
-    """The answer to a run whose call returns files; those with an address `here` are the server's own."""
+async def updates_with(
+    server: ScriptedServer, *calls: list[dict[str, Any]], held: bytes = PIXEL, kind: str = "image/png", **changes: Any
+) -> list[dict[str, Any]]:
+    """The updates of a run whose calls return these files; those with an address `here` are the server's own."""
 
     async def run(writer: Any) -> None:
         run_id = server.requests[0].json["run_id"]
-        placed = tuple(one | {"url": one["url"].replace("here:", f"/v1/runs/{run_id}/files/")} for one in files)
-        complete = ToolCallComplete(tool_call_id="c", tool_name="draw", result="fine", files=placed)
-        await stream(frames(RunStart(run_id=run_id, agent="a"), complete, Done()))(writer)
+        ends = [
+            ToolCallComplete(
+                tool_call_id=f"c{number}",
+                tool_name="draw",
+                result="fine",
+                files=tuple(one | {"url": one["url"].replace("here:", f"/v1/runs/{run_id}/files/")} for one in files),
+            )
+            for number, files in enumerate(calls)
+        ]
+        await stream(frames(RunStart(run_id=run_id, agent="a"), *ends, Done()))(writer)
 
     server.on("POST", "runs", run)
-    server.on("GET", "f1", answer_bytes(held, kind=kind))
-    return streamed_content(await answer(a_pipe(server.url, "key"), __user__=USER))
+    for name in ("f1", "f2", "f3"):
+        server.on("GET", name, answer_bytes(held, kind=kind))
+    return await answer(a_pipe(server.url, "key"), __user__=USER, **changes)
+
+
+async def drawn_with(
+    server: ScriptedServer, *files: dict[str, Any], held: bytes = PIXEL, kind: str = "image/png", **changes: Any
+) -> str:
+    """The answer to a run whose only call returns these files."""
+    return streamed_content(await updates_with(server, [*files], held=held, kind=kind, **changes))
+
+
+class Message:
+    """The files of a message of Open WebUI 0.12.4 after the pipe's events: in its database, and on its page.
+
+    After `get_event_emitter` in open_webui/socket/main.py, and `chatEventHandler` in Chat.svelte.
+    """
+
+    def __init__(self, updates: list[dict[str, Any]], known: list[dict[str, Any]], *, is_temporary: bool) -> None:
+        self.stored = [*known]
+        self.shown = [*known]
+        for update in updates:
+            event = update.get("event", {})
+            if event.get("type") not in ("files", "chat:message:files"):
+                continue
+            files = json.loads(json.dumps(event["data"]["files"]))
+            self.shown = self.shown + files if is_temporary else files
+            if event["type"] == "files" and not is_temporary:
+                self.stored = files + self.stored
 
 
 async def test_a_large_image_goes_to_open_webuis_store(server: ScriptedServer, store: Store) -> None:
@@ -114,16 +155,107 @@ async def test_image_that_cannot_be_stored_becomes_a_notice(
     assert "the disk is full" in caplog.text
 
 
-async def test_another_file_is_a_link_below_its_call(server: ScriptedServer, store: Store) -> None:
+REPORT = {"type": "file", "url": "here:f1", "name": "report.pdf", "size": 3}
+LETTER = {"type": "file", "url": "here:f2", "name": "letter.md"}
+LEDGER = {"type": "file", "url": "here:f3", "name": "ledger.csv"}
+
+
+def chip(file_id: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "file", "id": file_id, "url": file_id, "name": name, **fields}
+
+
+def without_paths(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in one.items() if name != "callboard_path"} for one in files]
+
+
+async def test_files_of_several_calls_are_chips_on_the_page_and_in_the_database(
+    server: ScriptedServer, store: Store
+) -> None:
+    updates = await updates_with(server, [REPORT, LETTER], [LEDGER])
+    drawn = Message(updates, [], is_temporary=False)
+    assert without_paths(drawn.shown) == [
+        chip("f2", "ledger.csv"),
+        chip("f0", "report.pdf", size=3),
+        chip("f1", "letter.md"),
+    ]
+    assert drawn.stored == drawn.shown
+    assert "> **Callboard:**" not in streamed_content(updates)
+
+
+async def test_a_temporary_chat_gets_each_chip_once(server: ScriptedServer, store: Store) -> None:
+    metadata = METADATA | {"chat_id": "temporary:s"}
+    updates = await updates_with(server, [REPORT], [LETTER], __metadata__=metadata)
+    shown = Message(updates, [], is_temporary=True).shown
+    assert [one["name"] for one in shown] == ["letter.md", "report.pdf"]
+
+
+async def test_a_continued_answer_keeps_the_chips_that_it_has(server: ScriptedServer, store: Store) -> None:
+    store.message = {"files": [chip("old", "plan.txt")]}
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    updates = await updates_with(server, [REPORT], body={"messages": messages})
+    drawn = Message(updates, store.message["files"], is_temporary=False)
+    assert [one["id"] for one in drawn.shown] == ["f0", "old"]
+    assert drawn.stored == drawn.shown
+
+
+async def test_a_restored_answer_has_each_chip_once(server: ScriptedServer, store: Store) -> None:
+    names = {"f1": "report.pdf", "f2": "letter.md"}
+    files = [{"type": "file", "url": f"/v1/runs/r/files/{path}", "name": name} for path, name in names.items()]
+    ends = [ToolCallComplete(tool_call_id=one["name"], result="fine", files=(one,)) for one in files]
+    server.on("GET", "events", stream(frames(RunStart(run_id="r", agent="a"), *ends, Done())))
+    server.on("GET", "f2", answer_bytes(b"late", kind="text/plain"))
+    known = [chip("old", "report.pdf", callboard_path=files[0]["url"])]
+    pipe = a_pipe(server.url)
+    found = PIPE.LeftAnswer("r", [{"role": "user"}], is_logged=True)
+    metadata = METADATA | {"files": known}
+    updates = [update async for update in pipe.restore(found, USER, metadata, "callboard.a", None, None)]
+    drawn = Message(updates, known, is_temporary=False)
+    assert [one["id"] for one in drawn.shown] == ["f0", "old"]
+    assert drawn.stored == drawn.shown
+    assert [one.filename for one in store.kept.values()] == ["letter.md"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "preview"),
+    [
+        ("text/plain", "Prologue – ä".encode(), "Prologue – ä"),
+        ("application/json; charset=utf-8", b'{"a": "\xff\0"}', '{"a": "\ufffd\ufffd"}'),
+        ("text/csv", b"a" * 1_000_001, None),
+        ("application/pdf", b"%PDF-1.4", None),
+        ("image/svg+xml", b"<svg/>", None),
+    ],
+)
+async def test_open_webuis_dialog_shows_the_text_of_short_text_files(
+    server: ScriptedServer, store: Store, kind: str, content: bytes, preview: str | None
+) -> None:
+    await updates_with(server, [REPORT], held=content, kind=kind)
+    assert store.previews.get("f0") == preview
+
+
+@pytest.mark.parametrize(
+    ("version", "metadata"),
+    [("0.9.2", METADATA), ("0.12.4", METADATA | {"chat_id": "channel:c"}), ("0.12.4", {})],
+    ids=["older", "channel", "api"],
+)
+async def test_a_message_without_chips_has_links_below_its_calls(
+    server: ScriptedServer,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    metadata: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(PIPE, "VERSION", version)
     held = file("here:f1", "file", name="a [b](c).pdf")
-    text = await drawn_with(server, held, held={}.__repr__().encode(), kind="application/pdf")
+    updates = await updates_with(server, [held], held=b"{}", kind="application/pdf", __metadata__=metadata)
+    text = streamed_content(updates)
     assert text.endswith("</details>\n\n\n> **Callboard:** [a (b)(c).pdf](/api/v1/files/f0/content)\n")
     [call, _] = read_next_turn([{"role": "assistant", "content": text}])
     assert call["content"] is None
+    assert not Message(updates, [], is_temporary=False).shown
 
 
 async def test_missing_file_becomes_a_notice_with_its_name(server: ScriptedServer) -> None:
-    server.on("GET", "gone", answer_error(404, "unknown_file", "gone"))
+    server.on("GET", "gone", error_response(404, "unknown_file", "gone"))
     text = await drawn_with(server, file("here:gone", "file", name="a.pdf"))
     assert "The file a.pdf could not be kept" in text
 

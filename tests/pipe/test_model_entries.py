@@ -1,14 +1,14 @@
 """Entries of agents among Open WebUI's models, without which only admins see an agent."""
 
 import logging
-import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from tests.pipe.loader import provide_open_webui
 from tests.pipe.scripted_server import ScriptedServer, answer_json
 from tests.pipe.test_stream import a_pipe
 
@@ -36,9 +36,9 @@ class OpenWebUI:
         )
         users = types.SimpleNamespace(get_super_admin_user=self.method(lambda: types.SimpleNamespace(id="admin")))
         return {
-            "open_webui.models.models": {"Models": models, "ModelForm": types.SimpleNamespace},
-            "open_webui.models.groups": {"Groups": types.SimpleNamespace(get_groups=self.method(lambda **_: groups))},
-            "open_webui.models.users": {"Users": users},
+            "models.models": {"Models": models, "ModelForm": types.SimpleNamespace},
+            "models.groups": {"Groups": types.SimpleNamespace(get_groups=self.method(lambda **_: groups))},
+            "models.users": {"Users": users},
         }
 
     def method(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,16 +53,10 @@ class OpenWebUI:
 
 
 @pytest.fixture(params=[True, False], ids=["async", "sync"])
-def open_webui(request: pytest.FixtureRequest) -> Iterator[OpenWebUI]:
+def open_webui(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> OpenWebUI:
     webui = OpenWebUI(request.param)
-    members = webui.modules()
-    names = {".".join(name.split(".")[:depth]) for name in members for depth in (1, 2, 3)}
-    sys.modules.update({name: types.ModuleType(name) for name in names})
-    for name, values in members.items():
-        sys.modules[name].__dict__.update(values)
-    yield webui
-    for name in names:
-        del sys.modules[name]
+    provide_open_webui(monkeypatch, webui.modules())
+    return webui
 
 
 def listing(server: ScriptedServer, access: str) -> Any:

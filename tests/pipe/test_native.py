@@ -20,7 +20,6 @@ from tests.pipe.test_rendering import (
     failed,
     finish,
     message,
-    read_from_text,
     started,
     status,
 )
@@ -50,13 +49,6 @@ def test_a_call_is_prepared_runs_and_has_its_output_with_its_end() -> None:
     assert (call["name"], call["status"], call["call_id"]) == ("draw", "completed", "c")
     assert output["call_id"] == "c"
     assert output["output"] == [{"type": "input_text", "text": "a cat"}]
-
-
-def test_a_call_that_was_read_from_the_models_text_says_so_running_and_ended() -> None:
-    *running, ended = emitted([started(), read_from_text()], [status("Painting", 45)], [completed("a cat")])
-    assert [item["name"] for [item] in running] == ["draw · from text", "draw · from text · 45% Painting"]
-    assert ended[0]["name"] == "draw · from text"
-    assert ended[1]["output"] == [{"type": "input_text", "text": "a cat"}]
 
 
 def test_a_failed_call_is_red() -> None:
@@ -164,15 +156,21 @@ async def test_the_valve_chooses_it(server: ScriptedServer) -> None:
         ("", METADATA, "NativeEmitter", 0),
         ("0.11.3", METADATA, "StreamEmitter", 1),
         ("0.8.12", METADATA, "WholeEmitter", 1),
-        ("0.7.2", METADATA, "EventEmitter", 1),
+        ("0.7.2", METADATA, "ChunkEmitter", 1),
         ("0.12.4", {}, "ChunkEmitter", 1),
     ],
 )
 def test_where_it_cannot_be_drawn_details_are_and_the_log_says_so_once(
-    version: str, metadata: dict[str, Any], kind: str, logged: int, caplog: pytest.LogCaptureFixture
+    version: str,
+    metadata: dict[str, Any],
+    kind: str,
+    logged: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(PIPE, "VERSION", version)
     caplog.set_level(logging.INFO)
-    assert type(PIPE.choose_emitter(version, "native", "m", metadata)).__name__ == kind
+    assert type(PIPE.choose_emitter("native", PIPE.Page("m", {}, metadata))).__name__ == kind
     assert len(caplog.records) == logged
 
 

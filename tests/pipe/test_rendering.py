@@ -1,5 +1,6 @@
 """The text that the transcript renders, and the updates that the emitters send."""
 
+import html
 import json
 import math
 import re
@@ -70,6 +71,16 @@ def test_a_running_call_shows_its_progress_in_its_label() -> None:
     assert "result" not in block.attributes
 
 
+def test_card_shows_the_arguments_that_the_user_has_changed() -> None:
+    data = {"status": "changed", "message": "arguments changed by the user", "arguments": {"play": "Hamlet"}}
+    changed = {"type": "tool:status", "tool_call_id": "c", "data": data}
+    start = started(tool_args={"play": "Macbeth"}, label="draw · Macbeth")
+    block = only_block(start, changed, status("approved"), completed())
+    assert json.loads(html.unescape(block.attributes["arguments"])) == {"play": "Hamlet"}
+    assert block.attributes["name"] == "draw · arguments changed"
+    assert only_block(started(), read_from_text(), changed).attributes["name"] == "draw · arguments changed · from text"
+
+
 def test_a_call_that_was_read_from_the_models_text_says_so_from_its_start_to_after_its_end() -> None:
     question = {"type": "input_request", "tool_call_id": "c", "kind": "confirmation", "title": "Run draw?"}
     steps = [started(), read_from_text()]
@@ -96,6 +107,11 @@ def test_progress_without_a_number_shows_its_message_alone() -> None:
     assert only_block(started(), status("x" * 200)).attributes["name"] == "draw · " + "x" * 80
     assert only_block(started(), status("", None)).attributes["name"] == "draw"
     assert only_block(started(), status("", float("nan"))).attributes["name"] == "draw"
+
+
+def test_quotes_in_a_label_are_not_drawn_as_codes() -> None:
+    name = only_block(started(), status("'R&D' asks <b> \"why\" {{user}}")).attributes["name"]
+    assert name == "draw · 'R&D' asks ‹b› ”why” { {user}}", "0.11 and later do not decode names"
 
 
 def test_a_done_call_has_its_plain_name_again() -> None:
@@ -512,15 +528,15 @@ def test_every_emitter_ends_with_the_whole_content(
 ) -> None:
     transcript = PIPE.Transcript()
     now = 100.0
-    emitters = [PIPE.StreamEmitter(), PIPE.WholeEmitter(), PIPE.EventEmitter(), PIPE.ChunkEmitter()]
-    updates: list[list[dict[str, Any]]] = [[], [], [], []]
+    emitters = [PIPE.StreamEmitter(), PIPE.WholeEmitter(), PIPE.ChunkEmitter()]
+    updates: list[list[dict[str, Any]]] = [[], [], []]
     for seconds, events in steps:
         now += seconds
         for event in events:
             transcript.apply(event)
         for emitter, seen in zip(emitters, updates, strict=True):
             seen += emitter.updates(transcript, now)
-        assert transcript.render().startswith(streamed_content(updates[3]))
+        assert transcript.render().startswith(streamed_content(updates[2]))
     finish(transcript, end)
     for emitter, seen in zip(emitters, updates, strict=True):
         seen += emitter.updates(transcript, now, final=True)

@@ -18,7 +18,7 @@ from callboard_protocol import (
 )
 from tests.pipe.loader import PIPE
 from tests.pipe.owui_blocks import streamed_content, tool_blocks
-from tests.pipe.scripted_server import ScriptedServer, answer_bytes, answer_error, answer_json, frames, stream
+from tests.pipe.scripted_server import ScriptedServer, answer_bytes, answer_json, error_response, frames, stream
 from tests.pipe.test_stream import a_pipe, content
 
 START = RunStart(run_id="r", agent="assistant")
@@ -26,8 +26,8 @@ CALL = ToolCallStart(tool_call_id="c1", tool_name="draw", tool_args={"what": "a 
 RESULT = ToolCallComplete(tool_call_id="c1", tool_name="draw", result="a picture")
 METADATA = {"chat_id": "chat", "message_id": "message", "user_id": "u1"}
 USER = {"id": "u1", "name": "Ada"}
-NO_RUN = answer_error(404, "unknown_run", "there is no run 'r'")
-NO_CHAT = answer_error(404, "unknown_chat", "there is no chat 'chat'")
+NO_RUN = error_response(404, "unknown_run", "there is no run 'r'")
+NO_CHAT = error_response(404, "unknown_chat", "there is no chat 'chat'")
 
 
 def row(role: str, message_id: str = "message", run_id: str = "r", **fields: Any) -> dict[str, Any]:
@@ -149,9 +149,9 @@ async def test_unknown_answer_becomes_a_notice_with_advice(server: ScriptedServe
 @pytest.mark.parametrize(
     "given",
     [
-        answer_error(401, "unauthorized", "the key is wrong"),
-        answer_error(404, "not_found", "a server of an older version has no such route"),
-        answer_error(503, "storage_error", "the disk is full"),
+        error_response(401, "unauthorized", "the key is wrong"),
+        error_response(404, "not_found", "a server of an older version has no such route"),
+        error_response(503, "storage_error", "the disk is full"),
         answer_bytes(b"<html>", kind="text/html"),
         answer_bytes(b"[]"),
         answer_bytes(b'{"messages": [{}]}'),
@@ -246,7 +246,7 @@ async def test_all_chats_of_a_user_that_began_before_are_forgotten(server: Scrip
 async def test_a_chat_that_cannot_be_forgotten_is_in_the_log_unless_it_is_not_there(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.on("DELETE", "chat", NO_CHAT, answer_error(503, "storage_error", "the disk is full"))
+    server.on("DELETE", "chat", NO_CHAT, error_response(503, "storage_error", "the disk is full"))
     pipe = a_pipe(server.url)
     with caplog.at_level(logging.WARNING, "callboard.pipe"):
         assert await pipe.forget_chat("u1", "chat")

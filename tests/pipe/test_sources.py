@@ -74,6 +74,15 @@ def test_the_sources_that_open_webui_found_itself_come_first() -> None:
     assert len(transcript.events) == 1
 
 
+def test_a_source_that_the_message_has_already_is_not_sent_again() -> None:
+    [known] = drawn(source(1, "http://a")).events
+    transcript = PIPE.Transcript(found=[known["data"]])
+    for event in (source(1, "http://a"), source(2, "http://b"), message("[source1][source2]")):
+        transcript.apply(event)
+    assert citations(transcript.events) == ["http://b"]
+    assert transcript.render() == "[1#source1][2#source2]"
+
+
 def test_a_source_without_a_number_or_a_text_is_shown() -> None:
     transcript = drawn(source(None, "http://a", document=[], metadata=[]), message("[source1]"))
     [event] = transcript.events

@@ -27,8 +27,8 @@ from tests.pipe.owui_blocks import streamed_content, tool_blocks
 from tests.pipe.scripted_server import (
     ScriptedServer,
     answer_bytes,
-    answer_error,
     answer_json,
+    error_response,
     frames,
     hang,
     hang_up,
@@ -203,7 +203,7 @@ async def test_a_wrong_key_is_named_with_its_valve_and_never_shown(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    server.on("POST", "runs", answer_error(401, "unauthorized", "the key hunter2 is wrong; it is CALLBOARD_API_KEY"))
+    server.on("POST", "runs", error_response(401, "unauthorized", "the key hunter2 is wrong; it is CALLBOARD_API_KEY"))
     text = await content(a_pipe(server.url, "hunter2"))
     assert "CALLBOARD_API_KEY" in text
     assert "hunter2" not in text + caplog.text
@@ -220,7 +220,7 @@ async def test_a_key_that_cannot_be_sent_is_never_shown(
 
 
 async def test_an_unknown_agent_is_explained_in_the_servers_words(server: ScriptedServer) -> None:
-    server.on("POST", "runs", answer_error(404, "unknown_agent", "No agent 'x'. Known: assistant."))
+    server.on("POST", "runs", error_response(404, "unknown_agent", "No agent 'x'. Known: assistant."))
     assert "No agent 'x'. Known: assistant." in await content(a_pipe(server.url))
 
 
@@ -253,7 +253,7 @@ async def test_a_server_that_is_down_is_an_entry_in_the_model_list() -> None:
 
 
 async def test_choosing_the_entry_when_the_server_is_back_names_its_agents(server: ScriptedServer) -> None:
-    server.on("POST", "runs", answer_error(404, "unknown_agent", "No agent 'unreachable'. Known: assistant."))
+    server.on("POST", "runs", error_response(404, "unknown_agent", "No agent 'unreachable'. Known: assistant."))
     assert "Known: assistant." in await content(a_pipe(server.url), body={"model": "callboard.unreachable"})
 
 
@@ -305,7 +305,7 @@ async def test_pipe_retries_while_the_server_is_unavailable(
         "GET",
         "events",
         stream(end="abort"),
-        answer_error(503, "shutting_down", "The server is shutting down."),
+        error_response(503, "shutting_down", "The server is shutting down."),
         answer_bytes(b"<html>Bad gateway</html>", 502, "text/html"),
         stream(b": ping\n\n", end="abort"),
         stream(frames(Message(content=" and half"), first=3), hold, frames(Done(), first=4)),
@@ -332,7 +332,7 @@ async def test_run_lost_before_its_first_event_is_requested_again_by_id(
     server.on(
         "POST",
         "runs",
-        answer_error(503, "shutting_down", "The server is shutting down."),
+        error_response(503, "shutting_down", "The server is shutting down."),
         hang_up,
         stream(end="abort"),
         stream(frames(START, Message(content="Hi"), Done())),
@@ -343,7 +343,7 @@ async def test_run_lost_before_its_first_event_is_requested_again_by_id(
 
 
 async def test_notice_repeats_the_message_of_a_server_that_shut_down(server: ScriptedServer) -> None:
-    server.on("POST", "runs", answer_error(503, "shutting_down", "The server is shutting down."))
+    server.on("POST", "runs", error_response(503, "shutting_down", "The server is shutting down."))
     pipe = a_pipe(server.url, resume_seconds=0.1, resume_waits_seconds=(0.0, 0.01))
     assert "The server is shutting down." in await content(pipe)
 
@@ -361,7 +361,7 @@ async def test_two_cuts_in_a_row_without_progress_end_the_answer_with_a_message(
 @pytest.mark.parametrize("status", [404, 410])
 async def test_a_run_that_is_gone_is_explained(server: ScriptedServer, status: int) -> None:
     server.on("POST", "runs", stream(frames(START, Message(content="Half"))))
-    server.on("GET", "events", answer_error(status, "gone", "gone"))
+    server.on("GET", "events", error_response(status, "gone", "gone"))
     text = await content(a_pipe(server.url))
     assert text.startswith("Half")
     assert "the server was restarted" in text
@@ -488,39 +488,17 @@ async def test_progress_is_coalesced_and_its_last_state_is_shown(server: Scripte
         ("0.8.0", METADATA, "WholeEmitter"),
         ("", METADATA, "StreamEmitter"),
         ("0.0.0", METADATA, "StreamEmitter"),
-        ("0.7.2", METADATA, "EventEmitter"),
-        ("0.6.43", METADATA, "EventEmitter"),
+        ("0.7.2", METADATA, "ChunkEmitter"),
         ("0.12.4", METADATA | {"chat_id": None}, "ChunkEmitter"),
         ("0.12.4", METADATA | {"session_id": None}, "StreamEmitter"),
         ("0.8.12", METADATA | {"session_id": None}, "ChunkEmitter"),
     ],
 )
-def test_the_emitter_fits_the_version_and_the_listener(version: str, metadata: dict[str, Any], kind: str) -> None:
-    assert type(PIPE.choose_emitter(version, "details", "m", metadata)).__name__ == kind
-
-
-async def test_an_old_open_webui_gets_replace_events_and_the_whole_text_at_the_end(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+def test_the_emitter_fits_the_version_and_the_listener(
+    monkeypatch: pytest.MonkeyPatch, version: str, metadata: dict[str, Any], kind: str
 ) -> None:
-    monkeypatch.setattr(PIPE, "VERSION", "0.6.43")
-    hold = asyncio.Event()
-    server.on(
-        "POST", "runs", stream(frames(START, Message(content="Look"), CALL), hold, frames(RESULT, Done(), first=4))
-    )
-    replaced = []
-    chunks = []
-    async for update in await start(a_pipe(server.url)):
-        if update.get("event", {}).get("type") == "status":
-            continue
-        if "event" in update:
-            replaced.append(update["event"]["data"]["content"])
-            if "<details" in replaced[-1]:
-                hold.set()
-        else:
-            chunks.append(update["choices"][0]["delta"]["content"])
-    assert tool_blocks(replaced[-1])[0].attributes["done"] == "false"
-    [text] = chunks
-    assert tool_blocks(text)[0].value("result") == "a picture"
+    monkeypatch.setattr(PIPE, "VERSION", version)
+    assert type(PIPE.choose_emitter("details", PIPE.Page("m", {}, metadata))).__name__ == kind
 
 
 async def test_a_plain_api_caller_gets_chunks_that_are_only_appended(server: ScriptedServer) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from callboard import Agent, Skill, Tool, ToolContext, ToolError, ToolResult, tool
-from callboard._agents import AgentLike, RunContext
+from callboard.agents import AgentLike, RunContext
 from callboard_protocol import (
     Done,
     Error,
@@ -543,7 +543,7 @@ SCENARIOS: dict[str, Scenario] = {
     "denied": Scenario([calls(("buy", {"thing": "a piano"})), says("As you like.")], tools=tools(buy), reply=False),
     "cancelled_question": Scenario([calls(("buy", {"thing": "a piano"}))], tools=tools(buy), cancel_at="input_request"),
     "confirmed_by_pattern": Scenario(
-        [calls(ADD, ("echo", {"what": "hi"})), says("Done.")],
+        [calls(ADD), calls(("echo", {"what": "hi"})), says("Done.")],
         tools=tools(add, echo),
         agent_fields={"confirm": ("ech*",)},
         reply=True,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from callboard import Agent, Skill, Tool
-from callboard._agents import AgentLike
+from callboard.agents import AgentLike
 from tests.fakes.openai_server import Body, OpenAIServer, Script
 from tests.frameworks.stage import Framework
 from tests.frameworks.toolbox import Toolbox

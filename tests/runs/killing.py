@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from callboard.storage import Store
-from callboard_protocol import Event, InputRequest
+from callboard_protocol import Event, InputRequest, ToolRequest
 from tests.fakes.openai_server import Body, OpenAIServer
 from tests.processes import serving
 from tests.scraping import Scrape, scrape
@@ -28,6 +28,8 @@ class Killing:
     model: OpenAIServer
     agents: str
     settings: Mapping[str, str] = field(default_factory=dict)
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """More fields of the run's request."""
     seen: list[tuple[int, Event]] = field(default_factory=list)
     scraped: Scrape = field(default_factory=lambda: Scrape({}, {}))
     """The metrics of the next server after the end of the run."""
@@ -57,22 +59,24 @@ class Killing:
         is_last: Callable[[Event], bool],
         *,
         waits_for_model: bool = False,
-        agrees: bool = False,
+        agrees: object = False,
         do: Callable[[httpx.AsyncClient], Awaitable[object]] | None = None,
     ) -> None:
         """Start the run, and kill the server after the event `is_last`.
 
-        `waits_for_model` waits until the model hangs, `agrees` approves calls, `do` runs before the server is killed.
+        `waits_for_model` waits until the model hangs, `agrees` is the answer to questions, `do` runs before the server
+        is killed.
         """
         with serving(self.folder, **self._settings(), TEST_HANGS="yes") as (url, process):
-            asked = request(agent="careful", run_id="run", chat_id="chat", message_id="message", user={"id": "ann"})
+            names = {"agent": "careful", "run_id": "run", "chat_id": "chat", "message_id": "message"}
+            asked = request(**names, user={"id": "ann"}, **self.asked)
             async with httpx.AsyncClient(base_url=url, timeout=None) as client:
                 async with client.stream("POST", "/v1/runs", json=asked) as response:
                     assert response.status_code == 200, await response.aread()
                     async for one in numbered(response):
                         self.seen.append(one)
                         if agrees and isinstance(one[1], InputRequest):
-                            await _agree(client, one[1])
+                            await _answer(client, one[1], agrees)
                         if is_last(one[1]):
                             break
                 if waits_for_model:
@@ -89,10 +93,10 @@ class Killing:
         yield store
         await store.close()
 
-    async def go_on(self, *, agrees: bool = False) -> list[dict[str, Any]]:
+    async def go_on(self, *, agrees: object = False, tool_result: str = "") -> list[dict[str, Any]]:
         """Read the rest of the run from the next server, and return the stored messages of the chat.
 
-        `agrees` approves calls.
+        `agrees` is the answer to questions, and `tool_result` is what the client's tools return.
         """
         with serving(self.folder, **self._settings()) as (url, _):
             async with httpx.AsyncClient(base_url=url, timeout=None) as client:
@@ -102,16 +106,18 @@ class Killing:
                     async for one in numbered(response):
                         self.seen.append(one)
                         if agrees and isinstance(one[1], InputRequest):
-                            await _agree(client, one[1])
+                            await _answer(client, one[1], agrees)
+                        if tool_result and isinstance(one[1], ToolRequest):
+                            await _answer(client, one[1], {"text": tool_result})
                 self.scraped = await scrape(client)
                 kept = await client.get("/v1/chats/chat/messages?user_id=ann")
                 messages: list[dict[str, Any]] = kept.json().get("messages", [])
                 return messages
 
 
-async def _agree(client: httpx.AsyncClient, question: InputRequest) -> None:
-    """Answer a question with `True`."""
-    answer = {"request_id": question.request_id, "value": True}
+async def _answer(client: httpx.AsyncClient, asked: InputRequest | ToolRequest, value: object) -> None:
+    """Answer a question, or a request for a tool."""
+    answer = {"request_id": asked.request_id, "value": value}
     taken = await client.post("/v1/runs/run/input?user_id=ann", json=answer)
     assert taken.status_code == 202
 

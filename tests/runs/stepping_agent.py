@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from callboard import register
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart, ToolStatus, ToolStatusData
 
 RESULT = "a whole result " * 200

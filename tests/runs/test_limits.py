@@ -10,13 +10,13 @@ from typing import Any
 import anyio
 import pytest
 
-from callboard._agents import RunContext
-from callboard._runs import run as run_module
-from callboard._runs.files import RunFiles
-from callboard._runs.log import EventLog
-from callboard._runs.memory_budget import MemoryBudget, RunMemory
-from callboard._runs.run_slots import RunSlots
+from callboard.agents import RunContext
 from callboard.errors import TooManyRuns
+from callboard.runs import run as run_module
+from callboard.runs.files import RunFiles
+from callboard.runs.log import EventLog
+from callboard.runs.memory_budget import MemoryBudget, RunMemory
+from callboard.runs.run_slots import RunSlots
 from callboard_protocol import (
     Done,
     Error,
@@ -136,8 +136,9 @@ async def test_ended_run_frees_its_recorder_and_the_objects_of_its_agent(tmp_pat
     async def script(context: RunContext) -> AsyncIterator[Event]:
         marker = Marker()
         context.options["marker"] = marker
-        recorder = getattr(context.claim_tool_call_id, "__self__")  # noqa: B009 # a method of the recorder's
-        kept.extend((weakref.ref(marker), weakref.ref(recorder)))
+        # Methods of the recorder and of the call tracker.
+        owners = [getattr(context, name).__self__ for name in ("emit", "claim_tool_call_id")]
+        kept.extend(map(weakref.ref, (marker, *owners)))
         yield ToolCallStart(tool_call_id="a", tool_name="tool")
         yield ToolCallComplete(tool_call_id="a", result="result")
         yield Message(content="said")

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from callboard._runs.log import EventLog
 from callboard.errors import LogExpired
+from callboard.runs.log import EventLog
 from callboard_protocol import Message
 from tests.runs.promises import read
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from callboard._agents import RunContext
+from callboard.agents import RunContext
 from callboard_protocol import (
     CallEvent,
     Decoder,

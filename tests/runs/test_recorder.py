@@ -10,17 +10,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callboard._history import Turn
-from callboard._redaction import Redaction
-from callboard._runs.call_tracker import CallIds
-from callboard._runs.files import RunFiles
-from callboard._runs.log import EventLog
-from callboard._runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL, Ending, Recorder
-from callboard._text import storable
+from callboard._history import Turn, TurnRows
 from callboard.calls.throttle import AT_ONCE, PER_SECOND
-from callboard.errors import AgentError
+from callboard.errors import AgentError, RunLost
+from callboard.redaction import Redaction
+from callboard.runs.call_tracker import CallIds, CallTracker
+from callboard.runs.files import RunFiles
+from callboard.runs.inputs import Inputs
+from callboard.runs.log import EventLog
+from callboard.runs.outgoing_events import EventEnricher
+from callboard.runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL, Ending, Recorder
 from callboard.storage import LoggedRun, Store
 from callboard.storage.sql import database as database_module
+from callboard.text import storable
 from callboard_protocol import (
     Done,
     Error,
@@ -45,17 +47,25 @@ from tests.storage.trouble import locked_by_another_program
 START = RunStart(run_id="run", agent="demo")
 
 
+def plain_recorder(
+    log: EventLog, ids: CallIds | None = None, rows: TurnRows | None = None, redaction: Redaction | None = None
+) -> Recorder:
+    calls = CallTracker(ids or CallIds())
+    enricher = EventEnricher(Inputs("run", log, None, calls, timeout_seconds=0.0), RunFiles("run"))
+    return Recorder(log, calls, enricher, rows, redaction)
+
+
 async def make_recorder(
     log: EventLog, ids: CallIds | None = None, redaction: Redaction | None = None, store: Store | None = None
 ) -> Recorder:
     """Return a recorder; its run is stored if there is a store."""
     if store is None:
-        return Recorder(log, ids or CallIds(), None, redaction)
+        return plain_recorder(log, ids, redaction=redaction)
     run_log = store.run_log("server")
     run = await run_log.begin(LoggedRun("run", "demo", "chat", "m", None))
     turn = store.turn(Turn("chat", "run", "m", None, None))
     log.store_in(store.record(run_log, run, turn), RunFiles("run"))
-    return Recorder(log, ids or CallIds(), turn.rows, redaction)
+    return plain_recorder(log, ids, turn.rows, redaction)
 
 
 async def recorded(
@@ -171,10 +181,10 @@ async def test_repeated_id_belongs_to_the_newer_call() -> None:
 
 async def test_id_claimed_before_the_start_is_kept() -> None:
     log = EventLog()
-    recorder = Recorder(log, CallIds({"used"}))
+    recorder = plain_recorder(log, CallIds({"used"}))
     log.append(START)
-    first = recorder.claim("fresh")
-    second = recorder.claim("used")
+    first = recorder.calls.claim("fresh")
+    second = recorder.calls.claim("used")
     assert first == "fresh"
     assert second != "used"
     for call_id in (first, second):
@@ -224,7 +234,7 @@ async def test_fast_text_is_joined_and_stays_in_order_with_other_events() -> Non
 
 async def test_joined_text_is_sent_without_another_event() -> None:
     log = EventLog()
-    recorder = Recorder(log, CallIds())
+    recorder = plain_recorder(log)
     log.append(START)
     await recorder.record(Message(content="at once"))
     await recorder.record(Message(content=" a little later"))
@@ -398,7 +408,7 @@ async def test_of_a_thousand_statuses_the_first_the_last_and_ten_a_second_are_se
 
 async def test_last_status_is_sent_without_another_event() -> None:
     log = EventLog()
-    recorder = Recorder(log, CallIds())
+    recorder = plain_recorder(log)
     log.append(START)
     await recorder.record(start("c"))
     for number in range(2 * AT_ONCE):
@@ -408,3 +418,10 @@ async def test_last_status_is_sent_without_another_event() -> None:
     assert isinstance(late, ToolStatus)
     assert late.data.message == str(2 * AT_ONCE - 1)
     await recorder.finish(Ending(Done()))
+
+
+async def test_an_agent_that_continues_after_its_run_was_released_has_no_effect() -> None:
+    recorder = plain_recorder(EventLog())
+    await recorder.pause()
+    with pytest.raises(RunLost):
+        await recorder.record(ToolCallStart(tool_call_id="a", tool_name="sell", tool_args={}))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callboard._runs.outgoing_events import truncate
+from callboard.runs.outgoing_events import truncate
 from callboard_protocol import (
     Error,
     Event,

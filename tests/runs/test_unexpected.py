@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from callboard._agents import RunContext
 from callboard._history import RowChange, Turn, TurnRows
-from callboard._runs.left_run import LEFT_RUN
-from callboard._runs.recorder import NOT_REMEMBERED, Recorder
+from callboard.agents import RunContext
+from callboard.runs.left_run import LEFT_RUN
+from callboard.runs.recorder import NOT_REMEMBERED, Recorder
 from callboard.storage import LoggedFrame, LoggedRun, RunLog, Store, TurnWriter
 from callboard.storage.bus import Bus
 from callboard_protocol import (

@@ -143,7 +143,8 @@ class StandIn:
         if body["id"] in self.functions:
             raise Refused(400, ID_TAKEN)
         self._load()
-        kind = "event" if "\nclass Event:" in body["content"] else "pipe"
+        kinds = {"event": "\nclass Event:", "filter": "\nclass Filter:"}
+        kind = next((kind for kind, line in kinds.items() if line in body["content"]), "pipe")
         self.functions[body["id"]] = {**body, "type": kind, "is_active": False}
         return self.functions[body["id"]]
 
@@ -164,6 +165,9 @@ class StandIn:
                 return function
             case "POST", ["toggle"]:
                 function["is_active"] = not function["is_active"]
+                return function
+            case "POST", ["toggle", "global"]:
+                function["is_global"] = not function.get("is_global")
                 return function
             case "GET", ["valves"]:
                 return self.valves.get(id_)

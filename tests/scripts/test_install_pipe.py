@@ -146,7 +146,7 @@ def test_who_is_named_on_the_command_line_comes_before_a_key_in_the_environment(
 
 def test_the_function_may_have_another_id(webui: StandIn, source: str) -> None:
     assert main(["--url", webui.url, *SIGN_IN, "--file", source, "--id", "Agents"]) == 0
-    assert list(webui.functions) == ["agents", "agents_events"]
+    assert list(webui.functions) == ["agents", "agents_events", "agents_approvals"]
 
 
 def test_the_function_for_events_is_installed_beside_the_pipe(
@@ -168,14 +168,33 @@ def test_a_function_for_events_that_was_switched_off_is_updated_and_stays_off(we
     assert events["content"] == install_pipe.EVENTS.read_text()
 
 
-@pytest.mark.parametrize("version", ["0.6.43", "0.9.6"])
-def test_an_open_webui_without_events_gets_the_pipe_and_a_notice(
-    webui: StandIn, source: str, capsys: pytest.CaptureFixture[str], version: str
+def test_the_function_for_approvals_is_installed_for_all_models(
+    webui: StandIn, source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    webui.version = version
+    for _ in range(2):
+        assert main(["--url", webui.url, *SIGN_IN, "--file", source]) == 0
+        approvals = webui.functions["callboard_approvals"]
+        assert (approvals["type"], approvals["is_active"], approvals["is_global"]) == ("filter", True, True)
+        assert approvals["content"] == install_pipe.FILTER.read_text()
+        assert "callboard_approvals" in capsys.readouterr().out
+
+
+def test_an_open_webui_without_cards_that_wait_gets_no_function_for_approvals(
+    webui: StandIn, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    webui.version = "0.11.4"
+    assert main(["--url", webui.url, *SIGN_IN, "--file", source]) == 0
+    assert list(webui.functions) == ["callboard", "callboard_events"]
+    assert "Open WebUI 0.11.4 has no cards for approvals that wait" in capsys.readouterr().out
+
+
+def test_an_open_webui_without_events_gets_the_pipe_and_a_notice(
+    webui: StandIn, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    webui.version = "0.9.6"
     assert main(["--url", webui.url, *SIGN_IN, "--file", source]) == 0
     assert list(webui.functions) == ["callboard"]
-    assert f"Open WebUI {version} has no events for functions; 0.10 and later have" in capsys.readouterr().out
+    assert "Open WebUI 0.9.6 has no events for functions; 0.10 and later have" in capsys.readouterr().out
 
 
 def test_another_function_with_the_id_for_events_is_not_overwritten(

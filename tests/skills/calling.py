@@ -1,17 +1,54 @@
-"""Calls a tool as the loop does: arguments checked, services lent, the result as the model reads it."""
+"""Calls tools of a skill as the loop does: arguments checked, services lent, the result as the model reads it."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
+from callboard import Agent
 from callboard._history import Turn
-from callboard.calls import Services, StatusChannel, ToolContext
+from callboard.calls import Quotas, Services, SourceNumbers, StatusChannel, StatusReport, ToolContext, ToolResult
 from callboard.models import ChatModel, ScriptedModel
 from callboard.skills import Skill
 from callboard.storage import Store
 from callboard_protocol import User
 from tests.calls.calling import run_tool
+from tests.fakes.openai_server import OpenAIServer, Script
+from tests.serving import Service, serving
 from tests.storage.turns import StoredSteps
+
+S = TypeVar("S", bound=Skill)
+
+
+@dataclass
+class ToolRunner(Generic[S]):
+    """Runs the tools of a skill. All calls belong to one turn; `reports` are their statuses."""
+
+    skill: S
+    store: Store
+    last_source: int = -1
+    quotas: Quotas = field(default_factory=Quotas)
+    reports: list[StatusReport] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._sources = SourceNumbers(self.last_source)
+
+    @property
+    def context(self) -> ToolContext:
+        services = Services(self.store, ScriptedModel(lambda _: []))
+        channel = StatusChannel(self.reports.append)
+        return ToolContext("call_1", "tool", "chat_1", None, channel, self._sources, lent=services, quotas=self.quotas)
+
+    async def run(self, name: str, /, **arguments: Any) -> ToolResult:
+        """Raises `ToolError`."""
+        [tool] = [tool for tool in self.skill.current_tools() if tool.name == name]
+        return await run_tool(tool, self.context, **arguments)
+
+    async def text(self, name: str, /, **arguments: Any) -> str:
+        """Return the text for the model. Raises `ToolError`."""
+        return (await self.run(name, **arguments)).text
 
 
 @dataclass(frozen=True)
@@ -44,3 +81,13 @@ class Caller:
         journal = StoredSteps(self.store, Turn(self.chat_id, f"run-{text}", None, self.user_id, text))
         await journal.begin()
         await journal.finish(answer, is_answered=True)
+
+
+@asynccontextmanager
+async def serving_model(
+    folder: Path, answers: Script, agent: Agent, **settings: Any
+) -> AsyncIterator[tuple[Service, OpenAIServer]]:
+    """A server with this agent, and the endpoint of its model, which gives these answers."""
+    async with OpenAIServer(answers) as model:
+        async with serving(folder, agent, model_base_url=model.base_url, model="m", **settings) as service:
+            yield service, model

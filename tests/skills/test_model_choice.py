@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import Agent
+from callboard.agents import Agent
 from callboard.errors import InvalidArguments, ToolError
 from callboard.models import OpenAICompatible, ScriptedModel
 from callboard.skills import ModelChoice

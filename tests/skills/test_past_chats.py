@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import Agent
+from callboard.agents import Agent
 from callboard.errors import InvalidArguments, ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import PastChats
 from callboard.storage import Store
 from callboard_protocol import Event, InputRequest, ToolCallComplete, ToolCallError
 from tests.loop.conftest import wants
-from tests.serving import Service, numbered, request, serving
+from tests.serving import Service, request, serving
 from tests.skills.calling import Caller
 
 
@@ -73,14 +73,7 @@ def forgetful() -> Agent:
 
 async def answering(service: Service, value: object) -> list[Event]:
     body = request(agent="forgetful", run_id=f"run-{value}", chat_id="now", user={"id": "ann"})
-    events = []
-    async with service.client.stream("POST", "/v1/runs", json=body) as response:
-        async for _, event in numbered(response):
-            events.append(event)
-            if isinstance(event, InputRequest):
-                sent = {"request_id": event.request_id, "value": value}
-                await service.client.post(f"/v1/runs/run-{value}/input", params={"user_id": "ann"}, json=sent)
-    return events
+    return await service.events_with_answer(body, value)
 
 
 async def test_only_forgetting_needs_approval(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests with `store` run on SQLite and, if it is installed, a real PostgreSQL; those with `any_store` in memory too."""
+"""Tests with `store` run on SQLite and, if it is installed, a real PostgreSQL."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -63,11 +63,3 @@ def redis_url(running_redis: RedisProcess, monkeypatch: pytest.MonkeyPatch) -> s
     """The URL of a Redis; it is also in the environment of the servers that the test starts."""
     monkeypatch.setenv("CALLBOARD_REDIS_URL", running_redis.url)
     return running_redis.url
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
-async def any_store(request: pytest.FixtureRequest, database: Path) -> AsyncIterator[Store]:
-    """A store in SQLite, PostgreSQL or memory."""
-    opened = await Store.open(await new_database(request, request.param, database))
-    yield opened
-    await opened.close()

@@ -19,31 +19,31 @@ async def entries(store: Store, **wanted: Any) -> list[AuditEntry]:
     return [entry async for page in found for entry in page]
 
 
-async def test_entries_are_read_in_the_order_in_which_they_were_written(any_store: Store) -> None:
+async def test_entries_are_read_in_the_order_in_which_they_were_written(store: Store) -> None:
     written = [CALL, replace(CALL, kind="ended", arguments=None, outcome="timeout")]
     written += [replace(CALL, tool_call_id=f"more-{number}") for number in range(450)]
     for entry in written:
-        await any_store.audit().write(entry)
-    found = await entries(any_store)
+        await store.audit().write(entry)
+    found = await entries(store)
     assert [replace(entry, at=None, id=None) for entry in found] == written
     assert sorted(entry.at or 0 for entry in found) == [entry.at for entry in found]
 
 
-async def test_names_longer_than_their_columns_are_truncated(any_store: Store) -> None:
+async def test_names_longer_than_their_columns_are_truncated(store: Store) -> None:
     long = replace(CALL, tool_name="look" + "k" * 5_000, arguments='{"at": "' + "x" * 3_000_000 + '"}')
-    await any_store.audit().write(long)
-    await any_store.audit().write(replace(long, kind="ended", arguments=None, outcome="far" * 100))
-    call, end = await entries(any_store)
+    await store.audit().write(long)
+    await store.audit().write(replace(long, kind="ended", arguments=None, outcome="far" * 100))
+    call, end = await entries(store)
     assert call.arguments == long.arguments
     assert (call.tool_name or "").startswith("lookkkk")
     assert (end.outcome or "").startswith("farfar")
 
 
-async def test_a_filter_returns_only_matching_entries(any_store: Store) -> None:
+async def test_a_filter_returns_only_matching_entries(store: Store) -> None:
     other = AuditEntry("ended", "bob", None, "cook", "kitchen", "r2", "t2", "stir", outcome="complete")
     for entry in (CALL, other):
-        await any_store.audit().write(entry)
-    [first, second] = await entries(any_store)
+        await store.audit().write(entry)
+    [first, second] = await entries(store)
     assert second.at is not None
     for name, value in {
         "kind": "ended",
@@ -54,11 +54,11 @@ async def test_a_filter_returns_only_matching_entries(any_store: Store) -> None:
         "tool_name": "stir",
         "since": second.at,
     }.items():
-        assert [entry.id for entry in await entries(any_store, **{name: value})][-1:] == [second.id], name
+        assert [entry.id for entry in await entries(store, **{name: value})][-1:] == [second.id], name
         if name != "since":
-            assert len(await entries(any_store, **{name: value})) == 1
-    assert first not in await entries(any_store, until=0)
-    assert await entries(any_store, user_id="bob", tool_name="look") == []
+            assert len(await entries(store, **{name: value})) == 1
+    assert first not in await entries(store, until=0)
+    assert await entries(store, user_id="bob", tool_name="look") == []
 
 
 ATTACKS = {
@@ -119,12 +119,12 @@ async def test_deleted_arguments_cannot_be_replaced(store: Store) -> None:
     assert (await entries(store))[1].arguments is None
 
 
-async def test_forgetting_a_user_deletes_arguments_and_keeps_entries(any_store: Store) -> None:
+async def test_forgetting_a_user_deletes_arguments_and_keeps_entries(store: Store) -> None:
     for user in ("ann", "bob", "ann"):
-        await any_store.audit().write(replace(CALL, user_id=user))
-    forgotten = await any_store.forget_user("ann", "nightly")
+        await store.audit().write(replace(CALL, user_id=user))
+    forgotten = await store.forget_user("ann", "nightly")
     assert forgotten["audited_arguments"] == 2
-    found = await entries(any_store)
+    found = await entries(store)
     assert [(entry.kind, entry.user_id, entry.arguments) for entry in found] == [
         ("call", "ann", None),
         ("call", "bob", CALL.arguments),
@@ -133,12 +133,12 @@ async def test_forgetting_a_user_deletes_arguments_and_keeps_entries(any_store: 
     ]
     assert found[-1].key == "nightly"
     # Who has nothing that could be forgotten is not written of.
-    assert (await any_store.forget_user("ann"))["audited_arguments"] == 0
-    assert (await any_store.forget_user("eve"))["audited_arguments"] == 0
-    assert len(await entries(any_store)) == 4
+    assert (await store.forget_user("ann"))["audited_arguments"] == 0
+    assert (await store.forget_user("eve"))["audited_arguments"] == 0
+    assert len(await entries(store)) == 4
     # What comes after it is kept anew.
-    await any_store.audit().write(CALL)
-    assert (await entries(any_store))[-1].arguments == CALL.arguments
+    await store.audit().write(CALL)
+    assert (await entries(store))[-1].arguments == CALL.arguments
 
 
 async def test_entries_after_forgetting_a_user_are_protected_again(store: Store) -> None:
@@ -150,13 +150,13 @@ async def test_entries_after_forgetting_a_user_are_protected_again(store: Store)
     assert (await entries(store))[-1].arguments == CALL.arguments
 
 
-async def test_entries_are_dropped_only_after_their_retention(any_store: Store) -> None:
-    await any_store.audit().write(CALL, keep_days=A_MOMENT)
-    await any_store.audit().write(replace(CALL, user_id="bob"), keep_days=1)
-    await any_store.audit().write(replace(CALL, user_id="eve"))
-    assert await any_store.audit().drop() == 1
-    assert await any_store.audit().drop() == 0
-    assert [(entry.user_id, entry.arguments) for entry in await entries(any_store)] == [
+async def test_entries_are_dropped_only_after_their_retention(store: Store) -> None:
+    await store.audit().write(CALL, keep_days=A_MOMENT)
+    await store.audit().write(replace(CALL, user_id="bob"), keep_days=1)
+    await store.audit().write(replace(CALL, user_id="eve"))
+    assert await store.audit().drop() == 1
+    assert await store.audit().drop() == 0
+    assert [(entry.user_id, entry.arguments) for entry in await entries(store)] == [
         ("bob", CALL.arguments),
         ("eve", CALL.arguments),
     ]

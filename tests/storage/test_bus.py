@@ -12,9 +12,9 @@ from redis import Redis
 from sqlalchemy.engine import make_url
 from structlog.testing import capture_logs
 
-from callboard._agents import RunContext
-from callboard._runs.run_watcher import MAX_RECEIVED_BYTES, Follower
+from callboard.agents import RunContext
 from callboard.errors import StorageError
+from callboard.runs.run_watcher import MAX_RECEIVED_BYTES, Follower
 from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, Notification, RunLog, Store, bus
 from callboard.storage.redis_bus import CHANNEL, RedisBus, read_address
 from callboard_protocol import Done, Event, Message
@@ -89,13 +89,13 @@ async def test_committed_frames_of_a_followed_run_reach_the_other_server_and_not
     async with two_logs(postgresql_url, url_of_bus, received) as (owner, other):
         run = await owner.begin(RUN)
         await owner.append(run, [LoggedFrame(b"nobody follows yet")])
-        assert await other.listen_to(["run", "none"], 60) == {"run"}
+        assert await other.mark_listened(["run", "none"], 60) == {"run"}
         await owner.append(LoggedRun("run", "agent", "chat", "message", "ann", last_seq=1), [LoggedFrame(b"2")])
         more = [LoggedFrame(b"3"), LoggedFrame(b"4", is_last=True)]
         await owner.append(LoggedRun("run", "agent", "chat", "message", "ann", last_seq=2), more)
         assert await received.get() == Notification("owner", "run", 1, 2, b"2")
         assert await received.get() == Notification("owner", "run", 2, 4, b"34", is_ended=True)
-        assert await other.listen_to(["run"], 60) == set()
+        assert await other.mark_listened(["run"], 60) == set()
 
 
 async def test_signals_and_released_runs_wake_the_other_server(postgresql_url: str, url_of_bus: str | None) -> None:
@@ -167,6 +167,7 @@ async def follow(
 
 @REDIS
 @pytest.mark.parametrize("trouble", ["killed", "started again", "paused", "listeners dropped"])
+@pytest.mark.slow
 async def test_frames_are_exact_at_another_server_whatever_happens_to_redis(
     tmp_path: Path, postgresql_url: str, own_redis: RedisProcess, trouble: str
 ) -> None:
@@ -195,6 +196,7 @@ async def test_frames_are_exact_at_another_server_whatever_happens_to_redis(
 
 
 @POSTGRESQL
+@pytest.mark.slow
 async def test_frames_are_exact_at_another_server_that_loses_every_notification(
     tmp_path: Path, postgresql_url: str, cluster: Path
 ) -> None:
@@ -210,7 +212,7 @@ async def test_frames_are_exact_at_another_server_that_loses_every_notification(
 async def test_frames_that_are_too_large_for_the_bus_are_read_from_the_database(
     tmp_path: Path, postgresql_url: str, url_of_bus: str | None, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus, "MAX_FRAME_BYTES", 50_000)
+    monkeypatch.setattr(bus.ConnectedBus, "max_frame_bytes", 50_000)
     shared = {"database_url": postgresql_url, "redis_url": url_of_bus}
     await follow(tmp_path, Play(3, part="x" * size), shared, shared, _nothing)
 
@@ -259,6 +261,7 @@ async def test_foreign_and_invalid_messages_send_nothing_to_listeners(
 
 
 @REDIS
+@pytest.mark.slow
 async def test_a_server_starts_without_redis_says_so_once_and_uses_it_once_it_is_there(
     tmp_path: Path, postgresql_url: str, own_redis: RedisProcess
 ) -> None:
@@ -281,6 +284,7 @@ async def test_a_server_starts_without_redis_says_so_once_and_uses_it_once_it_is
 
 
 @REDIS
+@pytest.mark.slow
 async def test_a_server_starts_and_stops_while_redis_does_not_answer(
     tmp_path: Path, postgresql_url: str, own_redis: RedisProcess
 ) -> None:
@@ -294,6 +298,7 @@ async def test_a_server_starts_and_stops_while_redis_does_not_answer(
 
 
 @POSTGRESQL
+@pytest.mark.slow
 async def test_a_bus_without_messages_is_reconnected(
     postgresql_url: str, cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +320,7 @@ async def test_a_bus_without_messages_is_reconnected(
 
 
 @REDIS
+@pytest.mark.slow
 async def test_a_cluster_passes_notifications_on_between_its_nodes(postgresql_url: str) -> None:
     received: asyncio.Queue[Notification] = asyncio.Queue()
     with throw_away_cluster() as urls:

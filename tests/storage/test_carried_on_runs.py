@@ -147,6 +147,38 @@ async def test_an_answer_that_was_given_while_no_server_ran_the_call_counts(tmp_
     assert told(model.requests[1])[-1] == ("tool", "Seat 7 is paid back.")
 
 
+CHANGED = {"arguments": {"seat": 8}}
+
+
+async def test_changed_arguments_that_were_given_while_no_server_ran_the_call_count(tmp_path: Path) -> None:
+    paying = chunks(call("refund", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
+    async with OpenAIServer([paying, ANSWER]) as model:
+        play = Killing(tmp_path, model, AGENT)
+        await play.run_until(lambda event: isinstance(event, InputRequest))
+        async with play.opened_store() as store:
+            [question] = [event.request_id for event in play.events if isinstance(event, InputRequest)]
+            assert await store.run_log("client").answer("run", question, GivenAnswer(CHANGED))
+        messages = await play.go_on()
+    check(play.seen)
+    assert play.ran == ["refund 8"]
+    assert told(model.requests[1])[-1][1].endswith('It ran with {"seat":8}\n\nSeat 8 is paid back.')
+    assert [row["arguments"] for row in messages if row["role"] == "tool"] == ['{"seat":8}']
+
+
+async def test_call_never_runs_with_the_arguments_that_the_user_has_changed_away(tmp_path: Path) -> None:
+    paying = chunks(call("refund", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
+    async with OpenAIServer([paying, ANSWER]) as model:
+        play = Killing(tmp_path, model, AGENT)
+        await play.run_until(
+            lambda event: isinstance(event, ToolStatus) and event.data.status == "changed", agrees=CHANGED
+        )
+        messages = await play.go_on()
+    check(play.seen)
+    # The server may have been killed before the tool or in it.
+    assert play.ran in ([], ["refund 8"])
+    assert [row["arguments"] for row in messages if row["role"] == "tool"] == ['{"seat":8}']
+
+
 async def test_an_approved_call_that_has_begun_is_not_run_again(tmp_path: Path) -> None:
     paying = chunks(call("refund_slowly", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
     async with OpenAIServer([paying, ANSWER]) as model:

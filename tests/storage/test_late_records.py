@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from callboard._history import HistoryCall, Turn
-from callboard._runs.files import RunFiles
-from callboard._runs.forgetting import forget_user
-from callboard._runs.log import EventLog
 from callboard.errors import RunLost, StorageError
+from callboard.runs.files import RunFiles
+from callboard.runs.forgetting import forget_user
+from callboard.runs.log import EventLog
 from callboard.storage import AuditEntry, AuditKind, LoggedFrame, LoggedRun, NewRun, RunRecord, Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import late_records, run_record
@@ -90,6 +90,13 @@ class SpeakingLog:
         self._record.append(LoggedFrame(what.encode()))
 
 
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Store]:
+    store = await Store.open(url)
+    yield store
+    await store.close()
+
+
 async def begin_turn(store: Store, chat_id: str, question: str) -> RecordedSteps:
     return await RecordedSteps.open(store, Turn(chat_id, f"run of {question}", None, "ann", question))
 
@@ -138,6 +145,28 @@ async def test_beyond_the_limit_the_oldest_ended_turns_are_dropped(
     assert history == [frozenset(), {"a"}, {"a"}]
 
 
+@pytest.mark.needs("postgresql")
+async def test_listeners_get_the_end_of_a_dropped_turn_although_there_is_another_server(
+    request: pytest.FixtureRequest, cluster: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_records, "MAX_ENDED", 0)
+    url = await new_database(request, "postgresql", database)
+    async with StoreProxy(cluster / ".s.PGSQL.5432").listening() as proxy, opened(url) as other:
+        by_proxy = f"postgresql+asyncpg://postgres@127.0.0.1:{proxy.port}/{make_url(url).database}?ssl=disable"
+        async with opened(by_proxy) as store, other.database.hold_lease("other", 60):
+            async with store.database.hold_lease("server", 60):
+                assert store.database.may_lose_runs()
+                monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.05)
+                steps = await begin_turn(store, "chat", "question")
+                log = EventLog()
+                log.store_in(steps.record, RunFiles("run"))
+                proxy.cut()
+                log.append(Done())
+                assert [event async for event in closed_events(log)] == [Done()]
+                proxy.mend()
+
+
+@pytest.mark.slow
 async def test_rows_that_the_database_refuses_do_not_delay_other_turns(store: Store, database: Path) -> None:
     # The same id for two calls of a chat; a recorder would not give it.
     ids = {"first": "a", "again": "a", "last": "b"}
@@ -172,6 +201,7 @@ async def test_a_store_closes_although_late_turns_cannot_be_stored(troubled: tup
     await opened.close()
 
 
+@pytest.mark.slow
 async def test_two_late_runs_of_a_chat_that_both_go_on_do_not_wait_for_each_other(store: Store, database: Path) -> None:
     turns = [await begin_turn(store, "chat", question) for question in ("first", "second")]
     logs = [SpeakingLog(steps.record) for steps in turns]

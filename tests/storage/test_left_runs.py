@@ -1,12 +1,17 @@
 """A run whose server was killed between two transactions continues from the stored events."""
 
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy.engine import Engine
 
 from callboard import Agent, Skill, tool
 from callboard._history import HistoryCall, RowChange, Turn, TurnRows
-from callboard._runs.stored_request import pack_request
+from callboard.runs.stored_request import pack_request
 from callboard.storage import LoggedFrame, LoggedRun, Store
 from callboard_protocol import (
     CallEvent,
@@ -59,7 +64,7 @@ async def carried_on(folder: Path, model: OpenAIServer, left: Append) -> AsyncIt
     )
     store = await Store.open(url)
     log = store.run_log("gone")
-    run = await log.begin(LoggedRun("run", "careful", "chat", "message", "ann"), pack_request(asked))
+    run = await log.begin(LoggedRun("run", "careful", "chat", "message", "ann"), pack_request(asked.model_dump()))
     turn = store.turn(Turn("chat", "run", "message", "ann", None, place=1))
     record = store.record(log, run, turn)
     seq = 0
@@ -101,6 +106,30 @@ async def test_an_ended_call_is_sent_to_the_model_and_not_run_again(tmp_path: Pa
             "tool_call_complete",
         ]
         assert told(model.requests[0])[-2:] == [("assistant", "I sell it. "), ("tool", "Sold.")]
+
+
+async def test_a_run_is_not_continued_while_its_history_cannot_be_read(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def refuse(*given: Any) -> None:
+        # Only the query of the history joins chats with their messages. The first two are refused.
+        if "FROM chats LEFT OUTER JOIN messages" in given[2] and len(refused) < 2:
+            refused.append(given[2])
+            raise sqlite3.OperationalError("disk I/O error")
+
+    def sold(rows: TurnRows) -> Iterator[tuple[Event | None, Sequence[RowChange]]]:
+        yield from asked(rows)
+        yield STARTED, rows.start_call(SELL, "")
+        yield COMPLETED, rows.end_call("c1", "Sold.", None, 5)
+
+    sqlalchemy.event.listen(Engine, "before_cursor_execute", refuse)
+    try:
+        async with OpenAIServer([ANSWER]) as model, carried_on(tmp_path, model, sold) as found:
+            assert len(refused) == 2
+            assert told(model.requests[0])[-1] == ("tool", "Sold.")
+            assert isinstance(found[-1][1], Done)
+    finally:
+        sqlalchemy.event.remove(Engine, "before_cursor_execute", refuse)
 
 
 async def test_a_run_that_lacks_only_its_last_event_gets_it_without_a_model_request(tmp_path: Path) -> None:

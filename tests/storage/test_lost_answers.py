@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Connection, select
 from sqlalchemy.engine import make_url
 
-from callboard._agents import RunContext
 from callboard._history import HistoryCall, NewResponse, Turn
+from callboard.agents import RunContext
 from callboard.errors import StorageError
 from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, Store
 from callboard.storage.sql.tables import servers
@@ -44,6 +44,7 @@ async def troubled(way: tuple[StoreProxy, str]) -> AsyncIterator[tuple[StoreProx
     await store.close()
 
 
+@pytest.mark.slow
 async def test_a_run_whose_begin_was_committed_belongs_to_this_server(
     way: tuple[StoreProxy, str], tmp_path: Path
 ) -> None:
@@ -164,6 +165,7 @@ async def test_rows_without_an_event_are_written_once(troubled: tuple[StoreProxy
     assert [message.role for message in await store.chats("ann").messages("chat")] == ["user", "assistant"]
 
 
+@pytest.mark.slow
 async def test_a_lease_is_renewed_after_its_connection_is_lost_twice(
     troubled: tuple[StoreProxy, Store], store: Store
 ) -> None:

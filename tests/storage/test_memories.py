@@ -33,8 +33,8 @@ async def texts(memories: Memories, query: str, limit: int = 10) -> list[str]:
     return [memory.text for memory in await memories.search(query, limit)]
 
 
-async def test_a_memory_is_found_by_any_word_whatever_its_case_accents_or_number(any_store: Store) -> None:
-    ann = any_store.memories("ann")
+async def test_a_memory_is_found_by_any_word_whatever_its_case_accents_or_number(store: Store) -> None:
+    ann = store.memories("ann")
     for text in ("Allergic to nuts", "Likes the Café Zürich", "她喜欢吃辣的菜", "Has two cats"):
         await ann.add(text)
     assert await texts(ann, "which allergies") == ["Allergic to nuts"]
@@ -44,8 +44,8 @@ async def test_a_memory_is_found_by_any_word_whatever_its_case_accents_or_number
     assert await texts(ann, "dogs") == []
 
 
-async def test_search_returns_the_best_matches_first_up_to_the_limit(any_store: Store) -> None:
-    ann = any_store.memories("ann")
+async def test_search_returns_the_best_matches_first_up_to_the_limit(store: Store) -> None:
+    ann = store.memories("ann")
     for text in ("Her dog hates the rain", "Green tea in the morning", "Dislikes green walls in any room of the house"):
         await ann.add(text)
     assert await texts(ann, "green tea") == [
@@ -56,16 +56,16 @@ async def test_search_returns_the_best_matches_first_up_to_the_limit(any_store: 
 
 
 @pytest.mark.parametrize("query", HOSTILE, ids=range(len(HOSTILE)))
-async def test_a_query_has_no_operators(any_store: Store, query: str) -> None:
-    ann = any_store.memories("ann")
+async def test_a_query_has_no_operators(store: Store, query: str) -> None:
+    ann = store.memories("ann")
     await ann.add("Drinks tea")
     assert set(await texts(ann, query)) <= {"Drinks tea"}
     assert await texts(ann, "tea") == ["Drinks tea"]
 
 
-async def test_users_cannot_read_change_or_delete_memories_of_others(any_store: Store) -> None:
-    ann = any_store.memories("ann")
-    bob = any_store.memories("bob")
+async def test_users_cannot_read_change_or_delete_memories_of_others(store: Store) -> None:
+    ann = store.memories("ann")
+    bob = store.memories("bob")
     kept, _ = await ann.add("Ann plays chess")
     assert await texts(bob, "chess") == []
     assert await bob.newest(10) == []
@@ -74,17 +74,17 @@ async def test_users_cannot_read_change_or_delete_memories_of_others(any_store: 
     assert await texts(ann, "chess") == ["Ann plays chess"]
 
 
-async def test_the_same_text_is_stored_once_for_a_user(any_store: Store) -> None:
-    ann = any_store.memories("ann")
-    bob = any_store.memories("bob")
+async def test_the_same_text_is_stored_once_for_a_user(store: Store) -> None:
+    ann = store.memories("ann")
+    bob = store.memories("bob")
     first, new = await ann.add("Plays chess")
     again, new_again = await ann.add("Plays chess")
     assert (new, new_again, again) == (True, False, first)
     assert (await bob.add("Plays chess"))[1]
 
 
-async def test_a_changed_memory_is_found_only_by_its_new_words_and_a_deleted_one_not_at_all(any_store: Store) -> None:
-    ann = any_store.memories("ann")
+async def test_a_changed_memory_is_found_only_by_its_new_words_and_a_deleted_one_not_at_all(store: Store) -> None:
+    ann = store.memories("ann")
     kept, _ = await ann.add("Lives in Oslo")
     assert await ann.change(kept.id, "Lives in Lisbon")
     assert await texts(ann, "oslo") == []
@@ -95,8 +95,8 @@ async def test_a_changed_memory_is_found_only_by_its_new_words_and_a_deleted_one
     assert not await ann.change(2**62, "x")
 
 
-async def test_a_memory_without_words_is_stored_and_can_be_changed(any_store: Store) -> None:
-    ann = any_store.memories("ann")
+async def test_a_memory_without_words_is_stored_and_can_be_changed(store: Store) -> None:
+    ann = store.memories("ann")
     kept, _ = await ann.add("🎭")
     await ann.change(kept.id, "theatre")
     assert await texts(ann, "theatre") == ["theatre"]
@@ -127,13 +127,13 @@ async def test_an_english_word_is_found_in_its_other_forms_on_both_databases(sto
     assert await texts(ann, "she") == ["She is happy"]
 
 
-async def test_foremost_memories_are_the_newest_and_most_used(any_store: Store) -> None:
-    ann = any_store.memories("ann")
+async def test_foremost_memories_are_the_newest_and_most_used(store: Store) -> None:
+    ann = store.memories("ann")
     kept = [(await ann.add(f"Fact {number}"))[0] for number in range(6)]
     assert [one.text for one in await ann.foremost(2)] == ["Fact 5", "Fact 4"]
     await ann.count_use([kept[0].id])
     for _ in range(2):
         await ann.count_use([kept[1].id])
     assert [one.text for one in await ann.foremost(4)] == ["Fact 1", "Fact 0", "Fact 5", "Fact 4"]
-    await any_store.memories("bob").count_use([kept[2].id])
+    await store.memories("bob").count_use([kept[2].id])
     assert [one.text for one in await ann.foremost(3)] == ["Fact 1", "Fact 0", "Fact 5"]

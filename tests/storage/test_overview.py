@@ -1,4 +1,4 @@
-"""The inspector's lists of chats, turns and calls, on SQLite, PostgreSQL and in memory."""
+"""The inspector's lists of chats, turns and calls, on SQLite and PostgreSQL."""
 
 import base64
 import time
@@ -9,7 +9,7 @@ import pytest
 from callboard._history import HistoryCall, Turn
 from callboard.errors import RequestError, UnknownChat
 from callboard.storage import ANY_USER, ChatFilter, Overview, Store, ToolCallFilter
-from callboard.storage.rows import SUMMARY_CHARS
+from callboard.storage.sql.summaries import SUMMARY_CHARS
 from callboard_protocol import Done, Error, Event
 from tests.storage.turns import StoredSteps
 
@@ -47,25 +47,25 @@ async def list_chats(overview: Overview, limit: int = 50, **wanted: Any) -> list
     return [one.chat_id for one in page.chats]
 
 
-async def test_chats_are_listed_with_what_happened_in_them_newest_first(any_store: Store) -> None:
-    await write_turn(any_store, "one", "r1", ("look", "found", None, 5), ("look", "Error: dark", "tool_failed", 7))
-    await write_turn(any_store, "two", "r2", question="What is the time?", user_id="bob")
-    page = await any_store.overview(ANY_USER).chats(ChatFilter(), 10)
+async def test_chats_are_listed_with_what_happened_in_them_newest_first(store: Store) -> None:
+    await write_turn(store, "one", "r1", ("look", "found", None, 5), ("look", "Error: dark", "tool_failed", 7))
+    await write_turn(store, "two", "r2", question="What is the time?", user_id="bob")
+    page = await store.overview(ANY_USER).chats(ChatFilter(), 10)
     assert [(one.chat_id, one.user_id, one.turns, one.calls, one.errors) for one in page.chats] == [
         ("two", "bob", 1, 0, 0),
         ("one", "ann", 1, 2, 1),
     ]
     assert [one.began_with for one in page.chats] == ["What is the time?", "Where is my umbrella?"]
     assert page.next_cursor is None
-    assert await list_chats(any_store.overview("bob")) == ["two"]
+    assert await list_chats(store.overview("bob")) == ["two"]
 
 
-async def test_the_newest_turns_of_all_chats_have_their_question_user_and_ending(any_store: Store) -> None:
+async def test_the_newest_turns_of_all_chats_have_their_question_user_and_ending(store: Store) -> None:
     failed = Error(message="no answer in 60 s", code="model_timeout")
-    await write_turn(any_store, "one", "r1", ("look", "found", None, 5), user_name="Ann Lee")
-    await write_turn(any_store, "two", "r2", user_id="bob", ending=failed)
-    await write_turn(any_store, "one", "r3", ("look", "Error: dark", "tool_failed", 7))
-    newest = await any_store.overview(ANY_USER).newest_turns(10)
+    await write_turn(store, "one", "r1", ("look", "found", None, 5), user_name="Ann Lee")
+    await write_turn(store, "two", "r2", user_id="bob", ending=failed)
+    await write_turn(store, "one", "r3", ("look", "Error: dark", "tool_failed", 7))
+    newest = await store.overview(ANY_USER).newest_turns(10)
     assert [(one.chat_id, one.run_id, one.user_name, one.calls, one.errors, one.ending) for one in newest] == [
         ("one", "r3", "Ann Lee", 1, 1, Done()),
         ("two", "r2", None, 0, 0, failed),
@@ -73,14 +73,14 @@ async def test_the_newest_turns_of_all_chats_have_their_question_user_and_ending
     ]
     assert [[call.call.tool_call_id for call in one.failures] for one in newest] == [["r3-0"], [], []]
     assert {(one.question, one.agent_id, one.answer) for one in newest} == {("Where is my umbrella?", "clerk", "")}
-    assert [one.run_id for one in await any_store.overview(ANY_USER).newest_turns(2)] == ["r3", "r2"]
-    assert [one.run_id for one in await any_store.overview("bob").newest_turns(10)] == ["r2"]
-    assert await any_store.overview("eve").newest_turns(10) == []
+    assert [one.run_id for one in await store.overview(ANY_USER).newest_turns(2)] == ["r3", "r2"]
+    assert [one.run_id for one in await store.overview("bob").newest_turns(10)] == ["r2"]
+    assert await store.overview("eve").newest_turns(10) == []
 
 
-async def test_a_turn_has_what_was_said_before_each_round(any_store: Store) -> None:
-    await write_turn(any_store, "one", "r1", ("look", "found", None, 5), ("look", "found", None, 5))
-    turn = await any_store.overview(ANY_USER).turn("one", "r1")
+async def test_a_turn_has_what_was_said_before_each_round(store: Store) -> None:
+    await write_turn(store, "one", "r1", ("look", "found", None, 5), ("look", "found", None, 5))
+    turn = await store.overview(ANY_USER).turn("one", "r1")
     assert turn is not None
     assert (turn.texts, turn.answer) == ({0: "Let me look.", 1: "Let me look."}, "In the hall.")
 
@@ -103,22 +103,22 @@ RAG = '### Task:\nRespond to the query.\n\n<context>\n<source id="1">the weather
     ],
 )
 async def test_a_question_is_shown_without_what_open_webui_puts_before_it(
-    any_store: Store, question: Any, shown: str
+    store: Store, question: Any, shown: str
 ) -> None:
-    await write_turn(any_store, "one", "r1", question=question)
-    overview = any_store.overview(ANY_USER)
+    await write_turn(store, "one", "r1", question=question)
+    overview = store.overview(ANY_USER)
     [turn] = await overview.newest_turns(10)
     [chat] = (await overview.chats(ChatFilter(), 10)).chats
-    [past] = await any_store.past_chats("ann", None).recent(10)
+    [past] = await store.past_chats("ann", None).recent(10)
     assert (turn.question.strip(), chat.began_with, past.began_with) == (shown, *[" ".join(shown.split())] * 2)
 
 
-async def test_chats_are_found_by_each_filter(any_store: Store) -> None:
+async def test_chats_are_found_by_each_filter(store: Store) -> None:
     before = time.time()
-    await write_turn(any_store, "one", "r1", ("look", "found", None, 5), ("write", "Error: dark", "tool_failed", 7))
-    await write_turn(any_store, "two", "r2", ("look", "found", None, 5), agent_id="guard", user_id="bob")
-    await write_turn(any_store, "three", "r3", question="What is the time?", agent_id="guard")
-    overview = any_store.overview(ANY_USER)
+    await write_turn(store, "one", "r1", ("look", "found", None, 5), ("write", "Error: dark", "tool_failed", 7))
+    await write_turn(store, "two", "r2", ("look", "found", None, 5), agent_id="guard", user_id="bob")
+    await write_turn(store, "three", "r3", question="What is the time?", agent_id="guard")
+    overview = store.overview(ANY_USER)
     assert await list_chats(overview, text="umbrellas") == ["two", "one"]
     assert await list_chats(overview, tool_name="look") == ["two", "one"]
     assert await list_chats(overview, tool_name="write") == ["one"]
@@ -131,50 +131,50 @@ async def test_chats_are_found_by_each_filter(any_store: Store) -> None:
     assert await list_chats(overview, since=before) == ["three", "two", "one"]
     assert await list_chats(overview, until=before) == []
     assert await list_chats(overview, since=time.time() + 60) == []
-    assert await list_chats(any_store.overview("bob"), agent_id="guard") == ["two"]
+    assert await list_chats(store.overview("bob"), agent_id="guard") == ["two"]
 
 
-async def test_a_chat_is_found_by_what_went_on_in_it_before_its_last_answer(any_store: Store) -> None:
-    await write_turn(any_store, "one", "r1", ("look", "found", None, 5))
+async def test_a_chat_is_found_by_what_went_on_in_it_before_its_last_answer(store: Store) -> None:
+    await write_turn(store, "one", "r1", ("look", "found", None, 5))
     then = time.time()
-    await write_turn(any_store, "one", "r2", agent_id="guard")
-    overview = any_store.overview(ANY_USER)
+    await write_turn(store, "one", "r2", agent_id="guard")
+    overview = store.overview(ANY_USER)
     assert await list_chats(overview, tool_name="look", until=then) == ["one"]
     assert await list_chats(overview, tool_name="look", since=then) == []
     assert await list_chats(overview, agent_id="clerk", since=then) == []
 
 
 async def test_a_chat_filter_continues_after_the_chats_that_it_examined(
-    any_store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("callboard.storage.sql.overview.WINDOW_CHATS", 2)
     for number in range(5):
-        await write_turn(any_store, f"chat{number}", f"r{number}", agent_id="guard" if number in (0, 3) else "clerk")
+        await write_turn(store, f"chat{number}", f"r{number}", agent_id="guard" if number in (0, 3) else "clerk")
     found = []
     cursor = None
-    while page := await any_store.overview(ANY_USER).chats(ChatFilter(agent_id="guard"), 10, cursor):
+    while page := await store.overview(ANY_USER).chats(ChatFilter(agent_id="guard"), 10, cursor):
         found += [one.chat_id for one in page.chats]
         if (cursor := page.next_cursor) is None:
             break
     assert found == ["chat3", "chat0"]
 
 
-async def test_find_missing_returns_unknown_and_deleted_chats(any_store: Store) -> None:
-    await write_turn(any_store, "one", "r1")
-    await write_turn(any_store, "two", "r2", user_id="bob")
+async def test_find_missing_returns_unknown_and_deleted_chats(store: Store) -> None:
+    await write_turn(store, "one", "r1")
+    await write_turn(store, "two", "r2", user_id="bob")
     wanted = {"one", "two", "three"}
-    assert await any_store.overview(ANY_USER).find_missing(wanted) == {"three"}
-    assert await any_store.overview("bob").find_missing(wanted) == {"one", "three"}
-    await any_store.chats("ann").delete("one")
-    assert await any_store.overview(ANY_USER).find_missing(wanted) == {"one", "three"}
-    assert await any_store.overview(ANY_USER).find_missing(set()) == set()
+    assert await store.overview(ANY_USER).find_missing(wanted) == {"three"}
+    assert await store.overview("bob").find_missing(wanted) == {"one", "three"}
+    await store.chats("ann").delete("one")
+    assert await store.overview(ANY_USER).find_missing(wanted) == {"one", "three"}
+    assert await store.overview(ANY_USER).find_missing(set()) == set()
 
 
-async def test_every_list_continues_after_its_last_page(any_store: Store) -> None:
+async def test_every_list_continues_after_its_last_page(store: Store) -> None:
     for number in range(5):
-        await write_turn(any_store, "chat", f"r{number}", ("look", "found", None, 5), ("look", "found", None, 5))
-        await write_turn(any_store, f"chat{number}", f"x{number}")
-    overview = any_store.overview("ann")
+        await write_turn(store, "chat", f"r{number}", ("look", "found", None, 5), ("look", "found", None, 5))
+        await write_turn(store, f"chat{number}", f"x{number}")
+    overview = store.overview("ann")
     chats = []
     turns = []
     calls = []
@@ -202,21 +202,19 @@ async def test_every_list_continues_after_its_last_page(any_store: Store) -> Non
     assert of_turn == ["r1-0", "r1-1"]
 
 
-async def test_a_turn_has_its_question_its_answer_and_its_agent(any_store: Store) -> None:
-    await write_turn(any_store, "chat", "r", ("look", "found", None, 5))
-    turn = await any_store.overview("ann").turn("chat", "r")
+async def test_a_turn_has_its_question_its_answer_and_its_agent(store: Store) -> None:
+    await write_turn(store, "chat", "r", ("look", "found", None, 5))
+    turn = await store.overview("ann").turn("chat", "r")
     assert turn is not None
     assert (turn.question, turn.answer, turn.agent_id) == ("Where is my umbrella?", "In the hall.", "clerk")
     assert (turn.calls, turn.errors, turn.message_id) == (1, 0, "m-r")
-    assert await any_store.overview("ann").turn("chat", "another") is None
+    assert await store.overview("ann").turn("chat", "another") is None
 
 
-async def test_calls_are_found_by_each_filter(any_store: Store) -> None:
-    await write_turn(
-        any_store, "one", "r1", ("look", "A red Umbrella%", None, 5), ("write", "Error: no", "tool_failed", 5)
-    )
-    await write_turn(any_store, "two", "r2", ("look", "nothing", None, 5), agent_id="guard", user_id="bob")
-    overview = any_store.overview(ANY_USER)
+async def test_calls_are_found_by_each_filter(store: Store) -> None:
+    await write_turn(store, "one", "r1", ("look", "A red Umbrella%", None, 5), ("write", "Error: no", "tool_failed", 5))
+    await write_turn(store, "two", "r2", ("look", "nothing", None, 5), agent_id="guard", user_id="bob")
+    overview = store.overview(ANY_USER)
     assert await list_calls(overview) == ["r2-0", "r1-1", "r1-0"]
     assert await list_calls(overview, tool_name="look") == ["r2-0", "r1-0"]
     assert await list_calls(overview, status="error") == ["r1-1"]
@@ -227,48 +225,48 @@ async def test_calls_are_found_by_each_filter(any_store: Store) -> None:
     assert await list_calls(overview, text="HALL", tool_name="write") == ["r1-1"]
     assert await list_calls(overview, until=0.0) == []
     assert await list_calls(overview, since=time.time() - 60) == ["r2-0", "r1-1", "r1-0"]
-    assert await list_calls(any_store.overview("bob")) == ["r2-0"]
+    assert await list_calls(store.overview("bob")) == ["r2-0"]
 
 
-async def test_a_list_shows_the_beginning_of_a_long_result_and_says_how_long_it_is(any_store: Store) -> None:
-    await write_turn(any_store, "chat", "r", ("look", "x" * 100_000, None, 5))
-    [found] = (await any_store.overview("ann").calls_of_turn("chat", "r", 10)).calls
+async def test_a_list_shows_the_beginning_of_a_long_result_and_says_how_long_it_is(store: Store) -> None:
+    await write_turn(store, "chat", "r", ("look", "x" * 100_000, None, 5))
+    [found] = (await store.overview("ann").calls_of_turn("chat", "r", 10)).calls
     assert found.call.result == "x" * SUMMARY_CHARS
     assert found.result_chars == 100_000
     assert [step.message for step in found.call.events] == ["looking"]
     assert (found.agent_id, found.user_id) == ("clerk", "ann")
 
 
-async def test_statistics_of_a_tool_match_its_calls(any_store: Store) -> None:
+async def test_statistics_of_a_tool_match_its_calls(store: Store) -> None:
     calls = [("look", "found", None, milliseconds) for milliseconds in range(1, 101)]
-    await write_turn(any_store, "chat", "r", *calls, ("write", "Error: no", "tool_failed", 9))
-    look, write = await any_store.overview("ann").tools(ToolCallFilter())
+    await write_turn(store, "chat", "r", *calls, ("write", "Error: no", "tool_failed", 9))
+    look, write = await store.overview("ann").tools(ToolCallFilter())
     assert (look.tool_name, look.calls, look.errors) == ("look", 100, 0)
     assert (look.median_ms, look.p95_ms, look.slowest_ms) == (50, 95, 100)
     assert (write.tool_name, write.calls, write.errors, write.median_ms, write.p95_ms) == ("write", 1, 1, 9, 9)
-    assert await any_store.overview("bob").tools(ToolCallFilter()) == []
+    assert await store.overview("bob").tools(ToolCallFilter()) == []
 
 
-async def test_what_is_kept_of_a_result_says_how_much_of_it_is_replayed(any_store: Store) -> None:
+async def test_what_is_kept_of_a_result_says_how_much_of_it_is_replayed(store: Store) -> None:
     sources = '[{"source_number": 1, "title": "a"}, {"source_number": 2, "title": "b"}]'
     turn = Turn("chat", "r", "m", "ann", "What?")
-    journal = StoredSteps(any_store, turn)
+    journal = StoredSteps(store, turn)
     await journal.begin()
     await journal.call_started(HistoryCall("a", "search", "{}"), "")
     await journal.call_ended("a", sources, None, 5)
     await journal.finish("So it is [source1].", is_answered=True)
-    found = await any_store.overview("ann").results("chat", ["a", "b"])
+    found = await store.overview("ann").results("chat", ["a", "b"])
     assert found.keys() == {"a"}
     assert found["a"].run_id == "r"
     assert found["a"].chars == len(sources)
     assert found["a"].replayed_chars == len('[{"source_number": 1, "title": "a"}]')
-    assert await any_store.overview("ann").count_calls("chat", time.time() + 1) == 1
-    assert await any_store.overview("ann").count_calls("chat", 0.0) == 0
+    assert await store.overview("ann").count_calls("chat", time.time() + 1) == 1
+    assert await store.overview("ann").count_calls("chat", 0.0) == 0
 
 
-async def test_another_users_chat_does_not_exist(any_store: Store) -> None:
-    await write_turn(any_store, "chat", "r", ("look", "found", None, 5))
-    bob = any_store.overview("bob")
+async def test_another_users_chat_does_not_exist(store: Store) -> None:
+    await write_turn(store, "chat", "r", ("look", "found", None, 5))
+    bob = store.overview("bob")
     for asked in (bob.turns("chat", 5), bob.turn("chat", "r"), bob.calls_of_turn("chat", "r", 5)):
         with pytest.raises(UnknownChat):
             await asked
@@ -278,8 +276,8 @@ async def test_another_users_chat_does_not_exist(any_store: Store) -> None:
         await bob.count_calls("chat", 0.0)
 
 
-async def test_an_invalid_cursor_is_refused(any_store: Store) -> None:
-    overview = any_store.overview(ANY_USER)
+async def test_an_invalid_cursor_is_refused(store: Store) -> None:
+    overview = store.overview(ANY_USER)
     with pytest.raises(RequestError, match="next_cursor"):
         await overview.chats(ChatFilter(), 5, "nonsense")
     with pytest.raises(RequestError, match="next_cursor"):

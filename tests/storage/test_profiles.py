@@ -19,16 +19,16 @@ from callboard.storage import AttributeKind, AttributeValue, Store
     ],
 )
 async def test_a_value_comes_back_as_it_was_with_its_type(
-    any_store: Store, kind: AttributeKind, value: AttributeValue
+    store: Store, kind: AttributeKind, value: AttributeValue
 ) -> None:
-    await any_store.profile("ann").put("x", kind, value)
-    kept = (await any_store.profile("ann").attributes())["x"]
+    await store.profile("ann").put("x", kind, value)
+    kept = (await store.profile("ann").attributes())["x"]
     assert (kept.kind, kept.value, type(kept.value)) == (kind, value, type(value))
 
 
-async def test_attributes_are_replaced_and_removed_for_one_user_alone(any_store: Store) -> None:
-    ann = any_store.profile("ann")
-    bob = any_store.profile("bob")
+async def test_attributes_are_replaced_and_removed_for_one_user_alone(store: Store) -> None:
+    ann = store.profile("ann")
+    bob = store.profile("bob")
     await ann.put("town", "text", "Oslo")
     await bob.put("town", "text", "Rome")
     await ann.put("town", "list", ["Oslo", "Bergen"])
@@ -47,8 +47,8 @@ async def test_two_servers_set_the_same_attribute_and_one_value_is_stored(store:
     await other.close()
 
 
-async def test_every_version_of_a_description_is_kept(any_store: Store) -> None:
-    notes = any_store.self_notes("assistant", "ann")
+async def test_every_version_of_a_description_is_kept(store: Store) -> None:
+    notes = store.self_notes("assistant", "ann")
     assert await notes.newest("description", 1) == []
     assert [await notes.add("description", text) for text in ("first", "second")] == [1, 2]
     assert await notes.add("note", "a note") == 1
@@ -60,11 +60,11 @@ async def test_every_version_of_a_description_is_kept(any_store: Store) -> None:
     assert await notes.description(3) is None
 
 
-async def test_notes_are_kept_apart_by_agent_and_by_user(any_store: Store) -> None:
-    await any_store.self_notes("assistant", "ann").add("note", "hers")
-    assert await any_store.self_notes("assistant", "bob").newest("note", 5) == []
-    assert await any_store.self_notes("media", "ann").newest("note", 5) == []
-    assert await any_store.self_notes("assistant", "bob").add("note", "his") == 1
+async def test_notes_are_kept_apart_by_agent_and_by_user(store: Store) -> None:
+    await store.self_notes("assistant", "ann").add("note", "hers")
+    assert await store.self_notes("assistant", "bob").newest("note", 5) == []
+    assert await store.self_notes("media", "ann").newest("note", 5) == []
+    assert await store.self_notes("assistant", "bob").add("note", "his") == 1
 
 
 async def test_two_servers_that_write_versions_at_once_get_different_versions(store: Store, database_url: str) -> None:

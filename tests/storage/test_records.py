@@ -8,8 +8,8 @@ import pytest
 from callboard.storage import Store
 
 
-async def test_a_value_is_returned_unchanged_until_it_is_replaced(any_store: Store) -> None:
-    notes = any_store.records("notes", "ann")
+async def test_a_value_is_returned_unchanged_until_it_is_replaced(store: Store) -> None:
+    notes = store.records("notes", "ann")
     value: Any = {"text": "NUL \0, a lone surrogate \ud800, äpple", "tags": [1, 2.5, None, True], "": {}}
     await notes.put("a", value)
     first = await notes.get("a")
@@ -25,8 +25,8 @@ async def test_a_value_is_returned_unchanged_until_it_is_replaced(any_store: Sto
     assert await notes.get("a") is None
 
 
-async def test_of_concurrent_put_new_calls_one_succeeds(any_store: Store) -> None:
-    notes = any_store.records("notes", "ann")
+async def test_of_concurrent_put_new_calls_one_succeeds(store: Store) -> None:
+    notes = store.records("notes", "ann")
     put = await asyncio.gather(*(notes.put_new("a", number) for number in range(20)))
     assert put.count(True) == 1
     kept = await notes.get("a")
@@ -38,17 +38,17 @@ async def test_of_concurrent_put_new_calls_one_succeeds(any_store: Store) -> Non
         await notes.put_new("", 1)
 
 
-async def test_records_are_invisible_to_other_users_and_skills(any_store: Store) -> None:
-    await any_store.records("notes", "ann").put("a", 1)
-    await any_store.records("notes", "bob").put("a", 2)
+async def test_records_are_invisible_to_other_users_and_skills(store: Store) -> None:
+    await store.records("notes", "ann").put("a", 1)
+    await store.records("notes", "bob").put("a", 2)
     for namespace, user_id, kept in (("notes", "ann", [1]), ("notes", "bob", [2]), ("tasks", "ann", [])):
-        assert [one.value for one in await any_store.records(namespace, user_id).find()] == kept
-    assert not await any_store.records("tasks", "ann").remove("a")
-    assert await any_store.records("notes", "ann").get("a") is not None
+        assert [one.value for one in await store.records(namespace, user_id).find()] == kept
+    assert not await store.records("tasks", "ann").remove("a")
+    assert await store.records("notes", "ann").get("a") is not None
 
 
-async def test_find_returns_records_by_prefix_page_by_page(any_store: Store) -> None:
-    notes = any_store.records("notes", "ann")
+async def test_find_returns_records_by_prefix_page_by_page(store: Store) -> None:
+    notes = store.records("notes", "ann")
     keys = ["b", "a/2", "a/10", "A/1", "a_2", "a%", "ä", "z", "\U0001f3ad"]
     for key in keys:
         await notes.put(key, key)
@@ -61,16 +61,16 @@ async def test_find_returns_records_by_prefix_page_by_page(any_store: Store) -> 
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "NUL \0", "\ud800"])
-async def test_an_invalid_key_is_refused(any_store: Store, key: str) -> None:
+async def test_an_invalid_key_is_refused(store: Store, key: str) -> None:
     with pytest.raises(ValueError, match="key"):
-        await any_store.records("notes", "ann").put(key, 1)
+        await store.records("notes", "ann").put(key, 1)
 
 
 @pytest.mark.parametrize("value", [{1, 2}, float("nan"), "x" * 1_100_000, [[]] * 400_000])
-async def test_a_value_that_json_cannot_hold_or_is_too_large_is_refused(any_store: Store, value: object) -> None:
+async def test_a_value_that_json_cannot_hold_or_is_too_large_is_refused(store: Store, value: object) -> None:
     with pytest.raises(ValueError, match=r"JSON"):
-        await any_store.records("notes", "ann").put("a", value)
-    assert await any_store.records("notes", "ann").get("a") is None
+        await store.records("notes", "ann").put("a", value)
+    assert await store.records("notes", "ann").get("a") is None
 
 
 @pytest.mark.parametrize("namespace", ["", "x" * 65, "\0"])

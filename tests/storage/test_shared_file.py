@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from callboard._history import HistoryCall, NewResponse, Turn
 from callboard.storage import Store
 from callboard.storage.sql.personal import Records
-from callboard.storage.sql.server_file import ServerFile
+from callboard.storage.sql.server_file import ServerFile, are_servers_running, is_gone
 from tests.storage.shared_file import another_program, another_server, forking_server
 from tests.storage.turns import StoredSteps
 
@@ -89,6 +89,7 @@ async def test_a_response_is_stored_although_another_program_makes_a_checkpoint(
     assert await store.responses("ann").load("run") is not None
 
 
+@pytest.mark.slow
 async def test_a_reader_loses_no_data_of_a_server_stopped_during_a_checkpoint(store: Store, database: Path) -> None:
     looked_for = store.records("numbers", "ann")
     async with another_server(url_of(database)) as server:
@@ -129,8 +130,8 @@ def test_a_server_whose_file_cannot_be_opened_counts_as_running() -> None:
         held = ServerFile.hold(database, "another-user's")
         held.path.chmod(0)
         with nobody():
-            assert not ServerFile.is_gone(database, "another-user's")
-            assert ServerFile.are_others_there(database)
+            assert not is_gone(database, "another-user's")
+            assert are_servers_running(database)
         held.remove()
 
 
@@ -163,9 +164,9 @@ def nobody() -> Iterator[None]:
 async def test_a_killed_server_counts_as_dead_although_its_forked_child_is_running(database: Path) -> None:
     async with forking_server(database) as server:
         assert await server.hear() == "forked"
-        assert not ServerFile.is_gone(database, "forking")
+        assert not is_gone(database, "forking")
         server.process.kill()
         # Not `wait`, which waits for the pipes that the child has too.
         while server.process.returncode is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
-        assert ServerFile.is_gone(database, "forking")
+        assert is_gone(database, "forking")

@@ -3,7 +3,7 @@
 import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from callboard._agents import RunContext
 from callboard._history import HistoryCall, Turn
-from callboard._runs.files import RunFiles
-from callboard._runs.log import EventLog
+from callboard.agents import RunContext
 from callboard.errors import RunLost
+from callboard.runs.files import RunFiles
+from callboard.runs.log import EventLog
 from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql.tables import runs
@@ -127,6 +127,25 @@ async def test_an_answer_is_resumed_at_another_server_after_any_event_to_the_byt
         events = await one.events(body())
         for after in range(len(events)):
             assert await read_bytes(other, after) == await read_bytes(one, after)
+
+
+async def test_ids_of_calls_are_kept_while_no_other_server_uses_the_database(tmp_path: Path, database_url: str) -> None:
+    async def script(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="the model's", tool_name="look")
+        yield ToolCallComplete(tool_call_id="the model's", result="seen")
+
+    def serve(name: str) -> AbstractAsyncContextManager[Service]:
+        return serving(tmp_path / name, ScriptedAgent(script), database_url=database_url)
+
+    async def find_call_id(service: Service, chat_id: str) -> str:
+        events = await service.events(request(chat_id=chat_id))
+        [call_id] = [event.tool_call_id for event in events if isinstance(event, ToolCallStart)]
+        return call_id
+
+    async with serve("one") as one:
+        assert await find_call_id(one, "alone") == "the model's"
+        async with serve("other") as other:
+            assert await find_call_id(other, "shared") != "the model's"
 
 
 async def test_a_run_of_another_server_is_visible_only_to_its_user_and_its_id_is_taken(
@@ -264,19 +283,19 @@ async def test_a_question_has_one_answer_whoever_gives_it(store: Store) -> None:
     other = store.run_log("other")
     run = await owner.begin(RUN)
     await owner.append(run, [LoggedFrame(b"1", question="sure?")])
-    assert await owner.orders(["run"]) == {}
+    assert await owner.signals(["run"]) == {}
     taken = await asyncio.gather(
         *(log.answer("run", "sure?", GivenAnswer(log is other, "phone")) for log in (owner, other) * 5)
     )
     assert taken.count(True) == 1
     assert not await other.answer("run", "never asked", GivenAnswer(True))
     assert not await other.answer("never begun", "sure?", GivenAnswer(True))
-    orders = await owner.orders(["run", "never begun"])
-    assert list(orders) == ["run"]
-    assert orders["run"].answers == {"sure?": GivenAnswer(bool(taken.index(True) % 2), "phone")}
-    assert not orders["run"].is_cancelled
+    signals = await owner.signals(["run", "never begun"])
+    assert list(signals) == ["run"]
+    assert signals["run"].answers == {"sure?": GivenAnswer(bool(taken.index(True) % 2), "phone")}
+    assert not signals["run"].is_cancelled
     await other.cancel("run")
-    assert (await owner.orders(["run"]))["run"].is_cancelled
+    assert (await owner.signals(["run"]))["run"].is_cancelled
 
 
 async def test_an_agent_is_stopped_after_another_server_took_over_its_run(store: Store) -> None:
@@ -345,9 +364,12 @@ async def test_a_run_is_cancelled_and_answered_at_any_server(tmp_path: Path, dat
         yield Message(content=f"You said {await context.ask(question)}.")
         await asyncio.Event().wait()
 
+    # With a long lease, the first server does not know yet that there is another.
+    settings = {"database_url": database_url, "lease_seconds": 60.0}
     async with (
-        serving(tmp_path / "one", ScriptedAgent(script), database_url=database_url) as one,
-        serving(tmp_path / "other", ScriptedAgent(script), database_url=database_url) as other,
+        serving(tmp_path / "one", ScriptedAgent(script), **settings) as one,
+        serving(tmp_path / "other", ScriptedAgent(script), **settings) as other,
+        asyncio.timeout(15),
     ):
         own = asyncio.create_task(one.events(body()))
         seen: list[tuple[int, Event]] = []

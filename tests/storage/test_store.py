@@ -98,6 +98,14 @@ async def test_when_two_users_create_the_same_chat_at_once_one_of_them_owns_it(s
     assert {message.run_id for message in await store.chats(owner).messages("chat")} == {owner}
 
 
+async def test_a_result_shows_that_its_chat_was_deleted(store: Store) -> None:
+    journal = StoredSteps(store, turn())
+    await journal.begin()
+    await journal.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
+    await store.chats("ann").delete("chat")
+    assert not await journal.call_ended("a", "found", None, 5)
+
+
 @pytest.mark.parametrize("is_begun_again", [False, True])
 async def test_after_the_deletion_of_its_chat_a_turn_is_not_stored(store: Store, is_begun_again: bool) -> None:
     journal = StoredSteps(store, turn())
@@ -215,9 +223,3 @@ async def test_the_full_result_is_kept_until_its_retention_has_passed(store: Sto
     assert await store.drop_uncited(before=time.time() + 60) == 1
     assert (await chats.tool_call("chat", "a")).result == '[{"source_number": 2}]'
     assert (await store.chats("ann").history("chat")).calls == (replayed,)
-
-
-async def test_a_data_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
-    opened = await Store.open(f"sqlite+aiosqlite:///{tmp_path / 'new' / 'callboard.db'}")
-    await opened.close()
-    assert (tmp_path / "new").stat().st_mode & 0o077 == 0

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from callboard._history import HistoryCall, Turn
 from callboard._history.turn_rows import MAX_EVENTS
 from callboard.storage import Store
+from callboard.storage.sql.database import ROWS_PER_PAGE
 from callboard.storage.sql.tables import messages, tool_events
 from tests.storage.turns import StoredSteps
 
@@ -40,7 +41,6 @@ async def test_a_turn_is_stored_in_the_order_of_its_events(store: Store) -> None
         ("tool", None, "c", "Error: no"),
         ("assistant", "That is all.", None, None),
     ]
-    assert [call["id"] for call in json.loads(stored[1]["tool_calls"])] == ["a", "b"]
     assert [(row["round_index"], row["sequence_index"]) for row in stored if row["role"] == "tool"] == [
         (0, 0),
         (0, 1),
@@ -111,3 +111,14 @@ async def test_a_call_does_not_end_before_its_start_when_the_clock_is_set_back(
     await journal.call_ended("a", "drawn", None, 5)
     [_, _, call] = await rows(store)
     assert call["ended_at"] == call["started_at"] > 1.0
+
+
+async def test_a_long_chat_is_read_whole_and_a_round_has_its_calls_of_the_next_page(store: Store) -> None:
+    steps = store.turn(TURN)
+    calls = [HistoryCall(f"call {number}", "look", "{}", 0, number) for number in range(2 * ROWS_PER_PAGE)]
+    changes = [*steps.rows.begin("What is new?"), *(row for call in calls for row in steps.rows.start_call(call, ""))]
+    await store.database.write(lambda connection: steps.write(connection, changes))
+    ids = [call.tool_call_id for call in calls]
+    question, first_round, *tools = await store.chats("ann").messages("chat")
+    assert (question.tool_calls, [tool.tool_call_id for tool in tools]) == (None, ids)
+    assert [call["id"] for call in first_round.tool_calls or ()] == ids

@@ -23,38 +23,38 @@ async def used(store: Store, user: str) -> tuple[int, int]:
 
 
 async def test_concurrent_calls_are_counted_up_to_the_limit(
-    any_store: Store,
+    store: Store,
 ) -> None:
-    taken = await asyncio.gather(*(any_store.usage("ann").take_call(LIMIT) for _ in range(LIMIT * 3)))
+    taken = await asyncio.gather(*(store.usage("ann").take_call(LIMIT) for _ in range(LIMIT * 3)))
     assert sum(taken) == LIMIT
-    assert await used(any_store, "ann") == (LIMIT, 0)
-    assert await used(any_store, "bob") == (0, 0)
-    assert await any_store.usage("bob").take_call(LIMIT)
+    assert await used(store, "ann") == (LIMIT, 0)
+    assert await used(store, "bob") == (0, 0)
+    assert await store.usage("bob").take_call(LIMIT)
 
 
-async def test_tokens_are_added_up_beside_the_calls(any_store: Store) -> None:
-    await asyncio.gather(*(any_store.usage("ann").add_tokens(3) for _ in range(10)))
-    await any_store.usage("ann").take_call(1)
-    assert not await any_store.usage("ann").take_call(1)
-    assert await used(any_store, "ann") == (1, 30)
+async def test_tokens_are_added_up_beside_the_calls(store: Store) -> None:
+    await asyncio.gather(*(store.usage("ann").add_tokens(3) for _ in range(10)))
+    await store.usage("ann").take_call(1)
+    assert not await store.usage("ann").take_call(1)
+    assert await used(store, "ann") == (1, 30)
 
 
-async def test_a_new_day_begins_at_zero(any_store: Store) -> None:
-    await any_store.usage("ann").add_tokens(5)
-    assert await any_store.usage("ann").take_call(1)
-    await to_yesterday(any_store)
-    assert await used(any_store, "ann") == (0, 0)
-    assert await any_store.usage("ann").take_call(1)
-    assert not await any_store.usage("ann").take_call(1)
-    assert await used(any_store, "ann") == (1, 0)
+async def test_a_new_day_begins_at_zero(store: Store) -> None:
+    await store.usage("ann").add_tokens(5)
+    assert await store.usage("ann").take_call(1)
+    await to_yesterday(store)
+    assert await used(store, "ann") == (0, 0)
+    assert await store.usage("ann").take_call(1)
+    assert not await store.usage("ann").take_call(1)
+    assert await used(store, "ann") == (1, 0)
 
 
-async def test_past_days_are_deleted_and_today_is_kept_even_for_a_forgotten_user(any_store: Store) -> None:
-    await any_store.usage("old").add_tokens(5)
-    await to_yesterday(any_store)
-    await any_store.usage("ann").take_call(1)
-    await any_store.forget_user("ann")
-    assert await any_store.drop_usage() == 1
-    assert not await any_store.usage("ann").take_call(1)
-    assert [line["kind"] async for page in any_store.read_user("ann") for line in page] == ["usage"]
-    assert [line async for page in any_store.read_user("old") for line in page] == []
+async def test_past_days_are_deleted_and_today_is_kept_even_for_a_forgotten_user(store: Store) -> None:
+    await store.usage("old").add_tokens(5)
+    await to_yesterday(store)
+    await store.usage("ann").take_call(1)
+    await store.forget_user("ann")
+    assert await store.drop_usage() == 1
+    assert not await store.usage("ann").take_call(1)
+    assert [line["kind"] async for page in store.read_user("ann") for line in page] == ["usage"]
+    assert [line async for page in store.read_user("old") for line in page] == []

@@ -9,11 +9,12 @@ from sqlalchemy import select, text
 from callboard._history import NewResponse, Turn
 from callboard._history.records import HistoryCall
 from callboard.storage import LoggedFrame, LoggedRun, Store
+from callboard.storage.sql.database import ROWS_PER_PAGE
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS, audit, chats, metadata, runs, usage
-from callboard.storage.sql.users import ROWS_AT_ONCE, USER_TABLES
+from callboard.storage.sql.users import USER_TABLES
 from tests.storage.turns import StoredSteps
 
-MANY = ROWS_AT_ONCE * 2 + 5
+MANY = ROWS_PER_PAGE * 2 + 5
 """More than two batches."""
 
 
@@ -37,10 +38,10 @@ async def live(store: Store, user: str, chats: int = 2) -> None:
     for number in range(MANY):
         await store.records("notes", user).put(f"{number:04}", {"of": user})
     await store.records("tasks", user).put("0000", {"of": user})
-    if log := store.run_log("server"):
-        run = LoggedRun(f"run-{user}", "agent", f"{user}-0", "m", user)
-        await log.begin(run, user.encode())
-        await log.append(run, [LoggedFrame(user.encode(), question=f"{user}?", files={"f": f"data:{user}"})])
+    log = store.run_log("server")
+    run = LoggedRun(f"run-{user}", "agent", f"{user}-0", "m", user)
+    await log.begin(run, user.encode())
+    await log.append(run, [LoggedFrame(user.encode(), question=f"{user}?", files={"f": f"data:{user}"})])
 
 
 async def _embed(texts: Sequence[str]) -> Sequence[Sequence[float]]:
@@ -51,10 +52,10 @@ async def lines(store: Store, user: str) -> list[Any]:
     return [line async for page in store.read_user(user) for line in page]
 
 
-async def test_an_export_has_all_data_of_its_user_and_none_of_others(any_store: Store) -> None:
+async def test_an_export_has_all_data_of_its_user_and_none_of_others(store: Store) -> None:
     for user in ("anneliese", "bob"):
-        await live(any_store, user)
-    found = await lines(any_store, "anneliese")
+        await live(store, user)
+    found = await lines(store, "anneliese")
     counts = {kind: sum(line["kind"] == kind for line in found) for kind in {line["kind"] for line in found}}
     assert counts == {
         "chat": 2,
@@ -74,14 +75,14 @@ async def test_an_export_has_all_data_of_its_user_and_none_of_others(any_store: 
     [call, _] = [line for line in found if line.get("role") == "tool"]
     assert (call["arguments"], call["tool_output"]) == ('{"of": "anneliese"}', "seen by anneliese")
     assert call["events"] == []
-    assert await lines(any_store, "nobody") == []
+    assert await lines(store, "nobody") == []
 
 
-async def test_forgetting_a_user_deletes_their_data_everywhere_and_keeps_that_of_others(any_store: Store) -> None:
+async def test_forgetting_a_user_deletes_their_data_everywhere_and_keeps_that_of_others(store: Store) -> None:
     for user in ("anneliese", "bob"):
-        await live(any_store, user)
-    others = await lines(any_store, "bob")
-    forgotten = await any_store.forget_user("anneliese")
+        await live(store, user)
+    others = await lines(store, "bob")
+    forgotten = await store.forget_user("anneliese")
     assert dict(forgotten) == {
         "chat": 2,
         "memory": 1,
@@ -91,10 +92,10 @@ async def test_forgetting_a_user_deletes_their_data_everywhere_and_keeps_that_of
         "response_item": 1,
         "audited_arguments": 0,
     }
-    assert await lines(any_store, "anneliese") == []
-    assert await any_store.past_chats("anneliese", None).search("asks", 5) == []
-    assert await lines(any_store, "bob") == others
-    assert set((await any_store.forget_user("anneliese")).values()) == {0}
+    assert await lines(store, "anneliese") == []
+    assert await store.past_chats("anneliese", None).search("asks", 5) == []
+    assert await lines(store, "bob") == others
+    assert set((await store.forget_user("anneliese")).values()) == {0}
 
 
 async def count_lost_words(store: Store, index: str, wanted: str) -> Any:
@@ -125,19 +126,18 @@ def test_every_table_that_names_users_is_forgotten() -> None:
     assert naming == {audit, chats, runs, usage, *(user_table.table for user_table in USER_TABLES)}
 
 
-async def test_only_chats_without_recent_activity_are_dropped(any_store: Store) -> None:
-    await live(any_store, "ann", chats=MANY)
-    await StoredSteps(any_store, Turn("own:1", "run-own", None, "ann", "hi")).begin()
-    going_on = StoredSteps(any_store, Turn("late", "run-late", None, "ann", "hi"))
+async def test_only_chats_without_recent_activity_are_dropped(store: Store) -> None:
+    await live(store, "ann", chats=MANY)
+    await StoredSteps(store, Turn("own:1", "run-own", None, "ann", "hi")).begin()
+    going_on = StoredSteps(store, Turn("late", "run-late", None, "ann", "hi"))
     await going_on.begin()
     await going_on.call_started(HistoryCall("c", "look", "{}", 0, 0), "")
-    if log := any_store.run_log("server"):
-        await log.begin(LoggedRun("run-late", "agent", "late", None, "ann"))
-    assert await any_store.drop_chats(0) == 0
-    # The run in ann-0 goes on too, where there is a log of runs.
-    kept = {"late"} | ({"ann-0"} if log else set())
-    assert await any_store.drop_chats(float("inf")) == MANY + 1 - len(kept)
-    left = {line["chat_id"] for line in await lines(any_store, "ann") if line["kind"] == "chat"}
+    await store.run_log("server").begin(LoggedRun("run-late", "agent", "late", None, "ann"))
+    assert await store.drop_chats(0) == 0
+    # The run in ann-0 goes on too.
+    kept = {"late", "ann-0"}
+    assert await store.drop_chats(float("inf")) == MANY + 1 - len(kept)
+    left = {line["chat_id"] for line in await lines(store, "ann") if line["kind"] == "chat"}
     assert left == kept | {"own:1"}
     # What is not of chats stays.
-    assert len(await any_store.memories("ann").newest(5)) == 1
+    assert len(await store.memories("ann").newest(5)) == 1

@@ -11,8 +11,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from callboard.errors import UnknownChat
 from callboard.storage import LoggedFrame, LoggedRun, Store
-from callboard.storage.sql.database import MAX_TOGETHER, Database, Work
+from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import chats
+from callboard.storage.sql.write_queue import MAX_TOGETHER, Work
 from tests.bench.statements import counted
 
 only_postgresql = pytest.mark.parametrize(

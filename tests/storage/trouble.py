@@ -5,6 +5,7 @@ import resource
 import signal
 import sqlite3
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -44,25 +45,25 @@ async def locked_by_another_program(database: Path) -> AsyncIterator[None]:
         await program.communicate()
 
 
+_is_disk_full = threading.Event()
+
+
 @contextmanager
 def no_room_on_the_disk() -> Iterator[None]:
     """SQLite's own way to say "no more room": the next page that a database needs is refused like a full disk's."""
-
-    def fill(connection: Any, _record: object, _proxy: object) -> None:
-        connection.execute("PRAGMA max_page_count = 1")
-
-    event.listen(Engine, "checkout", fill)
+    _is_disk_full.set()
     try:
         yield
     finally:
-        event.remove(Engine, "checkout", fill)
+        _is_disk_full.clear()
 
 
-@event.listens_for(Engine, "checkin")
-def _free(connection: Any, _record: object) -> None:
-    """Give a connection its room back, also one that was in use when the trouble ended."""
+# Never removed: a thread may be calling the listeners.
+@event.listens_for(Engine, "checkout")
+def _limit(connection: Any, _record: object, _proxy: object) -> None:
+    """Take the room of a connection, or give it back, also if it was in use when the trouble ended."""
     if isinstance(connection, sqlite3.Connection):
-        connection.execute("PRAGMA max_page_count = 1073741823")
+        connection.execute(f"PRAGMA max_page_count = {1 if _is_disk_full.is_set() else 1073741823}")
 
 
 @contextmanager

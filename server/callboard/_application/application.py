@@ -3,9 +3,9 @@
 import asyncio
 import hmac
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from secrets import token_hex
 from types import EllipsisType
 from typing import Any
@@ -15,28 +15,27 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Router
 from starlette.types import Message, Receive, Scope, Send
 
+import callboard.agents.tool_loop  # noqa: F401 - so that no agent imports it during its first run
 from callboard._application.board import Callboard
+from callboard._application.parts import list_part_routes, make_inspector, make_metrics, make_tracer
 from callboard._application.retention import retaining
 from callboard._formats import prepare_reading
-from callboard._http.app import build_routes, wrap_with_gate
-from callboard._http.auth import UNNAMED_KEY, api_key
-from callboard._http.body import BodyBudget
-from callboard._http.gate import Access
-from callboard._http.lifetime import OnDemandLifespan, Shutdown
-from callboard._http.state import ServerState
-from callboard._http.user_verifier import UserVerifier
-from callboard._inspect import Inspector
 from callboard._logging import use_plain_tracebacks
-from callboard._metrics import Gauges, Metrics
-from callboard._runs import Links, Runs
-from callboard._settings import Settings
-from callboard._threads import REQUESTS
-from callboard._tracing import Tracing
 from callboard._watchdog import Watchdog
 from callboard.calls import Services
 from callboard.errors import CallboardError
+from callboard.http.app import build_routes, wrap_with_gate
+from callboard.http.auth import api_key
+from callboard.http.body import BodyBudget
+from callboard.http.gate import Access
+from callboard.http.lifetime import OnDemandLifespan, Shutdown
+from callboard.http.state import ServerState
+from callboard.http.user_verifier import UserVerifier
 from callboard.observers import Observer
+from callboard.runs import Links, Runs
+from callboard.settings import Settings
 from callboard.storage import Store
+from callboard.threads import REQUESTS
 
 _log = structlog.get_logger(__name__)
 
@@ -56,14 +55,14 @@ class Application:
             self._live,
             board.authenticate,
             self._links,
-            routes=[*board.routes, Mount("/skills", self._skill_routes)],
+            routes=[*board.routes, Mount("/skills", self._skill_routes), *list_part_routes()],
             middleware=board.middleware,
             metrics_key=api_key(metrics_key.get_secret_value()) if metrics_key else None,
         )
         access = Access.from_settings(board.settings)
-        keys = _find_inspecting_keys(board.settings)
-        self._inspector = Inspector(board.authenticate, access, keys) if board.settings.inspect else None
-        self._opening = OnDemandLifespan(self._inspector.wrap(self._routes) if self._inspector else self._routes)
+        self._inspector = make_inspector(board.settings, board.authenticate, access)
+        pages = self._inspector.wrap(self._routes) if self._inspector else self._routes
+        self._opening = OnDemandLifespan(pages, partial(self._live, self._routes))
         self._app = wrap_with_gate(self._opening, access)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,9 +113,8 @@ class Application:
         async with AsyncExitStack() as closing:
             try:
                 observers = [self._inspector.watch.observe] if self._inspector else []
-                opening = _open(self._board, self._links, self._opening.close, observers)
+                opening = _open(self._board, routes, self._links, self._opening.close, observers)
                 state = await closing.enter_async_context(opening)
-                routes.state.server = state
                 if self._inspector:
                     await self._inspector.open(state)
                 self._skill_routes.routes[:] = [
@@ -133,12 +131,12 @@ class Application:
 
 @asynccontextmanager
 async def _open(
-    board: Callboard, links: Links, leave: Callable[[], None], more_observers: Sequence[Observer]
+    board: Callboard, routes: Starlette, links: Links, leave: Callable[[], None], more_observers: Sequence[Observer]
 ) -> AsyncIterator[ServerState]:
     """Open the database, the agents and the registry of runs until the block ends; then close all runs.
 
-    `leave` is called when the process is stopping and its runs have ended. `more_observers` are called besides the
-    board's own.
+    `routes` gets the state. `leave` is called when the process is stopping and its runs have ended. `more_observers`
+    are called besides the board's own.
     """
     settings = board.settings
     secret = settings.open_webui_jwt_secret
@@ -154,20 +152,18 @@ async def _open(
             _log.warning("calls_interrupted_by_last_stop", calls=interrupted)
         await closing.enter_async_context(retaining(store, settings))
         run_log = store.run_log(token_hex())
-        metrics = Metrics(agents, lambda: _read_gauges(runs, store)) if settings.metrics else None
         observers = [*board.observers, *more_observers]
+        routes.state.metrics = metrics = make_metrics(settings, agents, store, lambda: runs)
         if metrics:
             observers.append(metrics.observe)
-            store.measure(metrics.note_access)
-        tracing = Tracing(has_contents=settings.trace_content)
-        runs = Runs(agents, services, settings, board.redaction, run_log, links, observers, tracing)
+        runs = Runs(agents, services, settings, board.redaction, run_log, links, observers, make_tracer(settings))
         await closing.enter_async_context(runs.holding_lease())
         closing.push_async_callback(runs.close)
         preparing = asyncio.create_task(REQUESTS.run(prepare_reading), name="prepare reading")
         closing.push_async_callback(asyncio.wait, {preparing})
         shutdown = closing.enter_context(Shutdown())
         await closing.enter_async_context(_draining(shutdown, runs, settings.drain_seconds, leave))
-        yield ServerState(
+        routes.state.server = state = ServerState(
             registry=agents,
             services=services,
             store=store,
@@ -177,8 +173,8 @@ async def _open(
             bodies=BodyBudget(settings.max_request_mib * 1024 * 1024),
             shutdown=shutdown,
             user_verifier=UserVerifier(secret.get_secret_value() if secret else None),
-            metrics=metrics,
         )
+        yield state
 
 
 IN_MEMORY = "sqlite://"
@@ -191,18 +187,6 @@ def _make_store(board: Callboard) -> Store:
         settings = board.settings
         return Store(settings.resolved_database_url, settings.redis_url)
     return board.store or Store(IN_MEMORY)
-
-
-def _read_gauges(runs: Runs, store: Store) -> Gauges:
-    queues = store.queues
-    return Gauges(
-        open_runs=Counter(run.owner.agent_id for run in runs if not run.ended),
-        listeners=runs.listeners,
-        waiting_runs=runs.waiting,
-        log_bytes=runs.log_bytes,
-        waiting_writes=queues.waiting_writes,
-        unwritten_turns=queues.unwritten_turns,
-    )
 
 
 @asynccontextmanager
@@ -236,13 +220,3 @@ def _make_links(settings: Settings) -> Links:
     secret = settings.api_key.get_secret_value() if settings.api_key else token_hex()
     key = hmac.digest(secret.encode(), b"callboard links", "sha256")
     return Links(settings.public_url or "", settings.result_link_seconds, key)
-
-
-def _find_inspecting_keys(settings: Settings) -> frozenset[str] | None:
-    """Return the names of the keys that open the inspector; None if every key does.
-
-    If users are signed, a client's key stands for no user, and must not show the chats of all users.
-    """
-    if settings.inspect_keys or settings.open_webui_jwt_secret:
-        return frozenset({UNNAMED_KEY, *settings.inspect_keys})
-    return None

@@ -13,8 +13,6 @@ from contextlib import AbstractAsyncContextManager
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
-from callboard._agents import AgentLike, Registry
-from callboard._agents.declarations import check_model
 from callboard._application.declarations import (
     check_authenticate,
     check_observers,
@@ -22,10 +20,12 @@ from callboard._application.declarations import (
     check_store,
     list_agents,
 )
-from callboard._redaction import Redaction
-from callboard._settings import Settings
+from callboard.agents import AgentLike, Registry
+from callboard.agents.declarations import check_model
 from callboard.models import ChatModel, ScriptedModel
 from callboard.observers import Observer
+from callboard.redaction import Redaction
+from callboard.settings import Settings
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from callboard._application.application import Application
-    from callboard._http.auth import Authenticate
+    from callboard.http.auth import Authenticate
     from callboard.storage import Store
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from types import EllipsisType
 from typing import Any
 
-from callboard._agents.declarations import check_agent
-from callboard._settings import Settings
+from callboard.agents.declarations import check_agent
 from callboard.errors import AgentError, SettingsError
+from callboard.settings import Settings
 
 
 def list_agents(agents: object) -> tuple[Any, ...]:

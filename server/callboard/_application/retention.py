@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
-from callboard._settings import Settings
 from callboard.errors import StorageError
+from callboard.settings import Settings
 from callboard.storage import Store
 
 SECONDS_A_DAY = 86_400

@@ -127,6 +127,10 @@ def _add_chat(commands: Commands) -> None:
     chat.add_argument("--url", metavar="URL", help="the server's address (default: the one in the settings)")
     chat.add_argument("--files", type=Path, metavar="FOLDER", help="save the files of tools in this folder")
     chat.add_argument("--json", action="store_true", help="write the run's events as JSON Lines, and ask no questions")
+    waiting = chat.add_mutually_exclusive_group()
+    waiting.add_argument("--approvals", action="store_true", help="list the calls that wait for approval, and end")
+    waiting.add_argument("--approve", metavar="ID", help="approve a call that --approvals lists, and end")
+    waiting.add_argument("--deny", metavar="ID", help="refuse a call that --approvals lists, and end")
     chat.add_argument("--verbose", action="store_true", help="show the whole of every call: arguments, steps, result")
 
 
@@ -185,14 +189,16 @@ def _add_stored_data(commands: Commands) -> None:
 
 def _add_pipe(commands: Commands) -> None:
     pipe = commands.add_parser("pipe", help="print the pipe, to paste it under Admin Panel → Functions in Open WebUI")
-    pipe.add_argument("--events", action="store_true", help="print the function for events instead")
+    printed = pipe.add_mutually_exclusive_group()
+    printed.add_argument("--events", action="store_true", help="print the function for events instead")
+    printed.add_argument("--filter", action="store_true", help="print the function for approvals that wait instead")
 
     commands.add_parser(
         "install-pipe", add_help=False, help="install or update the pipe in an Open WebUI; --help lists its options"
     )
 
 
-AUDIT_KINDS = ("call", "handed_over", "approved", "ended", "forgotten")
+AUDIT_KINDS = ("call", "handed_over", "changed", "approved", "ended", "forgotten")
 TIMEOUT_HELP = "maximum duration of a check (default: %(default)g); a large model may need more to load"
 
 # argparse names these functions in its messages: "argument --timeout: invalid seconds value: 'x'".

@@ -4,10 +4,10 @@ import argparse
 import asyncio
 import sys
 
-from callboard._agents import Agent, load_all_agents
 from callboard._logging import set_up_logging
-from callboard._settings import load_settings
+from callboard.agents import Agent, load_all_agents
 from callboard.errors import NotSetUp
+from callboard.settings import load_settings
 from callboard.skills.mcp import McpServer, McpServers
 
 
@@ -23,7 +23,7 @@ def run(_options: argparse.Namespace) -> int:
             print(f"    tools: {', '.join(tools)}")
         for line in loaded.lacks.get(agent.agent_id, ()):
             print(f"    lacks {line}")
-    for agent_id, reason in loaded.left_out.items():
+    for agent_id, reason in loaded.unavailable.items():
         print(f"{agent_id}: left out, {reason}")
     servers, problems = _read_servers()
     for server in servers:

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from callboard._logging import set_up_logging
-from callboard._settings import load_settings
-from callboard._text import write_json_line
+from callboard.settings import load_settings
 from callboard.storage import AuditFilter, Store
+from callboard.text import write_json_line
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 
 from callboard._logging import set_up_logging
-from callboard._settings import load_settings
+from callboard.settings import load_settings
 from callboard.storage import Store
 
 

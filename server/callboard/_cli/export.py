@@ -5,9 +5,9 @@ import asyncio
 import sys
 
 from callboard._logging import set_up_logging
-from callboard._settings import load_settings
-from callboard._text import write_json_line
+from callboard.settings import load_settings
 from callboard.storage import ANY_USER, Store
+from callboard.text import write_json_line
 
 
 def run(options: argparse.Namespace) -> int:

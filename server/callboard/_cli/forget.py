@@ -5,8 +5,8 @@ import asyncio
 from secrets import token_hex
 
 from callboard._logging import set_up_logging
-from callboard._runs.forgetting import forget_user
-from callboard._settings import load_settings
+from callboard.runs.forgetting import forget_user
+from callboard.settings import load_settings
 from callboard.storage import Store
 
 COMMAND = "callboard forget"

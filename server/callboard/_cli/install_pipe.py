@@ -7,7 +7,7 @@ from typing import Any
 
 from callboard._bundled_files import load_bundled_module
 from callboard._keys import make_api_key
-from callboard._settings import Settings, load_settings, read_environment
+from callboard.settings import Settings, load_settings, read_environment
 
 
 def run(command: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ import argparse
 
 from callboard._logging import set_up_logging
 from callboard._named_keys import add_named_key, read_named_keys, remove_named_key
-from callboard._settings import make_server_key, read_keys_file
+from callboard.settings import make_server_key, read_keys_file
 
 
 def run(options: argparse.Namespace) -> int:

@@ -19,19 +19,18 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.config import STARTUP_FAILURE
 
-import callboard._agents.builtin  # noqa: F401 - registers the settings of skills
-from callboard._agents import AgentAccess, Registry, load_all_agents
+import callboard.agents.builtin  # noqa: F401 - registers the settings of skills
 from callboard._application import Callboard
 from callboard._application.application import Application
 from callboard._cli.workers import HEALTHCHECK_SECONDS, supervise, working
-from callboard._http.auth import authenticate_by
-from callboard._http.listening import compute_connection_limit, listen, raise_descriptor_limit
 from callboard._logging import set_up_logging
-from callboard._redaction import Redaction
-from callboard._settings import Settings, load_settings, read_environment, secrets_in, unknown_settings
 from callboard._tracing.export import Export, begin_export, find_secrets
 from callboard._version import __version__
+from callboard.agents import AgentAccess, LoadedAgents, load_all_agents
 from callboard.errors import CallboardError, SettingsError
+from callboard.extras import how_to_install, is_installed
+from callboard.http.auth import authenticate_by
+from callboard.http.listening import compute_connection_limit, listen, raise_descriptor_limit
 from callboard.models import (
     LOCAL_ENDPOINTS,
     ChatModel,
@@ -40,6 +39,8 @@ from callboard.models import (
     ScriptedModel,
     find_local_model,
 )
+from callboard.redaction import Redaction
+from callboard.settings import Settings, load_settings, read_environment, secrets_in, unknown_settings
 from callboard.storage import Store
 
 MAX_HEADER_BYTES = 16 * 1024
@@ -65,12 +66,11 @@ def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
     """Run one server until a signal stops it; if no model is set, look for one at `endpoints`."""
     variables = read_environment()
     settings = load_settings(variables)
-    redaction = _make_redaction(settings, variables)
-    set_up_logging(settings.log_level, redaction)
+    redaction = _begin_log(settings, variables)
     settings = asyncio.run(with_local_model(settings, endpoints))
-    registry = _load_agents(settings, variables)
+    loaded = _load_agents(settings, variables)
     with bind(settings) as listener:
-        app = _build(registry, settings, variables, redaction, _address(listener))
+        app = _build(loaded, settings, variables, redaction, _address(listener))
         asyncio.run(_serve(app, settings, listener))
     return 0
 
@@ -82,7 +82,7 @@ def serve_with_workers(count: int) -> int:
     """
     variables = read_environment()
     settings = load_settings(variables)
-    set_up_logging(settings.log_level, _make_redaction(settings, variables))
+    _begin_log(settings, variables)
     if Store(settings.resolved_database_url).database.is_of_one_process:
         raise SettingsError(
             "CALLBOARD_DATABASE_URL: --workers needs PostgreSQL, because one server process owns an SQLite database: "
@@ -102,38 +102,48 @@ def serve_with_workers(count: int) -> int:
 
 
 def build_worker(variables: Mapping[str, str], settings: Settings, address: str) -> Application:
-    """Return the application of a worker; sets up logging first, because the process is new."""
-    redaction = _make_redaction(settings, variables)
-    set_up_logging(settings.log_level, redaction)
+    """Return the application of a worker, in its own new process."""
+    redaction = _begin_log(settings, variables)
     structlog.contextvars.bind_contextvars(pid=os.getpid())
     # uvicorn calls this function in its event loop, where the files of agents could not use `asyncio.run`.
     with ThreadPoolExecutor(1) as thread:
-        registry = thread.submit(_load_agents, settings, variables).result()
+        loaded = thread.submit(_load_agents, settings, variables).result()
     try:
-        return _build(registry, settings, variables, redaction, address, is_worker=True)
+        return _build(loaded, settings, variables, redaction, address, is_worker=True)
     except CallboardError as error:
         print(f"callboard: {error}", file=sys.stderr)
         sys.exit(STARTUP_FAILURE)
 
 
-def _make_redaction(settings: Settings, variables: Mapping[str, str]) -> Redaction:
-    return Redaction((*settings.secrets, *secrets_in(variables), *find_secrets(variables)))
+def _begin_log(settings: Settings, variables: Mapping[str, str]) -> Redaction:
+    """Set up logging, and return the secrets of the settings, which the log leaves out."""
+    redaction = Redaction((*settings.secrets, *secrets_in(variables), *find_secrets(variables)))
+    set_up_logging(settings.log_level, redaction)
+    return redaction
 
 
-def _load_agents(settings: Settings, variables: Mapping[str, str]) -> Registry:
-    registry = _load_registry(settings, variables)
+def _load_agents(settings: Settings, variables: Mapping[str, str]) -> LoadedAgents:
+    """Return the built-in agents and the user's; log those that are left out, and misspelt settings."""
+    loaded = load_all_agents(settings, variables)
+    for agent_id, reason in loaded.unavailable.items():
+        _log.info("agent_left_out", agent=agent_id, reason=reason)
+    for agent_id, lines in loaded.lacks.items():
+        _log.info("agent_lacks", agent=agent_id, lacks=lines)
+    for problem in loaded.problems:
+        _log.error("agent_left_out", reason=str(problem))
+    # After the agents are loaded, because they may have settings of their own.
     for name in unknown_settings(variables):
         _log.warning("unknown_setting", name=name, hint="docs/reference/settings.md lists the settings")
-    for name in AgentAccess.of(settings.agent_access).unknown([agent.agent_id for agent in registry]):
+    for name in AgentAccess.of(settings.agent_access).unknown([agent.agent_id for agent in loaded.registry]):
         _log.warning("unknown_agent", name=name, hint="CALLBOARD_AGENT_ACCESS names an agent that does not exist")
     # Imported modules are never freed. Without them a collection takes a tenth of the time, so streams do not stutter.
     gc.collect()
     gc.freeze()
-    return registry
+    return loaded
 
 
 def _build(
-    registry: Registry,
+    loaded: LoadedAgents,
     settings: Settings,
     variables: Mapping[str, str],
     redaction: Redaction,
@@ -141,17 +151,17 @@ def _build(
     *,
     is_worker: bool = False,
 ) -> Application:
-
     export = begin_export(variables, redaction, has_contents=settings.trace_content)
     board = Callboard(
-        tuple(registry),
+        tuple(loaded.registry),
         model=default_model(settings),
         authenticate=authenticate_by(settings),
         lifespan=partial(_lifespan, address, settings.has_key, is_worker, export),
         settings=settings,
         redaction=redaction,
     )
-    board.agents.left_out.update(registry.left_out)
+    broken = {f"file {number}": str(problem) for number, problem in enumerate(loaded.problems, 1)}
+    board.agents.unavailable.update(loaded.unavailable | broken)
     return board.asgi()
 
 
@@ -169,7 +179,7 @@ async def _lifespan(
             danger="every user and program of this machine can use the server, its tools and all stored chats",
             hint="`callboard key` makes a key and stores it; restart the server, and clients must send the key",
         )
-    async with working(routes.state.server.metrics) if is_worker else nullcontext():
+    async with working(routes.state.metrics) if is_worker else nullcontext():
         _log.info("listening", url=address, version=__version__, auth=has_key)
         yield
     if export:
@@ -235,8 +245,8 @@ async def with_local_model(settings: Settings, endpoints: Sequence[LocalEndpoint
 
 def reload_on_change() -> int:
     """Run `serve` in another process, and restart it when an agent file changes."""
-    if importlib.util.find_spec("watchfiles") is None:
-        raise SettingsError("--reload needs the library watchfiles: pip install 'callboard[reload]'")
+    if not is_installed("reload"):
+        raise SettingsError(f"--reload needs the library watchfiles: {how_to_install('reload')}")
     import watchfiles
 
     from callboard._cli import main
@@ -252,24 +262,14 @@ def _find_folder(source: str) -> Path:
     path = Path(source).expanduser()
     if path.exists():
         return path if path.is_dir() else path.parent
-    spec = importlib.util.find_spec(source)
+    try:
+        spec = importlib.util.find_spec(source)
+    except ModuleNotFoundError:
+        # The package of a submodule is missing; `gone.py` is read as one, too.
+        spec = None
     if spec is None or spec.origin is None:
         raise SettingsError(f"CALLBOARD_AGENTS: there is no file, folder or module {source}.")
     return Path(spec.origin).parent
-
-
-def _load_registry(settings: Settings, variables: Mapping[str, str]) -> Registry:
-    """Return the built-in agents and the user's. Broken ones are logged and left out."""
-    loaded = load_all_agents(settings, variables)
-    for agent_id, reason in loaded.left_out.items():
-        _log.info("agent_left_out", agent=agent_id, reason=reason)
-    for agent_id, lines in loaded.lacks.items():
-        _log.info("agent_lacks", agent=agent_id, lacks=lines)
-    for problem in loaded.problems:
-        _log.error("agent_left_out", reason=str(problem))
-    loaded.registry.left_out.update(loaded.left_out)
-    loaded.registry.left_out.update((f"file {number}", str(error)) for number, error in enumerate(loaded.problems, 1))
-    return loaded.registry
 
 
 def bind(settings: Settings) -> socket.socket:

@@ -23,14 +23,6 @@ _log = structlog.get_logger(__name__)
 NO_EVIDENCE = "neither its chat template nor its name tells one"
 
 
-@dataclass(frozen=True, slots=True)
-class OwnSyntax:
-    """The syntax that a model writes its calls in, and whether its prompt opens a thought (None: unknown)."""
-
-    name: str
-    prompt_opens: bool | None = None
-
-
 class CallStyles:
     """Remembers, as long as the process lives, which models call natively and which write calls in their text.
 
@@ -41,7 +33,7 @@ class CallStyles:
         self._descriptions = descriptions or ModelDescriptions()
         self._native: set[ModelKey] = set()
         self._written: dict[ModelKey, set[str]] = {}
-        self._own: dict[ModelKey, OwnSyntax] = {}
+        self._own: dict[ModelKey, str] = {}
         self._logged: dict[ModelKey, tuple[str, str]] = {}
 
     def calls_natively(self, model: ModelKey) -> bool:
@@ -64,7 +56,7 @@ class CallStyles:
         if is_new and not is_requested:
             self._decide(model)
 
-    def own_syntax(self, model: ModelKey) -> OwnSyntax | None:
+    def own_syntax(self, model: ModelKey) -> str | None:
         """Return the syntax of a model that writes its calls; None if it is unknown or the model calls natively."""
         return self._own.get(model)
 
@@ -96,7 +88,7 @@ class CallStyles:
         if found is None:
             self._log_once(model, "auto", NO_EVIDENCE)
         elif any(is_written_by(syntax, found.name) for syntax in written):
-            self._own[model] = OwnSyntax(found.name, self.prompt_opens(model, found.name))
+            self._own[model] = found.name
             self._log_once(model, found.name, found.because)
         else:
             self._own.pop(model, None)
@@ -160,7 +152,7 @@ class _ObservedReader:
         for call in self.reader.calls():
             if call.rescued:
                 self.styles.note_text_call(self.model, call.syntax, self.described)
-            elif call.in_text and self.described is not None:
+            elif call.written and self.described is not None:
                 self.styles.request_description(self.model, self.described)
         return pieces
 

@@ -7,10 +7,10 @@ from fnmatch import fnmatchcase
 from callboard._formats.call_styles import CallStyles, ObservedFormat
 from callboard._formats.descriptions import ModelKey, model_key
 from callboard._formats.format import Format
-from callboard._formats.native import AutoFormat, FamilyFormat, NativeFormat, RescueFormat
+from callboard._formats.native import AutoFormat, FamilyFormat, NativeFormat
 from callboard._formats.text import react_format, xml_format
-from callboard._settings import ToolFormat
 from callboard.models import ChatModel, DescribedModel
+from callboard.settings import ToolFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,36 +40,23 @@ class FormatChoice:
         return self._choose(key, tool_format, described)
 
     def _choose(self, model: ModelKey, tool_format: ToolFormat | None, described: DescribedModel | None) -> Format:
-        tool_format = tool_format or self.tool_format
-        chosen = choose_format(tool_format, model.name, self.react_models, self.call_styles, endpoint=model.endpoint)
-        uses_description = isinstance(chosen, AutoFormat | FamilyFormat)
+        chosen = self._choose_unobserved(model, tool_format or self.tool_format)
+        uses_description = isinstance(chosen, AutoFormat | FamilyFormat) and chosen.name != "rescue"
         return ObservedFormat(chosen, model, self.call_styles, described if uses_description else None)
 
-
-def choose_format(
-    tool_format: ToolFormat,
-    model_name: str,
-    react_models: Sequence[str] = (),
-    call_styles: CallStyles | None = None,
-    *,
-    endpoint: str = "",
-) -> Format:
-    """Return the format that `tool_format` names; `auto` depends on the model's name and on `call_styles`."""
-    call_styles = call_styles or CallStyles()
-    match tool_format:
-        case "auto":
-            lowered = model_name.lower()
-            if any(fnmatchcase(lowered, pattern.lower()) for pattern in react_models):
-                return react_format(model_name)
-            return AutoFormat(ModelKey(model_name, endpoint), call_styles)
-        case "native":
-            return NativeFormat()
-        case "rescue":
-            return RescueFormat(model_name)
-        case "react":
-            return react_format(model_name)
-        case "xml":
-            return xml_format(model_name)
-        case family:
-            opens = call_styles.prompt_opens(ModelKey(model_name, endpoint), family)
-            return FamilyFormat(family, model_name, opens)
+    def _choose_unobserved(self, model: ModelKey, tool_format: ToolFormat) -> Format:
+        lowered = model.name.lower()
+        if tool_format == "auto" and any(fnmatchcase(lowered, pattern.lower()) for pattern in self.react_models):
+            tool_format = "react"
+        match tool_format:
+            case "auto":
+                return AutoFormat(model, self.call_styles)
+            case "native":
+                return NativeFormat()
+            case "react":
+                return react_format(model.name)
+            case "xml":
+                return xml_format(model.name)
+            case family_or_rescue:
+                opens = self.call_styles.prompt_opens(model, family_or_rescue)
+                return FamilyFormat(family_or_rescue, model.name, opens)

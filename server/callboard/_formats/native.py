@@ -8,18 +8,15 @@ syntax, and `rescue` reads calls in every syntax anywhere.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from callboard._formats.call_styles import CallStyles
-from callboard._formats.calls import parse_arguments
 from callboard._formats.descriptions import ModelKey
 from callboard._formats.format import ClaimId, Reader
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.reading import ScanningReader
 from callboard._formats.rescuing.reader import RescuingReader
 from callboard.calls import Tool
-from callboard.errors import InvalidArguments
-from callboard.models import ChatDict, ModelRequest, TextDelta
+from callboard.models import ChatDict, ModelRequest, TextDelta, with_valid_arguments
 
 
 class _NativeRequest:
@@ -29,7 +26,7 @@ class _NativeRequest:
 
     def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
         """Return the conversation unchanged, except for arguments that endpoints refuse."""
-        return ModelRequest([_with_valid_arguments(message) for message in messages], [tool.schema() for tool in tools])
+        return ModelRequest(with_valid_arguments(messages), [tool.schema() for tool in tools])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +58,17 @@ class AutoFormat(_NativeRequest):
     @property
     def name(self) -> str:
         """The model's own syntax if it is known, otherwise `auto`."""
-        own = self.call_styles.own_syntax(self.model)
-        return own.name if own else "auto"
+        return self.call_styles.own_syntax(self.model) or "auto"
 
     def reader(self, tools: Sequence[Tool], claim_id: ClaimId, messages: Sequence[ChatDict] = ()) -> Reader:
         """Return a reader for one answer. Without tools it reads no calls in text."""
         if own := self.call_styles.own_syntax(self.model):
             return ScanningReader(
-                own.name,
+                own,
                 tools,
                 claim_id,
                 model=self.model.name,
-                prompt_opens=own.prompt_opens,
-                previews=False,
-                rescued=True,
+                prompt_opens=self.call_styles.prompt_opens(self.model, own),
                 asks_first=True,
             )
         known = () if self.call_styles.calls_natively(self.model) else tuple(tool.name for tool in tools)
@@ -85,7 +79,8 @@ class AutoFormat(_NativeRequest):
 class FamilyFormat(_NativeRequest):
     """Reads native calls, and calls in the text that are written in the syntax `name`.
 
-    `prompt_opens` says whether the prompt has opened a thought; None leaves that to the model's name.
+    With the name `rescue` it reads everything in the text that looks like a call, in any syntax, even if it may only be
+    an example. `prompt_opens` says whether the prompt has opened a thought; None leaves that to the model's name.
     """
 
     name: str
@@ -99,27 +94,7 @@ class FamilyFormat(_NativeRequest):
         messages: Sequence[ChatDict] = (),  # noqa: ARG002 - required by the protocol
     ) -> Reader:
         """Return a reader for one answer."""
-        return ScanningReader(
-            self.name, tools, claim_id, model=self.model, prompt_opens=self.prompt_opens, previews=False
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RescueFormat(_NativeRequest):
-    """Reads native calls, and everything in the text that looks like a call, even if it may only be an example."""
-
-    model: str = ""
-
-    name = "rescue"
-
-    def reader(
-        self,
-        tools: Sequence[Tool],
-        claim_id: ClaimId,
-        messages: Sequence[ChatDict] = (),  # noqa: ARG002 - required by the protocol
-    ) -> Reader:
-        """Return a reader for one answer."""
-        return ScanningReader(self.name, tools, claim_id, model=self.model, previews=False, rescued=True)
+        return ScanningReader(self.name, tools, claim_id, model=self.model, prompt_opens=self.prompt_opens)
 
 
 def prepare_reading() -> None:
@@ -127,25 +102,3 @@ def prepare_reading() -> None:
     reader = RescuingReader(("tool",), str, ())
     reader.feed(TextDelta("An answer."))
     reader.finish()
-
-
-def _with_valid_arguments(message: ChatDict) -> ChatDict:
-    """Return `message` with {} for arguments that are not a JSON object.
-
-    Chat templates parse the arguments of earlier calls, and vLLM and llama.cpp answer 400 or 500 if that fails. The
-    call's result tells the model about the mistake.
-    """
-    if not message.get("tool_calls"):
-        return message
-    return {**message, "tool_calls": [_with_valid_call(call) for call in message["tool_calls"]]}
-
-
-def _with_valid_call(call: dict[str, Any]) -> dict[str, Any]:
-    function = call["function"]
-    try:
-        if function["arguments"].strip():
-            parse_arguments(function["arguments"])
-            return call
-    except InvalidArguments:
-        pass
-    return {**call, "function": {**function, "arguments": "{}"}}

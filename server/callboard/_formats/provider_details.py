@@ -73,15 +73,16 @@ class ProviderDetails:
         digits, because Mistral requires that form.
         """
         ids: dict[str, str] = {}
+        used: set[str] = set()
         sent: list[ChatDict] = []
         for message in messages:
             if message["role"] == "tool":
                 call_id = message.get("tool_call_id") or ""
                 sent.append({**message, "tool_call_id": ids.get(call_id, call_id)})
             elif calls := message.get("tool_calls"):
-                asked = [self._outgoing_call(call, ids) for call in calls]
+                asked = [self._outgoing_call(call, ids, used) for call in calls]
                 sent.append({**self._own_message(calls[0]["id"]), **message, "tool_calls": asked})
-            elif message["role"] == "assistant":
+            elif message["role"] == "assistant" and self._kept:
                 sent.append({**self._own_message(answer_key(content_text(message.get("content")))), **message})
             else:
                 sent.append(message)
@@ -96,15 +97,16 @@ class ProviderDetails:
         fields: ChatDict = self._own(key).get("message", {})
         return fields
 
-    def _outgoing_call(self, call: ChatDict, ids: dict[str, str]) -> ChatDict:
+    def _outgoing_call(self, call: ChatDict, ids: dict[str, str], used: set[str]) -> ChatDict:
         call_id = call["id"]
         entry = self._own(call_id)
         is_anothers = not entry and ("origin" in self._kept.get(call_id, {}) or call_id.startswith(EXTERNAL_ID_PREFIX))
         outgoing_id = entry.get("id") or call_id
         # Some endpoints start numbering again with each answer.
-        if is_anothers or outgoing_id in ids.values():
+        if is_anothers or outgoing_id in used:
             outgoing_id = nine_characters(call_id)
         ids[call_id] = outgoing_id
+        used.add(outgoing_id)
         function = {**entry.get("function", {}), **call["function"]}
         return {**entry.get("call", {}), "id": outgoing_id, "type": "function", "function": function}
 

@@ -33,14 +33,13 @@ class ScanningReader:
         chosen: The name of the syntax to read, or "rescue" for every syntax.
         tools: The offered tools.
         claim_id: Makes the ids of the calls.
-        messages: The messages that the model was sent; used only with `falls_back`.
+        messages: The messages that the model was sent; used only with `is_requested`.
         model: The model's name.
         prompt_opens: Whether the prompt has opened a thought; None leaves that to the model's name.
-        previews: Show arguments while they are written.
-        rescued: The model was not asked to write calls as text.
-        asks_first: Calls need an approval unless their tool is `read_only`.
-        falls_back: Read a call at the end of the answer in other syntaxes too. Such a call is `rescued` and
+        is_requested: The model was asked to write its calls in the syntax. Arguments are then shown while they are
+            written, and a call at the end of the answer in another syntax is read too. Such a call is `rescued` and
             `asks_first`, and stays text if it repeats `messages`. ReAct labels are removed as in `auto`.
+        asks_first: Calls are `rescued`, and need an approval unless their tool is `read_only`.
     """
 
     def __init__(
@@ -52,10 +51,8 @@ class ScanningReader:
         *,
         model: str = "",
         prompt_opens: bool | None = None,
-        previews: bool = True,
-        rescued: bool = False,
+        is_requested: bool = False,
         asks_first: bool = False,
-        falls_back: bool = False,
     ) -> None:
         self._chosen = chosen
         self._tools = [tool.schema() for tool in tools]
@@ -64,10 +61,8 @@ class ScanningReader:
         self._messages = messages
         self._model = model
         self._prompt_opens = prompt_opens
-        self._previews = previews
-        self._rescued = rescued
+        self._is_requested = is_requested
         self._asks_first = asks_first
-        self._falls_back = falls_back
         self._sends_reasoning = False
         self._is_cut = False
         self._native = NativeReader(claim_id)
@@ -76,7 +71,7 @@ class ScanningReader:
         self._held: list[ArgumentsPiece] = []
         self._parts = 0
         self._has_text = False
-        self._labels = LabelRemover(lambda: sent_texts(messages)) if falls_back else None
+        self._labels = LabelRemover(lambda: sent_texts(messages)) if is_requested else None
         self._parser: StreamParser | None = None
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
@@ -116,18 +111,15 @@ class ScanningReader:
 
     def _requested(self, part: int, found: FoundCall) -> ToolCall:
         call = found.call
+        asks_first = self._asks_first or bool(found.source)
         return ToolCall(
             self._id(part, found.number),
             call.name,
             call.arguments,
-            truncated=call.truncated,
-            in_text=True,
-            untyped=call.untyped,
-            words=call.words,
-            broken=call.broken,
+            written=call,
             syntax=found.syntax,
-            rescued=self._rescued or bool(found.source),
-            asks_first=self._asks_first or bool(found.source),
+            rescued=asks_first or self._chosen == "rescue",
+            asks_first=asks_first,
             # Only the chosen syntax shows a thought to the model again.
             thought=found.thought if found.syntax == self._chosen else "",
         )
@@ -164,8 +156,8 @@ class ScanningReader:
             model=self._model,
             thinking=thinking,
             prompt_opens=self._prompt_opens,
-            previews=self._previews,
-            falls_back=self._falls_back,
+            previews=self._is_requested,
+            falls_back=self._is_requested,
         )
 
     def _pieces(self, shown: Sequence[ParsedPiece]) -> list[Piece]:
@@ -175,7 +167,7 @@ class ScanningReader:
             if isinstance(one, CallPiece):
                 name = tool_meant(one.name, self._known)
                 piece = ArgumentsPiece(self._id(self._parts, one.number), name, one.text)
-                (pieces if self._previews and one.number not in leaked else self._held).append(piece)
+                (pieces if self._is_requested and one.number not in leaked else self._held).append(piece)
             else:
                 self._has_text = self._has_text or isinstance(one, TextPiece)
                 pieces += self._without_labels(one) if isinstance(one, TextPiece) else [one]

@@ -42,7 +42,7 @@ class TextFormat:
         messages: Sequence[ChatDict] = (),
     ) -> Reader:
         """Return a reader for one answer. Without tools it still removes the markers of the syntax."""
-        return ScanningReader(self.name, tools, claim_id, messages, model=self.model, falls_back=True)
+        return ScanningReader(self.name, tools, claim_id, messages, model=self.model, is_requested=True)
 
 
 def react_format(model: str = "") -> TextFormat:

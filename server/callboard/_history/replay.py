@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from callboard._call_ids import new_call_id
 from callboard._history.endpoint_rules import move_parts, order_messages
 from callboard._history.records import ChatDict, HistoryCall
-from callboard._history.sources import read_sources, source_number
+from callboard.sources import read_sources, source_number
 from callboard_protocol import EXTERNAL_ID_PREFIX
 
 NO_SOURCE = -1

@@ -13,7 +13,7 @@ from typing import Any
 
 from callboard._history.records import ChatDict, HistoryCall, StoredStatus
 from callboard._history.sources import CompactResults, compact_message_tools
-from callboard._text import storable
+from callboard.text import storable
 
 MAX_EVENTS = 100
 """The most status events that are stored for one call: half of them are the first, half the last."""
@@ -102,8 +102,6 @@ class TurnRows:
         self._status_counts: Counter[str] = Counter()
         self._texts: list[str] = []
         self._round_index = -1
-        self._round_row = -1
-        self._round_calls: list[dict[str, Any]] = []
 
     @property
     def calls(self) -> Sequence[HistoryCall]:
@@ -125,11 +123,9 @@ class TurnRows:
                 self._rows_of_calls[row.tool_call_id] = number
                 if row.ended_at is None:
                     self._started_at[row.tool_call_id] = row.started_at
-            elif row.tool_calls:
+            elif row.role == "assistant" and row.round_index is not None:
                 self._texts.append(row.content or "")
-                self._round_row = number
                 self._round_index = row.round_index
-                self._round_calls = json.loads(row.tool_calls)
 
     def begin(
         self,
@@ -153,10 +149,12 @@ class TurnRows:
     def start_call(self, call: HistoryCall, text_before: str) -> list[RowChange]:
         """Return the changes that store a call before it runs: its row, and the assistant message of its round.
 
-        The assistant message lists only the agent's own calls, not calls with a parent. `text_before` is the text since
-        the last round.
+        A call with a parent belongs to the parent's round. `text_before` is the text since the last round.
         """
-        changes = [] if call.parent_call_id else [self._add_to_round(call, text_before)]
+        changes = []
+        if call.parent_call_id is None and call.round_index != self._round_index:
+            self._round_index = call.round_index
+            changes.append(self._add_row("assistant", content=text_before or None, round_index=call.round_index))
         started_at = self._started_at[call.tool_call_id] = time.time()
         row = self._add_row(
             "tool",
@@ -175,28 +173,6 @@ class TurnRows:
         self.size_bytes += 2 * ROW_BYTES + sum(map(getsizeof, (text_before, call.arguments))) + _measure(call.details)
         return [*changes, row]
 
-    def _add_to_round(self, call: HistoryCall, text_before: str) -> RowChange:
-        """Return the assistant message of the call's round, new or with the call added."""
-        is_first = call.round_index != self._round_index
-        if is_first:
-            self._round_index = call.round_index
-            self._round_calls = []
-        self._round_calls.append(
-            {
-                "id": call.tool_call_id,
-                "type": "function",
-                "function": {"name": call.tool_name, "arguments": call.arguments},
-            }
-        )
-        tool_calls = tuple(self._round_calls)
-        if not is_first:
-            return ChangedRow(self._round_row, {"tool_calls": tool_calls})
-        message = self._add_row(
-            "assistant", content=text_before or None, tool_calls=tool_calls, round_index=call.round_index
-        )
-        self._round_row = message.number
-        return message
-
     def add_status(self, tool_call_id: str, status: str, message: str, progress: float | None) -> list[RowChange]:
         """Return the change that stores a status event; see `MAX_EVENTS`."""
         replaces_one = self._status_counts[tool_call_id] >= MAX_EVENTS
@@ -204,6 +180,14 @@ class TurnRows:
         self.size_bytes += ROW_BYTES + getsizeof(message)
         stored = StoredStatus(status[:64], message, progress, time.time())
         return [NewStatus(self._rows_of_calls[tool_call_id], stored, replaces_one)]
+
+    def change_arguments(self, tool_call_id: str, arguments: str) -> list[RowChange]:
+        """Return the change that stores new arguments of a call; none if the call is not in this turn."""
+        if tool_call_id not in self._calls:
+            return []
+        self._calls[tool_call_id] = replace(self._calls[tool_call_id], arguments=arguments)
+        self.size_bytes += getsizeof(arguments)
+        return [self._change_call(tool_call_id, {"arguments": arguments})]
 
     def end_call(
         self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None

@@ -20,13 +20,28 @@ _CLIENT_PREFIXES = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
 
 
 class MessageRow(Protocol):
-    """A stored message of the user or the assistant; `tool_calls` is a JSON list in OpenAI's format."""
+    """A row of a chat. An assistant's row with a `round_index` is the text before a round of calls."""
 
     run_id: str
     role: str
     content: str | None
-    tool_calls: str | None
     place: int | None
+    round_index: int | None
+    parent_call_id: str | None
+    tool_call_id: str | None
+    tool_name: str | None
+    arguments: str | None
+
+
+def group_calls(rows: Iterable[MessageRow]) -> Mapping[tuple[str, int | None], list[dict[str, Any]]]:
+    """Return the calls of these rows in OpenAI's format by run and round, without those of sub-agents."""
+    rounds: defaultdict[tuple[str, int | None], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row.role == "tool" and row.parent_call_id is None:
+            function = {"name": row.tool_name, "arguments": row.arguments}
+            call = {"id": row.tool_call_id, "type": "function", "function": function}
+            rounds[row.run_id, row.round_index].append(call)
+    return rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +49,7 @@ class StoredRound:
     """A stored round: the text before the calls, and the calls in OpenAI's format."""
 
     text: str
-    calls: tuple[dict[str, Any], ...]
+    calls: Sequence[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +121,16 @@ def read_turns(rows: Iterable[MessageRow]) -> list[StoredTurn]:
 def _read_turn(run_id: str, rows: Sequence[MessageRow]) -> StoredTurn:
     question = ""
     last_text = ""
-    rounds = []
+    rounds: list[StoredRound] = []
     place: int | None = None
+    calls = group_calls(rows)
     for row in rows:
         if row.role == "user":
             question = message_text(row.content)
             place = row.place
-        elif row.tool_calls:
-            rounds.append(StoredRound(row.content or "", tuple(json.loads(row.tool_calls))))
-        else:
+        elif row.role == "assistant" and row.round_index is not None:
+            rounds.append(StoredRound(row.content or "", calls[run_id, row.round_index]))
+        elif row.role == "assistant":
             last_text = row.content or ""
     return StoredTurn(run_id, question, tuple(rounds), last_text, place)
 

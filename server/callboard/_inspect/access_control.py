@@ -8,19 +8,18 @@ import asyncio
 from http import HTTPStatus
 from urllib.parse import parse_qsl, quote
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
-from callboard._http.errors import find_status
-from callboard._http.gate import Access
-from callboard._http.state import server_state
 from callboard._inspect.rendering import render
 from callboard._inspect.signing_in import SigningIn, delete_cookie, send_cookie
 from callboard._inspect.visit import SCOPE_KEY, Visit, read_visit
-from callboard._text import storable
 from callboard.errors import CallboardError, RequestError, RequestTimeout, RequestTooLarge
+from callboard.http import Access, find_status, get_server_state
+from callboard.text import storable
 
 MAX_FORM_BYTES = 256 * 1024
 MAX_FIELDS = 100
@@ -57,9 +56,9 @@ class AccessControl:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = {name.lower() for name, _ in message["headers"]}
-                added = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *(pair for pair in added if pair[0] not in own)]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         # Stored text has no NUL (`storable` replaces it) and PostgreSQL accepts none, so it is replaced here too.
@@ -96,7 +95,7 @@ class AccessControl:
             delete_cookie(leaving, visit.base or "/")
             return leaving
         request.scope[SCOPE_KEY] = Visit(visit.base, session, visit.user, self._signing_in.is_needed, form)
-        await request.app.state.watch.forget_gone(server_state(request).store)
+        await request.app.state.watch.forget_gone(get_server_state(request).store)
         return None
 
     async def _sign_in(self, request: Request, visit: Visit) -> Response:

@@ -7,7 +7,7 @@ started there continues until it ends, reaches its time limit or is stopped, eve
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from secrets import token_hex
 from typing import Any
 
@@ -15,22 +15,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callboard._agents import Agent, AgentLike
-from callboard._http.body import refuse_invalid
-from callboard._http.state import ServerState
 from callboard._inspect.page import is_part_request, redirect, show, state_of
 from callboard._inspect.shown import ShownRun, show_stored
 from callboard._inspect.visit import Visit
 from callboard._inspect.watch import WatchedRun
-from callboard._runs import Run
+from callboard.agents import Agent, AgentLike, DescribedAgent, Description
+from callboard.calls import ALWAYS
 from callboard.errors import RequestError, Unauthorized, UnknownChat, UnknownInput, UnknownRun
-from callboard.frameworks.adapter import FrameworkAgent
-from callboard.frameworks.description import Description
+from callboard.http import ServerState, refuse_invalid
+from callboard.runs import Run
 from callboard.storage import GivenAnswer, Overview
 from callboard_protocol import RunRequest
 
 CHAT_PREFIX = "try-"
-"""The beginning of the ids of chats of "Try it", which continues no other chats."""
+"""Begins the ids of chats of "Try it", which continues no other chats."""
+FIELD_PREFIX = "field:"
+"""Begins the names of the fields of a question's form in the page."""
 TURNS_SHOWN = 20
 CALLS_SHOWN = 100
 MAX_MESSAGE_CHARS = 100_000
@@ -48,9 +48,9 @@ async def agents(request: Request) -> Response:
     """Show all agents, and why others are missing."""
     _, state, _ = state_of(request)
     listed = [(agent, _count_tools(agent)) for agent in state.registry]
-    left_out = state.registry.left_out
+    unavailable = state.registry.unavailable
     redact = state.services.redaction
-    return show(request, "agents.html", title="Agents", agents=listed, left_out=left_out, redact=redact)
+    return show(request, "agents.html", title="Agents", agents=listed, unavailable=unavailable, redact=redact)
 
 
 async def agent(request: Request) -> Response:
@@ -60,31 +60,23 @@ async def agent(request: Request) -> Response:
     """
     _, state, _ = state_of(request)
     found = state.registry.get(request.query_params.get("id", ""))
-    redaction = state.services.redaction
+    facts: Mapping[str, object]
     if isinstance(found, Agent):
-        own = found.model
-        return show(
-            request,
-            "agent.html",
-            title=found.name,
-            agent=found,
-            prompt=redaction(found.build_system_prompt()),
-            model=own.name if own else state.services.model.name,
-            is_default_model=own is None,
-            tools=found.tools,
-            redact=redaction.value,
-        )
-    known = found.describe() if isinstance(found, FrameworkAgent) else Description(notes=(UNKNOWN,))
+        model = found.model or state.services.model
+        prompt = found.build_system_prompt()
+        facts = {"prompt": prompt, "model": model.name, "tools": found.tools, "notes": found.missing}
+    else:
+        known = _describe(found) or Description(notes=(UNKNOWN,))
+        facts = {"prompt": known.instructions, "model": known.model, "tools": known.tools, "notes": known.notes}
     return show(
         request,
-        "framework_agent.html",
+        "agent.html",
         title=found.name,
         agent=found,
+        is_own=isinstance(found, Agent),
         kind=_name_kind(found),
-        prompt=redaction(known.instructions or ""),
-        model=known.model,
-        tools=redaction.value([asdict(tool) for tool in known.tools]),
-        notes=[redaction(note) for note in known.notes],
+        redact=state.services.redaction.value,
+        **facts,
     )
 
 
@@ -151,9 +143,13 @@ async def answer(request: Request) -> Response:
     if run.owner.chat_id != chat_id:
         raise UnknownRun("there is no such run in this chat")
     value: object = visit.form.get("value", "")
-    if visit.form.get("kind") == "confirmation":
-        # Only the button "Allow" sends "yes".
-        value = value == "yes"
+    kind = visit.form.get("kind")
+    if kind in ("confirmation", "form"):
+        # Only the buttons "Allow" and "Answer" send "yes".
+        value = ALWAYS if value == ALWAYS else value == "yes"
+    if kind == "form" and value:
+        named = [name for name in visit.form if name.startswith(FIELD_PREFIX)]
+        value = {name.removeprefix(FIELD_PREFIX): visit.form[name] for name in named}
     # It may have been answered elsewhere, or its time is over; the page shows the outcome.
     with suppress(UnknownInput):
         await run.answer(visit.form.get("question", ""), GivenAnswer(value, visit.caller))
@@ -231,11 +227,21 @@ def _count_tools(found: AgentLike) -> int | None:
     """Return the number of tools of an agent, None if it is unknown."""
     if isinstance(found, Agent):
         return len(found.tools)
-    return len(found.describe().tools) if isinstance(found, FrameworkAgent) else None
+    known = _describe(found)
+    return len(known.tools) if known else None
+
+
+def _describe(found: AgentLike) -> Description | None:
+    """Return the agent's description of itself, None if it has none."""
+    described = found.describe() if isinstance(found, DescribedAgent) else None
+    # An agent written by hand may have a method of this name for something else.
+    return described if isinstance(described, Description) else None
 
 
 def _name_kind(found: AgentLike) -> str:
     """Return the name of an agent's framework, or of its class."""
+    if isinstance(found, Agent):
+        return "Callboard"
     kind = type(found)
     package = kind.__module__.removeprefix("callboard.frameworks.").partition(".")[0]
     return FRAMEWORKS.get(package, f"{kind.__module__}.{kind.__qualname__}")

@@ -1,17 +1,12 @@
-"""Exports of runs and calls: as a curl command, as a Python test, as JSON Lines. Pure."""
+"""Exports of runs and calls: as a curl command, as a Python test. Pure."""
 
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import groupby
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from callboard._inspect.shown import ShownCall, ShownRun
-from callboard._text import write_json_line
-from callboard.calls import EndedCall
 
 MAX_COMPARED_CHARS = 1_000
 """The longest result that an exported test compares."""
@@ -64,31 +59,6 @@ def write_test(run: ShownRun) -> str:
         f"        run = callboard.run({run.question or '?'!r}, approve=True)\n"
         f"    assert list(run.results) == {list(last)!r}\n{expected}"
     )
-
-
-def describe_call(call: ShownCall) -> dict[str, Any]:
-    """Return the record of a call that is not stored."""
-    round_index, sequence_index = call.place
-    return {
-        "call_id": call.id,
-        "name": call.name,
-        "arguments": call.arguments_text,
-        "result": call.result_text,
-        "error_code": call.error_code,
-        "started_at": call.started_at,
-        "ended_at": call.ended_at,
-        "duration_ms": call.duration_ms,
-        "round_index": round_index,
-        "sequence_index": sequence_index,
-        "steps": [asdict(step) for step in call.steps],
-        "parent_call_id": call.start.parent_call_id or None,
-        "files": call.files if isinstance(call, EndedCall) else (),
-    }
-
-
-def write_lines(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return records as JSON Lines."""
-    return "".join(map(write_json_line, records))
 
 
 def _write_call(call: ShownCall) -> str:

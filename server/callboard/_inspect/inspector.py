@@ -14,11 +14,6 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from callboard import errors
-from callboard._http.auth import Authenticate, read_route_path
-from callboard._http.errors import find_status
-from callboard._http.gate import Access
-from callboard._http.state import ServerState
 from callboard._inspect import agent_pages, list_pages, now_pages, run_pages
 from callboard._inspect.access_control import AccessControl
 from callboard._inspect.page import PART_SECONDS, PartCache
@@ -26,6 +21,8 @@ from callboard._inspect.rendering import render
 from callboard._inspect.signing_in import SigningIn
 from callboard._inspect.visit import SCOPE_KEY, Visit
 from callboard._inspect.watch import RunWatch
+from callboard.errors import CallboardError
+from callboard.http import Access, Authenticate, ServerState, find_status, read_route_path
 
 PREFIX = "/inspect"
 
@@ -50,11 +47,7 @@ class Inspector:
                 *agent_pages.ROUTES,
             ],
             middleware=[Middleware(AccessControl, signing_in=self._signing_in, access=access)],
-            exception_handlers={
-                errors.CallboardError: _answer_error,
-                HTTPException: _answer_http_error,
-                Exception: _answer_unexpected,
-            },
+            exception_handlers=dict.fromkeys((CallboardError, HTTPException, Exception), _answer_error),
         )
         self._pages.state.watch = self.watch
         self._pages.state.parts = PartCache(PART_SECONDS)
@@ -83,20 +76,13 @@ class Inspector:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, errors.CallboardError)
-    return _refuse(request, find_status(error), str(error))
-
-
-async def _answer_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return _refuse(request, error.status_code, error.detail)
-
-
-async def _answer_unexpected(request: Request, error: Exception) -> Response:
-    _log.error("page_failed", path=request.scope["path"], exc_info=error)
-    return _refuse(request, HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log says why")
-
-
-def _refuse(request: Request, status: int, reason: str) -> Response:
+    match error:
+        case CallboardError():
+            status, reason = find_status(error), str(error)
+        case HTTPException():
+            status, reason = HTTPStatus(error.status_code), error.detail
+        case _:
+            _log.error("page_failed", path=request.scope["path"], exc_info=error)
+            status, reason = HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log says why"
     visit = request.scope.get(SCOPE_KEY) or Visit(request.scope["root_path"])
-    return render("refused.html", visit, status, title=HTTPStatus(status).phrase, reason=reason)
+    return render("refused.html", visit, status, title=status.phrase, reason=reason)

@@ -13,6 +13,7 @@ from callboard._inspect.now_pages import is_running_here
 from callboard._inspect.page import redirect, show, state_of
 from callboard._inspect.shown import show_stored
 from callboard.errors import RequestError
+from callboard.runs import Grants
 from callboard.storage import CallState, ChatFilter, ToolCallFilter
 
 CHATS_PER_PAGE = 50
@@ -66,9 +67,7 @@ async def chats(request: Request) -> Response:
     wanted = FilterForm.of(request)
     cursor = request.query_params.get("cursor") or None
     page = await state.store.overview(visit.user_filter).chats(wanted.to_chat_filter(), CHATS_PER_PAGE, cursor)
-    older = visit.link("chats", **asdict(wanted), cursor=page.next_cursor) if page.next_cursor else None
-    is_narrowed = wanted != FilterForm()
-    return show_list(request, "chats.html", "Chats", wanted, chats=page.chats, older=older, is_narrowed=is_narrowed)
+    return show_list(request, "chats", wanted, page.next_cursor, chats=page.chats, is_narrowed=wanted != FilterForm())
 
 
 async def chat(request: Request) -> Response:
@@ -79,13 +78,27 @@ async def chat(request: Request) -> Response:
     overview = state.store.overview(visit.user_filter)
     found = await overview.chat(chat_id)
     page = await overview.turns(chat_id, TURNS_PER_PAGE, cursor)
-    live = {one.run.run_id: one.show() for one in watch if one.run.chat_id == chat_id and is_running_here(state, one)}
+    live = {one.run.run_id: one for one in watch if one.run.chat_id == chat_id and is_running_here(state, one)}
+    runs = [
+        one.show(turn.question) if (one := live.get(turn.run_id)) else show_stored(turn, turn.failures)
+        for turn in page.turns
+    ]
     older = visit.link("chat", id=chat_id, cursor=page.next_cursor) if page.next_cursor else None
     title = found.began_with or f"Chat {chat_id}"
-    runs = [live.get(turn.run_id) or show_stored(turn, turn.failures) for turn in page.turns]
-    return show(
-        request, "chat.html", title=title, chat=found, turns=list(zip(page.turns, runs, strict=True)), older=older
-    )
+    grants = await Grants(state.store, found.user_id, chat_id).list() if found.user_id else ()
+    return show(request, "chat.html", title=title, chat=found, runs=runs, older=older, grants=grants)
+
+
+async def revoke(request: Request) -> Response:
+    """Ask again before a tool runs that its user has allowed always in a chat."""
+    visit, state, _ = state_of(request)
+    chat_id = visit.form.get("chat", "")
+    found = await state.store.overview(visit.user_filter).chat(chat_id)
+    if found.user_id:
+        grants = Grants(state.store, found.user_id, chat_id)
+        tool = visit.form.get("agent", ""), visit.form.get("tool", ""), visit.form.get("origin", "")
+        await grants.revoke(*tool)
+    return redirect(visit.link("chat", id=chat_id))
 
 
 async def forget(request: Request) -> Response:
@@ -107,8 +120,7 @@ async def calls(request: Request) -> Response:
     wanted = FilterForm.of(request)
     cursor = request.query_params.get("cursor") or None
     page = await state.store.overview(visit.user_filter).calls(wanted.to_call_filter(), CALLS_PER_PAGE, cursor)
-    older = visit.link("calls", **asdict(wanted), cursor=page.next_cursor) if page.next_cursor else None
-    return show_list(request, "calls.html", "Calls", wanted, calls=page.calls, older=older)
+    return show_list(request, "calls", wanted, page.next_cursor, calls=page.calls)
 
 
 async def tools(request: Request) -> Response:
@@ -118,18 +130,28 @@ async def tools(request: Request) -> Response:
     overview = state.store.overview(visit.user_filter)
     found = await overview.tools(wanted.to_call_filter())
     slowest = await overview.slowest_calls(wanted.to_call_filter(), SLOWEST_CALLS)
-    return show_list(request, "tools.html", "Tools", wanted, tools=found, slowest=slowest)
+    return show_list(request, "tools", wanted, tools=found, slowest=slowest)
 
 
-def show_list(request: Request, template: str, title: str, wanted: FilterForm, **shown: object) -> Response:
-    """Show a list with its filter form."""
-    _, state, _ = state_of(request)
+def show_list(
+    request: Request, step: str, wanted: FilterForm, next_cursor: str | None = None, **shown: object
+) -> Response:
+    """Show a list with its filter form; `step` is the name of its page."""
+    visit, state, _ = state_of(request)
     agents = {agent.agent_id: agent.name for agent in state.registry}
     if wanted.agent:
         agents.setdefault(wanted.agent, wanted.agent)
-    kept = {name: value for name, value in asdict(wanted).items() if name not in ("text", "tool", "status")}
     return show(
-        request, template, title=title, wanted=wanted, kept=kept, agents=agents, call_states=CALL_STATES, **shown
+        request,
+        f"{step}.html",
+        title=step.capitalize(),
+        step=step,
+        wanted=wanted,
+        kept={name: value for name, value in asdict(wanted).items() if name not in ("text", "tool", "status")},
+        older=visit.link(step, **asdict(wanted), cursor=next_cursor) if next_cursor else None,
+        agents=agents,
+        call_states=CALL_STATES,
+        **shown,
     )
 
 
@@ -158,6 +180,7 @@ ROUTES = [
     Route("/chats", chats),
     Route("/chat", chat),
     Route("/forget", forget, methods=["POST"]),
+    Route("/revoke", revoke, methods=["POST"]),
     Route("/calls", calls),
     Route("/tools", tools),
 ]

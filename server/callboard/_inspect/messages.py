@@ -7,7 +7,7 @@ from typing import Any
 
 from callboard.calls import ToolCall
 from callboard.models import ChatDict, content_text
-from callboard.storage import KeptResult
+from callboard.storage import ResultSize
 
 _SHORTENED = re.compile(r"\[… ([\d,]+) more characters of this older result are left out\]$")
 
@@ -44,7 +44,7 @@ def list_call_ids(messages: Sequence[ChatDict]) -> list[str]:
 
 
 def mark_messages(
-    messages: Sequence[ChatDict], results: Mapping[str, KeptResult], run_id: str, first_new: int
+    messages: Sequence[ChatDict], results: Mapping[str, ResultSize], run_id: str, first_new: int
 ) -> list[SentMessage]:
     """Return the messages with their marks.
 
@@ -54,7 +54,7 @@ def mark_messages(
 
 
 def _mark(
-    number: int, message: ChatDict, results: Mapping[str, KeptResult], run_id: str, first_new: int
+    number: int, message: ChatDict, results: Mapping[str, ResultSize], run_id: str, first_new: int
 ) -> SentMessage:
     content = message.get("content")
     text = content if isinstance(content, str) else content_text(content)
@@ -75,7 +75,7 @@ def _mark(
     return SentMessage(number + 1, str(message.get("role", "")), text, calls, call_id, tuple(marks), parts)
 
 
-def _mark_result(text: str, kept: KeptResult) -> list[Mark]:
+def _mark_result(text: str, kept: ResultSize) -> list[Mark]:
     if shortened := _SHORTENED.search(text):
         meaning = f"{shortened[1]} characters of it are left out: the history is bounded (CALLBOARD_HISTORY_TOKENS)"
         return [Mark("shortened", meaning)]

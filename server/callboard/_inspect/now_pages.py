@@ -1,23 +1,27 @@
-"""The first page: running runs and the last answers. And the Stop button of all pages."""
+"""The first page: running runs, approvals that wait, the last answers. And the Stop button of all pages."""
 
+from contextlib import suppress
 from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callboard._http.state import ServerState
-from callboard._inspect.page import is_part_request, redirect, show, show_part, state_of
+from callboard._inspect.page import find_run, is_part_request, redirect, show, show_part, state_of
 from callboard._inspect.shown import list_elsewhere, show_stored
+from callboard._inspect.visit import read_visit
 from callboard._inspect.watch import WatchedRun
-from callboard.errors import UnknownRun
+from callboard.errors import UnknownInput
+from callboard.http import ServerState
+from callboard.storage import GivenAnswer
 
 ANSWERS_SHOWN = 100
 TASKS_SHOWN = 50
+APPROVALS_SHOWN = 100
 
 
 async def now(request: Request) -> Response:
-    """Show the running runs and the last answers."""
+    """Show the running runs, the approvals that wait, and the last answers."""
     find = partial(_find_now, request)
     if is_part_request(request):
         return await show_part(request, "now_rows.html", find)
@@ -32,10 +36,9 @@ async def _find_now(request: Request) -> dict[str, object]:
     live = [one.show() for one in watched if is_running_here(state, one)]
     ended = {one.run.run_id: one for one in reversed(watched) if one.ended_at is not None}
     here = {run.run_id for run in live} | ended.keys()
-    elsewhere = [
-        list_elsewhere(run, turns.get(run.run_id)) for run in await overview.open_runs() if run.run_id not in here
-    ]
-    under_way = {run.run_id for run in [*live, *elsewhere]}
+    open_runs = [run for run in await overview.open_runs() if run.run_id not in here]
+    elsewhere = [list_elsewhere(run, turns.get(run.run_id)) for run in open_runs if not run.is_parked]
+    under_way = {run.run_id for run in live} | {run.run_id for run in open_runs}
     # An ended run that began before the oldest listed turn may be stored, too old for the list.
     oldest = min((turn.began_at for turn in turns.values()), default=0) if len(turns) == ANSWERS_SHOWN else 0
     unstored = [one.show() for run_id, one in ended.items() if run_id not in turns and one.began_at >= oldest]
@@ -43,6 +46,7 @@ async def _find_now(request: Request) -> dict[str, object]:
     answers = sorted([*answers, *unstored], key=lambda run: -run.began_at)
     return {
         "title": "Now",
+        "waiting": await state.store.waiting_approvals(visit.user_filter, APPROVALS_SHOWN),
         "runs": [run for run in [*live, *elsewhere] if run.task is None],
         "answers": [run for run in answers if run.task is None][:ANSWERS_SHOWN],
         "tasks": [run for run in [*live, *answers] if run.task is not None][:TASKS_SHOWN],
@@ -51,14 +55,20 @@ async def _find_now(request: Request) -> dict[str, object]:
 
 async def stop(request: Request) -> Response:
     """Stop a run. The query names the run and its user."""
-    visit, state, _ = state_of(request)
-    run_id = request.query_params.get("run") or ""
-    user_id = request.query_params.get("of") or None
-    if not visit.can_see(user_id):
-        raise UnknownRun("there is no such run of this user")
-    run = await state.runs.find(run_id, user_id)
-    await run.ask_to_end()
-    return redirect(visit.link("run", id=run_id, chat=run.owner.chat_id))
+    run = await find_run(request)
+    await run.cancel_for_client()
+    return redirect(read_visit(request).link("run", id=run.run_id, chat=run.owner.chat_id))
+
+
+async def approve(request: Request) -> Response:
+    """Approve or refuse a call that waits. The query names its run, the run's user, the question and the answer."""
+    visit = read_visit(request)
+    query = request.query_params
+    run = await find_run(request)
+    # It may have been answered elsewhere meanwhile; the page then no longer lists it.
+    with suppress(UnknownInput):
+        await run.answer(query.get("question") or "", GivenAnswer(query.get("value") == "yes", visit.caller))
+    return redirect(visit.link())
 
 
 def is_running_here(state: ServerState, watched: WatchedRun) -> bool:
@@ -69,4 +79,5 @@ def is_running_here(state: ServerState, watched: WatchedRun) -> bool:
 ROUTES = [
     Route("/", now),
     Route("/stop", stop, methods=["POST"]),
+    Route("/approve", approve, methods=["POST"]),
 ]

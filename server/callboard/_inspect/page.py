@@ -10,13 +10,14 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
-from callboard._http.state import ServerState, server_state
 from callboard._inspect.access_control import keep_session
 from callboard._inspect.rendering import render, write
 from callboard._inspect.visit import Visit, read_visit
 from callboard._inspect.watch import RunWatch
-from callboard._threads import Threads
-from callboard.errors import RequestError
+from callboard.errors import RequestError, UnknownRun
+from callboard.http import ServerState, get_server_state
+from callboard.runs import FollowedRun, Run
+from callboard.threads import Threads
 
 PART_SECONDS = 0.9
 """How long a rendered part is used: a little less than the second after which a page asks for it again."""
@@ -72,12 +73,21 @@ async def show_part(request: Request, template: str, find: Callable[[], Awaitabl
 
 def _name_agents(request: Request) -> dict[str, str]:
     """Return the names of all agents, by id."""
-    return {agent.agent_id: agent.name for agent in server_state(request).registry}
+    return {agent.agent_id: agent.name for agent in get_server_state(request).registry}
 
 
 def state_of(request: Request) -> tuple[Visit, ServerState, RunWatch]:
     """Return the visit, the server's state, and the runs that this server has watched."""
-    return read_visit(request), server_state(request), request.app.state.watch
+    return read_visit(request), get_server_state(request), request.app.state.watch
+
+
+async def find_run(request: Request) -> Run | FollowedRun:
+    """Return the run in the query: `run` is its id, `of` its user. Raises `UnknownRun`, also for a user not shown."""
+    visit, state, _ = state_of(request)
+    user_id = request.query_params.get("of") or None
+    if not visit.can_see(user_id):
+        raise UnknownRun("there is no such run of this user")
+    return await state.runs.find(request.query_params.get("run") or "", user_id)
 
 
 def is_part_request(request: Request) -> bool:

@@ -13,10 +13,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
+from callboard import __version__
 from callboard._inspect.values import indent
 from callboard._inspect.visit import Visit
-from callboard._openwebui.requests import strip_context
-from callboard._version import __version__
+from callboard.calls import show_default
+from callboard.openwebui import strip_context
 from callboard_protocol import ENDINGS, FAILED, format_ending
 
 MAX_SHOWN_CHARS = 100_000
@@ -157,6 +158,7 @@ ENVIRONMENT.filters.update(
     moment=moment,
     number=number,
     pretty=pretty,
+    default_value=show_default,
 )
 ENVIRONMENT.globals.update(
     version=__version__, max_shown_chars=MAX_SHOWN_CHARS, state_labels=STATE_LABELS, format_ending=format_ending

@@ -1,7 +1,7 @@
 """The pages of a run with its timeline, of a call, and of a request to a model."""
 
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -10,20 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callboard._http.state import ServerState
-from callboard._inspect.exports import (
-    MAX_COMPARED_CHARS,
-    describe_call,
-    write_call_curl,
-    write_curl,
-    write_lines,
-    write_test,
-)
+from callboard._inspect.exports import MAX_COMPARED_CHARS, write_call_curl, write_curl, write_test
 from callboard._inspect.messages import list_call_ids, mark_messages
 from callboard._inspect.now_pages import is_running_here
 from callboard._inspect.page import (
     READING,
     download,
+    find_run,
     find_server_url,
     is_part_request,
     read_number,
@@ -40,11 +33,13 @@ from callboard._inspect.shown import (
 from callboard._inspect.timeline import draw
 from callboard._inspect.values import is_picture, read_value, web_address
 from callboard._inspect.watch import WatchedRun
-from callboard._openwebui.requests import strip_context
 from callboard.calls import EndedCall
 from callboard.errors import UnknownChat, UnknownRun, UnknownToolCall
+from callboard.http import ServerState
 from callboard.models import ChatDict
-from callboard.storage import CallSummary, KeptResult, Overview, StoredCall, StoredMessage, ToolCallFilter, TurnSummary
+from callboard.openwebui import strip_context
+from callboard.storage import CallSummary, Overview, ResultSize, StoredCall, StoredMessage, ToolCallFilter, TurnSummary
+from callboard.text import write_json_line
 
 CALLS_PER_PAGE = 200
 UNSENT_SHOWN = 50
@@ -85,30 +80,21 @@ async def run_as_test(request: Request) -> Response:
 
 
 async def run_lines(request: Request) -> Response:
-    """Return the messages and calls of a run as JSON Lines."""
+    """Return the messages and calls of a stored run as JSON Lines."""
     visit, state, _ = state_of(request)
     chat_id, run_id = _read_place(request)
-    if chat_id:
-        pages = aiter(state.store.chats(visit.user_filter).message_pages(chat_id))
-        # Raises `UnknownChat` before the response begins.
-        first: list[StoredMessage] = await anext(pages, [])
-        return download(_write_rows(run_id, first, pages), "run.jsonl", "application/x-ndjson")
-    if watched := _find_watched(request, run_id):
-        records = [describe_call(call) for call in watched.calls.values()]
-        return download(await READING.run(partial(write_lines, records)), "run.jsonl", "application/x-ndjson")
-    raise UnknownRun("there is no such run, or it is not stored")
+    if not chat_id or await state.store.overview(visit.user_filter).turn(chat_id, run_id) is None:
+        raise UnknownRun("there is no such run, or it is not stored")
+    pages = state.store.chats(visit.user_filter).message_pages(chat_id)
+    return download(_write_rows(run_id, pages), "run.jsonl", "application/x-ndjson")
 
 
-async def _write_rows(
-    run_id: str, first: Iterable[StoredMessage], pages: AsyncIterator[Iterable[StoredMessage]]
-) -> AsyncIterator[str]:
+async def _write_rows(run_id: str, pages: AsyncIterator[Sequence[StoredMessage]]) -> AsyncIterator[str]:
     """Yield the rows of a run as lines, one by one, because all of them may not fit into memory."""
-    page: Iterable[StoredMessage] | None = first
-    while page is not None:
+    async for page in pages:
         for row in page:
             if row.run_id == run_id:
-                yield await READING.run(partial(write_lines, [asdict(row)]))
-        page = await anext(pages, None)
+                yield await READING.run(partial(write_json_line, asdict(row)))
 
 
 async def sent(request: Request) -> Response:
@@ -151,7 +137,7 @@ async def sent(request: Request) -> Response:
 
 async def _look_up(
     overview: Overview, watched: WatchedRun, messages: Sequence[ChatDict]
-) -> tuple[Mapping[str, KeptResult], Sequence[CallSummary], int]:
+) -> tuple[Mapping[str, ResultSize], Sequence[CallSummary], int]:
     """Return the stored results of the messages, and the earlier calls of the chat that are not in the messages.
 
     Of these calls the newest, and the number of all.
@@ -220,20 +206,17 @@ async def result_text(request: Request) -> Response:
 
 
 async def call_lines(request: Request) -> Response:
-    """Return a call as a line of JSON."""
-    shown, stored = await _find_call(request)
-    content = await READING.run(partial(write_lines, [asdict(stored) if stored else describe_call(shown)]))
-    return download(content, "call.jsonl", "application/x-ndjson")
+    """Return a stored call as a line of JSON."""
+    _, stored = await _find_call(request)
+    if stored is None:
+        raise UnknownToolCall("this call is not stored")
+    line = await READING.run(partial(write_json_line, asdict(stored)))
+    return download(line, "call.jsonl", "application/x-ndjson")
 
 
 async def file(request: Request) -> Response:
     """Return a file of a tool: a picture is shown, any other file is a download."""
-    visit, state, _ = state_of(request)
-    _, run_id = _read_place(request)
-    user_id = request.query_params.get("of") or None
-    if not visit.can_see(user_id):
-        raise UnknownRun("there is no such run of this user")
-    found = await (await state.runs.find(run_id, user_id)).file(request.query_params.get("file", ""))
+    found = await (await find_run(request)).file(request.query_params.get("file", ""))
     is_shown = found.content_type in ("image/png", "image/jpeg", "image/gif", "image/webp")
     headers = {"Content-Disposition": "inline" if is_shown else "attachment"}
     return Response(found.content, media_type=found.content_type, headers=headers)

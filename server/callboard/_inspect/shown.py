@@ -19,9 +19,9 @@ ShownCall = RunningCall | EndedCall
 class SentRequest:
     """A request to a model; `index` is its number in the run, from 0. Times are in seconds since the epoch.
 
-    Its first `shared` messages are those of the request before it, and `tail` has the others. `offered` are the schemas
-    of its tools; requests of a run with equal tools share one object. `is_kept` is False if its messages were dropped
-    to save memory, or a framework did not report them.
+    Its first `shared` messages are those of the request before it, and `tail` has the others; None if they were dropped
+    to save memory, or a framework did not report them. `offered` are the schemas of its tools; requests of a run with
+    equal tools share one object.
     """
 
     index: int
@@ -30,12 +30,15 @@ class SentRequest:
     messages: int
     tools: int
     shared: int = 0
-    tail: tuple[ChatDict, ...] = ()
+    tail: tuple[ChatDict, ...] | None = None
     offered: tuple[Mapping[str, Any], ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    is_kept: bool = False
     answer: ModelAnswered | None = None
-    answered_at: float | None = None
+
+    @property
+    def answered_at(self) -> float | None:
+        """When its answer ended, None before."""
+        return self.asked_at + self.answer.seconds if self.answer else None
 
     @property
     def usage(self) -> TokenUsage | None:
@@ -190,6 +193,16 @@ def read_stored_call(call: StoredCall) -> ShownCall:
     return replace(running.end(end), ended_at=call.ended_at)
 
 
+FINISHED_BECAUSE = {
+    "length": "the model reached the most that it may write",
+    "content_filter": "the filter of the model's endpoint cut the answer",
+    "refusal": "the model refused to answer",
+    "max_turns": "the model used up the tool calls of its turn",
+    "tool_calls": "a call is handed over to the client",
+}
+"""Why a run is complete, by its finish reason; nothing is said of the others."""
+
+
 def read_ending(ending: Done | Error | None) -> tuple[RunState, str]:
     """Return the state of a run that has ended, and the reason; `ended` if the last event is not known."""
     match ending:
@@ -197,17 +210,7 @@ def read_ending(ending: Done | Error | None) -> tuple[RunState, str]:
             return "error", f"{message} ({code})"
         case Done(finish_reason="cancelled"):
             return "stopped", "it was stopped"
-        case Done(finish_reason="length"):
-            return "complete", "the model reached the most that it may write"
-        case Done(finish_reason="content_filter"):
-            return "complete", "the filter of the model's endpoint cut the answer"
-        case Done(finish_reason="refusal"):
-            return "complete", "the model refused to answer"
-        case Done(finish_reason="max_turns"):
-            return "complete", "the model used up the tool calls of its turn"
-        case Done(finish_reason="tool_calls"):
-            return "complete", "a call is handed over to the client"
-        case Done():
-            return "complete", ""
+        case Done(finish_reason=reason):
+            return "complete", FINISHED_BECAUSE.get(reason, "")
         case None:
             return "ended", ""

@@ -15,8 +15,8 @@ from secrets import token_bytes, token_hex, token_urlsafe
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from callboard._http.auth import Authenticate
 from callboard.errors import Unauthorized
+from callboard.http import Authenticate
 from callboard.storage import Store
 
 COOKIE = "callboard_inspect"

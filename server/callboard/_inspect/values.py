@@ -1,13 +1,13 @@
-"""Recognizes the kind of a text of a call: JSON, sources, a picture, plain text. Pure."""
+"""Recognizes the texts of a call: JSON, sources, pictures. Pure."""
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
-from callboard._history.sources import read_sources
+from callboard.sources import read_sources
 
 MAX_PARSED_CHARS = 1024 * 1024
 """The longest JSON that is indented, before and after; longer JSON is shown unchanged."""
@@ -30,30 +30,29 @@ class ShownSource:
 
 @dataclass(frozen=True, slots=True)
 class ShownValue:
-    """A text with its kind. `text` is shown, or is the URL of a picture. `sources` are the first of `source_count`."""
+    """A text as a page shows it, or the URL of a picture. `sources` are the first of its `source_count` sources."""
 
-    kind: Literal["json", "text", "picture", "sources"]
     text: str
+    is_picture: bool = False
     sources: tuple[ShownSource, ...] = ()
     source_count: int = 0
 
 
 def read_value(text: str) -> ShownValue:
-    """Return the text with its kind."""
-    if _PICTURE.fullmatch(text):
-        return ShownValue("picture", text)
+    """Return the text, indented if it is JSON, with its sources."""
+    if is_picture(text):
+        return ShownValue(text, is_picture=True)
     if len(text) > MAX_PARSED_CHARS or not text.lstrip().startswith(("{", "[")):
-        return ShownValue("text", text)
+        return ShownValue(text)
     try:
         pretty = indent(json.loads(text))
     except (ValueError, RecursionError):
-        return ShownValue("text", text)
+        pretty = None
     if pretty is None:
-        return ShownValue("text", text)
-    if items := read_sources(text):
-        sources = [item for item in items if isinstance(item, Mapping)]
-        return ShownValue("sources", pretty, tuple(map(_read_source, sources[:MAX_SOURCES])), len(sources))
-    return ShownValue("json", pretty)
+        return ShownValue(text)
+    sources = [item for item in read_sources(text) or () if isinstance(item, Mapping)]
+    shown = tuple(map(_read_source, sources[:MAX_SOURCES]))
+    return ShownValue(pretty, sources=shown, source_count=len(sources))
 
 
 def indent(value: object) -> str | None:

@@ -1,18 +1,17 @@
 """`RunWatch`, an observer that keeps the runs of this server in memory, for the inspector.
 
 For each run it has the texts and the calls with their times, and the requests that models were sent, which the store
-does not have. Memory is bounded: the oldest ended runs are dropped first, then the oldest requests of running runs. It
-does not see runs of other servers, and forgets a run that is left to another server.
+does not have. Memory is bounded: the oldest ended runs are dropped first, then the messages of the oldest requests of
+running runs. It does not see runs of other servers, and forgets a run that is left to another server.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from callboard._inspect.shown import RunState, SentRequest, ShownCall, ShownRun, read_ending
-from callboard._openwebui.requests import strip_context
-from callboard._redaction import Redaction, current
 from callboard.calls import EndedCall, follow_call
 from callboard.errors import StorageError
 from callboard.models import ChatDict, ModelRequest, content_text
@@ -25,6 +24,8 @@ from callboard.observers import (
     RunPrepared,
     RunTakenOver,
 )
+from callboard.openwebui import strip_context
+from callboard.redaction import Redaction, current_redaction
 from callboard.storage import ANY_USER, OWN_CHAT_PREFIX, Store
 from callboard_protocol import (
     CallEvent,
@@ -32,6 +33,7 @@ from callboard_protocol import (
     Error,
     InputRequest,
     Message,
+    Plan,
     Rewind,
     RunStart,
     Status,
@@ -60,8 +62,8 @@ class WatchedRun:
 
     `given` is the conversation that the agent started with; it is dropped when a request has the same messages.
     `left_out` are the newest of the `left_out_count` messages that did not fit. `texts` are the texts before the calls
-    of each round, by the round's index. `pieces` is the text since the last call; a rewind does not remove the first
-    `settled` pieces. `asked` is the beginning of the user's question.
+    of each round, by the round's index. `text` is the text since the last call; a rewind does not remove its first
+    `settled_chars`. `asked` is the beginning of the user's question. `chars` is the size of what is kept.
     """
 
     run: ObservedRun
@@ -75,8 +77,8 @@ class WatchedRun:
     left_out_count: int = 0
     questions: dict[str, InputRequest] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
-    pieces: list[str] = field(default_factory=list)
-    settled: int = 0
+    text: str = ""
+    settled_chars: int = 0
     status: str = ""
     ended_at: float | None = None
     ending: Done | Error | None = None
@@ -101,7 +103,7 @@ class WatchedRun:
             reason=reason,
             question=question or self.redaction(self.asked),
             texts=dict(self.texts),
-            text="".join(self.pieces),
+            text=self.text,
             calls=calls,
             call_count=len(calls),
             error_count=sum(call.is_failed for call in calls),
@@ -114,14 +116,121 @@ class WatchedRun:
     def find_sent_messages(self, index: int) -> list[ChatDict] | None:
         """Return the messages of a request, None if they have been dropped."""
         first = index
-        while self.requests[first].shared and first:
+        while first > 0 and self.requests[first].shared:
             first -= 1
         messages: list[ChatDict] = []
         for request in self.requests[first : index + 1]:
-            if not request.is_kept:
+            if request.tail is None:
                 return None
             messages = [*messages[: request.shared], *request.tail]
         return messages
+
+    def take(self, what: Observation) -> None:
+        """Add an observation of the run."""
+        match what:
+            case Message():
+                self.text += what.content
+                self.chars += len(what.content)
+            case Rewind():
+                self.chars -= len(self.text) - self.settled_chars
+                self.text = self.text[: self.settled_chars]
+            case RunPrepared():
+                self.given = tuple(what.messages)
+                self.asked = _find_question(what.messages)
+                self.left_out = tuple(what.left_out)
+                self.left_out_count = what.left_out_count
+                self.chars += count_chars(*self.given, *self.left_out)
+            case ModelAsked():
+                self._take_request(what)
+            case ModelAnswered():
+                self._take_answer(what)
+            case CallEvent():
+                self._take_call_event(what)
+            case InputRequest():
+                self.questions[what.request_id] = what
+            case Status(content=status) | Plan(summary=status):
+                self.status = status
+            case Done() | Error():
+                self.ended_at = time.time()
+                self.ending = what
+                self.questions.clear()
+            case _:
+                pass
+
+    def _take_request(self, asked: ModelAsked) -> None:
+        # This is the agent's own task, so its redaction knows the secrets that the tools have added.
+        self.redaction = current_redaction.get() or self.redaction
+        sent = SentRequest(len(self.requests), asked.model, time.time(), asked.messages, asked.tools)
+        if asked.request is not None:
+            self._keep_request(sent, asked.request)
+            # The request has the same messages.
+            self.chars -= count_chars(*self.given)
+            self.given = ()
+        self.requests.append(sent)
+
+    def _keep_request(self, sent: SentRequest, request: ModelRequest) -> None:
+        """Keep the new messages of a request, its options, and its tools; equal tools of requests are one object."""
+        # A conversation grows at its end. The comparison is fast, because the texts of most messages are the same
+        # objects.
+        last = self.find_sent_messages(len(self.requests) - 1) or ()
+        pairs = zip(last, request.messages, strict=False)
+        sent.shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        sent.tail = tuple(request.messages[sent.shared :])
+        sent.options = dict(request.options)
+        self.chars += count_chars(*sent.tail, *sent.options.items())
+        sent.offered = tuple(request.tools)
+        equal = [one.offered for one in self.requests if one.offered == sent.offered]
+        if equal:
+            sent.offered = equal[-1]
+        else:
+            self.chars += count_chars(*sent.offered)
+
+    def _take_answer(self, answer: ModelAnswered) -> None:
+        for sent in reversed(self.requests):
+            if sent.answer is None and sent.model == answer.model:
+                # Without the pieces of the answer: the text of the run has them.
+                sent.answer = replace(answer, deltas=())
+                return
+
+    def _take_call_event(self, event: CallEvent) -> None:
+        call = follow_call(self.calls, event)
+        match event:
+            case ToolCallStart():
+                if self.text:
+                    self.texts[event.round_index] = self.texts.get(event.round_index, "") + self.text
+                self.text = ""
+                self.settled_chars = 0
+                self.chars += CALL_CHARS + count_chars(event.tool_args)
+            case ToolStatus() if call:
+                self.chars += len(event.data.message)
+            case ToolCallComplete() | ToolCallError():
+                self.settled_chars = len(self.text)
+                if isinstance(call, EndedCall):
+                    self.chars += len(call.result_text) + count_chars(*call.files, *call.embeds)
+                others = [one for one in self.questions.values() if one.tool_call_id != event.tool_call_id]
+                self.questions = {one.request_id: one for one in others}
+            case _:
+                pass
+
+    def drop_oldest(self) -> int:
+        """Drop the conversation that was given, otherwise all that is kept of the oldest request that still has some.
+
+        Returns the characters that this frees, 0 if there are none left.
+        """
+        freed = count_chars(*self.given, *self.left_out)
+        self.given = self.left_out = ()
+        for number, sent in enumerate(self.requests):
+            if freed:
+                break
+            freed = count_chars(*(sent.tail or ()), *sent.options.items())
+            if not any(later.offered is sent.offered for later in self.requests[number + 1 :]):
+                freed += count_chars(*sent.offered)
+            # Later requests begin with its messages, so they are incomplete too.
+            sent.tail = None
+            sent.options = {}
+            sent.offered = ()
+        self.chars -= freed
+        return freed
 
 
 class RunWatch:
@@ -133,7 +242,6 @@ class RunWatch:
         self._max_chars = max_chars
         self._chars = 0
         self._looked_at = -LOOK_SECONDS
-        self._last_messages: dict[str, Sequence[ChatDict]] = {}
 
     def __iter__(self) -> Iterator[WatchedRun]:
         return iter(tuple(self._runs.values()))
@@ -144,15 +252,11 @@ class RunWatch:
 
     def forget_chat(self, chat_id: str) -> None:
         """Forget the ended runs of a chat."""
-        for watched in self:
-            if watched.run.chat_id == chat_id and watched.ended_at is not None:
-                self._drop(watched)
+        self._forget(lambda run: run.chat_id == chat_id)
 
     def forget_user(self, user_id: str) -> None:
         """Forget the ended runs of a user."""
-        for watched in self:
-            if watched.run.user_id == user_id and watched.ended_at is not None:
-                self._drop(watched)
+        self._forget(lambda run: run.user_id == user_id)
 
     async def forget_gone(self, store: Store) -> None:
         """Forget the ended runs of chats that another server or a command has deleted."""
@@ -177,83 +281,42 @@ class RunWatch:
     def observe(self, run: ObservedRun, what: Observation) -> None:
         """Add an observation to its run."""
         watched = self._runs.get(run.run_id)
-        if isinstance(what, RunStart | RunTakenOver):
-            watched = self._begin(run)
-        elif isinstance(what, RunLeft) and watched is not None:
+        is_beginning = isinstance(what, RunStart | RunTakenOver)
+        if watched is not None and (is_beginning or isinstance(what, RunLeft)):
             self._drop(watched)
-            return
+            watched = None
+        if is_beginning:
+            watched = self._runs[run.run_id] = WatchedRun(run, time.time(), current_redaction.get() or Redaction())
         if watched is None:
             # The run was left to another server, and its agent could not be stopped.
             return
-        now = time.time()
         before = watched.chars
-        match what:
-            case Message():
-                watched.pieces.append(what.content)
-                watched.chars += len(what.content)
-            case RunPrepared():
-                watched.given = tuple(what.messages)
-                watched.asked = _find_question(what.messages)
-                watched.left_out = tuple(what.left_out)
-                watched.left_out_count = what.left_out_count
-                watched.chars += count_chars(*watched.given, *watched.left_out)
-            case ModelAsked():
-                self._take_request(watched, what, now)
-            case ModelAnswered():
-                _take_answer(watched, what, now)
-            case _:
-                _take_event(watched, what, now)
+        watched.take(what)
         self._chars += watched.chars - before
-        if self._chars > self._max_chars or len(self._runs) > self._max_runs:
-            self._make_room()
-        if watched.ended_at is not None:
-            self._last_messages.pop(run.run_id, None)
-
-    def _begin(self, run: ObservedRun) -> WatchedRun:
-        if old := self._runs.get(run.run_id):
-            self._drop(old)
-        watched = self._runs[run.run_id] = WatchedRun(run, time.time(), current.get() or Redaction())
-        return watched
-
-    def _take_request(self, watched: WatchedRun, asked: ModelAsked, now: float) -> None:
-        # This is the agent's own task, so its redaction knows the secrets that the tools have added.
-        watched.redaction = current.get() or watched.redaction
-        sent = SentRequest(len(watched.requests), asked.model, now, asked.messages, asked.tools)
-        watched.requests.append(sent)
-        if (request := asked.request) is not None:
-            last = self._last_messages.get(watched.run.run_id, ())
-            _keep_messages(sent, request, last)
-            # The request has the same messages.
-            watched.chars -= count_chars(*watched.given)
-            watched.given = ()
-            watched.chars += count_chars(*sent.tail)
-            self._last_messages[watched.run.run_id] = tuple(request.messages)
-            _keep_offer(watched, sent, request)
+        self._make_room()
 
     def _make_room(self) -> None:
+        if not self._is_full:
+            return
         for watched in self:
-            if len(self._runs) <= self._max_runs and self._chars <= self._max_chars:
-                return
-            if watched.ended_at is not None:
+            if watched.ended_at is not None and self._is_full:
                 self._drop(watched)
         for watched in self:
-            if self._chars > self._max_chars:
-                freed = count_chars(*watched.given, *watched.left_out)
-                watched.given = ()
-                watched.left_out = ()
-                watched.chars -= freed
+            while self._chars > self._max_chars and (freed := watched.drop_oldest()):
                 self._chars -= freed
-            for index in range(len(watched.requests)):
-                if self._chars <= self._max_chars:
-                    return
-                freed = _drop_request(watched.requests, index)
-                watched.chars -= freed
-                self._chars -= freed
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._runs) > self._max_runs or self._chars > self._max_chars
+
+    def _forget(self, is_wanted: Callable[[ObservedRun], bool]) -> None:
+        for watched in self:
+            if watched.ended_at is not None and is_wanted(watched.run):
+                self._drop(watched)
 
     def _drop(self, watched: WatchedRun) -> None:
         self._chars -= watched.chars
         del self._runs[watched.run.run_id]
-        self._last_messages.pop(watched.run.run_id, None)
 
 
 def _find_question(messages: Sequence[ChatDict]) -> str:
@@ -278,91 +341,3 @@ def count_chars(*values: object) -> int:
             case _:
                 pass
     return chars
-
-
-def _keep_messages(sent: SentRequest, request: ModelRequest, last: Sequence[ChatDict]) -> None:
-    shared = 0
-    # A conversation grows at its end, so only the new messages are kept. The comparison is fast, because the texts of
-    # the others are the same objects.
-    for before, now in zip(last, request.messages, strict=False):
-        if before != now:
-            break
-        shared += 1
-    sent.shared = shared
-    sent.tail = tuple(request.messages[shared:])
-    sent.is_kept = True
-
-
-def _keep_offer(watched: WatchedRun, sent: SentRequest, request: ModelRequest) -> None:
-    """Keep the options and tools of a request; equal tools of several requests are one object."""
-    sent.options = dict(request.options)
-    watched.chars += count_chars(*sent.options.items())
-    offered = tuple(request.tools)
-    kept = next((one.offered for one in reversed(watched.requests) if one.offered == offered), None)
-    if kept is None:
-        watched.chars += count_chars(*offered)
-    sent.offered = offered if kept is None else kept
-
-
-def _drop_request(requests: Sequence[SentRequest], index: int) -> int:
-    """Drop the messages, tools and options of a request, and return the characters that this frees."""
-    request = requests[index]
-    freed = count_chars(*request.tail, *request.options.items())
-    if not any(later.offered is request.offered for later in requests[index + 1 :]):
-        freed += count_chars(*request.offered)
-    # Later requests begin with its messages, so they are incomplete too.
-    request.is_kept = False
-    request.tail = ()
-    request.offered = ()
-    request.options = {}
-    return freed
-
-
-def _take_answer(watched: WatchedRun, answer: ModelAnswered, now: float) -> None:
-    for sent in reversed(watched.requests):
-        if sent.answer is None and sent.model == answer.model:
-            # Without the pieces of the answer: the text of the run has them.
-            sent.answer = replace(answer, deltas=())
-            sent.answered_at = now
-            return
-
-
-def _take_event(watched: WatchedRun, event: Observation, now: float) -> None:
-    match event:
-        case CallEvent():
-            _take_call_event(watched, event)
-        case InputRequest():
-            watched.questions[event.request_id] = event
-        case Status():
-            watched.status = event.content
-        case Rewind():
-            watched.chars -= sum(map(len, watched.pieces[watched.settled :]))
-            del watched.pieces[watched.settled :]
-        case Done() | Error():
-            watched.ended_at = now
-            watched.ending = event
-            watched.questions.clear()
-        case _:
-            pass
-
-
-def _take_call_event(watched: WatchedRun, event: CallEvent) -> None:
-    call = follow_call(watched.calls, event)
-    match event:
-        case ToolCallStart():
-            if watched.pieces:
-                watched.texts[event.round_index] = watched.texts.get(event.round_index, "") + "".join(watched.pieces)
-                watched.pieces.clear()
-            watched.settled = 0
-            watched.chars += CALL_CHARS + count_chars(event.tool_args)
-        case ToolStatus() if call:
-            watched.chars += len(event.data.message)
-        case ToolCallComplete() | ToolCallError():
-            watched.settled = len(watched.pieces)
-            if isinstance(call, EndedCall):
-                watched.chars += len(call.result_text) + count_chars(*call.files, *call.embeds)
-            questions = [one for one, asked in watched.questions.items() if asked.tool_call_id == event.tool_call_id]
-            for request_id in questions:
-                del watched.questions[request_id]
-        case _:
-            pass

@@ -1,7 +1,6 @@
 """Counters and histograms of runs, tool calls, requests to models and the store: a class each."""
 
 import time
-from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -18,8 +17,6 @@ STORE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 
 OPERATIONS = ("read", "write")
 
-Kind = Literal["chat", "task"]
-
 
 class RunMetrics:
     """Metrics of runs that end at this server, and of runs that move between servers."""
@@ -27,12 +24,7 @@ class RunMetrics:
     def __init__(self, agents: Names, registry: CollectorRegistry) -> None:
         self._agents = agents
         self._began: dict[str, float] = {}
-        self._ended = Counter(
-            "callboard_runs",
-            "Runs that have ended.",
-            ["agent", "kind", "ending"],
-            registry=registry,
-        )
+        self._ended = Counter("callboard_runs", "Runs that have ended.", ["agent", "kind", "ending"], registry=registry)
         self._seconds = Histogram(
             "callboard_run_seconds",
             "The time from a run's start here to its end.",
@@ -47,10 +39,7 @@ class RunMetrics:
             registry=registry,
         )
         self._left = Counter(
-            "callboard_runs_left",
-            "Runs that this server left to another.",
-            ["agent"],
-            registry=registry,
+            "callboard_runs_left", "Runs that this server left to another.", ["agent"], registry=registry
         )
         # Create each series with 0: `rate` of a missing series is empty, and raises no alarm.
         for agent in agents.registered:
@@ -81,7 +70,7 @@ class RunMetrics:
 
     def _end(self, run: ObservedRun, ending: str) -> None:
         agent = self._agents.label(run.agent_id)
-        kind: Kind = "task" if run.task else "chat"
+        kind = "task" if run.task else "chat"
         self._ended.labels(agent, kind, ending).inc()
         if (began := self._began.pop(run.run_id, None)) is not None:
             self._seconds.labels(agent, kind).observe(time.monotonic() - began)
@@ -93,10 +82,7 @@ class CallMetrics:
     def __init__(self, tools: Names, registry: CollectorRegistry) -> None:
         self._tools = tools
         self._ended = Counter(
-            "callboard_tool_calls",
-            "Tool calls that have ended.",
-            ["tool", "outcome"],
-            registry=registry,
+            "callboard_tool_calls", "Tool calls that have ended.", ["tool", "outcome"], registry=registry
         )
         self._seconds = Histogram(
             "callboard_tool_call_seconds",
@@ -127,10 +113,7 @@ class ModelMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._models = Names()
         self._requests = Counter(
-            "callboard_model_requests",
-            "Requests to models.",
-            ["model", "outcome"],
-            registry=registry,
+            "callboard_model_requests", "Requests to models.", ["model", "outcome"], registry=registry
         )
         self._seconds = Histogram(
             "callboard_model_request_seconds",
@@ -179,10 +162,7 @@ class StoreMetrics:
             registry=registry,
         )
         failures = Counter(
-            "callboard_store_failures",
-            "Accesses to the store that failed.",
-            ["operation"],
-            registry=registry,
+            "callboard_store_failures", "Accesses to the store that failed.", ["operation"], registry=registry
         )
         # Looked up once, because a run has dozens of accesses. Created with 0 as in `RunMetrics`.
         self._seconds = {operation: seconds.labels(operation) for operation in OPERATIONS}

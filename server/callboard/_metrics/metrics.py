@@ -18,20 +18,21 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
-from callboard._agents import Registry
+from callboard import __version__
 from callboard._metrics.counters import CallMetrics, ModelMetrics, RunMetrics, StoreMetrics
-from callboard._metrics.gauges import GaugeMetrics, Gauges
+from callboard._metrics.gauges import GaugeMetrics
 from callboard._metrics.labels import Names
-from callboard._version import __version__
+from callboard.agents import Registry
 from callboard.observers import ModelAnswered, Observation, ObservedRun, RunLeft, RunTakenOver
-from callboard.storage import StoreAccess
+from callboard.runs import Runs
+from callboard.storage import Store
 from callboard_protocol import Done, Error, RunStart, ToolCallComplete, ToolCallError
 
 
 class Metrics(Collector):
-    """The metrics of an application with these agents; `read_gauges` returns the current values of the gauges."""
+    """The metrics of an application with these agents; `find_runs` and `store` are for the gauges."""
 
-    def __init__(self, agents: Registry, read_gauges: Callable[[], Gauges]) -> None:
+    def __init__(self, agents: Registry, find_runs: Callable[[], Runs], store: Store) -> None:
         self.folder: Path | None = None
         """The folder with the files in which workers count; None if there is only one process."""
         self._registry = CollectorRegistry(auto_describe=False)
@@ -47,12 +48,13 @@ class Metrics(Collector):
             multiprocess_mode="livemax",
         )
         info.labels(__version__).set(1)
-        self._read_gauges = read_gauges
-        self._gauges = GaugeMetrics(agent_names, self._registry)
+        self.refresh = GaugeMetrics(agent_names, self._registry, find_runs, store).refresh
+        """Sets the gauges to their current values."""
         runs = RunMetrics(agent_names, self._registry)
         calls = CallMetrics(tool_names, self._registry)
         models = ModelMetrics(self._registry)
-        self._store = StoreMetrics(self._registry)
+        self.note_access = StoreMetrics(self._registry).note
+        """Counts an access to the store."""
 
         self._counters: dict[type, Callable[[ObservedRun, Any], None]] = {
             RunStart: runs.begin,
@@ -70,14 +72,6 @@ class Metrics(Collector):
         # Looked up by class, because most events are text and must cost little.
         if count := self._counters.get(type(observation)):
             count(run, observation)
-
-    def note_access(self, access: StoreAccess) -> None:
-        """Count an access to the store."""
-        self._store.note(access)
-
-    def refresh(self) -> None:
-        """Set the gauges to their current values."""
-        self._gauges.set(self._read_gauges())
 
     def collect(self) -> Iterator[Metric]:
         """Return this application's metrics, or the sums of all workers."""

@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import Status
 from opentelemetry.util.types import Attributes, AttributeValue
 
-from callboard._redaction import Redaction
 from callboard._tracing.conventions import SCOPE
+from callboard.redaction import Redaction
 
 _MESSAGES = frozenset({"exception.message", "exception.stacktrace"})
 

@@ -14,10 +14,10 @@ from urllib.parse import unquote
 import structlog
 from opentelemetry import trace
 
-from callboard._extras import how_to_install, is_installed
-from callboard._redaction import Redaction
-from callboard._version import __version__
+from callboard import __version__
 from callboard.errors import SettingsError
+from callboard.extras import how_to_install, is_installed
+from callboard.redaction import Redaction
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -42,13 +42,15 @@ class Export:
     """Exports the spans of this process, without secrets."""
 
     def __init__(self, exporters: Sequence["SpanExporter"], redaction: Redaction, *, has_contents: bool) -> None:
-        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         from callboard._tracing.clean_export import CleanExporter
 
-        self._provider = TracerProvider(resource=Resource.create({"service.version": __version__}))
+        own = Resource.create({"service.name": "callboard", "service.version": __version__})
+        # The environment's attributes come first; `Resource.create` would replace them.
+        self._provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()))
         for exporter in exporters:
             clean = CleanExporter(exporter, redaction, has_contents=has_contents)
             self._provider.add_span_processor(BatchSpanProcessor(clean))
@@ -78,8 +80,6 @@ def begin_export(variables: Mapping[str, str], redaction: Redaction, *, has_cont
     for name, value in variables.items():
         if name.startswith(PREFIX):
             os.environ.setdefault(name, value)
-    if not _names_service(variables):
-        os.environ.setdefault("OTEL_SERVICE_NAME", "callboard")
     exporters = [_make_exporter(name) for name in names]
     _log.info("traces_exported", exporters=names)
     return Export(exporters, redaction, has_contents=has_contents)
@@ -93,11 +93,6 @@ def _make_exporter(name: str) -> "SpanExporter":
         raise SettingsError(f"OTEL_TRACES_EXPORTER: there is no exporter {name!r}: install it, or set otlp or none")
     exporter: SpanExporter = found[0].load()()
     return exporter
-
-
-def _names_service(variables: Mapping[str, str]) -> bool:
-    pairs = variables.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
-    return any(pair.partition("=")[0].strip() == "service.name" for pair in pairs)
 
 
 def find_exporters(variables: Mapping[str, str]) -> list[str]:

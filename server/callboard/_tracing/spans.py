@@ -12,8 +12,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
-from callboard._redaction import Redaction
-from callboard._trace_context import RunTrace, current_span_id, is_within, link_to, with_run
+from callboard import __version__
 from callboard._tracing import conventions as names
 from callboard._tracing.contents import (
     agent_message,
@@ -23,7 +22,6 @@ from callboard._tracing.contents import (
     system_parts,
     user_message,
 )
-from callboard._version import __version__
 from callboard.errors import UnknownTool
 from callboard.models import TokenUsage
 from callboard.observers import (
@@ -36,6 +34,8 @@ from callboard.observers import (
     RunLeft,
     RunTakenOver,
 )
+from callboard.redaction import Redaction
+from callboard.trace_context import RunTrace, current_span_id, is_within, link_to, with_run
 from callboard_protocol import (
     Done,
     Error,
@@ -44,6 +44,7 @@ from callboard_protocol import (
     ToolCallComplete,
     ToolCallError,
     ToolCallStart,
+    ToolStatus,
     Usage,
     find_ending,
 )
@@ -104,6 +105,7 @@ class RunSpans:
             ModelAsked: self._on_asked,
             ModelAnswered: self._on_answered,
             ToolCallStart: self._on_call_start,
+            ToolStatus: self._on_call_status,
             ToolCallComplete: self._on_call_complete,
             ToolCallError: self._on_call_error,
             Usage: self._on_usage,
@@ -219,6 +221,11 @@ class RunSpans:
         self._put_content(span, names.TOOL_CALL_ARGUMENTS, call.tool_args)
         self._calls[call.tool_call_id] = span
         self._trace.calls[call.tool_call_id] = trace.set_span_in_context(span, self.context)
+
+    def _on_call_status(self, step: ToolStatus) -> None:
+        if span := self._calls.get(step.tool_call_id):
+            # The user may have changed the arguments.
+            self._put_content(span, names.TOOL_CALL_ARGUMENTS, step.data.arguments)
 
     def _on_call_complete(self, call: ToolCallComplete) -> None:
         if span := self._take_call(call.tool_call_id):

@@ -5,8 +5,8 @@ a call from one to the next. Readers of a run's events make the last two with `f
 models nor storage.
 """
 
-from callboard.calls.approval import AnswerTo, Approval
-from callboard.calls.arguments import checked_schema_arguments
+from callboard.calls.approval import ALWAYS, ASKING, PENDING, AnswerTo, Approval
+from callboard.calls.arguments import ReadArguments, checked_schema_arguments, is_blank, is_empty
 from callboard.calls.call import (
     MAX_NAME_CHARS,
     CallContext,
@@ -30,16 +30,20 @@ from callboard.calls.context import (
 from callboard.calls.decorator import tool
 from callboard.calls.event_buffer import EventBuffer
 from callboard.calls.executor import check_arguments, error_text, execute, runs_in_thread
+from callboard.calls.forms import ask_until_fitting, read_form, show_default
 from callboard.calls.limits import Allowance, Budget, Limits
 from callboard.calls.masking import mask_result
 from callboard.calls.result import ToolResult, as_result
 from callboard.calls.runner import CallRunner
-from callboard.calls.running_tool import RunningTool, contain, containing, running_tool
+from callboard.calls.running_tool import RunningTool, contain, containing, current_tool, tools_around
 from callboard.calls.started_call import EndedCall, RunningCall, StartedCall, follow_call, format_error
 from callboard.calls.tool import NeedsConfirmation, Tool, refuse_special_parameter
 
 __all__ = [
+    "ALWAYS",
+    "ASKING",
     "MAX_NAME_CHARS",
+    "PENDING",
     "Allowance",
     "AnswerTo",
     "Approval",
@@ -52,6 +56,7 @@ __all__ = [
     "Limits",
     "NeedsConfirmation",
     "Quotas",
+    "ReadArguments",
     "RejectedCall",
     "ResolvedCall",
     "RunningCall",
@@ -67,21 +72,27 @@ __all__ = [
     "ToolContext",
     "ToolResult",
     "as_result",
+    "ask_until_fitting",
     "check_arguments",
     "checked_schema_arguments",
     "contain",
     "containing",
+    "current_tool",
     "error_text",
     "execute",
     "follow_call",
     "format_error",
+    "is_blank",
+    "is_empty",
     "mask_result",
     "new_external_id",
+    "read_form",
     "refuse_special_parameter",
     "report_status",
-    "running_tool",
     "runs_in_thread",
+    "show_default",
     "spend_nothing",
     "tool",
+    "tools_around",
     "write_arguments",
 ]

@@ -3,15 +3,16 @@
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import structlog
 from pydantic_core import from_json, to_json
 
-from callboard._settings import TextCalls
 from callboard.calls.tool import Tool
 from callboard.errors import ToolDenied, ToolNotAnswered, ToolNotAsked
-from callboard_protocol import InputRequest
+from callboard.settings import TextCalls
+from callboard_protocol import APPROVAL_PREFIX, InputRequest
 
 AnswerTo = Callable[[InputRequest], Awaitable[Any]]
 """Waits for the user's answer to a request whose event has been sent or is about to be; None if no answer comes."""
@@ -29,9 +30,24 @@ PENDING = "pending"
 WAITING = "waiting for approval"
 """The status of a call while its user is asked, and the message of that status."""
 
+ASKING = "asking"
+ANSWERED = "answered"
+"""The status of a running call while it waits for an answer of its user, and the message of the status after that. Not
+`PENDING`, because its tool has started."""
+
 APPROVED = "approved"
 """The message after the user has agreed. It is recorded before the tool runs: a server that takes over the run finds
 it and does not ask again."""
+
+CHANGED = "changed"
+CHANGED_BY_USER = "arguments changed by the user"
+"""The status of a call whose arguments the user has changed, and the message of that status."""
+
+ALWAYS = "always"
+"""The answer that allows a tool in its chat from now on."""
+
+ALLOWED_ALWAYS = "allowed always in this chat"
+"""The message in place of `APPROVED` if the user has said so, now or at an earlier call."""
 
 DO_NOT_RETRY = "Do not try again: tell the user what was not done."
 REFUSED = "Not run: the user refused it. Do not try again; ask what they would like instead."
@@ -44,6 +60,7 @@ NOT_ANSWERED = (
     "and that they may ask for it again."
 )
 UNCLEAR = f"Not run: the answer was neither yes nor no. {DO_NOT_RETRY}"
+UNFIT = f"Not run: the arguments as the user changed them did not fit, and no other answer came. {DO_NOT_RETRY}"
 CANNOT_ASK = "the user cannot be asked over the API that this request came by"
 ALWAYS_ASKS = "This tool runs only after the user has agreed"
 WRITTEN_IN_TEXT = (
@@ -56,12 +73,10 @@ TEXT_REFUSED = (
 
 _log = structlog.get_logger(__name__)
 
-REQUEST_PREFIX = "approve:"
-
 
 def is_approval(request_id: str) -> bool:
     """Return whether a request asks for the approval of a call, whose tool has not run yet."""
-    return request_id.startswith(REQUEST_PREFIX)
+    return request_id.startswith(APPROVAL_PREFIX)
 
 
 async def give_no_answer(_: InputRequest) -> None:
@@ -73,6 +88,16 @@ def was_always_asked(_: InputRequest) -> bool:
     return True
 
 
+class RememberedApprovals(Protocol):
+    """The tools that the user has allowed always in the chat."""
+
+    async def answer(self, request: InputRequest, tool_name: str) -> None:
+        """Answer an approval before it is asked, if its tool is always allowed."""
+
+    async def add(self, tool_name: str) -> None:
+        """Allow the tool always."""
+
+
 @dataclass(frozen=True, slots=True)
 class Approval:
     """Which calls need the user's approval, and how the user is asked.
@@ -80,7 +105,8 @@ class Approval:
     A call needs approval if its tool says so, or if the tool's name matches one of `patterns`. `text_calls` is the
     setting for calls that were read from the model's text and may change something. `can_ask` is False on the OpenAI
     routes, whose clients cannot show a question. `was_asked` returns False if no user could be shown a request for
-    which `answer_to` returned None.
+    which `answer_to` returned None. `remembered` are the tools that are always allowed; None if there is no chat or
+    user to remember them for.
     """
 
     patterns: Sequence[str] = ()
@@ -89,6 +115,7 @@ class Approval:
     text_calls: TextCalls = "ask"
     can_ask: bool = True
     was_asked: Callable[[InputRequest], bool] = was_always_asked
+    remembered: RememberedApprovals | None = None
 
     def is_needed(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Return whether the user is asked before the call runs."""
@@ -125,36 +152,51 @@ class Approval:
         return any(fnmatchcase(tool_name, pattern) for pattern in self.patterns)
 
     def request(
-        self, tool_name: str, arguments: Mapping[str, Any], tool_call_id: str, *, title: str = "", reason: str = ""
+        self,
+        tool_name: str,
+        arguments: Mapping[str, Any],
+        tool_call_id: str,
+        *,
+        title: str = "",
+        reason: str = "",
+        form: Mapping[str, Any] = MappingProxyType({}),
     ) -> InputRequest:
         """Return the question: `reason`, and the arguments exactly as the tool will get them.
 
-        `title` is the name of the tool for people, if it has one. Raises `ToolNotAsked` if the arguments are too long.
+        `title` is the name of the tool for people, if it has one. `form` is the schema of the arguments that the user
+        may change. Raises `ToolNotAsked` if the arguments are too long.
         """
         shown = list_arguments(arguments)
+        # A question with a reason is drawn from its message, which has both.
+        values = None if reason else show_values(arguments)
         if len(shown) > MAX_SHOWN_CHARS:
             raise ToolNotAsked(
                 f"Not run: its arguments are over {MAX_SHOWN_CHARS} characters, too long to be approved."
             )
         return InputRequest(
             # Not random: if another server asks again, an answer to the first question still counts.
-            request_id=f"{REQUEST_PREFIX}{tool_call_id}",
+            request_id=f"{APPROVAL_PREFIX}{tool_call_id}",
             kind="confirmation",
             title=f"Run {title} ({tool_name})?" if title else f"Run {tool_name}?",
             message=f"{reason}\n\n{shown}" if reason else shown,
+            arguments=values,
+            schema=dict(form),
+            remember=self.remembered is not None and not reason,
             tool_call_id=tool_call_id,
             timeout_seconds=self.timeout_seconds,
         )
 
-    async def obtain(self, request: InputRequest) -> None:
-        """Return once the user has agreed.
+    async def apply(self, answer: Any, request: InputRequest, tool_name: str) -> str:
+        """Return `APPROVED` or `ALLOWED_ALWAYS` if the user has agreed.
 
         Raises `ToolDenied` if they refuse, `ToolNotAsked` if no user could be asked, and `ToolNotAnswered` if no answer
         came or the answer is neither true nor false.
         """
-        answer = await self.answer_to(request)
         if answer is True:
-            return
+            return APPROVED
+        if answer == ALWAYS and request.remember and self.remembered:
+            await self.remembered.add(tool_name)
+            return ALLOWED_ALWAYS
         if answer is False:
             raise ToolDenied(REFUSED)
         raise self.explain_no_answer(request) if answer is None else ToolNotAnswered(UNCLEAR)
@@ -165,8 +207,13 @@ def list_arguments(arguments: Mapping[str, Any]) -> str:
 
     Texts are unchanged; all other values are JSON.
     """
-    shown = from_json(to_json(dict(arguments), inf_nan_mode="null", serialize_unknown=True))
-    return "\n".join(_list_fields(shown)) or "No arguments."
+    return "\n".join(_list_fields(show_values(arguments))) or "No arguments."
+
+
+def show_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments as a JSON object."""
+    shown: dict[str, Any] = from_json(to_json(dict(arguments), inf_nan_mode="null", serialize_unknown=True))
+    return shown
 
 
 def _list_fields(fields: Mapping[str, Any]) -> Iterator[str]:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 ReadArguments = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Turns the model's JSON object into keyword arguments; raises `InvalidArguments`."""
 
+DO_NOT_FIT = "The arguments do not fit: "
+CALL_AGAIN = " Correct them and call the tool again."
+"""The beginning and the end of the message of `InvalidArguments` for the model; a user reads what is between them."""
+
 MAX_PROBLEMS = 5
 VALUE_CHARS = 80
 
@@ -96,7 +100,7 @@ def _invalid(problems: list[str]) -> InvalidArguments:
     shown = problems[:MAX_PROBLEMS]
     if len(problems) > len(shown):
         shown.append(f"and {len(problems) - len(shown)} more")
-    return InvalidArguments(f"The arguments do not fit: {'; '.join(shown)}. Correct them and call the tool again.")
+    return InvalidArguments(f"{DO_NOT_FIT}{'; '.join(shown)}.{CALL_AGAIN}")
 
 
 def _describe_schema_error(error: ValidationError) -> str:

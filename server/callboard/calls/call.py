@@ -1,20 +1,26 @@
 """Tool calls before they start: as the model wrote them, resolved or rejected. And what all calls of a turn share."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
-from callboard._redaction import MASK, Redaction
 from callboard.calls.approval import Approval
 from callboard.calls.client_tool import ClientTool
 from callboard.calls.context import Quotas, Services, SourceNumbers
 from callboard.calls.limits import Allowance, Limits
 from callboard.calls.tool import Tool
 from callboard.errors import ToolError
+from callboard.redaction import MASK, Redaction
 from callboard_protocol import User
+
+if TYPE_CHECKING:
+    # Not at run time: the file of an agent imports this module, and must not load the parser.
+    from callboard_formats.syntax import WrittenCall
 
 MAX_NAME_CHARS = 256
 """The longest name of a tool that is stored, shown and compared; OpenAI's own names have at most 64 characters."""
@@ -30,14 +36,12 @@ class ToolCall:
     calls inside a running tool, whose parent the runner knows.
 
     The other fields say how the call was read, and are set by the formats:
-    `truncated`: the answer ended before the call did.
-    `in_text`: it was written in the answer's text, where arguments need not be JSON.
-    `untyped`: every argument is a text; the schema says which type it has.
-    `words`: arguments that are no JSON may be the one text that the tool takes.
-    `broken`: it does not follow its syntax, so it is rejected.
+    `written`: the call as it stood in the answer's text; None for a native call.
     `syntax`: the name of the syntax that it was read in, "" for a native call.
     `rescued`: it was in the text although the model was not asked to write calls there.
     `asks_first`: it runs without approval only if its tool is `read_only`.
+    `needs_approval`: it runs only with approval, because an earlier server has asked for it.
+    `is_changed`: the user has changed the arguments.
     `thought`: text of the model before the call, if the format shows that to the model again.
     `provider_id`: the endpoint's id for it, "" if it gave none. `details`: see `ToolCallDelta`.
     """
@@ -45,14 +49,12 @@ class ToolCall:
     id: str
     name: str
     arguments: str | Mapping[str, Any] = ""
-    truncated: bool = False
-    in_text: bool = False
-    untyped: bool = False
-    words: bool = False
-    broken: bool = False
+    written: WrittenCall | None = None
     syntax: str = ""
     rescued: bool = False
     asks_first: bool = False
+    needs_approval: bool = False
+    is_changed: bool = False
     thought: str = ""
     provider_id: str = field(default="", compare=False)
     details: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -60,6 +62,11 @@ class ToolCall:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name[:MAX_NAME_CHARS])
+
+    @property
+    def is_untyped(self) -> bool:
+        """Whether every argument was written as a text, and the schema decides which type it has."""
+        return self.written is not None and self.written.untyped
 
     @property
     def arguments_text(self) -> str:
@@ -130,26 +137,28 @@ async def spend_nothing() -> None:
     """Do nothing: the default of users without a quota."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CallContext:
     """What all calls of a turn share: the user and the chat, the limits, and who approves calls.
 
-    `allowances` limit the calls of some tools. `spend` counts a call against the user's quota before it runs, and
-    raises `ToolLimit` if none is left for today. The runner adds to `begun` the id of each call that starts, and to
-    `left_running` the id of each call that was stopped while its tool could not be.
+    `sources` numbers the sources of the turn. `services` are for the tools that come with the server. `redaction` has
+    the secrets that are removed from events, rows, logs and requests to models; tools add to it. `allowances` limit the
+    calls of some tools. `spend` counts a call against the user's quota before it runs, and raises `ToolLimit` if none
+    is left for today. The runner adds to `begun` the id of each call that starts, and to `left_running` the id of each
+    call that was stopped while its tool could not be.
     """
 
     chat_id: str | None = None
     user: User | None = None
-    sources: SourceNumbers = field(default_factory=SourceNumbers)
+    sources: SourceNumbers = field(default_factory=SourceNumbers, repr=False)
     agent_id: str = ""
-    services: Services | None = None
+    services: Services | None = field(default=None, repr=False)
     approval: Approval = field(default_factory=Approval)
-    quotas: Quotas = field(default_factory=Quotas)
-    redaction: Redaction = field(default_factory=Redaction)
-    left_running: set[str] = field(default_factory=set)
+    quotas: Quotas = field(default_factory=Quotas, repr=False)
+    redaction: Redaction = field(default_factory=Redaction, repr=False)
+    left_running: set[str] = field(default_factory=set, repr=False)
     spend: Spend = spend_nothing
-    begun: set[str] = field(default_factory=set)
+    begun: set[str] = field(default_factory=set, repr=False)
     limits: Limits = field(default_factory=Limits)
     allowances: Sequence[Allowance] = ()
 
@@ -168,6 +177,17 @@ def show_arguments(call: ResolvedCall | RejectedCall) -> str:
     except (ValueError, RecursionError):
         return MASK
     return write_arguments(call.tool.without_secrets(read)) if isinstance(read, Mapping) else MASK
+
+
+def read_object(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments as an object; text that is none becomes its only member."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        read = json.loads(arguments or "{}")
+    except ValueError:
+        read = arguments
+    return read if isinstance(read, dict) else {"arguments": read}
 
 
 REPAIRED = "repaired"

@@ -9,15 +9,17 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
-from callboard._redaction import Redaction
 from callboard.calls.throttle import AT_ONCE, Throttle
 from callboard.errors import ToolCancelled, ToolError
-from callboard_protocol import User
+from callboard.redaction import Redaction
+from callboard_protocol import InputRequest, User
 
 if TYPE_CHECKING:
     # Not at run time: the file of an agent imports this module, and must not load a database library.
@@ -141,6 +143,41 @@ class Quotas:
         self._taken[quota] = max(0, self._taken[quota] + difference)
 
 
+class CallClock:
+    """Measures how long a call takes, without the time in which its user is asked."""
+
+    def __init__(self) -> None:
+        self._open_questions = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin again at 0."""
+        self._began_at_seconds = self._stopped_at_seconds = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """The time so far."""
+        now_seconds = self._stopped_at_seconds if self._open_questions else time.monotonic()
+        return now_seconds - self._began_at_seconds
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Stop the clock inside the context, because the user is asked. Contexts may overlap."""
+        if not self._open_questions:
+            self._stopped_at_seconds = time.monotonic()
+        self._open_questions += 1
+        try:
+            yield
+        finally:
+            self._open_questions -= 1
+            if not self._open_questions:
+                self._began_at_seconds += time.monotonic() - self._stopped_at_seconds
+
+
+async def _ask_nobody(_: InputRequest) -> None:
+    """Return None, because the tool does not run in a server."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The parts of the running application that skills and tools may use.
@@ -173,6 +210,9 @@ class ToolContext:
     lent: Services | None = field(default=None, repr=False)
     quotas: Quotas = field(default_factory=Quotas, repr=False)
     redaction: Redaction = field(default_factory=Redaction, repr=False)
+    send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=_ask_nobody, repr=False)
+    clock: CallClock = field(default_factory=CallClock, repr=False)
+    _question_numbers: Iterator[int] = field(default_factory=lambda: count(1), init=False, repr=False)
 
     def secret(self, value: str) -> str:
         """Return `value`, and hide it from now on: in the run's cards, errors, rows and logs, and from its model.
@@ -215,6 +255,47 @@ class ToolContext:
         self.channel.send(_report(status, message, progress))
         # Sends the report even if the tool awaits nothing else.
         await asyncio.sleep(0)
+
+    async def ask(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        schema: Mapping[str, Any] | None = None,
+        choices: Sequence[str] = (),
+        url: str = "",
+        timeout_seconds: float | None = None,
+    ) -> Any:
+        """Ask the user in the middle of the call, and return the answer; None if there is none.
+
+        The time of the question does not count against the call's time limit. An answer that does not fit is asked for
+        again, with the reason.
+
+        Args:
+            message: The question.
+            title: The heading of the question. Default: the name of the tool.
+            schema: The JSON schema of a form: an object whose fields are texts, numbers, booleans or choices. The
+                answer is then an object; False if the user declines.
+            choices: The possible answers.
+            url: An address (http or https) that the user is asked to open. The answer is then True or False.
+            timeout_seconds: How long to wait. Default: `CALLBOARD_INPUT_TIMEOUT_SECONDS`.
+
+        Raises `ValueError` if the schema is not flat, or the address is no web address.
+        """
+        number = next(self._question_numbers)
+        question = InputRequest(
+            # The same after a takeover, so that an answer still counts.
+            request_id=f"ask:{self.tool_call_id}:{number}",
+            kind="form" if schema is not None else "confirmation" if url else "input",
+            title=title or f"{self.tool_name} asks",
+            message=message,
+            schema=dict(schema or {}),
+            choices=tuple(choices),
+            url=url,
+            tool_call_id=self.tool_call_id,
+            timeout_seconds=timeout_seconds,
+        )
+        return await self.send_question(question)
 
 
 def report_status(status: str, message: str = "", progress: float | None = None) -> None:

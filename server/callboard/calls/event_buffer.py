@@ -23,29 +23,33 @@ class EventBuffer:
         self._append(event)
 
     async def wait_until_written(self) -> None:
-        """Return when the reader has recorded every event sent so far."""
+        """Return when the reader has processed every event sent so far: starts and approvals are then stored."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.call_in_order(lambda: None if written.done() else written.set_result(None))
         await written
 
     def call_in_order(self, function: Callable[[], None]) -> None:
-        """Call the function when every event sent so far is recorded; never if reading has stopped."""
+        """Call the function when every event sent so far is processed; never if reading has stopped."""
         self._append(function)
 
     async def read(self, work: "asyncio.Task[object]") -> AsyncGenerator[Event, None]:
-        """Yield the events until `work`, the task that sends them, has ended."""
+        """Yield the events until `work`, the task that sends them, has ended. Closing the generator cancels it."""
         work.add_done_callback(lambda _: self._wake())
-        while self._unread or not work.done():
-            unread = self._unread
-            self._unread = []
-            for item in unread:
-                if isinstance(item, Event):
-                    yield item
-                else:
-                    item()
-            if not self._unread and not work.done():
-                self._more = asyncio.get_running_loop().create_future()
-                await self._more
+        try:
+            while self._unread or not work.done():
+                unread = self._unread
+                self._unread = []
+                for item in unread:
+                    if isinstance(item, Event):
+                        yield item
+                    else:
+                        item()
+                if not self._unread and not work.done():
+                    self._more = asyncio.get_running_loop().create_future()
+                    await self._more
+        finally:
+            work.cancel()
+            await asyncio.wait({work})
 
     def _append(self, item: Event | Callable[[], None]) -> None:
         self._unread.append(item)

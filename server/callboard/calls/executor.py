@@ -15,17 +15,18 @@ import anyio.to_thread
 import structlog
 from anyio.lowlevel import RunVar
 
-from callboard._redaction import without_paths
-from callboard._text import storable
 from callboard._watchdog import remember_task
 from callboard.calls.arguments import ReadArguments
 from callboard.calls.context import ToolContext
 from callboard.calls.result import ToolResult, as_result
 from callboard.calls.tool import Tool
 from callboard.errors import ToolError, ToolTimeout
+from callboard.redaction import without_paths
+from callboard.text import storable
 
 MAX_THREADS = 64
 CANCEL_GRACE_SECONDS = 1.0
+MIN_WAIT_SECONDS = 0.05
 
 _threads: RunVar[anyio.CapacityLimiter] = RunVar("callboard_tool_threads")
 _abandoned: set[asyncio.Task[ToolResult]] = set()
@@ -52,15 +53,16 @@ async def execute(
 ) -> ToolResult:
     """Run the tool with checked arguments, within its time limit.
 
-    A tool that is out of time, or whose run is cancelled, is stopped: a coroutine is cancelled, and a plain function in
-    a thread sees it in its context. It has `CANCEL_GRACE_SECONDS` to end. If it still runs then, the `ToolTimeout` says
-    so and `context.channel.left_running` is set. Raises only `ToolError` and its subclasses.
+    The time in which it waits for an answer of its user does not count. A tool that is out of time, or whose run is
+    cancelled, is stopped: a coroutine is cancelled, and a plain function in a thread sees it in its context. It has
+    `CANCEL_GRACE_SECONDS` to end. If it still runs then, the `ToolTimeout` says so and `context.channel.left_running`
+    is set. Raises only `ToolError` and its subclasses.
     """
     limit = tool.timeout_seconds or default_timeout_seconds
     thread = _Thread()
     running = asyncio.create_task(_attempt(tool, arguments, context, thread), name=f"tool {context.tool_name}")
     try:
-        await asyncio.wait({running}, timeout=limit)
+        await _wait(running, limit, context)
         if running.done():
             if running.cancelled():
                 raise ToolError(f"{context.tool_name} cancelled itself.")
@@ -73,6 +75,17 @@ async def execute(
         raise
     finally:
         context.channel.close()
+
+
+async def _wait(running: asyncio.Task[ToolResult], limit_seconds: float, context: ToolContext) -> None:
+    """Return when the tool has ended or its time is over, without the time in which it waits for its user."""
+    context.clock.restart()
+    while not running.done():
+        left_seconds = limit_seconds - context.clock.seconds
+        if left_seconds <= 0:
+            return
+        # During a question the time that is left does not change, so look again after a moment.
+        await asyncio.wait({running}, timeout=max(left_seconds, MIN_WAIT_SECONDS))
 
 
 def error_text(error: BaseException) -> str:

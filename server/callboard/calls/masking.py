@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
-from callboard._redaction import LARGE_CHARS, Redaction
+from callboard.redaction import LARGE_CHARS, Redaction
 
 V = TypeVar("V")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic_core import to_json, to_jsonable_python
 
-from callboard._text import storable
 from callboard.errors import ToolError
-from callboard_protocol import Source
+from callboard.text import storable
+from callboard_protocol import Plan, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,8 @@ class ToolResult:
 
     The model reads `text`, or `data` as JSON if `text` is empty. `files` are shown under the call, in Open WebUI's
     form (`{"type": "image", "url": …}`). `embeds` are HTML pages or URLs that are shown in frames. `sources` are
-    citations (`Source`, or its fields as a dict). `error` says why the call failed; the other fields are ignored then.
+    citations (`Source`, or its fields as a dict). `plan` replaces the plan of the agent's work. `error` says why the
+    call failed; the other fields are ignored then.
     """
 
     text: str = ""
@@ -26,6 +27,7 @@ class ToolResult:
     sources: tuple[Source | Mapping[str, Any], ...] = ()
     data: Any = None
     error: str = ""
+    plan: Plan | None = None
 
 
 def as_result(value: object) -> ToolResult:
@@ -62,6 +64,7 @@ def _check(result: ToolResult) -> ToolResult:
         files=tuple(files),
         embeds=tuple(storable(embed) for embed in result.embeds),
         sources=tuple(Source.model_validate(source) for source in result.sources),
+        plan=None if result.plan is None else Plan.model_validate(result.plan),
     )
 
 

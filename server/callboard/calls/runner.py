@@ -1,10 +1,8 @@
 """Runs the tool calls of a turn: start, approval, execution within limits, end."""
 
 import asyncio
-import json
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -12,11 +10,18 @@ from typing import Any, TypeVar
 import structlog
 from pydantic import SecretStr
 
-from callboard._redaction import without_paths
-from callboard._text import storable
-from callboard._trace_context import within_call
 from callboard._watchdog import remember_task
-from callboard.calls.approval import APPROVED, FROM_TEXT, PENDING, WAITING, Approval
+from callboard.calls.approval import (
+    ANSWERED,
+    ASKING,
+    CHANGED,
+    CHANGED_BY_USER,
+    FROM_TEXT,
+    PENDING,
+    UNFIT,
+    WAITING,
+    Approval,
+)
 from callboard.calls.call import (
     REPAIRED,
     CallContext,
@@ -25,20 +30,27 @@ from callboard.calls.call import (
     ToolCall,
     describe_repairs,
     label_call,
+    read_object,
     show_arguments,
     spend_nothing,
 )
+from callboard.calls.changes import ChangesForm, explain_changes
 from callboard.calls.context import StatusChannel, StatusReport, ToolContext
 from callboard.calls.event_buffer import EventBuffer
 from callboard.calls.executor import execute, runs_in_thread
+from callboard.calls.forms import ask_until_fitting
 from callboard.calls.limits import Budget
 from callboard.calls.masking import mask_result
 from callboard.calls.result import ToolResult
 from callboard.calls.running_tool import contain, running_a_tool, stopping_time, tools_around
 from callboard.calls.started_call import EndedCall, RunningCall
-from callboard.errors import ToolError, ToolLimit, ToolTimeout
+from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
+from callboard.redaction import without_paths
+from callboard.text import storable
+from callboard.trace_context import within_call
 from callboard_protocol import (
     FROM_TEXT_STATUS,
+    InputRequest,
     Source,
     ToolCallComplete,
     ToolCallError,
@@ -86,8 +98,7 @@ class CallRunner:
         for call in calls:
             self._announce(call)
         # At the same time as the starts, so that the store can write both in one transaction.
-        spending = [asyncio.create_task(self._spend()) for call in calls if self._is_counted(call)]
-        unspent = iter(spending)
+        spending = {call.id: asyncio.create_task(self._spend()) for call in calls if self._is_counted(call)}
         ended: dict[str, EndedCall] = {}
         running: dict[str, asyncio.Task[EndedCall]] = {}
         try:
@@ -96,10 +107,10 @@ class CallRunner:
                 if isinstance(call, RejectedCall):
                     ended[call.id] = self._end(call.id, call.error)
                 elif not call.is_external:
-                    running[call.id] = asyncio.create_task(self._run_tool(call, next(unspent, None)))
+                    running[call.id] = asyncio.create_task(self._run_tool(call, spending.get(call.id)))
             await asyncio.gather(*running.values())
         finally:
-            at_work = [task for task in [*running.values(), *spending] if not task.done()]
+            at_work = [task for task in [*running.values(), *spending.values()] if not task.done()]
             for task in at_work:
                 task.cancel()
             if at_work:
@@ -123,7 +134,8 @@ class CallRunner:
 
     def _is_counted(self, call: ResolvedCall | RejectedCall) -> bool:
         is_run_here = isinstance(call, ResolvedCall) and not call.is_external
-        return is_run_here and self._context.spend is not spend_nothing
+        # An earlier server has counted a call before it asked for its approval.
+        return is_run_here and not call.call.needs_approval and self._context.spend is not spend_nothing
 
     async def _spend(self) -> ToolLimit | None:
         """Count a call against the user's quota; return the error if none is left."""
@@ -135,50 +147,60 @@ class CallRunner:
 
     async def _run_tool(self, call: ResolvedCall, spending: asyncio.Task[ToolLimit | None] | None) -> EndedCall:
         tool = call.tool
-        turn = self._context
+        shared = self._context
         running = self._open[call.id]
-        running.counted_from = time.monotonic()
+        running.clock.restart()
         channel = StatusChannel(partial(self.report, call.id))
         context = ToolContext(
             call.id,
             tool.name,
-            turn.chat_id,
-            turn.user,
+            shared.chat_id,
+            shared.user,
             channel,
-            turn.sources,
-            turn.agent_id,
-            turn.services,
-            turn.quotas,
-            turn.redaction,
+            shared.sources,
+            shared.agent_id,
+            shared.services,
+            shared.quotas,
+            shared.redaction,
+            send_question=self._ask,
+            clock=running.clock,
         )
-        turn.redaction.add(*_find_secrets(call))
+        shared.redaction.add(*_find_secrets(call))
         outcome: ToolResult | ToolError
+        note = ""
         try:
             if spending and (refused := await spending):
                 raise refused
-            await self._approve_if_needed(call)
-            limit = turn.limits.tool_timeout_seconds
+            call = await self._approve_if_needed(call)
+            note = explain_changes(call)
+            limit = shared.limits.tool_timeout_seconds
             with within_call(call.id):
                 outcome = await execute(tool, call.arguments, context, default_timeout_seconds=limit)
             # Here, so that the model and the store get the same text.
-            outcome = replace(outcome, text=await turn.redaction.large(outcome.text))
+            outcome = replace(outcome, text=await shared.redaction.large(outcome.text))
         except ToolError as error:
             outcome = error
         except asyncio.CancelledError:
             if channel.left_running:
-                turn.left_running.add(call.id)
+                shared.left_running.add(call.id)
             raise
-        return self._end(call.id, outcome, running.elapsed_ms)
+        return self._end(call.id, outcome, running.elapsed_ms, note=note)
 
-    async def _approve_if_needed(self, call: ResolvedCall) -> None:
-        """Ask the user if the call needs approval. Raises `ToolDenied` unless they agree."""
+    async def _approve_if_needed(self, call: ResolvedCall) -> ResolvedCall:
+        """Ask the user if the call needs approval, and return the call with their changes.
+
+        Raises `ToolDenied` unless they agree.
+        """
         tool = call.tool
         is_from_text = call.call.asks_first and self.approval.is_needed_for_text(tool)
-        if is_from_text or self.approval.is_needed(tool, call.arguments):
+        if call.call.needs_approval or is_from_text or self.approval.is_needed(tool, call.arguments):
             self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
             reason = FROM_TEXT if call.call.rescued else ""
             shown = ToolCall(call.id, tool.name, tool.without_secrets(call.arguments))
-            await self.approve(shown, title=tool.title, reason=reason)
+            form = ChangesForm(call, self._context.redaction)
+            await self.approve(shown, title=tool.title, reason=reason, form=form)
+            return form.call
+        return call
 
     # --- Calls that a framework runs --------------------------------------------------------------------------------
 
@@ -228,7 +250,7 @@ class CallRunner:
         """
         try:
             if not is_counted:
-                self.budget.spend_execution(call.name, _read_object(call.arguments))
+                self.budget.spend_execution(call.name, read_object(call.arguments))
         except ToolLimit as error:
             # Counted as a refusal, so that a model that asks again and again reaches a limit.
             self.budget.refuse(error)
@@ -283,32 +305,72 @@ class CallRunner:
             channel.close()
             token.var.reset(token)
 
-    @contextmanager
-    def waiting(self, call_id: str | None) -> Iterator[None]:
+    def waiting(self, call_id: str | None) -> AbstractContextManager[None]:
         """Leave the time inside the context out of the call's duration, because the user is asked."""
-        began_at_seconds = time.monotonic()
-        try:
-            yield
-        finally:
-            if (running := self._open.get(call_id or "")) is not None:
-                running.counted_from += time.monotonic() - began_at_seconds
+        running = self._open.get(call_id or "")
+        return nullcontext() if running is None else running.clock.waiting()
 
     # --- Both kinds -------------------------------------------------------------------------------------------------
 
-    async def approve(self, call: ToolCall, *, title: str = "", reason: str = "") -> None:
-        """Ask the user whether a call that has started may run. Raises `ToolDenied` unless they agree."""
+    async def approve(
+        self, call: ToolCall, *, title: str = "", reason: str = "", form: ChangesForm | None = None
+    ) -> None:
+        """Ask the user whether a call that has started may run, with their changes in `form`.
+
+        Raises `ToolDenied` unless they agree.
+        """
         self.approval.check_can_ask(call.name)
-        arguments = _read_object(call.arguments)
-        request = self.approval.request(call.name, arguments, call.id, title=title, reason=reason)
+        request = self.approval.request(
+            call.name,
+            read_object(call.arguments),
+            call.id,
+            title=title,
+            reason=reason,
+            form=form.schema if form else {},
+        )
+        if request.remember and self.approval.remembered:
+            await self.approval.remembered.answer(request, call.name)
         self.report(call.id, StatusReport(PENDING, WAITING))
-        self._events.send(request)
+
+        async def send(asked: InputRequest) -> Any:
+            self._events.send(asked)
+            return await self.approval.answer_to(asked)
+
         with stopping_time():
-            await self.approval.obtain(request)
-        self.report(call.id, StatusReport("processing", APPROVED))
+            answer = await ask_until_fitting(request, send, form.read if form else None)
+            if answer is None and form and form.was_unfit:
+                raise ToolNotAnswered(UNFIT)
+            agreed = await self.approval.apply(answer, request, call.name)
+        if form and form.call.call.is_changed:
+            self._show_changes(form.call)
+        self.report(call.id, StatusReport("processing", agreed))
         await self._events.wait_until_written()
         if (running := self._open.get(call.id)) is not None:
             running.is_approved = True
-            running.counted_from = time.monotonic()
+            running.clock.restart()
+
+    def _show_changes(self, call: ResolvedCall) -> None:
+        """Show the arguments that the user has changed, without secrets: the model is told them too."""
+        arguments = self._context.redaction.value(read_object(show_arguments(call)))
+        data = ToolStatusData(status=CHANGED, message=CHANGED_BY_USER, arguments=arguments)
+        self._open[call.id].take_step(data)
+        self._events.send(ToolStatus(tool_call_id=call.id, data=data))
+
+    async def _ask(self, question: InputRequest) -> Any:
+        """Ask the user a question of a running tool, and return the answer; None if there is none."""
+        if not self.approval.can_ask:
+            return None
+        call_id = question.tool_call_id or ""
+
+        async def send(asked: InputRequest) -> Any:
+            self.report(call_id, StatusReport(ASKING, asked.title))
+            self._events.send(asked)
+            with self.waiting(call_id), stopping_time():
+                return await self.approval.answer_to(asked)
+
+        answer = await ask_until_fitting(question, send)
+        self.report(call_id, StatusReport("processing", "no answer" if answer is None else ANSWERED))
+        return answer
 
     def report(self, call_id: str, step: StatusReport) -> None:
         """Send a step of an open call; ignored if the call is not open."""
@@ -340,16 +402,20 @@ class CallRunner:
                 inner = running.name
                 self.fail(inner_id, ToolTimeout(f"{inner} was stopped: {name}, which it is a part of, took too long."))
 
-    def _end(self, call_id: str, outcome: ToolResult | ToolError, duration_ms: int | None = None) -> EndedCall:
-        """Send the end of an open call, and return the ended call."""
+    def _end(
+        self, call_id: str, outcome: ToolResult | ToolError, duration_ms: int | None = None, note: str = ""
+    ) -> EndedCall:
+        """Send the end of an open call, and return the ended call; `note` goes before its result or error."""
         call = self._open.pop(call_id)
+        before = f"{self._context.redaction(storable(note))}\n\n" if note else ""
         end: ToolCallComplete | ToolCallError
         if isinstance(outcome, ToolError):
-            error = self._context.redaction(storable(str(outcome))) or type(outcome).__name__
+            error = before + (self._context.redaction(storable(str(outcome))) or type(outcome).__name__)
             end = ToolCallError(
                 tool_call_id=call_id, tool_name=call.name, error=error, code=outcome.code, duration_ms=duration_ms
             )
         else:
+            outcome = replace(outcome, text=before + outcome.text)
             end = ToolCallComplete(
                 tool_call_id=call_id,
                 tool_name=call.name,
@@ -363,17 +429,11 @@ class CallRunner:
         for source in outcome.sources if isinstance(outcome, ToolResult) else ():
             if isinstance(source, Source):
                 self._events.send(source)
+        # The plan of an agent inside a call is not the plan of the run.
+        is_inner = bool(call.inside or call.start.parent_call_id)
+        if isinstance(outcome, ToolResult) and outcome.plan is not None and not is_inner:
+            self._events.send(outcome.plan)
         return call.end(end, outcome)
-
-
-def _read_object(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        read = json.loads(arguments or "{}")
-    except ValueError:
-        read = arguments
-    return read if isinstance(read, dict) else {"arguments": read}
 
 
 def _find_secrets(call: ResolvedCall) -> list[str]:

@@ -20,13 +20,18 @@ class RunningTool:
 
     def __init__(self, call_id: str, timeout: asyncio.Timeout) -> None:
         self.call_id = call_id
-        self.around = running_tool.get()
+        self.around = current_tool.get()
         self._loop = asyncio.get_running_loop()
         self._timeout = timeout
         self._left_seconds = 0.0
         self._stops = 0
         self._ended = False
         self._at_work: set[concurrent.futures.Future[Any]] = set()
+
+    @property
+    def is_running_here(self) -> bool:
+        """Whether it has not ended, and this code runs in the event loop of the turn."""
+        return not self._ended and self._is_in_loop()
 
     def end(self) -> None:
         """Cancel the work that its thread has given to the event loop."""
@@ -72,17 +77,19 @@ class RunningTool:
 
     def refuse_to_block(self, what: str, instead: str) -> None:
         """Raise `ToolError` in the event loop of the turn, which a synchronous call would block."""
-        try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            return
-        if here is self._loop:
+        if self._is_in_loop():
             raise ToolError(
                 f"{what} runs synchronously in an asynchronous tool, which would hold up everything else: {instead}."
             )
 
+    def _is_in_loop(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
 
-running_tool: ContextVar[RunningTool | None] = ContextVar("callboard_running_tool", default=None)
+
+current_tool: ContextVar[RunningTool | None] = ContextVar("callboard_running_tool", default=None)
 """The innermost running tool of the current task or thread."""
 
 
@@ -90,18 +97,18 @@ running_tool: ContextVar[RunningTool | None] = ContextVar("callboard_running_too
 def running_a_tool(call_id: str, timeout: asyncio.Timeout) -> Iterator[None]:
     """Make the call's tool the running tool inside the context; it ends with the context."""
     tool = RunningTool(call_id, timeout)
-    token = running_tool.set(tool)
+    token = current_tool.set(tool)
     try:
         yield
     finally:
-        running_tool.reset(token)
+        current_tool.reset(token)
         tool.end()
 
 
 def tools_around() -> list[RunningTool]:
     """Return the running tools of the current task, the innermost first."""
     tools = []
-    tool = running_tool.get()
+    tool = current_tool.get()
     while tool is not None:
         tools.append(tool)
         tool = tool.around

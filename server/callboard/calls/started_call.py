@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from callboard._text import cut_note
-from callboard.calls.approval import APPROVED, PENDING
-from callboard.calls.context import StatusReport
+from callboard.calls.approval import APPROVED, ASKING, PENDING
+from callboard.calls.context import CallClock, StatusReport
 from callboard.calls.result import ToolResult
 from callboard.errors import ToolError
+from callboard.text import cut_note
 from callboard_protocol import (
     FROM_TEXT_STATUS,
     Event,
@@ -19,21 +19,26 @@ from callboard_protocol import (
     ToolCallError,
     ToolCallStart,
     ToolStatus,
+    ToolStatusData,
     find_ending,
     format_ending,
 )
 
 MAX_STEPS = 200
-"""The steps that are kept of one call; later ones are dropped."""
+"""The steps that are kept of one call: the first ones, and the newest."""
 
 
 @dataclass
 class StartedCall:
-    """A call that has started. Times are in seconds since the epoch; `steps` are its first `MAX_STEPS` reports."""
+    """A call that has started. Times are in seconds since the epoch; `steps` are its reports, at most `MAX_STEPS`.
+
+    `is_changed`: the user has changed the arguments.
+    """
 
     start: ToolCallStart
     started_at: float = field(default_factory=time.time)
     steps: list[StatusReport] = field(default_factory=list)
+    is_changed: bool = False
 
     @property
     def id(self) -> str:
@@ -77,12 +82,12 @@ class RunningCall(StartedCall):
     """A call that has started and not ended.
 
     For the runner: `inside` are the ids of the calls whose tools this call is part of; `is_approved`: its user has
-    agreed; `counted_from` is when its duration begins, in seconds of the monotonic clock.
+    agreed; `clock` measures its duration.
     """
 
     inside: tuple[str, ...] = ()
     is_approved: bool = False
-    counted_from: float = field(default_factory=time.monotonic)
+    clock: CallClock = field(default_factory=CallClock, repr=False)
 
     ended_at: ClassVar[None] = None
     duration_ms: ClassVar[None] = None
@@ -96,16 +101,26 @@ class RunningCall(StartedCall):
     def status(self) -> str:
         """`waiting` while its user is asked, otherwise `running`."""
         last = self.steps[-1] if self.steps else None
-        return "waiting" if last is not None and last.status == PENDING and last.message != APPROVED else "running"
+        is_waiting = last is not None and last.status in (PENDING, ASKING) and last.message != APPROVED
+        return "waiting" if is_waiting else "running"
+
+    def take_step(self, data: ToolStatusData) -> None:
+        """Add a step of the call, and take the arguments that the user has changed."""
+        self.steps.append(StatusReport(data.status, data.message, data.progress))
+        if data.arguments is not None:
+            self.is_changed = True
+            self.start = self.start.model_copy(update={"tool_args": data.arguments})
+            self.__dict__.pop("arguments_text", None)
 
     @property
     def elapsed_ms(self) -> int:
         """How long the call has run, without the time in which its user was asked."""
-        return round((time.monotonic() - self.counted_from) * 1000)
+        return round(self.clock.seconds * 1000)
 
     def end(self, end: ToolCallComplete | ToolCallError, outcome: ToolResult | ToolError | None = None) -> "EndedCall":
         """Return the call as it has ended now."""
-        return EndedCall(self.start, self.started_at, self.steps, end=end, ended_at=time.time(), outcome=outcome)
+        began = (self.start, self.started_at, self.steps, self.is_changed)
+        return EndedCall(*began, end=end, ended_at=time.time(), outcome=outcome)
 
 
 @dataclass(kw_only=True)
@@ -180,9 +195,12 @@ def follow_call(calls: dict[str, RunningCall | EndedCall], event: Event) -> Runn
             return calls[event.tool_call_id]
         case ToolStatus(tool_call_id=call_id, data=data):
             call = calls.get(call_id)
-            if not isinstance(call, RunningCall) or len(call.steps) == MAX_STEPS:
+            if not isinstance(call, RunningCall):
                 return None
-            call.steps.append(StatusReport(data.status, data.message, data.progress))
+            if len(call.steps) == MAX_STEPS:
+                # The newest report says what the call does now.
+                call.steps.pop()
+            call.take_step(data)
             return call
         case ToolCallComplete() | ToolCallError():
             call = calls.get(event.tool_call_id)

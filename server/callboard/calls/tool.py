@@ -12,10 +12,10 @@ from typing import Any, Concatenate, Generic, Self, get_args, get_type_hints, ov
 from pydantic import SecretStr
 from typing_extensions import ParamSpec, TypeVar
 
-from callboard._redaction import MASK
 from callboard.calls.arguments import ReadArguments, schema_arguments
 from callboard.calls.context import ToolContext
 from callboard.errors import AgentError
+from callboard.redaction import MASK
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any)

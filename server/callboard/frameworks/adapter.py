@@ -8,11 +8,11 @@ from contextlib import aclosing, asynccontextmanager
 from inspect import isawaitable, signature
 from typing import Any, Generic, Literal, TypeVar
 
-from callboard._agents import OnOwnerLoss, RunContext, check_on_owner_loss
+from callboard.agents import Description, OnOwnerLoss, RunContext, check_on_owner_loss, check_openwebui_tools
 from callboard.errors import AgentError
-from callboard.frameworks.description import MADE_PER_RUN, Description
 from callboard.frameworks.openai_client import rejecting_cut_off_answers, watch_openai_client
 from callboard.frameworks.turn import Turn
+from callboard.openwebui import OpenWebUITools
 from callboard_protocol import Event
 
 A = TypeVar("A")
@@ -22,6 +22,10 @@ Factory = Callable[[RunContext], A | Awaitable[A]]
 
 HistoryOf = Literal["callboard", "own"]
 """The source of the conversation that the model is sent: Callboard's replay, or the framework's own session."""
+
+MADE_PER_RUN = Description(
+    notes=("A function makes this agent for each run, so nothing is known about it before one.",)
+)
 
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:/-]+")
 MAX_ID_CHARS = 128
@@ -38,6 +42,7 @@ class FrameworkAgent(ABC, Generic[A]):
         on_owner_loss: May be `continue` only if the framework, given messages that end in tool results, asks its model
             what comes next.
         known: The framework's agent, if it is the same for every run.
+        openwebui_tools: Which of Open WebUI's tools it gets; see `Agent`.
 
     Raises:
         AgentError: The id cannot be used in a model list.
@@ -56,11 +61,13 @@ class FrameworkAgent(ABC, Generic[A]):
         description: str,
         on_owner_loss: OnOwnerLoss = "end",
         known: A | None = None,
+        openwebui_tools: OpenWebUITools = "attached",
     ) -> None:
         self.agent_id = agent_id
         self.name = name or agent_id
         self.description = description
         self.on_owner_loss = on_owner_loss
+        self.openwebui_tools = check_openwebui_tools(agent_id, openwebui_tools)
         self._make = make
         self._known = known
         if not agent_id or to_agent_id(agent_id) != agent_id:
@@ -113,8 +120,7 @@ class FrameworkAgent(ABC, Generic[A]):
             yield event
 
     async def _run_framework(self, turn: Turn) -> None:
-        made = self._make(turn.context)
-        agent: A = await made if isawaitable(made) else made
+        agent: A = await make_for_run(self._make, turn.context)
         if not isinstance(agent, self.agent_classes):
             raise AgentError(
                 f"The function of the agent '{self.agent_id}' must return {self.agent_noun}: it returned an object of "
@@ -125,6 +131,12 @@ class FrameworkAgent(ABC, Generic[A]):
                 await (self.run_turn(agent, turn) if turn.context.task is None else self.run_task(agent, turn))
         finally:
             turn.finish_answer()
+
+
+async def make_for_run(make: Callable[[RunContext], Any] | None, context: RunContext) -> Any:
+    """Return the object that a function, which may be async, makes for a run; None without a function."""
+    made = make(context) if make else None
+    return await made if isawaitable(made) else made
 
 
 def check_agent_or_factory(given: object, agent_classes: tuple[type, ...], agent_noun: str, advice: str = "") -> None:

@@ -15,7 +15,7 @@ from callboard.errors import (
     ModelUnreachable,
     ToolError,
 )
-from callboard.models.refusals import REFUSED, upstream_code
+from callboard.models import REFUSAL_STATUSES, upstream_code
 
 DETAIL_CHARS = 500
 
@@ -48,7 +48,7 @@ def model_error(error: BaseException, agent_id: str, *, always: bool = False) ->
             case 401 | 403 as status:
                 # The endpoint's message is left out because some endpoints quote the key that they refuse.
                 return ModelUnauthorized(f"{subject} refused its key ({status}): give it a key that it accepts.")
-            case status if status in REFUSED:
+            case status if status in REFUSAL_STATUSES:
                 code = upstream_code(getattr(cause, "body", None), reason)
                 return ModelRefused(f"{subject} refused the request ({status}): {reason}. Change the request.", code)
             case 429:

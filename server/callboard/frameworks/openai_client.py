@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from callboard._trace_context import headers_for_model, is_in_run
+from callboard.trace_context import headers_for_model, is_in_run
 
 if TYPE_CHECKING:
     import openai

@@ -5,28 +5,28 @@ pace.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import takewhile
-from typing import Any
+from typing import Any, get_args
 
-from callboard._agents import RunContext, TurnContext
-from callboard._agents.answer import SHOWN
-from callboard._agents.tool_loop import LIMIT_REACHED, NOTHING_SAID, usage_event
-from callboard._text import storable
-from callboard.calls import CallRunner, EventBuffer, ToolCall, ToolResult
-from callboard.calls.running_tool import tools_around
+from callboard.agents import LIMIT_REACHED, NOTHING_SAID, SHOWN_TO_USER, RunContext, TurnContext
+from callboard.calls import CallRunner, EventBuffer, ToolCall, ToolResult, ask_until_fitting, tools_around
 from callboard.errors import ModelError
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.thoughts import AnswerPiece, ThoughtReader
 from callboard.models import TokenUsage
 from callboard.observers import Observation, ObservedRequest
+from callboard.text import storable
 from callboard_protocol import (
     Done,
     Event,
     InputRequest,
     Message,
+    Plan,
+    PlanState,
+    PlanStep,
     Reasoning,
     Rewind,
     Source,
@@ -48,7 +48,7 @@ class Turn:
     def __init__(self, given: RunContext) -> None:
         self.context = context = TurnContext.of(given)
         self.events = EventBuffer(self._track)
-        self.calls = CallRunner(self.events, context.make_call_context(context.agent_id))
+        self.calls = CallRunner(self.events, context)
         self._requests: list[ObservedRequest] = []
         self._pending: list[Callable[[], None]] = []
         self._usage: TokenUsage | None = None
@@ -56,7 +56,6 @@ class Turn:
         self._begins_paragraph = False
         self._line_ends = 0
         self._thoughts = ThoughtReader()
-        self._has_draft = False
         self._is_discarded = False
         self.draft = ""
         """The text of the answer since the last start or end of a call, which `rewind` takes back."""
@@ -83,10 +82,8 @@ class Turn:
         """Add a piece of the answer, which may begin with a thought between tags."""
         if not text or self._is_discarded:
             return
-        self._has_draft = True
         self.draft += text
-        for words in self._thoughts.feed(text):
-            self._send(words)
+        self._send(self._thoughts.feed(text))
 
     def begin_paragraph(self) -> None:
         """Separate the next text from the text before it by an empty line."""
@@ -94,15 +91,14 @@ class Turn:
         self._begins_paragraph = True
 
     def finish_answer(self) -> None:
-        """Send the text that the thought parser has kept: the model's answer is complete."""
-        for words in self._thoughts.finish():
-            self._send(words)
+        """Send the text that the thought reader has kept: the model's answer is complete."""
+        self._send(self._thoughts.finish())
         self._thoughts = ThoughtReader()
 
     def add_reasoning(self, text: str) -> None:
         """Add a piece of reasoning."""
         if text and not self._is_discarded:
-            self._send(AnswerPiece(text, is_thought=True))
+            self._send([AnswerPiece(text, is_thought=True)])
 
     def rewind(self) -> None:
         """Take back text and reasoning since the last start or end of a call, or since the turn began.
@@ -121,13 +117,23 @@ class Turn:
 
     def discard_answer(self) -> None:
         """Take back the answer and ignore the rest of it: a guardrail refused it, and the run ends with an error."""
-        if self._has_draft:
-            self.rewind()
+        self.rewind()
         self._is_discarded = True
 
     def show_status(self, text: str) -> None:
         """Show one status line about the whole run."""
         self.events.send(Status(content=storable(text)))
+
+    def show_plan(self, todos: object) -> None:
+        """Show the steps of the agent's work: mappings with `content` and `status`. Other values are ignored."""
+        if not isinstance(todos, Sequence):
+            return
+        found = [todo for todo in todos if isinstance(todo, Mapping) and todo.get("content")]
+        steps = tuple(
+            PlanStep(id=str(number), content=str(todo["content"]), state=_read_state(todo.get("status")))
+            for number, todo in enumerate(found, 1)
+        )
+        self.events.send(Plan(steps=steps))
 
     def show_arguments(self, call_id: str, name: str, delta: str) -> None:
         """Show a piece of a call's arguments while the model writes them.
@@ -174,7 +180,9 @@ class Turn:
         """Show files that the model itself generates, each as a call that has already finished."""
         for file in files:
             name = f"{file.get('type') or 'file'}_generation"
-            self.calls.emit_finished(ToolCall(self.claim_call_id(None), name, {}), ToolResult(SHOWN, files=(file,)))
+            self.calls.emit_finished(
+                ToolCall(self.claim_call_id(None), name, {}), ToolResult(SHOWN_TO_USER, files=(file,))
+            )
         # An answer may consist of pictures only.
         self._has_text = self._had_text_before_call = True
 
@@ -190,9 +198,13 @@ class Turn:
         approval = self.context.approval
         if not approval.can_ask:
             raise approval.explain_no_answer(request)
-        self.events.send(request)
+
+        async def send(asked: InputRequest) -> Any:
+            self.events.send(asked)
+            return await approval.answer_to(asked)
+
         with self.calls.waiting(request.tool_call_id):
-            answer = await approval.answer_to(request)
+            answer = await ask_until_fitting(request, send)
         if answer is None:
             raise approval.explain_no_answer(request)
         return answer
@@ -203,7 +215,7 @@ class Turn:
         if not self._has_text and self.context.task is None:
             events.append(Message(content=LIMIT_REACHED if self.calls.is_over_limit else NOTHING_SAID))
         if (usage := self._usage) is not None:
-            events.append(usage_event(usage))
+            events.append(usage.to_event())
         return [*events, Done(finish_reason="max_turns" if self.calls.is_over_limit else "stop")]
 
     def close(self) -> None:
@@ -238,23 +250,26 @@ class Turn:
             case _:
                 pass
 
-    def _send(self, words: AnswerPiece) -> None:
-        self._has_draft = True
-        if words.is_thought:
-            self.events.send(Reasoning(content=words.text))
-            return
-        text = words.text
-        if self._begins_paragraph and self._has_text:
-            text = "\n" * max(0, 2 - self._line_ends) + text
-        self._begins_paragraph = False
-        self._has_text = self._has_text or not text.isspace()
-        self._line_ends = len(text) - len(text.rstrip("\n"))
-        self.events.send(Message(content=text))
+    def _send(self, pieces: Iterable[AnswerPiece]) -> None:
+        for piece in pieces:
+            if piece.is_thought:
+                self.events.send(Reasoning(content=piece.text))
+                continue
+            text = piece.text
+            if self._begins_paragraph and self._has_text:
+                text = "\n" * max(0, 2 - self._line_ends) + text
+            self._begins_paragraph = False
+            self._has_text = self._has_text or not text.isspace()
+            self._line_ends = len(text) - len(text.rstrip("\n"))
+            self.events.send(Message(content=text))
 
     def _drop_draft(self) -> None:
-        self._has_draft = False
         self.draft = ""
         self._thoughts = ThoughtReader()
+
+
+def _read_state(status: object) -> PlanState:
+    return next((state for state in get_args(PlanState) if state == status), "pending")
 
 
 class CallLimitIgnored(Exception):

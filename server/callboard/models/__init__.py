@@ -4,9 +4,10 @@ This package knows nothing of tools' code. The tool loop uses it; it uses settin
 """
 
 from callboard.models.details import REASONING, merge_details
-from callboard.models.embeddings import EmbeddingEndpoint
+from callboard.models.embeddings import EMBEDDING_TIMEOUT_SECONDS, EmbeddingEndpoint
 from callboard.models.finish_reasons import KNOWN_REASONS
 from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, LocalModel, find_local_model
+from callboard.models.messages import with_valid_arguments
 from callboard.models.model import (
     RESERVED_OPTIONS,
     ChatDict,
@@ -27,12 +28,15 @@ from callboard.models.model import (
     select_options,
 )
 from callboard.models.openai_compatible import OpenAICompatible
+from callboard.models.refusals import REFUSAL_STATUSES, upstream_code
 from callboard.models.scripted import Pause, Script, ScriptedModel, content_text, task_answer, typed, user_text
 
 __all__ = [
+    "EMBEDDING_TIMEOUT_SECONDS",
     "KNOWN_REASONS",
     "LOCAL_ENDPOINTS",
     "REASONING",
+    "REFUSAL_STATUSES",
     "RESERVED_OPTIONS",
     "ChatDict",
     "ChatModel",
@@ -62,5 +66,7 @@ __all__ = [
     "select_options",
     "task_answer",
     "typed",
+    "upstream_code",
     "user_text",
+    "with_valid_arguments",
 ]

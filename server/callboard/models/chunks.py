@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from callboard._text import storable, storable_value
 from callboard.models.details import REASONING
 from callboard.models.finish_reasons import read_finish
 from callboard.models.model import (
@@ -28,6 +27,7 @@ from callboard.models.model import (
     TokenUsage,
     ToolCallDelta,
 )
+from callboard.text import storable, storable_value
 
 MESSAGE_FIELDS = frozenset(
     {"role", "content", "tool_calls", "function_call", "refusal", "audio", "annotations", "images"}

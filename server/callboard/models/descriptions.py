@@ -8,12 +8,13 @@ path answers 404.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
 
 import httpx
 
-from callboard.models.endpoint_stream import send
+from callboard.models.endpoint_stream import read_within, send
 from callboard.models.model import ModelDescription
 
 DESCRIPTION_SECONDS = 3.0
@@ -66,7 +67,7 @@ class _Endpoint:
 
     async def get(self, path: str, **query: str) -> Mapping[str, Any]:
         """Return the answer to a GET of `path`, outside of the API's path."""
-        return await self._request("GET", self._root + path, query=query)
+        return await self._request("GET", self._root + path, params=query)
 
     async def get_of_api(self, path: str) -> Mapping[str, Any]:
         """Return the answer to a GET of `path`, within the API's path."""
@@ -74,47 +75,22 @@ class _Endpoint:
 
     async def post(self, path: str, **body: object) -> Mapping[str, Any]:
         """Return the answer to a POST of `body` to `path`, outside of the API's path."""
-        return await self._request("POST", self._root + path, body=body)
+        return await self._request("POST", self._root + path, json=body)
 
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, object] | None = None,
-    ) -> Mapping[str, Any]:
+    async def _request(self, method: str, path: str, **content: Any) -> Mapping[str, Any]:
         try:
-            request = self._client.build_request(
-                method,
-                self._client.base_url.copy_with(path=path),
-                params=query,
-                json=body,
-            )
-            response = await send(self._client, request, follow_redirects=False)
-            try:
-                content = await _read(response)
-            finally:
-                await response.aclose()
+            url = self._client.base_url.copy_with(path=path)
+            request = self._client.build_request(method, url, **content)
+            async with aclosing(await send(self._client, request, follow_redirects=False)) as response:
+                if response.status_code != httpx.codes.OK or "json" not in response.headers.get("Content-Type", ""):
+                    return {}
+                body = await read_within(MAX_DESCRIPTION_BYTES, response.aiter_bytes())
             # In a thread, because parsing megabytes of JSON would block the event loop.
-            answer = await asyncio.to_thread(json.loads, content) if content else None
+            answer = await asyncio.to_thread(json.loads, body) if body else None
         # A compressed body that cannot be decompressed raises `ValueError` too.
         except (httpx.HTTPError, ValueError, RecursionError):
             return {}
         return answer if isinstance(answer, dict) else {}
-
-
-async def _read(response: httpx.Response) -> bytes:
-    """Return the body, or nothing if the answer is unsuccessful, not JSON, or too large."""
-    if response.status_code != httpx.codes.OK or "json" not in response.headers.get("Content-Type", ""):
-        return b""
-    content = bytearray()
-    pieces: AsyncIterator[bytes] = response.aiter_bytes()
-    async for piece in pieces:
-        content += piece
-        if len(content) > MAX_DESCRIPTION_BYTES:
-            return b""
-    return bytes(content)
 
 
 async def _llama_cpp(endpoint: _Endpoint, model: str) -> ModelDescription:

@@ -9,11 +9,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from callboard._redaction import secrets_in_url
 from callboard.errors import ModelError, ModelTimeout, ModelUnreachable
+from callboard.models.endpoint_stream import read_within
 from callboard.models.tls import tls_context
+from callboard.redaction import secrets_in_url
 
-TIMEOUT_SECONDS = 20.0
+EMBEDDING_TIMEOUT_SECONDS = 20.0
 MAX_ANSWER_BYTES = 32 * 2**20
 MAX_DIMENSIONS = 16_384
 DETAIL_CHARS = 200
@@ -31,7 +32,7 @@ class EmbeddingEndpoint:
         api_key: str | None,
         model: str,
         *,
-        timeout_seconds: float = TIMEOUT_SECONDS,
+        timeout_seconds: float = EMBEDDING_TIMEOUT_SECONDS,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         self.model = model
@@ -69,24 +70,22 @@ class EmbeddingEndpoint:
             raise ModelError("The embedding endpoint did not send one vector for each text.")
         return vectors
 
-    async def _post(self, body: dict[str, Any]) -> tuple[int, bytes]:
+    async def _post(self, body: dict[str, Any]) -> tuple[int, bytearray]:
         # Neither the environment's proxy nor redirects are used, because both would receive the key.
         async with (
             httpx.AsyncClient(trust_env=False, verify=tls_context(), timeout=self._timeout_seconds) as client,
             client.stream("POST", self._url, json=body, headers=self._headers) as response,
         ):
-            content = bytearray()
-            async for chunk in response.aiter_bytes():
-                content += chunk
-                if len(content) > self._max_answer_bytes:
-                    raise ModelError(f"The embedding endpoint sent more than {self._max_answer_bytes:,} bytes.")
-            return response.status_code, bytes(content)
+            content = await read_within(self._max_answer_bytes, response.aiter_bytes())
+            if content is None:
+                raise ModelError(f"The embedding endpoint sent more than {self._max_answer_bytes:,} bytes.")
+            return response.status_code, content
 
     def __repr__(self) -> str:
         return f"EmbeddingEndpoint({urlsplit(self._url).hostname!r}, {self.model!r})"
 
 
-def _read(content: bytes, number: int) -> list[list[float]] | None:
+def _read(content: bytearray, number: int) -> list[list[float]] | None:
     """Return the vectors by their `index`, or in order if they have none; None for an invalid answer."""
     try:
         entries = json.loads(content)["data"]

@@ -147,13 +147,19 @@ async def _read_beginning(pieces: AsyncIterator[bytes]) -> tuple[bytes, bool]:
     return b"", False
 
 
-async def _read_whole(beginning: bytes, pieces: AsyncIterator[bytes]) -> str:
+async def read_within(max_bytes: int, pieces: AsyncIterator[bytes], beginning: bytes = b"") -> bytearray | None:
+    """Return `beginning` and the pieces of a body as one; None, without reading on, if they exceed `max_bytes`."""
     body = bytearray(beginning)
     async for piece in pieces:
         body += piece
-        if len(body) > MAX_CHUNK_BYTES:
+        if len(body) > max_bytes:
             break
-    if len(body) > MAX_CHUNK_BYTES:
+    return body if len(body) <= max_bytes else None
+
+
+async def _read_whole(beginning: bytes, pieces: AsyncIterator[bytes]) -> str:
+    body = await read_within(MAX_CHUNK_BYTES, pieces, beginning)
+    if body is None:
         raise UnreadableAnswer(f"sent an answer of more than {MAX_CHUNK_BYTES // 2**20} MiB in one piece")
     return body.decode("utf-8-sig", "replace")
 

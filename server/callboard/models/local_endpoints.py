@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import httpx
 
+from callboard.models.endpoint_stream import read_within
+
 SEARCH_TIMEOUT_SECONDS = 1.0
 MAX_BYTES = 256 * 1024
 CALLBOARD_OWNER = "callboard"
@@ -68,12 +70,8 @@ async def _list_models(client: httpx.AsyncClient, base_url: str) -> list[str]:
             async with client.stream("GET", f"{base_url}/models") as response:
                 if response.status_code != httpx.codes.OK:
                     return []
-                body = bytearray()
-                async for chunk in response.aiter_bytes():
-                    body += chunk
-                    if len(body) > MAX_BYTES:
-                        return []
-        return _read_names(json.loads(body))
+                body = await read_within(MAX_BYTES, response.aiter_bytes())
+        return _read_names(json.loads(body)) if body else []
     except (httpx.HTTPError, TimeoutError, ValueError, RecursionError):
         return []
 

@@ -5,8 +5,10 @@ endpoint's data unchanged; `callboard._formats` assembles tool calls from them.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, runtime_checkable
+
+from callboard_protocol import Usage
 
 ChatDict = dict[str, Any]
 """A chat message in OpenAI's form."""
@@ -85,6 +87,12 @@ class TokenUsage:
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     cost: float | None = None
+
+    def to_event(self) -> Usage:
+        """Return the event for these tokens, without their cost."""
+        tokens = asdict(self)
+        del tokens["cost"]
+        return Usage(**tokens)
 
     def __add__(self, other: "TokenUsage") -> "TokenUsage":
         return TokenUsage(

@@ -16,8 +16,6 @@ from urllib.parse import urlsplit
 import httpx
 import structlog
 
-from callboard._redaction import hide_key
-from callboard._trace_context import pass_on_to_model
 from callboard._version import __version__
 from callboard.errors import (
     ModelCutOff,
@@ -52,9 +50,11 @@ from callboard.models.model import (
     ToolCallDelta,
     select_options,
 )
-from callboard.models.refusals import CONTEXT_TOO_LONG, FILTERED, REFUSED, upstream_code
+from callboard.models.refusals import CONTEXT_TOO_LONG, FILTERED, REFUSAL_STATUSES, upstream_code
 from callboard.models.retries import RetryPolicy
 from callboard.models.tls import tls_context
+from callboard.redaction import hide_key
+from callboard.trace_context import pass_on_to_model
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 MAX_CONNECTIONS = 1000
@@ -171,7 +171,7 @@ class OpenAICompatible:
                 else:
                     may_retry = (
                         isinstance(error, EndpointError)
-                        and error.status in REFUSED
+                        and error.status in REFUSAL_STATUSES
                         and self._endpoint_quirks.learn(body, f"{error.detail} {error.body}")
                     )
                 if is_begun or not may_retry:
@@ -297,7 +297,7 @@ class OpenAICompatible:
         status = error.status
         detail = " ".join(self._hide_key(error.detail).split())[:DETAIL_CHARS].rstrip(" .")
         code = upstream_code(error.body, detail)
-        if status in REFUSED or (status is None and code in (CONTEXT_TOO_LONG, FILTERED)):
+        if status in REFUSAL_STATUSES or (status is None and code in (CONTEXT_TOO_LONG, FILTERED)):
             too_long = "Begin a new chat, or set CALLBOARD_HISTORY_TOKENS below the model's context length."
             advice = too_long if code == CONTEXT_TOO_LONG else "Change the request: the same one is refused again."
             request = "the request" if status is None else f"the request ({status})"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-REFUSED = frozenset({400, 413, 415, 422})
+REFUSAL_STATUSES = frozenset({400, 413, 415, 422})
 """Statuses that concern the request itself: the same request would be refused again."""
 
 CONTEXT_TOO_LONG = "context_length_exceeded"

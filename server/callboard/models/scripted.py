@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from callboard._openwebui.requests import answer_background_prompt, strip_context
 from callboard.models.model import (
     Finish,
     ModelDelta,
@@ -18,6 +17,7 @@ from callboard.models.model import (
     TokenUsage,
     ToolCallDelta,
 )
+from callboard.openwebui.requests import answer_background_prompt, strip_context
 
 SECONDS_PER_WORD = 0.02
 CHARS_PER_TOKEN = 4

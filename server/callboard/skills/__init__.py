@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from callboard.skills.skill import Skill, SkillState
 
 if TYPE_CHECKING:
-    from callboard._settings import SkillSettings
+    from callboard.settings import SkillSettings
     from callboard.skills.clock import Clock
     from callboard.skills.home import HomeAssistant, HomeAssistantIntents
     from callboard.skills.mcp import McpServer, McpServers
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from callboard.skills.memory import Memory
     from callboard.skills.model_choice import ModelChoice
     from callboard.skills.past_chats import PastChats
+    from callboard.skills.planning import Planning
     from callboard.skills.profile import Profile
     from callboard.skills.self_notes import SelfNotes
     from callboard.skills.web import Brave, DuckDuckGo, Engine, Reddit, Searxng, Tavily, WebSearch
@@ -38,6 +39,7 @@ __all__ = [
     "Memory",
     "ModelChoice",
     "PastChats",
+    "Planning",
     "Profile",
     "Reddit",
     "Searxng",
@@ -51,7 +53,7 @@ __all__ = [
 ]
 
 _NAMES = {
-    "_settings": ("SkillSettings",),
+    "settings": ("SkillSettings",),
     "skills.clock": ("Clock",),
     "skills.home": ("HomeAssistant", "HomeAssistantIntents"),
     "skills.mcp": ("McpServer", "McpServers"),
@@ -59,6 +61,7 @@ _NAMES = {
     "skills.memory": ("Memory",),
     "skills.model_choice": ("ModelChoice",),
     "skills.past_chats": ("PastChats",),
+    "skills.planning": ("Planning",),
     "skills.profile": ("Profile",),
     "skills.self_notes": ("SelfNotes",),
     "skills.web": ("Brave", "DuckDuckGo", "Engine", "Reddit", "Searxng", "Tavily", "WebSearch"),

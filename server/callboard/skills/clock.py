@@ -219,11 +219,10 @@ def _find_zone(name: str) -> ZoneInfo:
 
 
 def _rank_similar_zones(normalized: str) -> Iterator[str]:
-    """Yield similar zones: those of that city first, then those that contain the name, then those spelt similarly."""
+    """Yield similar zones: those that contain the name first, the shortest at the head, then those spelt similarly."""
     names = _zone_names()
     place = normalized.rpartition("/")[2]
     if len(place) > 1:
-        yield from sorted((names[name] for name in names if name.rpartition("/")[2] == place), key=len)
         yield from sorted((names[name] for name in names if place in name), key=len)
     cities = {name.rpartition("/")[2]: names[name] for name in names}
     yield from (names[name] for name in get_close_matches(normalized, names, NEAREST_ZONES))

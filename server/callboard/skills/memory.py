@@ -6,11 +6,10 @@ from typing import Annotated, Any, Literal, Self, assert_never
 import structlog
 from pydantic import Field, SecretStr, model_validator
 
-from callboard._settings import SkillSettings
 from callboard.calls import Services, ToolContext, tool
 from callboard.errors import ModelError, StorageError, ToolError
-from callboard.models import EmbeddingEndpoint
-from callboard.models.embeddings import TIMEOUT_SECONDS
+from callboard.models import EMBEDDING_TIMEOUT_SECONDS, EmbeddingEndpoint
+from callboard.settings import SkillSettings
 from callboard.skills.actions import format_time, require, require_text
 from callboard.skills.skill import Recalled, Skill, format_recalled
 from callboard.storage import Memories
@@ -56,7 +55,7 @@ class MemorySettings(SkillSettings):
             )
         return self
 
-    def endpoint(self, *, timeout_seconds: float = TIMEOUT_SECONDS) -> EmbeddingEndpoint | None:
+    def endpoint(self, *, timeout_seconds: float = EMBEDDING_TIMEOUT_SECONDS) -> EmbeddingEndpoint | None:
         """Return the configured endpoint, or None."""
         base_url = self.embedding_base_url
         key = self.embedding_api_key

@@ -6,12 +6,12 @@ from contextlib import suppress
 from datetime import date
 from typing import Any, Literal, assert_never
 
-from callboard._text import storable
 from callboard.calls import Services, ToolContext, tool
 from callboard.errors import InvalidArguments, ToolError
-from callboard.skills.actions import missing_argument, require
+from callboard.skills.actions import require
 from callboard.skills.skill import Recalled, Skill, format_recalled
 from callboard.storage import Attribute, AttributeKind, AttributeValue
+from callboard.text import storable
 
 MAX_RECALLED = 20
 
@@ -62,8 +62,8 @@ async def profile(
                 raise _unknown_attribute(key, list(found))
             return {key: _describe(found[key])}
         case "set":
-            if value is None:
-                raise missing_argument("value", action)
+            require(value, "value", action)
+            assert value is not None
             key = _clean_name(require(name, "name", action))
             kind = type
             if kind is None:

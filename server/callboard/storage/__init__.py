@@ -11,47 +11,56 @@ from callboard._history.records import StoredStatus
 from callboard.storage.bus import RELEASED_RUN, Notification
 from callboard.storage.rows import INTERRUPTED_CALL, UNANSWERED_CALL, name_state
 from callboard.storage.sql.audit import Audit
-from callboard.storage.sql.chats import Chats, PastChats, Responses
+from callboard.storage.sql.chats import Chats
+from callboard.storage.sql.memories import Memories
 from callboard.storage.sql.overview import Overview
-from callboard.storage.sql.personal import Memories, Profile, Records, SelfNotes
+from callboard.storage.sql.past_chats import PastChats
+from callboard.storage.sql.personal import Profile, Records, SelfNotes
+from callboard.storage.sql.responses import Responses
 from callboard.storage.sql.run_log import RunLog
 from callboard.storage.sql.run_record import NewRun, RunRecord
 from callboard.storage.sql.store import Store
 from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.sql.usage import Usage
+from callboard.storage.summaries import (
+    CallPage,
+    CallSummary,
+    ChatFilter,
+    ChatPage,
+    ChatSummary,
+    OpenRun,
+    ResultSize,
+    ToolSummary,
+    TurnPage,
+    TurnSummary,
+)
 from callboard.storage.values import (
     ANY_USER,
     OWN_CHAT_PREFIX,
     RESPONSE_PREFIX,
+    ApprovalPage,
     Attribute,
     AttributeKind,
     AttributeValue,
     AuditEntry,
     AuditFilter,
     AuditKind,
-    CallPage,
     CallState,
-    CallSummary,
-    ChatFilter,
-    ChatPage,
-    ChatSummary,
     DayUsage,
     Embed,
+    FoundMessage,
     GivenAnswer,
     Item,
-    KeptResult,
     Line,
     LoggedFrame,
     LoggedRun,
     Memory,
     MemoryMatches,
     NoteKind,
-    OpenRun,
-    Orders,
     PastChat,
     PastResponse,
     Record,
-    SaidMessage,
+    RunSignals,
     SelfNote,
     StoreAccess,
     StoredCall,
@@ -59,9 +68,7 @@ from callboard.storage.values import (
     StoreQueues,
     ToolCallFilter,
     ToolCallPage,
-    ToolSummary,
-    TurnPage,
-    TurnSummary,
+    WaitingApproval,
 )
 
 __all__ = [
@@ -71,6 +78,7 @@ __all__ = [
     "RELEASED_RUN",
     "RESPONSE_PREFIX",
     "UNANSWERED_CALL",
+    "ApprovalPage",
     "Attribute",
     "AttributeKind",
     "AttributeValue",
@@ -87,9 +95,9 @@ __all__ = [
     "Chats",
     "DayUsage",
     "Embed",
+    "FoundMessage",
     "GivenAnswer",
     "Item",
-    "KeptResult",
     "Line",
     "LoggedFrame",
     "LoggedRun",
@@ -100,7 +108,6 @@ __all__ = [
     "NoteKind",
     "Notification",
     "OpenRun",
-    "Orders",
     "Overview",
     "PastChat",
     "PastChats",
@@ -109,9 +116,10 @@ __all__ = [
     "Record",
     "Records",
     "Responses",
+    "ResultSize",
     "RunLog",
     "RunRecord",
-    "SaidMessage",
+    "RunSignals",
     "SelfNote",
     "SelfNotes",
     "Store",
@@ -127,5 +135,6 @@ __all__ = [
     "TurnSummary",
     "TurnWriter",
     "Usage",
+    "WaitingApproval",
     "name_state",
 ]

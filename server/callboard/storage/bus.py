@@ -1,6 +1,6 @@
 """Notifications between the servers of one database, so that a server need not wait for its next query.
 
-A notification may be lost: its content is also in the database, which every server queries each second.
+A notification may be lost: its content is also in the database, and servers that know of others query that each second.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import structlog
 
@@ -20,8 +21,6 @@ from callboard.errors import StorageError
 RELEASED_RUN = ""
 """The run id in a notification that a run was released, so that any server may take it over."""
 
-MAX_FRAME_BYTES = 256 * 1024
-"""The most bytes of frames in one notification; without them, followers read the frames from the database."""
 MAX_WAITING_BYTES = 4 * 1024 * 1024
 """The size of the queue of unsent notifications; beyond it notifications are dropped."""
 OPEN_SECONDS = 1.0
@@ -92,6 +91,9 @@ class Bus:
 class ConnectedBus(Bus, ABC):
     """A bus with a connection. `name` identifies it in the log; it has no password."""
 
+    max_frame_bytes: ClassVar[int] = 256 * 1024
+    """The most bytes of frames in one notification; without them, followers read the frames from the database."""
+
     def __init__(self, name: str) -> None:
         self._name = name
         self._server_id = ""
@@ -112,10 +114,6 @@ class ConnectedBus(Bus, ABC):
     def _describe(self, error: Exception) -> str:
         """Return the text of an error without passwords."""
         return str(error)
-
-    def _encode(self, notification: Notification) -> bytes:
-        """Return the message of a notification, without its frames if they are too large for the bus."""
-        return notification.encode()
 
     @asynccontextmanager
     async def open(self, server_id: str, on_notification: OnNotification) -> AsyncIterator[None]:
@@ -143,9 +141,8 @@ class ConnectedBus(Bus, ABC):
         if not self._is_connected or self._waiting_bytes > MAX_WAITING_BYTES:
             return
         after = first_seq - 1
-        joined = b"".join(frames) if sum(map(len, frames)) <= MAX_FRAME_BYTES else b""
-        notification = Notification(self._server_id, run_id, after, after + len(frames), joined, is_ended)
-        message = self._encode(notification)
+        joined = b"".join(frames) if sum(map(len, frames)) <= self.max_frame_bytes else b""
+        message = Notification(self._server_id, run_id, after, after + len(frames), joined, is_ended).encode()
         self._waiting.append(message)
         self._waiting_bytes += len(message)
         self._wake.set()

@@ -14,8 +14,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from callboard._redaction import Redaction, secrets_in_url
 from callboard.errors import StorageError
+from callboard.redaction import Redaction, secrets_in_url
 from callboard.storage.bus import HEARTBEAT, ConnectedBus, Send
 
 CHANNEL = "callboard:runs"

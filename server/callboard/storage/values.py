@@ -3,13 +3,14 @@
 Times are in seconds since the epoch. `user_id=None` counts as one user: all requests without a user share its data.
 """
 
+import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from callboard._history.records import ChatDict, StoredStatus
-from callboard_protocol import Done, Error
 
 Item = Mapping[str, Any]
 """An output item of OpenAI's Responses API; it has an `id`."""
@@ -40,6 +41,15 @@ RESPONSE_PREFIX = "resp_"
 OWN_CHAT_PREFIX = "own:"
 """The prefix of the ids that the server gives to chats of requests without a chat id."""
 
+GRANTS = "approvals"
+"""The namespace of the records of tools that users have allowed always in a chat. They are deleted with the chat."""
+DIGEST_CHARS = 40
+
+
+def digest(text: str) -> str:
+    """Return a part of a record's key that stands for a text of any length. Keys of grants begin with their chat's."""
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
+
 
 @dataclass(frozen=True, slots=True)
 class StoreAccess:
@@ -64,6 +74,7 @@ class LoggedRun:
 
     `epoch` counts the owners of the run, from 1; the store refuses writes of an earlier epoch. `is_cancelled` means
     that a client has cancelled the run. `losses` counts the owners that stopped without handing the run over.
+    `is_parked` means that the run waits for approvals, without an owner.
     `age_seconds` is set only by `RunLog.take_over`, `owner` (a server id) only for rows that were read.
     """
 
@@ -77,6 +88,7 @@ class LoggedRun:
     is_ended: bool = False
     is_cancelled: bool = False
     losses: int = 0
+    is_parked: bool = False
     age_seconds: float = field(default=0.0, compare=False)
     owner: str = field(default="", compare=False)
 
@@ -85,13 +97,15 @@ class LoggedRun:
 class LoggedFrame:
     """A frame with the rows that are stored in the same transaction.
 
-    `question` is the id if the frame is an `input_request`. `files` maps file ids in the frame to `data:` URLs.
+    `question` is the id if the frame is an `input_request`. `files` maps file ids in the frame to `data:` URLs. `parks`
+    are the questions that the run waits for after this frame, without an owner.
     """
 
     frame: bytes
     question: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     is_last: bool = False
+    parks: Sequence[str] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -121,24 +135,59 @@ class GivenAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
-    """Signals that clients have sent to a run: the cancel flag, and the answers by question id."""
+class RunSignals:
+    """Signals that clients have sent to a run: the cancel flag, and the answers by question id.
+
+    `waiting` are the questions that nobody has answered in time, and that wait for an answer. `has_waited` means
+    that the run has had such a question.
+    """
 
     is_cancelled: bool
     answers: Mapping[str, GivenAnswer]
+    waiting: AbstractSet[str] = frozenset()
+    has_waited: bool = False
 
 
-AuditKind = Literal["call", "handed_over", "approved", "ended", "forgotten"]
+@dataclass(frozen=True, slots=True)
+class WaitingApproval:
+    """A call that waits for approval since a time in seconds since the epoch; its run is parked, or about to be.
+
+    `request_id` is the id of the question. `arguments` is the text that the model wrote, without secrets.
+    """
+
+    run_id: str
+    request_id: str
+    tool_call_id: str
+    tool_name: str
+    arguments: str
+    agent_id: str
+    chat_id: str
+    message_id: str | None
+    user_id: str | None
+    user_name: str | None
+    waiting_since: float
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalPage:
+    """Waiting approvals, the newest calls first; `next_cursor` requests the next page, None on the last one."""
+
+    approvals: tuple[WaitingApproval, ...]
+    next_cursor: str | None
+
+
+AuditKind = Literal["call", "handed_over", "changed", "approved", "ended", "forgotten"]
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
     """An entry of the audit. The store sets `at` (seconds since the epoch) and `id`.
 
-    Kinds: `call` is about to run on this server; `handed_over` is run by the client; `approved` means that the user has
-    approved the call; `ended` has the `outcome`, which is `complete` or an error code; `forgotten` means that the
-    arguments of the user's calls were deleted. `key` is the name of the API key of the request or approval, None if
-    unknown.
+    Kinds: `call` means that the model asked for the call and nothing of it has run yet; `handed_over` is run by the
+    client; `changed` has the `arguments` as the user has changed them; `approved` means that the user has approved the
+    call, with the `outcome` `always` if they allow its tool in this chat from now on; `ended` has the `outcome`, which
+    is `complete` or an error code, and tells whether the call has run; `forgotten` means that the arguments of the
+    user's calls were deleted. `key` is the name of the API key of the request or approval, None if unknown.
     """
 
     kind: AuditKind
@@ -244,150 +293,11 @@ class ToolCallFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatFilter:
-    """A filter for chats; None or "" matches all. Times in seconds since the epoch, `until` excluded.
-
-    `text` matches a chat if any of its words occurs in a message. All other fields must match the same message: its
-    agent, its time and, for a call, its tool and state.
-    """
-
-    text: str = ""
-    tool_name: str | None = None
-    status: CallState | None = None
-    agent_id: str | None = None
-    since: float | None = None
-    until: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ToolCallPage:
     """Calls, newest first; `next_cursor` requests the next page, None on the last one."""
 
     tool_calls: tuple[StoredCall, ...]
     next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class CallSummary:
-    """A call for a list: arguments and result are truncated, `result_chars` is the length of the full result.
-
-    `agent_id` is None for calls that an earlier version stored without it.
-    """
-
-    call: StoredCall
-    user_id: str | None
-    agent_id: str | None
-    result_chars: int
-    user_name: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CallPage:
-    """Calls, newest first; `next_cursor` requests the next page, None on the last one.
-
-    A search examines a limited number of rows for each page, so a page may be short or empty without being the last.
-    """
-
-    calls: tuple[CallSummary, ...]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ChatSummary:
-    """A chat for a list; times in seconds since the epoch.
-
-    `began_with` is an excerpt of the first question, `user_name` is None if no client sent it.
-    """
-
-    chat_id: str
-    user_id: str | None
-    began_with: str
-    turns: int
-    calls: int
-    errors: int
-    started_at: float
-    last_at: float
-    user_name: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChatPage:
-    """Chats, those with the newest answers first; `next_cursor` requests the next page, None on the last one.
-
-    A filter examines a limited number of chats for each page, so a page may be short or empty without being the last.
-    """
-
-    chats: tuple[ChatSummary, ...]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class TurnSummary:
-    """The stored rows of one run. `answer` is the text after the last call.
-
-    `texts` has the text before the calls of each round, by round index. `ending` is the run's last event, None while
-    the run is active or if its server was killed. `failures` has the failed calls; only `newest_turns` sets it.
-    """
-
-    run_id: str
-    chat_id: str
-    user_id: str | None
-    agent_id: str | None
-    message_id: str | None
-    question: str
-    answer: str
-    began_at: float
-    last_at: float
-    calls: int
-    errors: int
-    user_name: str | None = None
-    ending: Done | Error | None = None
-    texts: Mapping[int, str] = field(default_factory=dict)
-    failures: Sequence[CallSummary] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TurnPage:
-    """The turns of a chat, newest first."""
-
-    turns: tuple[TurnSummary, ...]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class OpenRun:
-    """An active run: `owner` is the id of the server that runs it, empty if any server may take it.
-
-    `begun_at` is in seconds since the epoch, by the database's clock.
-    """
-
-    run_id: str
-    agent_id: str
-    chat_id: str | None
-    user_id: str | None
-    owner: str
-    begun_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSummary:
-    """Counts of a tool's calls and errors, and quantiles of the duration of its ended calls, in milliseconds."""
-
-    tool_name: str
-    calls: int
-    errors: int
-    median_ms: int | None
-    p95_ms: int | None
-    slowest_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class KeptResult:
-    """The lengths of a stored result, in characters: in full, and as it is replayed to the model."""
-
-    run_id: str
-    chars: int
-    replayed_chars: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +324,7 @@ class MemoryMatches:
 
 
 @dataclass(frozen=True, slots=True)
-class SaidMessage:
+class FoundMessage:
     """A message found by a search in past chats; `at` in seconds since the epoch."""
 
     chat_id: str

@@ -45,18 +45,14 @@ def parse_query(query: str) -> list[Term]:
 def to_fts5(wanted: Sequence[Term], *, stems: bool = False) -> str:
     """Return a query for SQLite's FTS5 that matches any of the terms. `stems`: the index has word stems."""
     return " OR ".join(
-        f'"{" ".join((*term[:-1], last))}"{" *" if _is_prefix(last) else ""}'
-        for term in wanted
-        for last in _list_forms(term[-1], stems=stems)
+        f'"{" ".join(term)}"{" *" if _is_prefix(term[-1]) else ""}' for term in _list_forms(wanted, stems=stems)
     )
 
 
 def to_tsquery(wanted: Sequence[Term], *, stems: bool = False) -> str:
     """Return a query for PostgreSQL's `to_tsquery` that matches any of the terms. `stems`: as in `to_fts5`."""
     return " | ".join(
-        f"({' <-> '.join((*term[:-1], last))}{':*' if _is_prefix(last) else ''})"
-        for term in wanted
-        for last in _list_forms(term[-1], stems=stems)
+        f"({' <-> '.join(term)}{':*' if _is_prefix(term[-1]) else ''})" for term in _list_forms(wanted, stems=stems)
     )
 
 
@@ -87,9 +83,13 @@ def _stem(word: str) -> str:
     return _PLURAL.sub("", word) if len(word) > PREFIX_CHARS else word
 
 
-def _list_forms(word: str, *, stems: bool) -> list[str]:
-    # The index has the stem of the whole word: it stems `happiness` to `happi`, which `happines` does not match.
-    return list(dict.fromkeys((_stem(word), word))) if stems else [_stem(word)]
+def _list_forms(wanted: Sequence[Term], *, stems: bool) -> Iterator[Term]:
+    """Yield each term with the stem of its last word; if the index has word stems, also as it is."""
+    for *first, last in wanted:
+        yield *first, _stem(last)
+        # The index has the stem of the whole word: it stems `happiness` to `happi`, which `happines` does not match.
+        if stems and last != _stem(last):
+            yield *first, last
 
 
 def _is_prefix(word: str) -> bool:

@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 from anyio.from_thread import start_blocking_portal
 
-from callboard._agents import Agent
 from callboard._application import Callboard
 from callboard._application.application import Application
 from callboard._application.serving import serving
-from callboard._http.auth import ApiKey
-from callboard._http.listening import listen
+from callboard.agents import Agent
+from callboard.http.auth import ApiKey
+from callboard.http.listening import listen
 from callboard.testing.fake_model import FakeModel
 from callboard_protocol import (
     Decoder,
@@ -26,6 +26,7 @@ from callboard_protocol import (
     ToolCallError,
     ToolCallExternal,
     ToolCallStart,
+    ToolStatus,
     decode,
 )
 
@@ -63,6 +64,8 @@ class Run:
                     calls[event.tool_call_id] = RunCall(event.tool_name, event.tool_args)
                 case ToolCallExternal():
                     calls[event.tool_call_id] = RunCall(event.tool_name, event.arguments)
+                case ToolStatus(tool_call_id=call_id, data=data) if data.arguments is not None:
+                    calls[call_id] = replace(calls[call_id], arguments=data.arguments)
                 case ToolCallComplete():
                     calls[event.tool_call_id] = replace(calls[event.tool_call_id], result=event.result)
                 case ToolCallError():

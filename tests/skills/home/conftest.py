@@ -1,37 +1,25 @@
 """A room in which the skill `home` is used, with a fake Home Assistant."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from callboard.calls import Quotas, Services, StatusChannel, StatusReport, ToolContext
-from callboard.models import ScriptedModel
+from callboard.calls import Quotas
 from callboard.skills import HomeAssistant
 from callboard.storage import Store
-from tests.calls.calling import run_tool
 from tests.fakes.home_assistant import TOKEN, HomeAssistantServer
+from tests.skills.calling import ToolRunner
 
 
-@dataclass
-class Room:
-    """Runs `home` like the loop. All calls belong to one turn."""
-
-    skill: HomeAssistant
-    store: Store
-    quotas: Quotas = field(default_factory=Quotas)
-    reports: list[StatusReport] = field(default_factory=list)
+class Room(ToolRunner[HomeAssistant]):
+    """Runs `home`."""
 
     async def home(self, action: str, *targets: str, **arguments: Any) -> str:
         """Return the text for the model. Raises `ToolError`."""
-        [tool] = self.skill.current_tools()
-        services = Services(self.store, ScriptedModel(lambda _: []))
-        channel = StatusChannel(self.reports.append)
-        context = ToolContext("call_1", "home", "chat_1", None, channel, lent=services, quotas=self.quotas)
         if targets:
             arguments["targets"] = list(targets)
-        return (await run_tool(tool, context, action=action, **arguments)).text
+        return await self.text("home", action=action, **arguments)
 
     def next_turn(self) -> None:
         """Begins another turn."""

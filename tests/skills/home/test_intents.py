@@ -4,13 +4,13 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from callboard.calls import Services, StatusChannel, ToolContext
+from callboard.calls import Services
 from callboard.errors import ToolError
 from callboard.models import ScriptedModel
 from callboard.skills import HomeAssistantIntents, Skill
 from callboard.storage import Store
-from tests.calls.calling import run_tool
 from tests.fakes.home_assistant import INTENTS, TOKEN, HomeAssistantServer
+from tests.skills.calling import ToolRunner
 
 
 def running(skill: Skill, store: Store) -> AbstractAsyncContextManager[Skill]:
@@ -18,19 +18,13 @@ def running(skill: Skill, store: Store) -> AbstractAsyncContextManager[Skill]:
     return skill.open(Services(store, ScriptedModel(lambda _: [])))
 
 
-async def called(skill: Skill, name: str, /, **arguments: object) -> str:
-    [tool] = [tool for tool in skill.current_tools() if tool.name == name]
-    context = ToolContext("call_1", tool.name, "chat_1", None, StatusChannel(print))
-    return (await run_tool(tool, context, **arguments)).text
-
-
 async def test_its_intents_are_tools_of_the_skill(assistant: HomeAssistantServer, store: Store) -> None:
     async with running(HomeAssistantIntents(f"{assistant.url}/", TOKEN), store) as opened:
         assert {tool.name for tool in opened.current_tools()} == {f"home_{intent['name']}" for intent in INTENTS}
-        assert "action_done" in await called(opened, "home_HassTurnOn", name="Bed Light")
+        assert "action_done" in await ToolRunner(opened, store).text("home_HassTurnOn", name="Bed Light")
         assert assistant.states["light.bed_light"]["state"] == "on"
         with pytest.raises(ToolError, match="MatchFailedError"):
-            await called(opened, "home_HassTurnOn", name="Nothing")
+            await ToolRunner(opened, store).text("home_HassTurnOn", name="Nothing")
 
 
 async def test_refused_token_leaves_skill_without_tools(assistant: HomeAssistantServer, store: Store) -> None:
@@ -74,5 +68,5 @@ async def test_empty_arguments_are_not_sent_to_intents(
     assistant: HomeAssistantServer, store: Store, intent: str, arguments: dict[str, object], sent: dict[str, object]
 ) -> None:
     async with running(HomeAssistantIntents(assistant.url, TOKEN), store) as opened:
-        await called(opened, f"home_{intent}", name="Bed Light", **FILLED | arguments)
+        await ToolRunner(opened, store).text(f"home_{intent}", name="Bed Light", **FILLED | arguments)
     assert assistant.called == [(intent, "light.bed_light", {"name": "Bed Light", **sent})]

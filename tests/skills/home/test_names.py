@@ -79,10 +79,12 @@ async def test_name_that_is_also_room_is_ambiguous(room: Room, assistant: HomeAs
     assert assistant.called == []
 
 
-async def test_typo_is_accepted_for_reading_but_not_for_changes(room: Room, assistant: HomeAssistantServer) -> None:
-    assert (await room.home("get", "kithcen lights")).startswith("Kitchen Lights")
+@pytest.mark.parametrize(("action", "change"), [("get", {}), ("set", {"command": "off"})])
+async def test_misspelt_name_is_answered_with_similar_ones(
+    room: Room, assistant: HomeAssistantServer, action: str, change: dict[str, str]
+) -> None:
     with pytest.raises(ToolError) as raised:
-        await room.home("set", "kithcen lights", command="off")
+        await room.home(action, "kithcen lights", **change)
     assert str(raised.value) == (
         "There is no 'kithcen lights'. Did you mean Kitchen Lights (light.kitchen_lights) in Kitchen?"
     )

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from callboard._trace_context import read, within
 from callboard.errors import InvalidArguments, ToolError
+from callboard.trace_context import read, within
 from tests.fakes.home_assistant import HomeAssistantServer
 from tests.skills.home.conftest import Room
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import Agent
+from callboard.agents import Agent
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import HomeAssistant, HomeAssistantIntents
 from callboard_protocol import Event, InputRequest, ToolCallComplete, ToolCallError
 from tests.fakes.home_assistant import TOKEN, HomeAssistantServer
 from tests.loop.conftest import wants
-from tests.serving import numbered, request, serving
+from tests.serving import request, serving
 
 Call = dict[str, Any]
 
@@ -31,16 +31,8 @@ def calling(home: HomeAssistantServer, *rounds: Sequence[Call], **fields: Any) -
 
 async def played(folder: Path, agent: Agent, answer: object = None) -> list[Event]:
     """The events of a run in which the user gives this answer to every question."""
-    events: list[Event] = []
     async with serving(folder, agent) as service:
-        body = request(agent="house", run_id="r", chat_id="c")
-        async with service.client.stream("POST", "/v1/runs", json=body) as response:
-            async for _, event in numbered(response):
-                events.append(event)
-                if isinstance(event, InputRequest):
-                    sent = {"request_id": event.request_id, "value": answer}
-                    assert (await service.client.post("/v1/runs/r/input", json=sent)).status_code == 202
-    return events
+        return await service.events_with_answer(request(agent="house", run_id="r", chat_id="c"), answer)
 
 
 OPEN: Call = {"action": "set", "targets": ["garage door"], "command": "open"}

@@ -14,14 +14,16 @@ from typing import Any, Self
 import pytest
 import structlog
 
-from callboard.calls import StatusChannel, StatusReport, Tool, ToolContext, ToolResult
+from callboard.calls import StatusChannel, StatusReport, Tool, ToolContext, ToolResult, ask_until_fitting
 from callboard.skills.mcp.declaration import ServerDeclaration
-from callboard.skills.mcp.server import Backoff, RunningServer
+from callboard.skills.mcp.server import RunningServer
+from callboard_protocol import InputRequest, User
 from tests.calls.calling import run_tool
 from tests.skills.mcp import installed
 
 HERE = Path(__file__).parent
-QUICK = Backoff(0.05, 0.2)
+QUICK = (0.05, 0.2)
+"""The shortest and the longest pause in seconds before a server is restarted."""
 
 
 class Played:
@@ -31,6 +33,9 @@ class Played:
         self.server = server
         self.reports: list[StatusReport] = []
         self.reported = asyncio.Event()
+        self.questions: list[InputRequest] = []
+        self.answers: list[Any] = []
+        """The user's answers, in turn; after them there is nobody to ask."""
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Run the server. The context starts once it has tools or has failed, without a time limit."""
@@ -47,12 +52,26 @@ class Played:
         return found[f"{self.server.declaration.prefix}_{name}"]
 
     async def call(self, name: str, timeout_seconds: float = 20, /, **arguments: Any) -> ToolResult:
+        return await self.call_as(None, name, timeout_seconds, **arguments)
+
+    async def call_as(
+        self, user: User | None, name: str, timeout_seconds: float = 20, /, **arguments: Any
+    ) -> ToolResult:
         tool = self.tool(name)
-        context = ToolContext("call_1", tool.name, "chat_1", None, StatusChannel(self._report))
+        channel = StatusChannel(self._report)
+        call_id = f"call_{user.id if user else 1}"
+        context = ToolContext(call_id, tool.name, "chat_1", user, channel, send_question=self._ask)
         return await run_tool(tool, context, timeout_seconds, **arguments)
 
     async def pid(self) -> int:
         return int((await self.call("pid")).text)
+
+    async def _ask(self, question: InputRequest) -> Any:
+        async def answer(asked: InputRequest) -> Any:
+            self.questions.append(asked)
+            return self.answers.pop(0) if self.answers else None
+
+        return await ask_until_fitting(question, answer)
 
     def _report(self, report: StatusReport) -> None:
         self.reports.append(report)
@@ -103,7 +122,7 @@ def ours() -> Make:
 
     def make(**fields: Any) -> Played:
         declaration = ServerDeclaration("ours", sys.executable, (str(HERE / "our_server.py"),), **fields)
-        return Played(RunningServer(declaration, QUICK))
+        return Played(RunningServer(declaration, *QUICK))
 
     return make
 
@@ -117,7 +136,7 @@ def plain(tmp_path: Path) -> Make:
         path.write_text(json.dumps({"pages": [tools], "results": {}, **script}))
         arguments = (str(HERE / "plain_server.py"), str(path))
         declared = ServerDeclaration("plain", sys.executable, arguments, confirm=confirm, trusted=trusted)
-        return Played(RunningServer(declared, QUICK))
+        return Played(RunningServer(declared, *QUICK))
 
     return make
 

@@ -8,7 +8,13 @@ import anyio
 import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
-from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult, ToolAnnotations
+from mcp_types import (
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    InputRequiredResult,
+    ToolAnnotations,
+)
 from opentelemetry.propagate import inject
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
@@ -75,11 +81,24 @@ def _grown() -> str:
     return "here"
 
 
-@server.tool()
-async def ask() -> InputRequiredResult:
-    """Asks the user where they are."""
-    question = ElicitRequestFormParams(message="Where are you?", requested_schema={"type": "object", "properties": {}})
+@server.tool(structured_output=False)
+async def ask(context: Context) -> str | InputRequiredResult:
+    """Asks the user where they are, and returns what it is answered."""
+    if context.input_responses:
+        return context.input_responses["where"].model_dump_json(exclude_none=True)
+    fields = {"town": {"type": "string", "minLength": 2}, "since": {"type": "string", "format": "date-time"}}
+    schema = {"type": "object", "properties": fields, "required": ["town"]}
+    question = ElicitRequestFormParams(message="Where are you?", requested_schema=schema)
     return InputRequiredResult(input_requests={"where": ElicitRequest(params=question)})
+
+
+@server.tool(structured_output=False)
+async def pay(context: Context) -> str | InputRequiredResult:
+    """Asks the user to open an address, and returns what it is answered."""
+    if context.input_responses:
+        return context.input_responses["paid"].model_dump_json(exclude_none=True)
+    question = ElicitRequestURLParams(message="Please pay.", url="https://pay.example/1?for=<b>you</b>")
+    return InputRequiredResult(input_requests={"paid": ElicitRequest(params=question)})
 
 
 @server.tool(structured_output=False)

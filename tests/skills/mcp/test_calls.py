@@ -18,7 +18,7 @@ shared_loop = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running() -> AsyncIterator[RunningServer]:
     """A shared server for tests that do not change it, because starting takes longer than a call."""
-    server = RunningServer(ServerDeclaration("ours", sys.executable, (str(HERE / "our_server.py"),)), QUICK)
+    server = RunningServer(ServerDeclaration("ours", sys.executable, (str(HERE / "our_server.py"),)), *QUICK)
     async with Played(server).lifespan():
         yield server
 
@@ -101,13 +101,6 @@ async def test_giant_result_is_cut_with_note(shared: Played) -> None:
     result = await shared.call("big", characters=5_000_000)
     assert result.text.startswith("x" * 100_000)
     assert result.text.endswith("[cut here: 4900000 more characters. Ask for less at a time.]")
-
-
-@shared_loop
-async def test_a_question_of_the_server_is_declined_and_the_call_ends(shared: Played) -> None:
-    with pytest.raises(ToolError, match="'ours' refused the call: Elicitation not supported"):
-        await shared.call("ask")
-    assert (await shared.call("count", steps=1)).text == "counted to 1"
 
 
 async def test_server_gets_only_declared_variables(ours: Make, monkeypatch: pytest.MonkeyPatch) -> None:

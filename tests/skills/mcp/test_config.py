@@ -46,12 +46,12 @@ def test_entries_of_other_clients_are_read(tmp_path: Path, monkeypatch: pytest.M
         ({"command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}}, "mcpServers.bad.env.A: the variable NOT_SET_ANYWHERE"),
         ({"command": "x", "confirm": "sometimes"}, "mcpServers.bad.confirm: Input should be 'never'"),
         ({"command": "x", "timeoutSeconds": 0}, "mcpServers.bad.timeoutSeconds: Input should be greater than 0"),
-        ({"url": "http://a", "type": "ws"}, "mcpServers.bad.type: unknown type; use stdio, http or sse"),
+        ({"url": "http://a", "type": "ws"}, "mcpServers.bad: its type is unknown; use stdio, http or sse"),
         (
             {"url": "http://a", "headers": {"A": "${input:key}"}},
             "mcpServers.bad.headers.A: only VS Code knows ${input:key}",
         ),
-        ("npx server", "mcpServers.bad: Input should be a valid dictionary"),
+        ("npx server", "mcpServers.bad: write an object"),
     ],
 )
 def test_invalid_server_is_left_out_and_reported_with_place(tmp_path: Path, entry: Any, said: str) -> None:
@@ -156,9 +156,12 @@ def test_server_with_clashing_prefix_is_left_out(tmp_path: Path, names: list[str
     [
         ({"name": "…", "command": "x"}, "needs a name with letters or digits"),
         ({"name": "a"}, "needs either a command to run or a url"),
-        ({"name": "a", "command": "x", "confirm": "no"}, "confirm is 'no'; use one of never, unless_read_only, always"),
-        ({"name": "a", "command": "x", "timeout_seconds": 0}, "needs a timeout_seconds above 0"),
-        ({"name": "a", "url": "http://a", "transport": "ws"}, "transport is 'ws'; use one of http, sse"),
+        (
+            {"name": "a", "command": "x", "confirm": "no"},
+            "confirm: Input should be 'never', 'unless_read_only'",
+        ),
+        ({"name": "a", "command": "x", "timeout_seconds": 0}, "timeout_seconds: Input should be greater than 0"),
+        ({"name": "a", "url": "http://a", "transport": "ws"}, "transport: Input should be 'http' or 'sse'"),
     ],
 )
 def test_a_declaration_in_code_is_checked_too(fields: dict[str, Any], said: str) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from callboard._agents import load_all_agents
-from callboard._settings import Settings
+from callboard.agents import load_all_agents
 from callboard.errors import SettingsError
+from callboard.settings import Settings
 from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
 from tests.processes import run
 from tests.serving import request, serving

@@ -267,10 +267,6 @@ async def test_read_only_hint_counts_only_for_trusted_servers(
 @pytest.mark.parametrize(
     "asks",
     [
-        {
-            "method": "elicitation/create",
-            "params": {"message": "Your key?", "requestedSchema": ANY | {"properties": {}}},
-        },
         {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 9}},
         {"method": "roots/list"},
         {"method": "unheard/of"},

@@ -14,13 +14,14 @@ from mcp.server import MCPServer
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from callboard._trace_context import read, within
 from callboard.errors import ToolError, ToolTimeout
 from callboard.skills.mcp.declaration import ServerDeclaration
-from callboard.skills.mcp.server import RunningServer
+from callboard.skills.mcp.server import McpState, RunningServer
+from callboard.trace_context import read, within
 from tests.fakes.http_server import HttpServer
 from tests.fakes.mcp_http import ForgetfulServer
 from tests.skills.mcp.conftest import HERE, QUICK, Log, Played
+from tests.skills.web.sites import Reply, Site
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -45,7 +46,7 @@ def shared_port() -> Iterator[int]:
 
 
 def at(port: int, **headers: str) -> Played:
-    return Played(RunningServer(ServerDeclaration("far", url=f"http://127.0.0.1:{port}/mcp", headers=headers), QUICK))
+    return Played(RunningServer(ServerDeclaration("far", url=f"http://127.0.0.1:{port}/mcp", headers=headers), *QUICK))
 
 
 async def test_calls_progress_and_cancellation_work_as_over_pipes(shared_port: int, log: Log) -> None:
@@ -69,6 +70,7 @@ async def test_changed_tools_are_noticed_over_http(shared_port: int, log: Log) -
         assert (await log.until("mcp_server_ready"))["tools"] == count + 1
 
 
+@pytest.mark.slow
 async def test_restarted_server_is_reconnected(free_port: int, log: Log) -> None:
     far = at(free_port)
     async with far.lifespan():
@@ -125,7 +127,7 @@ NO_SESSION = {"code": -32000, "message": "Bad Request: No valid session ID provi
 
 
 def beside(server: ForgetfulServer) -> Played:
-    return Played(RunningServer(ServerDeclaration("far", url=server.url), QUICK))
+    return Played(RunningServer(ServerDeclaration("far", url=server.url), *QUICK))
 
 
 @pytest.mark.parametrize("has_stream", [True, False])
@@ -167,6 +169,13 @@ async def test_answered_call_survives_forgotten_session() -> None:
         release.set()
         assert [(await call).text for call in (slow, refused)] == ["run 1", "run 2"]
         assert server.initialized == 2
+
+
+async def test_session_ends_at_server_with_lifespan() -> None:
+    async with ForgetfulServer() as server:
+        async with beside(server).running():
+            assert len(server.sessions) == 1
+        assert server.sessions == set()
 
 
 async def test_repeatedly_refused_call_fails() -> None:
@@ -228,12 +237,21 @@ class ForgetfulEvents:
         await (refusal if self.is_forgetful else self._app)(scope, receive, send)
 
 
+async def test_silent_stream_of_older_transport_does_not_delay_stop() -> None:
+    silent = Reply(headers={"Content-Type": "text/event-stream"}, ending="hang")
+    async with Site(silent) as site:
+        server = RunningServer(ServerDeclaration("far", url=f"{site.url}/sse", transport="sse"))
+        async with server.lifespan(wait_seconds=0.1):
+            assert server.state == McpState("starting")
+        assert server.state == McpState("stopped")
+
+
 async def test_older_transport_is_used_if_declared_or_detected(log: Log) -> None:
     older = ForgetfulEvents()
     async with HttpServer(older, interface="asgi3") as server:
         url = f"http://127.0.0.1:{server.port}/sse"
         for transport in (None, "sse"):
-            far = Played(RunningServer(ServerDeclaration("far", url=url, transport=transport), QUICK))
+            far = Played(RunningServer(ServerDeclaration("far", url=url, transport=transport), *QUICK))
             async with far.running():
                 await log.until("mcp_server_ready")
                 assert (await far.call("where")).text == "here"
@@ -241,7 +259,7 @@ async def test_older_transport_is_used_if_declared_or_detected(log: Log) -> None
                 assert (await far.call("where")).text == "here"
                 await log.until("mcp_session_forgotten")
                 await log.until("mcp_server_ready")
-        wrong = Played(RunningServer(ServerDeclaration("far", url=url, transport="http"), QUICK))
+        wrong = Played(RunningServer(ServerDeclaration("far", url=url, transport="http"), *QUICK))
         async with wrong.running():
             assert wrong.server.state.status == "restarting"
     lost = [line["reason"].partition("; ")[2] for line in log.of("mcp_server_lost")]

@@ -9,7 +9,7 @@ import pytest
 
 from callboard.errors import ToolError
 from callboard.skills.mcp.declaration import ServerDeclaration
-from callboard.skills.mcp.server import Backoff, McpState, RunningServer
+from callboard.skills.mcp.server import McpState, RunningServer
 from tests.skills.mcp.conftest import QUICK, Log, Make, Played, children_of, is_alive
 
 
@@ -18,9 +18,10 @@ async def test_the_process_is_gone_when_the_lifespan_ends(ours: Make) -> None:
     async with played.lifespan():
         pid = await played.pid()
         assert is_alive(pid)
-        assert played.server.state == McpState("ready", tools=14)
+        running = played.server.state
+        assert (running.status, running.tools) == ("ready", 15)
     assert not is_alive(pid)
-    assert played.server.state == McpState("stopped", tools=14)
+    assert played.server.state == McpState("stopped", "", running.tool_names)
 
 
 async def test_a_lifespan_that_is_cancelled_leaves_no_process(ours: Make) -> None:
@@ -40,6 +41,7 @@ async def test_a_lifespan_that_is_cancelled_leaves_no_process(ours: Make) -> Non
     assert not is_alive(pid)
 
 
+@pytest.mark.slow
 async def test_server_that_does_not_end_is_killed(plain: Make, log: Log) -> None:
     played = plain({"name": "a", "inputSchema": {"type": "object"}}, deaf=True)
     before = set(children_of(os.getpid()))
@@ -99,7 +101,7 @@ async def test_a_server_that_is_killed_between_calls_is_restarted(ours: Make, lo
 
 async def test_tools_of_restarting_server_name_retry_time(ours: Make, log: Log) -> None:
     played = ours()
-    slow = Played(RunningServer(played.server.declaration, Backoff(first_seconds=30)))
+    slow = Played(RunningServer(played.server.declaration, first_pause_seconds=30))
     async with slow.lifespan():
         with pytest.raises(ToolError):
             await slow.call("die")
@@ -119,7 +121,7 @@ async def test_tools_of_stopped_server_explain_it(ours: Make) -> None:
 
 
 async def test_failing_server_is_retried_and_logged_once(log: Log) -> None:
-    server = RunningServer(ServerDeclaration("none", "/no/such/command"), QUICK)
+    server = RunningServer(ServerDeclaration("none", "/no/such/command"), *QUICK)
     async with server.lifespan():
         assert server.tools() == ()
         assert server.state.status == "restarting"
@@ -130,14 +132,10 @@ async def test_failing_server_is_retried_and_logged_once(log: Log) -> None:
 
 
 async def test_command_that_is_no_mcp_server_is_reported(log: Log) -> None:
-    server = RunningServer(ServerDeclaration("wrong", "true"), QUICK)
+    server = RunningServer(ServerDeclaration("wrong", "true"), *QUICK)
     async with server.lifespan():
         assert server.state.status == "restarting"
         assert server.state.reason.startswith("it ended before it was ready; CALLBOARD_LOG_LEVEL=debug")
-
-
-def test_pauses_double_up_to_a_minute() -> None:
-    assert [Backoff().pause(failures) for failures in (1, 2, 3, 6, 7, 10_000)] == [1, 2, 4, 32, 60, 60]
 
 
 async def test_new_tools_are_available_at_once(ours: Make, log: Log) -> None:
@@ -149,6 +147,7 @@ async def test_new_tools_are_available_at_once(ours: Make, log: Log) -> None:
         assert (await played.call("grown")).data == {"result": "here"}
 
 
+@pytest.mark.slow
 async def test_a_skill_can_be_started_again(ours: Make) -> None:
     played = ours()
     for _ in range(2):

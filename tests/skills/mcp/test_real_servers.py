@@ -104,7 +104,7 @@ async def test_the_reference_server_over_http_also_after_a_restart_in_which_it_f
 ) -> None:
     with far_server() as url:
         pass
-    every = Played(RunningServer(ServerDeclaration("every", url=url), QUICK))
+    every = Played(RunningServer(ServerDeclaration("every", url=url), *QUICK))
     async with every.lifespan():
         with far_server():
             await log.until("mcp_server_ready")

@@ -6,23 +6,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from callboard._agents import Agent
+from callboard.agents import Agent
 from callboard.calls import tool
 from callboard.errors import AgentError
-from callboard.models import ChatModel, OpenAICompatible
 from callboard.skills import Skill
 from callboard.skills.mcp import McpServer, McpServers, connection
 from callboard_protocol import InputRequest, ToolCallComplete, ToolCallError, ToolStatus
 from tests import processes
 from tests.fakes.openai_server import Answer, OpenAIServer, call, chunks, finish, text
-from tests.serving import request, serving
+from tests.serving import Service, request
+from tests.skills.calling import serving_model
 from tests.skills.mcp.conftest import HERE, children_of, is_alive
 
 SERVER = str(HERE / "our_server.py")
@@ -45,38 +45,35 @@ def git_other() -> str:
     return "done"
 
 
+ANSWER = [chunks(text("There."), finish("stop"))]
+
+
 def script(tool: str, arguments: str) -> list[Answer]:
     return [
         chunks(call(tool, arguments, call_id="a"), finish("tool_calls")),
-        chunks(text("There."), finish("stop")),
+        *ANSWER,
     ]
-
-
-@asynccontextmanager
-async def speaking_to(endpoint: OpenAIServer) -> AsyncIterator[OpenAICompatible]:
-    model = OpenAICompatible(endpoint.base_url, api_key="key", model="m")
-    yield model
-    await model.aclose()
 
 
 async def test_progress_and_result_of_an_mcp_tool_are_events_of_the_run(tmp_path: Path) -> None:
     ours = McpServer("ours", command=sys.executable, args=[SERVER])
-    async with OpenAIServer(script("ours_count", '{"steps": 2}')) as endpoint, speaking_to(endpoint) as model:
-        async with serving(tmp_path, Agent("scripted", skills=(ours,), model=model)) as service:
-            events = await service.events(request())
+    async with serving_model(tmp_path, script("ours_count", '{"steps": 2}'), Agent("scripted", skills=(ours,))) as (
+        service,
+        model,
+    ):
+        events = await service.events(request())
     statuses = [event.data for event in events if isinstance(event, ToolStatus)]
     assert [(status.message, status.progress) for status in statuses] == [("step 1", 50), ("step 2", 100)]
     assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["counted to 2"]
-    assert "ours_meet" in [offered["function"]["name"] for offered in endpoint.requests[0]["tools"]]
+    assert "ours_meet" in [offered["function"]["name"] for offered in model.requests[0]["tools"]]
 
 
 async def test_inspector_shows_state_of_servers(tmp_path: Path) -> None:
     ours = McpServer("ours", command=sys.executable, args=[SERVER])
     none = McpServer("none", command="/no/such/command")
-    async with OpenAIServer([chunks(text("There."), finish("stop"))]) as endpoint, speaking_to(endpoint) as model:
-        async with serving(tmp_path, Agent("scripted", skills=(ours, none), model=model)) as service:
-            await service.events(request())
-            page = (await service.client.get("/inspect/agent?id=scripted")).text
+    async with serving_model(tmp_path, ANSWER, Agent("scripted", skills=(ours, none))) as (service, _):
+        await service.events(request())
+        page = (await service.client.get("/inspect/agent?id=scripted")).text
     assert re.search(r"ours: ready, \d+ tools", page)
     assert "none: restarting, 0 tools: " in page
     assert "ours_count" in page
@@ -91,14 +88,13 @@ async def test_tools_with_same_name_are_not_offered_and_shown_in_inspector(tmp_p
     git = McpServer("git", command=sys.executable, args=[plain, str(tmp_path / "hub_delete.json")])
     hub = McpServer("git_hub", command=sys.executable, args=[plain, str(tmp_path / "delete.json")], confirm="always")
     own = Skill("own", "Has a tool of its own.", tools=(git_other,))
-    async with OpenAIServer([chunks(text("There."), finish("stop"))]) as endpoint, speaking_to(endpoint) as model:
-        with pytest.raises(AgentError, match="names begin with 'git_', and others with 'git_hub_'"):
-            Agent("scripted", skills=(git, hub), model=model)
-        agent = Agent("scripted", skills=(git.copy(tool_prefix=""), hub, own), model=model)
-        async with serving(tmp_path, agent) as service:
-            await service.events(request())
-            page = (await service.client.get("/inspect/agent?id=scripted")).text
-    assert [offered["function"]["name"] for offered in endpoint.requests[0]["tools"]] == ["git_hub_other"]
+    with pytest.raises(AgentError, match="names begin with 'git_', and others with 'git_hub_'"):
+        Agent("scripted", skills=(git, hub))
+    agent = Agent("scripted", skills=(git.copy(tool_prefix=""), hub, own))
+    async with serving_model(tmp_path, ANSWER, agent) as (service, model):
+        await service.events(request())
+        page = (await service.client.get("/inspect/agent?id=scripted")).text
+    assert [offered["function"]["name"] for offered in model.requests[0]["tools"]] == ["git_hub_other"]
     for name, skills in (("git_hub_delete", "git and git_hub"), ("git_other", "git and own")):
         assert f"{name}: {skills} have a tool of this name each, and none is offered" in page
 
@@ -114,13 +110,12 @@ async def test_hostile_schema_and_arguments_do_not_block_server(tmp_path: Path) 
         "plain", command=sys.executable, args=[str(HERE / "plain_server.py"), str(tmp_path / "script.json")]
     )
     turns = script("plain_unique", json.dumps({"all": [{"n": n} for n in range(6_000)]}))
-    async with OpenAIServer(turns) as endpoint, speaking_to(endpoint) as model:
-        async with serving(tmp_path, Agent("scripted", skills=(plain,), model=model)) as service:
-            before = time.process_time()
-            events = await service.events(request())
-            # It took 25 s to compare each item with each. Other processes are not counted.
-            assert time.process_time() - before < 10
-            page = (await service.client.get("/inspect/agent?id=scripted")).text
+    async with serving_model(tmp_path, turns, Agent("scripted", skills=(plain,))) as (service, _):
+        before = time.process_time()
+        events = await service.events(request())
+        # It took 25 s to compare each item with each. Other processes are not counted.
+        assert time.process_time() - before < 10
+        page = (await service.client.get("/inspect/agent?id=scripted")).text
     assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["done"]
     assert "the tool doubling is left out: its schema has over 20000 keywords" in page
 
@@ -128,10 +123,9 @@ async def test_hostile_schema_and_arguments_do_not_block_server(tmp_path: Path) 
 @pytest.mark.parametrize(("confirm", "patterns"), [("unless_read_only", ()), ("never", ("ours_g*",))])
 async def test_tool_with_confirm_does_not_run_unasked(tmp_path: Path, confirm: str, patterns: tuple[str, ...]) -> None:
     ours = McpServer("ours", command=sys.executable, args=[SERVER], confirm=confirm)  # type: ignore[arg-type] # one of its words
-    async with OpenAIServer(script("ours_grow", "{}")) as endpoint, speaking_to(endpoint) as model:
-        agent = Agent("scripted", skills=(ours,), model=model, confirm=patterns)
-        async with serving(tmp_path, agent, input_timeout_seconds=0.1) as service:
-            events = await service.events(request())
+    agent = Agent("scripted", skills=(ours,), confirm=patterns)
+    async with serving_model(tmp_path, script("ours_grow", "{}"), agent, input_timeout_seconds=0.1) as (service, _):
+        events = await service.events(request())
     assert [event.title for event in events if isinstance(event, InputRequest)] == ["Run ours_grow?"]
     assert [event.code for event in events if isinstance(event, ToolCallError)] == ["not_answered"]
 
@@ -146,6 +140,7 @@ def _ctrl_c_is_heard() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_ctrl_c_is_heard")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_stop_ends_mcp_servers_despite_failing_one(tmp_path: Path, stop: signal.Signals) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     with processes.serving(tmp_path, AGENTS=str(tmp_path / "agents.py")) as (url, process):
@@ -164,6 +159,7 @@ def test_the_sdk_is_not_imported_before_a_server_starts() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+@pytest.mark.slow
 async def test_applications_have_own_servers_of_same_name(tmp_path: Path) -> None:
     """Each application's agent is offered the tools of its own servers, of one file or declared in code."""
     offered: list[list[str]] = []
@@ -173,21 +169,16 @@ async def test_applications_have_own_servers_of_same_name(tmp_path: Path) -> Non
         (tmp_path / f"{name}.json").write_text(
             json.dumps({"mcpServers": {name: {"command": sys.executable, "args": [SERVER]}}})
         )
-    answers = [chunks(call("ours_pid", "{}", call_id="p"), finish("tool_calls")), chunks(text("So."), finish("stop"))]
-    async with (
-        OpenAIServer(answers * 2) as endpoint,
-        speaking_to(endpoint) as model,
-        serving(tmp_path / "a", of_file(tmp_path / "first.json", shared, model)) as first,
-        serving(tmp_path / "b", of_file(tmp_path / "second.json", shared, model)) as second,
-    ):
-        for service in (first, second):
+
+    def asking(name: str) -> AbstractAsyncContextManager[tuple[Service, OpenAIServer]]:
+        agent = Agent("scripted", skills=(shared, McpServers(tmp_path / f"{name}.json")))
+        return serving_model(tmp_path / name, script("ours_pid", "{}"), agent)
+
+    async with asking("first") as first, asking("second") as second:
+        for service, model in (first, second):
             events = await service.events(request())
             pids += [event.result for event in events if isinstance(event, ToolCallComplete)]
-            offered.append([offered["function"]["name"] for offered in endpoint.requests[-1]["tools"]])
+            offered.append([offered["function"]["name"] for offered in model.requests[-1]["tools"]])
     assert [any(name.startswith("first_") for name in names) for names in offered] == [True, False]
     assert [any(name.startswith("second_") for name in names) for names in offered] == [False, True]
     assert len(set(pids)) == 2
-
-
-def of_file(path: Path, shared: McpServer, model: ChatModel) -> Agent:
-    return Agent("scripted", skills=(shared, McpServers(path)), model=model)

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from callboard._agents import Agent
-from callboard._agents.builtin import MEDIA_INFO, TRIAGE
-from callboard.models import OpenAICompatible
+from callboard.agents import Agent
+from callboard.agents.builtin import MEDIA_INFO, TRIAGE
 from callboard.skills import Seerr
 from callboard_protocol import Event, InputRequest, Message, ToolCallError, ToolCallStart
 from tests.fakes.openai_server import Body, Chunks, OpenAIServer, call, chunks, finish, text
 from tests.fakes.seerr import KEY, SeerrServer, movie, series
-from tests.serving import Service, numbered, request, serving
+from tests.serving import Service, request
+from tests.skills.calling import serving_model
 
 KOMBATS = [movie(931285, "Mortal Kombat II", "2026-05-06"), movie(460465, "Mortal Kombat", "2021-04-07")]
 
@@ -42,13 +42,11 @@ def librarian(body: Body) -> Chunks:
 
 @asynccontextmanager
 async def talking(folder: Path, **fields: Any) -> AsyncIterator[tuple[Service, OpenAIServer, SeerrServer]]:
-    async with SeerrServer() as seerr, OpenAIServer(librarian) as endpoint:
-        model = OpenAICompatible(endpoint.base_url, model="m")
-        agent = Agent("media", skills=(MEDIA_INFO, Seerr(seerr.url, KEY), TRIAGE), model=model, **fields)
+    async with SeerrServer() as seerr:
         seerr.add(KOMBATS[0], series(95396, "Severance", "2022-02-17"), movie(438631, "Dune", "2021-09-15"))
-        async with serving(folder, agent) as service:
+        agent = Agent("media", skills=(MEDIA_INFO, Seerr(seerr.url, KEY), TRIAGE), **fields)
+        async with serving_model(folder, librarian, agent) as (service, endpoint):
             yield service, endpoint, seerr
-        await model.aclose()
 
 
 async def turn(service: Service, said: str) -> list[Event]:
@@ -110,14 +108,9 @@ async def test_request_with_confirm_shows_title_in_question(tmp_path: Path, allo
         stored = (await service.client.get("/v1/chats/c/messages")).json()["messages"]
         said = [*map(_as_sent, stored), {"role": "user", "content": "the 2026 one"}]
         body = request(agent="media", chat_id="c", run_id="r", messages=said)
-        events: list[Event] = []
-        async with service.client.stream("POST", "/v1/runs", json=body) as response:
-            async for _, event in numbered(response):
-                events.append(event)
-                if isinstance(event, InputRequest):
-                    assert "title: Mortal Kombat II" in event.message
-                    value = {"request_id": event.request_id, "value": allowed}
-                    await service.client.post("/v1/runs/r/input", json=value)
+        events = await service.events_with_answer(body, allowed)
+    [asked] = [event for event in events if isinstance(event, InputRequest)]
+    assert "title: Mortal Kombat II" in asked.message
     assert len(seerr.requests) == allowed
     assert [event.code for event in events if isinstance(event, ToolCallError)] == ([] if allowed else ["denied"])
 

@@ -6,7 +6,7 @@ import pytest
 
 from callboard.errors import ToolError
 from tests.fakes.seerr import SeerrServer, movie, refused, series
-from tests.skills.media.conftest import Desk
+from tests.skills.media.conftest import Media
 
 DUNE: dict[str, Any] = {"tmdb_id": 438631, "media_type": "movie", "title": "Dune"}
 SEVERANCE: dict[str, Any] = {"tmdb_id": 95396, "media_type": "tv", "title": "Severance"}
@@ -17,8 +17,8 @@ def titles(seerr: SeerrServer) -> None:
     seerr.add(movie(438631, "Dune", "2021-09-15"), series(95396, "Severance", "2022-02-17", seasons=2))
 
 
-async def test_a_movie_is_requested_by_its_number_and_not_in_4k(desk: Desk, seerr: SeerrServer) -> None:
-    said = await desk.run("media_request", **DUNE)
+async def test_a_movie_is_requested_by_its_number_and_not_in_4k(media: Media, seerr: SeerrServer) -> None:
+    said = await media.text("media_request", **DUNE)
     assert said == "Requested as request 1: Dune (2021), movie [tmdb:438631]. It is approved."
     [made] = seerr.requests
     assert (made["type"], made["media"]["tmdbId"], made["is4k"]) == ("movie", 438631, False)
@@ -28,19 +28,19 @@ async def test_a_movie_is_requested_by_its_number_and_not_in_4k(desk: Desk, seer
     ("seasons", "told"), [("all", "season 1, 2"), ([2], "season 2"), ([0], "season 0")], ids=["all", "one", "specials"]
 )
 async def test_seasons_are_requested_all_or_by_number(
-    desk: Desk, seerr: SeerrServer, seasons: object, told: str
+    media: Media, seerr: SeerrServer, seasons: object, told: str
 ) -> None:
-    said = await desk.run("media_request", **SEVERANCE, seasons=seasons)
+    said = await media.text("media_request", **SEVERANCE, seasons=seasons)
     assert f"Severance (2022), series [tmdb:95396], {told}. It is approved." in said
 
 
-async def test_request_of_series_without_seasons_is_refused(desk: Desk, seerr: SeerrServer) -> None:
+async def test_request_of_series_without_seasons_is_refused(media: Media, seerr: SeerrServer) -> None:
     none: list[dict[str, Any]] = [{}, {"seasons": []}]
     for nothing in none:
         with pytest.raises(ToolError, match=r"Give the seasons.*has \[0, 1, 2\]"):
-            await desk.run("media_request", **SEVERANCE, **nothing)
+            await media.text("media_request", **SEVERANCE, **nothing)
     with pytest.raises(ToolError, match=r"has no season \[3, 9\]"):
-        await desk.run("media_request", **SEVERANCE, seasons=[9, 1, 3])
+        await media.text("media_request", **SEVERANCE, seasons=[9, 1, 3])
     assert seerr.requests == []
 
 
@@ -49,40 +49,40 @@ async def test_request_of_series_without_seasons_is_refused(desk: Desk, seerr: S
     [(2, "requested, waiting for approval"), (3, "requested, on its way"), (5, "available")],
 )
 async def test_available_or_requested_title_is_not_requested_again(
-    desk: Desk, seerr: SeerrServer, status: int, words: str
+    media: Media, seerr: SeerrServer, status: int, words: str
 ) -> None:
     seerr.own("movie", 438631, status)
-    said = await desk.run("media_request", **DUNE)
+    said = await media.text("media_request", **DUNE)
     assert said == f"Nothing to request: Dune (2021), movie [tmdb:438631] is {words}."
     assert seerr.requests == []
 
 
-async def test_requested_seasons_are_reported(desk: Desk, seerr: SeerrServer) -> None:
-    await desk.run("media_request", **SEVERANCE, seasons=[1])
-    said = await desk.run("media_request", **SEVERANCE, seasons="all")
+async def test_requested_seasons_are_reported(media: Media, seerr: SeerrServer) -> None:
+    await media.text("media_request", **SEVERANCE, seasons=[1])
+    said = await media.text("media_request", **SEVERANCE, seasons="all")
     assert "season 2. It is approved." in said
-    said = await desk.run("media_request", **SEVERANCE, seasons=[1, 2])
+    said = await media.text("media_request", **SEVERANCE, seasons=[1, 2])
     assert said == ("Nothing to request of Severance (2022), series [tmdb:95396]: No seasons available to request")
 
 
-async def test_concurrent_request_is_error(desk: Desk, seerr: SeerrServer) -> None:
-    await desk.run("media_request", **DUNE)
+async def test_concurrent_request_is_error(media: Media, seerr: SeerrServer) -> None:
+    await media.text("media_request", **DUNE)
     # Declined or deleted in the library, while the request still stands.
     seerr.own("movie", 438631, 1)
     with pytest.raises(ToolError, match=r"Nothing new: Request for this media already exists\. media_requests"):
-        await desk.run("media_request", **DUNE)
+        await media.text("media_request", **DUNE)
 
 
-async def test_number_of_another_title_is_refused(desk: Desk, seerr: SeerrServer) -> None:
+async def test_number_of_another_title_is_refused(media: Media, seerr: SeerrServer) -> None:
     wrong = {**DUNE, "title": "Dune: Part Two"}
     with pytest.raises(ToolError, match=r"that number is Dune \(2021\), movie \[tmdb:438631\], not 'Dune: Part Two'"):
-        await desk.run("media_request", **wrong)
+        await media.text("media_request", **wrong)
     assert seerr.requests == []
 
 
 @pytest.mark.parametrize("title", ["dune", "DUNE (2021)", " Dune "])
-async def test_title_may_be_written_freely(desk: Desk, seerr: SeerrServer, title: str) -> None:
-    await desk.run("media_request", **{**DUNE, "title": title})
+async def test_title_may_be_written_freely(media: Media, seerr: SeerrServer, title: str) -> None:
+    await media.text("media_request", **{**DUNE, "title": title})
     assert len(seerr.requests) == 1
 
 
@@ -95,40 +95,40 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize("title", WRITTEN)
-async def test_a_title_may_be_written_as_the_tools_write_it(desk: Desk, seerr: SeerrServer, title: str) -> None:
-    await desk.run("media_request", **{**DUNE, "title": title})
+async def test_a_title_may_be_written_as_the_tools_write_it(media: Media, seerr: SeerrServer, title: str) -> None:
+    await media.text("media_request", **{**DUNE, "title": title})
     assert len(seerr.requests) == 1
 
 
 @pytest.mark.parametrize("title", ["Dune (2021) [tmdb:693134]", "Dune: Part Two (2024) [tmdb:438631]", "Dune (1984)"])
-async def test_title_written_with_other_number_is_refused(desk: Desk, seerr: SeerrServer, title: str) -> None:
+async def test_title_written_with_other_number_is_refused(media: Media, seerr: SeerrServer, title: str) -> None:
     with pytest.raises(ToolError, match="Not done: that number is Dune"):
-        await desk.run("media_request", **{**DUNE, "title": title})
+        await media.text("media_request", **{**DUNE, "title": title})
     assert seerr.requests == []
 
 
-async def test_a_title_may_be_in_the_language_in_which_it_was_shown(desk: Desk, seerr: SeerrServer) -> None:
+async def test_a_title_may_be_in_the_language_in_which_it_was_shown(media: Media, seerr: SeerrServer) -> None:
     seerr.own("movie", 1022789, 1)
     seerr.add(movie(1022789, "Inside Out 2", "2024-06-11", translations={"de": {"title": "Alles steht Kopf 2"}}))
     inside: dict[str, Any] = {"tmdb_id": 1022789, "media_type": "movie"}
     with pytest.raises(ToolError, match="not 'Alles steht Kopf 2'"):
-        await desk.run("media_request", **inside, title="Alles steht Kopf 2")
-    await desk.run("media_trending", language="de")
-    await desk.run("media_report_issue", **inside, title="Alles steht Kopf 2", problem="other", message="No")
+        await media.text("media_request", **inside, title="Alles steht Kopf 2")
+    await media.text("media_trending", language="de")
+    await media.text("media_report_issue", **inside, title="Alles steht Kopf 2", problem="other", message="No")
     for title in ("Alles steht Kopf", "Dune"):
         with pytest.raises(ToolError, match="Not done"):
-            await desk.run("media_request", **inside, title=title)
-    await desk.run("media_request", **inside, title="Alles steht Kopf 2 (2024) [tmdb:1022789]")
+            await media.text("media_request", **inside, title=title)
+    await media.text("media_request", **inside, title="Alles steht Kopf 2 (2024) [tmdb:1022789]")
     assert len(seerr.requests) == 1
 
 
-async def test_requests_are_listed_newest_first_with_titles_and_pages(desk: Desk, seerr: SeerrServer) -> None:
+async def test_requests_are_listed_newest_first_with_titles_and_pages(media: Media, seerr: SeerrServer) -> None:
     seerr.add(*(movie(number, f"Film {number}", "2020-01-01") for number in range(1, 11)))
-    await desk.run("media_request", **SEVERANCE, seasons=[2])
+    await media.text("media_request", **SEVERANCE, seasons=[2])
     for number in range(1, 11):
-        await desk.run("media_request", tmdb_id=number, media_type="movie", title=f"Film {number}")
+        await media.text("media_request", tmdb_id=number, media_type="movie", title=f"Film {number}")
     del seerr.movies[9]
-    first = (await desk.run("media_requests")).splitlines()
+    first = (await media.text("media_requests")).splitlines()
     assert first[:3] == [
         "11 requests, page 1:",
         "- Film 10 (2020), movie [tmdb:10]: approved, requested, waiting for approval. Request 11 of Ada, 2026-11-20",
@@ -136,20 +136,20 @@ async def test_requests_are_listed_newest_first_with_titles_and_pages(desk: Desk
         "Request 10 of Ada, 2026-11-20",
     ]
     assert first[-1] == "More with page=2, of 2."
-    assert "- Severance (2022), series [tmdb:95396], season 2: approved" in await desk.run("media_requests", page=2)
-    assert await desk.run("media_requests", page=3) == "No more requests."
-    assert await desk.run("media_requests", state="failed") == "No such requests."
+    assert "- Severance (2022), series [tmdb:95396], season 2: approved" in await media.text("media_requests", page=2)
+    assert await media.text("media_requests", page=3) == "No more requests."
+    assert await media.text("media_requests", state="failed") == "No such requests."
 
 
-async def test_issue_needs_title_in_library(desk: Desk, seerr: SeerrServer) -> None:
+async def test_issue_needs_title_in_library(media: Media, seerr: SeerrServer) -> None:
     with pytest.raises(ToolError, match=r"Dune \(2021\), movie \[tmdb:438631\] is not in the library"):
-        await desk.run("media_report_issue", **DUNE, problem="audio", message="No sound")
+        await media.text("media_report_issue", **DUNE, problem="audio", message="No sound")
     seerr.own("movie", 438631, 5)
     seerr.own("tv", 95396, 5)
-    said = await desk.run("media_report_issue", **DUNE, problem="audio", message="No sound")
+    said = await media.text("media_report_issue", **DUNE, problem="audio", message="No sound")
     assert said == "Reported as issue 1: audio of Dune (2021), movie [tmdb:438631]."
-    await desk.run("media_report_issue", **SEVERANCE, problem="subtitles", message="Late", season=1, episode=3)
-    await desk.run("media_report_issue", **SEVERANCE, problem="other", message="All of it")
+    await media.text("media_report_issue", **SEVERANCE, problem="subtitles", message="Late", season=1, episode=3)
+    await media.text("media_report_issue", **SEVERANCE, problem="other", message="All of it")
     assert seerr.issues == [
         {"issueType": 2, "message": "No sound", "mediaId": 1000},
         {"issueType": 3, "message": "Late", "mediaId": 1001, "problemSeason": 1, "problemEpisode": 3},
@@ -157,7 +157,7 @@ async def test_issue_needs_title_in_library(desk: Desk, seerr: SeerrServer) -> N
     ]
 
 
-async def test_refusal_of_seerr_is_passed_on(desk: Desk, seerr: SeerrServer) -> None:
+async def test_refusal_of_seerr_is_passed_on(media: Media, seerr: SeerrServer) -> None:
     seerr.refusal = refused(403, "Movie Quota exceeded.")
     with pytest.raises(ToolError, match=r"Seerr does not allow it: Movie Quota exceeded\."):
-        await desk.run("media_request", **DUNE)
+        await media.text("media_request", **DUNE)

@@ -13,7 +13,7 @@ from callboard.skills.media.client import SeerrClient
 from callboard.skills.media.models import Entries
 from callboard.storage import Store
 from tests.fakes.seerr import KEY, Refusal, SeerrServer, refused
-from tests.skills.media.conftest import Desk
+from tests.skills.media.conftest import Media
 
 REFUSALS = {
     "a key without a login": (refused(401, "You must be logged in."), "CALLBOARD_SEERR_API_KEY"),
@@ -33,23 +33,23 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("refusal", "told"), REFUSALS.values(), ids=REFUSALS.keys())
-async def test_every_refusal_has_advice(desk: Desk, seerr: SeerrServer, refusal: Refusal, told: str) -> None:
+async def test_every_refusal_has_advice(media: Media, seerr: SeerrServer, refusal: Refusal, told: str) -> None:
     seerr.refusal = refusal
     with pytest.raises(ToolError, match=told):
-        await desk.run("media_search", query="dune")
+        await media.text("media_search", query="dune")
 
 
 async def test_wrong_key_is_reported_without_key(seerr: SeerrServer, store: Store) -> None:
-    desk = Desk(Seerr(seerr.url, "wrong-key"), store)
+    media = Media(Seerr(seerr.url, "wrong-key"), store)
     with pytest.raises(ToolError, match="CALLBOARD_SEERR_API_KEY") as caught:
-        await desk.run("media_trending")
+        await media.text("media_trending")
     assert "wrong-key" not in str(caught.value)
 
 
-async def test_a_long_refusal_is_cut(desk: Desk, seerr: SeerrServer) -> None:
+async def test_a_long_refusal_is_cut(media: Media, seerr: SeerrServer) -> None:
     seerr.refusal = refused(500, "no " * 10_000)
     with pytest.raises(ToolError) as caught:
-        await desk.run("media_trending")
+        await media.text("media_trending")
     assert len(str(caught.value)) < 400
 
 
@@ -58,17 +58,17 @@ async def test_unreachable_invalid_and_missing_address_are_distinguished(store: 
         closed = f"http://127.0.0.1:{taken.getsockname()[1]}"
     for url in (closed, "http://[", "seerr:5055"):
         with pytest.raises(ToolError, match=r"cannot be reached .* CALLBOARD_SEERR_URL"):
-            await Desk(Seerr(url, KEY), store).run("media_trending")
+            await Media(Seerr(url, KEY), store).text("media_trending")
     with pytest.raises(NotSetUp, match="needs CALLBOARD_SEERR_URL, CALLBOARD_SEERR_API_KEY"):
         Seerr.from_settings({})
 
 
 async def test_base_path_is_kept_and_final_slash_removed(seerr: SeerrServer, store: Store) -> None:
-    desk = Desk(Seerr(f"{seerr.url}/", KEY), store)
-    await desk.run("media_trending")
+    media = Media(Seerr(f"{seerr.url}/", KEY), store)
+    await media.text("media_trending")
     assert seerr.asked == ["/api/v1/discover/trending?page=1"]
     with pytest.raises(ToolError, match="a web page"):
-        await Desk(Seerr(f"{seerr.url}/base", KEY), store).run("media_trending")
+        await Media(Seerr(f"{seerr.url}/base", KEY), store).text("media_trending")
 
 
 async def test_timeout_of_seerr_is_reported() -> None:
@@ -87,4 +87,4 @@ async def test_a_connection_that_is_cut_is_an_error_of_the_call(store: Store) ->
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(ToolError, match="cannot be reached"):
-            await Desk(Seerr(url, KEY), store).run("media_trending")
+            await Media(Seerr(url, KEY), store).text("media_trending")

@@ -7,20 +7,19 @@ from typing import Any
 import pytest
 import trustme
 
-from callboard.calls import Services
-from callboard.models import ScriptedModel
 from callboard.skills.web import WebSearch
 from callboard.skills.web.skill import WebSettings
 from callboard.storage import Store
-from tests.skills.web.stage import Web
+from tests.skills.calling import ToolRunner
+
+MakeWeb = Callable[..., ToolRunner[WebSearch]]
 
 
 @pytest.fixture
-def web(store: Store) -> Callable[..., Web]:
-    def make(last_source: int = -1, **settings: Any) -> Web:
+def web(store: Store) -> MakeWeb:
+    def make(last_source: int = -1, **settings: Any) -> ToolRunner[WebSearch]:
         given = WebSettings(**settings)
-        skill = WebSearch(given.engines(), allowed_hosts=given.allowed_hosts)
-        return Web(skill, Services(store, ScriptedModel()), last_source)
+        return ToolRunner(WebSearch(given.engines(), allowed_hosts=given.allowed_hosts), store, last_source)
 
     return make
 

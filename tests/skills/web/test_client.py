@@ -8,8 +8,8 @@ import pytest
 
 from callboard.skills.web.client import guarded_client
 from callboard.skills.web.guard import AllowList, Guard
+from tests.skills.web.names import Names
 from tests.skills.web.sites import Reply, Site, page
-from tests.skills.web.stage import Names
 
 ServerTLS = Callable[..., ssl.SSLContext]
 GUARD = Guard(

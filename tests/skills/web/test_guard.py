@@ -8,8 +8,8 @@ import pytest
 from callboard.errors import AddressRefused, ToolError
 from callboard.skills.web.client import download, guarded_client
 from callboard.skills.web.guard import AllowList, Guard, read_url
+from tests.skills.web.names import Names
 from tests.skills.web.sites import Site, page, redirect
-from tests.skills.web.stage import Names
 
 NAMES = {
     "inside.example": [["10.0.0.5"]],

@@ -6,9 +6,9 @@ import io
 import pypdf
 import pytest
 
-from callboard._reading import Download, Kind
-from callboard._reading.pages import decode, read_page
 from callboard.errors import ToolError
+from callboard.reading import Download, Kind
+from callboard.reading.pages import decode, read_page
 from tests.skills.web.documents import pdf
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,9 @@ from callboard.skills import Brave, Engine, Searxng, Tavily, WebSearch
 from callboard.skills.web.engines import SearchQuery, SearchResult
 from callboard.skills.web.skill import search_with_first
 from callboard_protocol import Source
+from tests.skills.web.conftest import MakeWeb
 from tests.skills.web.services import KEY, brave, reddit, searxng, tavily
 from tests.skills.web.sites import Heard, Reply, Site, answer
-from tests.skills.web.stage import Web
-
-MakeWeb = Callable[..., Web]
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ def test_prompt_explains_citing_and_untrusted_pages() -> None:
     assert "do not act on it" in web.current_prompt()
 
 
-async def test_reddit_is_asked_first_and_its_refusal_is_noted(web: Callable[..., Web]) -> None:
+async def test_reddit_is_asked_first_and_its_refusal_is_noted(web: MakeWeb) -> None:
     async with Site(reddit) as site, Site(reddit_engine) as engine:
         desk = web(reddit_url=site.url, searxng_url=engine.url)
         [item, _] = (await desk.run("search", query="lamps", action="reddit")).data
@@ -142,7 +140,7 @@ async def test_reddit_is_asked_first_and_its_refusal_is_noted(web: Callable[...,
 
 
 async def test_reddit_is_used_only_for_reddit_searches_and_can_be_disabled(
-    web: Callable[..., Web],
+    web: MakeWeb,
 ) -> None:
     asked = [engine.name for engine in web().skill.engines_for("reddit")]
     assert asked == ["Reddit", "DuckDuckGo"]

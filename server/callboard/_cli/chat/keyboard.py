@@ -3,7 +3,8 @@
 import os
 import sys
 import termios
-from collections.abc import Iterator
+import tty
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, TextIO
@@ -17,38 +18,66 @@ from prompt_toolkit.output.plain_text import PlainTextOutput
 from prompt_toolkit.utils import is_dumb_terminal
 
 from callboard._cli.chat.turn import Interrupted
+from callboard._cli.chat.visible import make_line
+from callboard.calls import ALWAYS, show_default
 from callboard_protocol import InputRequest
 
 PROMPTS = {"confirmation": "  Yes or no? [y/N] ", "input": "  > ", "password": "  (not shown) > "}
+ALWAYS_PROMPT = "  Yes, no, or always in this chat? [y/N/a] "
 NOT_HIDDEN = "  This terminal cannot hide typed characters, so no password is asked for."
-_LOCAL_FLAGS = 3
 
 
 class Keyboard:
-    """Reads what the user types; prompts are written to `out`."""
+    """Reads what the user types; prompts are written to `out`. Ctrl-D ends every prompt with `EOFError`."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._input = create_input(sys.stdin)
 
-    async def read_line(self, prompt: str) -> str | None:
-        """Return a line, typed with editing and history; None on Ctrl-D. Ctrl-C raises `KeyboardInterrupt`."""
+    async def read_line(self, prompt: str) -> str:
+        """Return a line, typed with editing and history. Ctrl-C raises `KeyboardInterrupt`."""
         return await _read(self._lines, prompt)
 
-    async def ask(self, question: InputRequest) -> bool | str | None:
-        """Return the user's answer to a question; None on Ctrl-D. Ctrl-C raises `Interrupted`."""
+    async def ask(self, question: InputRequest) -> bool | str | dict[str, str]:
+        """Return the user's answer to a question. Ctrl-C raises `Interrupted`.
+
+        The answer to a form has a text for each field, which the server reads.
+        """
         if question.kind == "password" and is_dumb_terminal():
             print(NOT_HIDDEN, file=self._out)
-            return None
+            raise EOFError
         # Characters typed before the question appeared are not an answer to it.
         termios.tcflush(self._input.fileno(), termios.TCIFLUSH)
         clear_typeahead(self._input)
-        is_password = question.kind == "password"
-        session = self._make_session(is_password=is_password, interrupt_exception=Interrupted)
-        line = await _read(session, PROMPTS[question.kind])
-        if question.kind == "confirmation":
-            return None if line is None else line.strip().lower() in ("y", "yes")
-        return line
+        session = self._make_session(interrupt_exception=Interrupted, is_password=question.kind == "password")
+        if question.kind == "form":
+            required = question.form["required"]
+            return {
+                name: await _read(
+                    session, f"  {describe_field(name, field, is_required=name in required)} > ", show_default(field)
+                )
+                for name, field in question.form["properties"].items()
+            }
+        line = await _read(session, ALWAYS_PROMPT if question.remember else PROMPTS[question.kind])
+        if question.kind != "confirmation":
+            return line
+        word = line.strip().lower()
+        return ALWAYS if question.remember and word in ("a", ALWAYS) else word in ("y", "yes")
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Turn the echo of typed characters off until the block ends, because they would disturb the drawing."""
+        file = self._input.fileno()
+        if os.tcgetpgrp(file) != os.getpgrp():
+            # The system would stop a background process that changes the terminal.
+            yield
+            return
+        before = termios.tcgetattr(file)
+        tty.setcbreak(file, termios.TCSADRAIN)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(file, termios.TCSADRAIN, before)
 
     @cached_property
     def _lines(self) -> PromptSession[str]:
@@ -61,26 +90,18 @@ class Keyboard:
         with create_app_session(self._input, output):
             return PromptSession(**options)
 
-    @contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Turn the echo of typed characters off until the block ends, because they would disturb the drawing."""
-        file = self._input.fileno()
-        if os.tcgetpgrp(file) != os.getpgrp():
-            # The system would stop a background process that changes the terminal.
-            yield
-            return
-        before = termios.tcgetattr(file)
-        silent = termios.tcgetattr(file)
-        silent[_LOCAL_FLAGS] &= ~termios.ECHO
-        termios.tcsetattr(file, termios.TCSADRAIN, silent)
-        try:
-            yield
-        finally:
-            termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+def describe_field(name: str, field: Mapping[str, Any], *, is_required: bool) -> str:
+    """Return a line with the title of a form's field and its possible values."""
+    listed = field.get("items", field)
+    options = listed.get("oneOf") or listed.get("anyOf") or []
+    values = ", ".join(f"{number} {option['title']}" for number, option in enumerate(options, 1))
+    if not values:
+        values = "yes or no" if field["type"] == "boolean" else field.get("format", "")
+    hints = "; ".join(filter(None, (field.get("description"), "" if is_required else "optional", values)))
+    title = field.get("title") or name
+    return make_line(f"{title} ({hints})" if hints else title)
 
 
-async def _read(session: PromptSession[str], prompt: str) -> str | None:
-    try:
-        return await session.prompt_async(prompt, handle_sigint=False)
-    except EOFError:
-        return None
+async def _read(session: PromptSession[str], prompt: str, default: str = "") -> str:
+    return await session.prompt_async(prompt, default=make_line(default), handle_sigint=False)

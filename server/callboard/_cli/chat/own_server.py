@@ -15,21 +15,20 @@ from tempfile import TemporaryDirectory, mkstemp
 
 from anyio.from_thread import start_blocking_portal
 
-import callboard._agents.builtin  # noqa: F401 - registers the settings of skills
-from callboard._agents import load_all_agents
+import callboard.agents.builtin  # noqa: F401 - registers the settings of skills
 from callboard._application import Callboard
 from callboard._application.serving import serving
-from callboard._cli.chat.client import Address
 from callboard._cli.serve import default_model, with_local_model
 from callboard._logging import set_up_logging
-from callboard._redaction import Redaction
-from callboard._settings import Settings, read_environment, secrets_in
+from callboard.agents import load_all_agents
 from callboard.models import LOCAL_ENDPOINTS
+from callboard.redaction import Redaction
+from callboard.settings import Settings, read_environment, secrets_in
 
 
 @contextmanager
-def serving_agents(settings: Settings) -> Iterator[Address]:
-    """Serve the agents of the settings until the block ends; yields the server's address."""
+def serving_agents(settings: Settings) -> Iterator[Path]:
+    """Serve the agents of the settings until the block ends; yields the server's Unix socket."""
     variables = read_environment()
     redaction = Redaction((*settings.secrets, *secrets_in(variables)))
     with _log_warnings(redaction):
@@ -41,8 +40,7 @@ def serving_agents(settings: Settings) -> Iterator[Address]:
         with TemporaryDirectory(prefix="callboard-") as folder, start_blocking_portal() as portal:
             socket = Path(folder) / "socket"
             with portal.wrap_async_context_manager(serving(board.asgi(), uds=str(socket), access_log=False)):
-                secret = settings.open_webui_jwt_secret.get_secret_value() if settings.open_webui_jwt_secret else ""
-                yield Address("http://localhost", socket=socket, user_secret=secret)
+                yield socket
 
 
 @contextmanager

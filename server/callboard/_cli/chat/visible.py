@@ -10,15 +10,15 @@ _JOINERS = "\u200c\u200d"
 """Zero-width characters that some scripts and emoji need."""
 
 
-class _Shown(dict[int, str]):
-    """The replacement of each character, computed once."""
+class _Signs(dict[int, str]):
+    """The sign for each character, by its code; computed once."""
 
     def __missing__(self, code: int) -> str:
-        shown = self[code] = _show(chr(code))
-        return shown
+        self[code] = _choose_sign(chr(code))
+        return self[code]
 
 
-def _show(character: str) -> str:
+def _choose_sign(character: str) -> str:
     if character in ("\n", "\t", *_JOINERS):
         return character
     if character == "\r":
@@ -28,24 +28,20 @@ def _show(character: str) -> str:
     match unicodedata.category(character):
         case "Cc" if code < 0x20:
             return chr(0x2400 + code)
-        case "Cc":
-            return "␡" if code == 0x7F else f"\\x{code:02x}"
-        case "Cf":
+        case "Cc" | "Cf" | "Cs":
             return f"<U+{code:04X}>"
         case "Zl" | "Zp":
             return "\n"
-        case "Cs":
-            return "\ufffd"
         case _:
             return character
 
 
-_SHOWN = _Shown()
+_SIGNS = _Signs()
 
 
 def make_visible(text: str) -> str:
     """Return the text with a visible sign for each character that a terminal acts on, except line ends and tabs."""
-    return text.translate(_SHOWN)
+    return text.translate(_SIGNS)
 
 
 def make_line(text: str) -> str:

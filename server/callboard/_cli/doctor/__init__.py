@@ -13,17 +13,14 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
-from callboard._agents import load_all_agents
 from callboard._cli.doctor import access, data, models, reach
 from callboard._cli.doctor.open_webui import check_open_webui
-from callboard._cli.doctor.settings import Check, Context, Read, read_settings
+from callboard._cli.doctor.settings import Check, Context, read_settings
 from callboard._logging import set_up_logging
-from callboard._redaction import Redaction
+from callboard.agents import load_all_agents
 from callboard.errors import CallboardError
 from callboard.models import LOCAL_ENDPOINTS, LocalEndpoint
-
-MAX_CHARS = 400
-"""Length of a finding, and of an advice: the errors of other programs may be long."""
+from callboard.redaction import Redaction
 
 CHECKS: Mapping[str, Check] = {
     "data folder": data.check_folder,
@@ -59,65 +56,50 @@ def run(
         sys.stdout.reconfigure(errors="backslashreplace")
     # Messages below this level would repeat the lines.
     set_up_logging("error")
-    return asyncio.run(_examine(options, endpoints, checks))
+    settings, variables, secrets, lines = read_settings()
+    webui = (options.password, options.api_key, *map(variables.get, ("OPEN_WEBUI_PASSWORD", "OPEN_WEBUI_API_KEY")))
+    hide = Redaction((*secrets, *filter(None, webui)))
+    marks: set[str] = set()
+
+    def show(lines: Sequence[str]) -> None:
+        for line in map(hide, lines):
+            # Control characters in the errors of other programs would act on the terminal.
+            print("".join(char if char.isprintable() else " " for char in line), flush=True)
+            marks.add(line[0])
+
+    show(lines)
+    # Outside of the event loop, because the files of agents may use `asyncio.run`.
+    loaded = load_all_agents(settings, variables)
+    asyncio.run(_run_checks(checks, Context(settings, variables, loaded, options, endpoints), show))
+    return int("✗" in marks)
 
 
-async def _examine(options: argparse.Namespace, endpoints: Sequence[LocalEndpoint], checks: Mapping[str, Check]) -> int:
-    read = read_settings()
-    webui = map(read.variables.get, ("OPEN_WEBUI_PASSWORD", "OPEN_WEBUI_API_KEY"))
-    hide = Redaction((*read.secrets, *filter(None, (options.password, options.api_key, *webui))))
-    is_broken = False
-    async for line in _guard("doctor", _run_checks(read, options, endpoints, checks)):
-        print(_format(line, hide), flush=True)
-        is_broken = is_broken or line.startswith("✗")
-    return 1 if is_broken else 0
-
-
-async def _run_checks(
-    read: Read, options: argparse.Namespace, endpoints: Sequence[LocalEndpoint], checks: Mapping[str, Check]
-) -> AsyncIterator[str]:
-    for line in read.lines:
-        yield line
-    if read.settings is None:
-        return
-    loaded = load_all_agents(read.settings, read.variables)
-    context = Context(read.settings, read.variables, loaded, options, endpoints)
+async def _run_checks(checks: Mapping[str, Check], context: Context, show: Callable[[Sequence[str]], None]) -> None:
     begun = {
         subject: asyncio.create_task(_collect(subject, check(context)))
         for subject, check in checks.items()
         if subject not in IN_TURN
     }
     for subject, check in checks.items():
-        for line in await (begun.get(subject) or _collect(subject, check(context))):
-            yield line
+        show(await (begun.get(subject) or _collect(subject, check(context))))
 
 
-async def _collect(subject: str, lines: AsyncIterator[str]) -> list[str]:
-    return [line async for line in _guard(subject, lines)]
-
-
-async def _guard(subject: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Yield the lines of a check, and an error that ends it as its last line."""
+async def _collect(subject: str, check: AsyncIterator[str]) -> list[str]:
+    """Return the lines of a check; an error that ends it is the last line."""
+    lines: list[str] = []
     try:
-        async for line in lines:
-            yield line
+        async for line in check:
+            lines.append(line)  # noqa: PERF401 - the lines before an error are kept
     except CallboardError as error:
         # Such messages say what to do.
-        yield f"✗ {subject}: {error}"
+        lines.append(f"✗ {subject}: {error}")
     except TimeoutError:
-        yield f"✗ {subject}: it does not answer in time → see that it runs at the address in the settings"
+        advice = "see that it runs at the address in the settings, or set a longer --timeout"
+        lines.append(f"✗ {subject}: it did not answer in time → {advice}")
     # A boundary: a defect in one check must not hide the lines of the others.
     except Exception as error:  # noqa: BLE001 - checks call other programs and libraries, which may raise anything
         place = traceback.extract_tb(error.__traceback__)[-1]
         # The message is left out because it may contain a secret.
         failure = f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
-        yield f"✗ {subject}: the check itself failed: {failure} → report this"
-
-
-def _format(line: str, hide: Callable[[str], str]) -> str:
-    """Return the line within `MAX_CHARS`, without secrets and without control characters, which act on a terminal."""
-    finding, arrow, advice = line.partition(" → ")
-    if len(finding) > MAX_CHARS:
-        finding = f"{finding[:MAX_CHARS]}…"
-    shown = hide(f"{finding}{arrow}{advice[:MAX_CHARS]}")
-    return "".join(char if char.isprintable() else " " for char in shown)
+        lines.append(f"✗ {subject}: the check itself failed: {failure} → report this")
+    return lines

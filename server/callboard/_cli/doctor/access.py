@@ -8,7 +8,7 @@ from pathlib import Path
 from callboard._cli.doctor.settings import Context
 from callboard._named_keys import read_named_keys
 from callboard._private_files import OTHERS
-from callboard._settings import ENV_FILE, Settings, secrets_in
+from callboard.settings import ENV_FILE, Settings, secrets_in
 
 JWT_SECRET = "CALLBOARD_OPEN_WEBUI_JWT_SECRET"  # noqa: S105 - the name of a setting
 NAMES_SHOWN = 5
@@ -19,7 +19,7 @@ MIN_DIFFERENT_CHARS = 8
 async def check_keys(context: Context) -> AsyncIterator[str]:
     """Check the key, the file of named keys, and that others cannot read a `.env` with secrets."""
     settings = context.settings
-    may_others_read = os.name == "posix" and ENV_FILE.is_file() and ENV_FILE.stat().st_mode & OTHERS
+    may_others_read = ENV_FILE.is_file() and ENV_FILE.stat().st_mode & OTHERS
     text = ENV_FILE.read_text(encoding="utf-8", errors="replace") if may_others_read else ""
     if any(secret in text for secret in secrets_in(context.variables)):
         yield f"– keys: others can read {ENV_FILE}, which has secrets in it → chmod 600 {ENV_FILE}"
@@ -44,7 +44,7 @@ def _examine_file(file: Path, settings: Settings) -> Iterator[str]:
         yield f"✗ keys: there is none in {file}: every request is refused → callboard key --add NAME"
     mode = file.parent.stat().st_mode
     # In a sticky folder, such as /tmp, only the owner of a file can replace it.
-    if os.name == "posix" and mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
+    if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
         yield f"✗ keys: others can replace {file} by another file → chmod go-w {file.parent}"
     if unknown := sorted(set(settings.inspect_keys) - set(names)):
         yield f"✗ keys: CALLBOARD_INSPECT_KEYS names unknown keys: {', '.join(unknown)} → callboard key --list"

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from callboard._cli.doctor.settings import Context
-from callboard._extras import how_to_install, is_installed
 from callboard.errors import StorageError
+from callboard.extras import how_to_install, is_installed
 from callboard.storage import Store
-from callboard.storage.sql.database import Database
 
 
 async def check_folder(context: Context) -> AsyncIterator[str]:
@@ -39,31 +38,23 @@ def _find_obstacle(folder: Path) -> str:
 async def check_database(context: Context) -> AsyncIterator[str]:
     """Open the database, check that it is whole, and count the migrations that it lacks."""
     database = Store(context.settings.resolved_database_url).database
+    file = database.file
+    if file and not file.exists():
+        if problem := _find_obstacle(file.parent):
+            yield f"✗ database: {file} cannot be made: {problem}"
+        else:
+            yield f"– database: {file} does not exist yet; the server makes it"
+        return
     try:
         async with asyncio.timeout(context.options.timeout):
-            line = await _examine(database)
+            missing = await database.missing_migrations()
+            await database.check_integrity()
     finally:
         await database.close()
-    yield line
-
-
-async def _examine(database: Database) -> str:
-    if is_missing(database):
-        assert database.file is not None
-        if problem := _find_obstacle(database.file.absolute().parent):
-            return f"✗ database: {database.file} cannot be made: {problem}"
-        return f"– database: {database.file} does not exist yet; the server makes it"
-    missing = await database.missing_migrations()
-    await database.check_integrity()
     if missing:
-        return f"– database: it lacks {missing} migrations of this version → callboard serve makes them at its start"
-    return "✓ database: it opens, and its tables are the newest"
-
-
-def is_missing(database: Database) -> bool:
-    """Return whether SQLite would create the file. The path of a URI (file:…) is left for SQLite to read."""
-    file = database.file
-    return file is not None and not str(file).startswith("file:") and not file.exists()
+        yield f"– database: it lacks {missing} migrations of this version → callboard serve makes them at its start"
+    else:
+        yield "✓ database: it opens, and its tables are the newest"
 
 
 async def check_sqlite(context: Context) -> AsyncIterator[str]:

@@ -5,11 +5,11 @@ import errno
 from collections import Counter
 from collections.abc import AsyncIterator
 
-from callboard._agents import Agent
 from callboard._cli.doctor.settings import Context
 from callboard._cli.health import ask_health
 from callboard._cli.serve import bind
 from callboard._version import __version__
+from callboard.agents import Agent
 from callboard.errors import NotSetUp, SettingsError
 from callboard.skills.mcp import McpServers
 
@@ -28,7 +28,7 @@ async def check_agents(context: Context) -> AsyncIterator[str]:
     for agent_id, lacks in loaded.lacks.items():
         for lack in lacks:
             yield f"– agent {agent_id}: lacks {lack}"
-    for agent_id, reason in loaded.left_out.items():
+    for agent_id, reason in loaded.unavailable.items():
         yield f"– agent {agent_id}: left out, {reason}"
     for problem in loaded.problems:
         yield f"✗ agents: {problem}"
@@ -55,11 +55,13 @@ async def check_mcp(context: Context) -> AsyncIterator[str]:
             yield f"✗ MCP server {server.name}: {reason} → run its command by hand, or correct its entry"
         for note in state.notes:
             yield f"– MCP server {server.name}: {note}"
-    agents = [agent for agent in context.loaded.registry if isinstance(agent, Agent) and agent.agent_id == ASSISTANT]
-    names = Counter(tool.name for agent in agents for tool in agent.tools)
+    assistant = context.loaded.registry.get(ASSISTANT)
+    assert isinstance(assistant, Agent)
+    names = Counter(tool.name for tool in assistant.tools)
     names.update(name for state in states for name in state.tool_names)
-    for name in (name for name, count in names.items() if count > 1):
-        yield (f"✗ MCP servers: several tools are named {name}, and the assistant is offered none → rename the server")
+    for name, count in names.items():
+        if count > 1:
+            yield f"✗ MCP servers: several tools are named {name}, and the assistant is offered none → rename a server"
 
 
 async def check_port(context: Context) -> AsyncIterator[str]:

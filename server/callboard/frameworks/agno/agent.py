@@ -6,7 +6,7 @@ from typing import Any, cast
 from agno.agent import Agent
 from agno.team import Team, TeamMode
 
-from callboard._agents import OnOwnerLoss
+from callboard.agents import Description, OnOwnerLoss
 from callboard.frameworks.adapter import (
     Factory,
     FrameworkAgent,
@@ -18,10 +18,11 @@ from callboard.frameworks.adapter import (
 from callboard.frameworks.agno.description import describe
 from callboard.frameworks.agno.messages import add_history_to_team, to_messages
 from callboard.frameworks.agno.model import AgnoAgent, Hooks, current_hooks, hook_agents_in_tools, hook_models
+from callboard.frameworks.agno.openwebui_tools import add_openwebui_tools
 from callboard.frameworks.agno.requirements import resolve_requirements
 from callboard.frameworks.agno.stream import EventTranslator, Item
-from callboard.frameworks.description import Description
 from callboard.frameworks.turn import Turn
+from callboard.openwebui import OpenWebUITools
 
 
 def from_agno(
@@ -32,6 +33,7 @@ def from_agno(
     description: str = "",
     history: HistoryOf = "callboard",
     on_owner_loss: OnOwnerLoss | None = None,
+    openwebui_tools: OpenWebUITools = "attached",
 ) -> FrameworkAgent[AgnoAgent]:
     """Return an agent of Callboard that runs an agent or team of Agno, or one that a function makes for each run.
 
@@ -49,6 +51,8 @@ def from_agno(
             agent, with the calls that have ended among its messages. `end`: the run ends. The default is `continue`;
             it is `end` with the history `own`, which lacks those calls, and for a team whose members receive the
             user's input or tasks instead of their leader's instructions.
+        openwebui_tools: Which of Open WebUI's own tools the agent or the team's leader gets: `attached` (by the user or
+            a preset), `all`, `none`, or name patterns.
 
     Tools find `user_id` and `chat_id` among the run's `dependencies`, beside the agent's own. They are None if the
     client did not send them.
@@ -58,33 +62,25 @@ def from_agno(
     """
     check_agent_or_factory(agent, _AgnoAdapter.agent_classes, _AgnoAdapter.agent_noun)
     hook_agents_in_tools()
+    known = None
     if isinstance(agent, Agent | Team):
         agent_id = agent_id or to_agent_id(agent.id or agent.name or "")
         name = name or agent.name or ""
         # Hooked once, not for each run, because a model keeps its connections.
-        ready = hook_models(agent)
+        known = hook_models(agent)
         if isinstance(agent, Team) and (agent.mode == TeamMode.tasks or not agent.determine_input_for_members):
             on_owner_loss = on_owner_loss or "end"
-        return _AgnoAdapter(lambda _: ready, agent_id, name, description, history, on_owner_loss, known=agent)
-    return _AgnoAdapter(agent, agent_id, name, description, history, on_owner_loss)
+    make = agent if known is None else lambda _: known
+    on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own")
+    return _AgnoAdapter(make, agent_id, name, description, on_owner_loss, known, openwebui_tools, history=history)
 
 
 class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
     agent_classes = (Agent, Team)
     agent_noun = "an Agent or a Team of Agno"
 
-    def __init__(
-        self,
-        make: Factory[AgnoAgent],
-        agent_id: str,
-        name: str,
-        description: str,
-        history: HistoryOf,
-        on_owner_loss: OnOwnerLoss | None,
-        known: AgnoAgent | None = None,
-    ) -> None:
-        on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own")
-        super().__init__(make, agent_id, name, description, on_owner_loss, known)
+    def __init__(self, *declared: Any, history: HistoryOf) -> None:
+        super().__init__(*declared)
         self._history = history
 
     def describe_agent(self, agent: AgnoAgent) -> Description:
@@ -94,7 +90,7 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
         hooks = self._make_hooks(turn)
         translator = EventTranslator(hooks)
         # Typed as Any because agents and teams have the same methods but no common type.
-        player: Any = hook_models(agent)
+        player: Any = add_openwebui_tools(hook_models(agent), turn)
         messages = to_messages(turn.context.messages)
         own = self._history == "own"
         given: Any = messages[-1:] if own else messages

@@ -7,8 +7,8 @@ from agno.models.message import Message
 from agno.team import Team
 from agno.tools import Function, Toolkit
 
+from callboard.agents import DescribedTool, Description
 from callboard.frameworks.agno.model import AgnoAgent
-from callboard.frameworks.description import DescribedTool, Description
 
 
 def describe(agent: AgnoAgent) -> Description:

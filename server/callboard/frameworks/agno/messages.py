@@ -14,10 +14,9 @@ from agno.models.message import Message
 from agno.team import Team
 from agno.tools.function import ToolResult as AgnoResult
 
-from callboard._data_urls import read_data_url
-from callboard._formats import NativeFormat
 from callboard.calls import ToolResult
-from callboard.models import ChatDict, content_text
+from callboard.data_urls import read_data_url
+from callboard.models import ChatDict, content_text, with_valid_arguments
 
 SYSTEM_ROLES = ("system", "developer")
 
@@ -26,7 +25,7 @@ def to_messages(conversation: Sequence[ChatDict]) -> list[Message]:
     """Convert a conversation, with its tool calls and results. Every call's arguments are JSON."""
     names: dict[str, str] = {}
     messages = []
-    for message in NativeFormat().request(conversation, ()).messages:
+    for message in with_valid_arguments(conversation):
         calls = message.get("tool_calls")
         names |= {call["id"]: call["function"]["name"] for call in calls or ()}
         call_id = message.get("tool_call_id")

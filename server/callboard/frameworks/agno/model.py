@@ -28,7 +28,7 @@ from agno.team import Team
 from agno.tools.function import Function, FunctionCall, FunctionExecutionResult
 from agno.utils.timer import Timer
 
-from callboard.calls import RejectedCall, ToolCall, contain, mask_result, running_tool
+from callboard.calls import RejectedCall, ToolCall, contain, current_tool, mask_result
 from callboard.errors import InvalidArguments, ModelError, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.agno.messages import merge_system_messages, to_tool_result
 from callboard.frameworks.failures import model_error
@@ -93,18 +93,18 @@ def hook_models(agent: AgnoAgent, role: ModelRole = "main") -> AgnoAgent:
     return hooked_agent
 
 
+@cache
 def hook_agents_in_tools() -> None:
     """Patch Agno so that agents and teams which a tool runs report too. Without a running turn nothing changes."""
     for kind in (Agent, Team):
-        if not hasattr(kind.arun, "__wrapped__"):
-            kind.arun = _hook_arun(kind.arun)  # type: ignore[method-assign] # in front of it
-            kind.run = _hook_run(kind.run)  # type: ignore[method-assign] # in front of it
+        kind.arun = _hook_arun(kind.arun)  # type: ignore[method-assign] # in front of it
+        kind.run = _hook_run(kind.run)  # type: ignore[method-assign] # in front of it
 
 
 def _hook_arun(arun: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(arun)
     def run(agent: AgnoAgent, *args: Any, **kwargs: Any) -> Any:
-        if running_tool.get() is not None and current_hooks.get() is not None:
+        if current_tool.get() is not None and current_hooks.get() is not None:
             agent = hook_models(agent, "in a tool")
         return arun(agent, *args, **kwargs)
 
@@ -114,7 +114,7 @@ def _hook_arun(arun: Callable[..., Any]) -> Callable[..., Any]:
 def _hook_run(run: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(run)
     def run_in_the_loop(agent: AgnoAgent, *args: Any, **kwargs: Any) -> Any:
-        tool = running_tool.get()
+        tool = current_tool.get()
         if tool is None or current_hooks.get() is None:
             return run(agent, *args, **kwargs)
         tool.refuse_to_block(f"run() of the agent '{agent.name or agent.id}'", "use `await agent.arun(…)` there")

@@ -1,9 +1,7 @@
 """Asks the user for the approvals and answers that a paused Agno run needs."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Literal
-from uuid import uuid4
+from collections.abc import Mapping, Sequence
 
 from agno.models.response import ToolExecution
 from agno.run.requirement import RunRequirement
@@ -14,12 +12,14 @@ from callboard.calls import ToolCall, ToolResult
 from callboard.errors import ToolError
 from callboard.frameworks.agno.model import Hooks
 from callboard.frameworks.agno.stream import Output
-from callboard.frameworks.choices import CHOICE_HINT, find_option, list_options
+from callboard.frameworks.questions import ask_user
 from callboard.frameworks.turn import Turn
-from callboard_protocol import InputRequest
 
-CONVERTERS: Mapping[type, Callable[[str], object]] = {int: int, float: float}
-"""Convert an answer to the type of a field. Other types stay text."""
+FIELD_TYPES: Mapping[type, str] = {int: "integer", float: "number", bool: "boolean"}
+"""The types of a form's fields. Values of other types are asked for as text."""
+
+OTHER = "other"
+"""The field of a form for an answer in the user's own words."""
 
 USER_ANSWER_TOOLS = frozenset({"get_user_input", "ask_user"})
 """Agno's own tools whose result is the user's answer."""
@@ -73,7 +73,7 @@ async def _ask_for_answers(requirement: RunRequirement, call_id: str, turn: Turn
         fields = requirement.user_input_schema or []
         # If the model filled in every field that the user should give, the user is still asked for all of them.
         open_fields = [field for field in fields if field.value is None] or fields
-        answers |= {field.name: await _ask_for_value(field, call_id, turn) for field in open_fields}
+        answers |= await _ask_for_values(open_fields, call_id, turn)
         requirement.provide_user_input(answers)
     if requirement.needs_external_execution:
         name = requirement.tool_execution and requirement.tool_execution.tool_name
@@ -81,38 +81,29 @@ async def _ask_for_answers(requirement: RunRequirement, call_id: str, turn: Turn
     return answers
 
 
-async def _ask_for_value(field: UserInputField, call_id: str, turn: Turn) -> object:
-    """Return the user's value for one argument. Raises `ToolError` if it does not have the argument's type."""
-    if field.field_type is bool:
-        return bool(await _ask("confirmation", field.name, field.description or "", call_id, turn))
-    answer = str(await _ask("input", field.name, field.description or "", call_id, turn))
-    try:
-        return CONVERTERS.get(field.field_type, str)(answer)
-    except ValueError:
-        raise ToolError(f"Not run: the user gave {answer!r} for {field.name}, which is not a number.") from None
+async def _ask_for_values(fields: Sequence[UserInputField], call_id: str, turn: Turn) -> dict[str, object]:
+    """Return the user's values of the arguments. Raises `ToolDenied` if the user declines."""
+    properties = {
+        field.name: {"type": FIELD_TYPES.get(field.field_type, "string"), "description": field.description or ""}
+        for field in fields
+    }
+    schema = {"properties": properties, "required": list(properties)}
+    answer: dict[str, object] = await ask_user(turn, "form", "Which values?", call_id, title="", schema=schema)
+    return answer
 
 
 async def _ask_for_choice(question: UserFeedbackQuestion, call_id: str, turn: Turn) -> list[str]:
-    """Return the labels that the user chose by number or text. Any other text is returned as it is."""
-    labels = [option.label for option in question.options or ()]
-    options = list_options([(option.label, option.description or "") for option in question.options or ()])
-    hint = ""
-    if labels:
-        hint = "Numbers or words, separated by commas" if question.multi_select else CHOICE_HINT
-    answer = str(await _ask("input", question.question, options, call_id, turn, hint))
-    parts = answer.split(",") if question.multi_select else [answer]
-    places = [(part.strip(), find_option(part, labels)) for part in parts]
-    return [part if place is None else labels[place] for part, place in places]
-
-
-async def _ask(
-    kind: Literal["input", "confirmation"], title: str, message: str, call_id: str, turn: Turn, hint: str = ""
-) -> object:
-    request = InputRequest(
-        request_id=uuid4().hex, kind=kind, title=title, message=message, placeholder=hint, tool_call_id=call_id
-    )
-    answer: object = await turn.ask(request)
-    return answer
+    """Return the labels that the user chose, or the user's own words. Raises `ToolDenied` if the user declines."""
+    options = [(option.label, option.description or "") for option in question.options or ()]
+    labels = [label for label, _ in options]
+    described = "\n".join(f"{label}: {description}" for label, description in options if description)
+    if question.multi_select and labels:
+        chosen = {"type": "array", "title": question.header or "Answer", "items": {"enum": labels}}
+        fields = {"chosen": chosen, OTHER: {"type": "string", "title": "Or in your own words"}}
+        message = f"{question.question}\n\n{described}".strip()
+        answer = await ask_user(turn, "form", message, call_id, title="", schema={"properties": fields})
+        return [str(one) for one in (*answer.get("chosen", ()), *filter(None, [answer.get(OTHER)]))]
+    return [str(await ask_user(turn, "input", described, call_id, title=question.question, choices=labels, other=True))]
 
 
 def _reject(requirement: RunRequirement, tool: ToolExecution, note: str) -> None:

@@ -37,7 +37,6 @@ class EventTranslator:
         self._hooks = hooks
         self._turn = hooks.turn
         self._run_id: str | None = None
-        self._has_text = False
         self._answer = ""
         self._reasoning = ""
         self._cited: set[str] = set()
@@ -97,16 +96,15 @@ class EventTranslator:
             case "ReasoningStep":
                 # The event repeats all earlier reasoning.
                 self._add_reasoning(event.reasoning_content.removeprefix(self._reasoning))
-            case "RunCompleted" if not self._has_text:
+            case "RunCompleted" if not self._answer:
                 # Repeats the streamed text. Structured answers are not streamed and come only here.
                 self._add_answer(event)
             case "RunCompleted":
                 self._apply_final_content(event.content)
-            case "ParserModelResponseStarted" if self._has_text:
+            case "ParserModelResponseStarted" if self._answer:
                 # The text so far is a draft, from which the parser model makes the answer.
                 self._turn.rewind()
                 self._answer = ""
-                self._has_text = False
             case "RunError":
                 self._fail(event)
             case "RunCancelled":
@@ -133,7 +131,6 @@ class EventTranslator:
         if reasoning := getattr(event, "reasoning_content", None):
             self._add_reasoning(reasoning)
         if text := _to_text(event.content):
-            self._has_text = True
             self._answer += text
             self._turn.add_text(text)
         self._add_sources(getattr(event, "citations", None))

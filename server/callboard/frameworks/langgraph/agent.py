@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Awaitable, Callable, Collection
-from inspect import isawaitable
 from typing import Any
 
 from langchain_core.language_models import LanguageModelLike
@@ -15,7 +14,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 from langgraph.pregel.protocol import PregelProtocol
 
-from callboard._agents import OnOwnerLoss, RunContext
+from callboard.agents import Description, OnOwnerLoss, RunContext
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import (
     Factory,
@@ -23,9 +22,9 @@ from callboard.frameworks.adapter import (
     HistoryOf,
     check_agent_or_factory,
     choose_on_owner_loss,
+    make_for_run,
     to_agent_id,
 )
-from callboard.frameworks.description import Description
 from callboard.frameworks.langgraph.closures import find_model
 from callboard.frameworks.langgraph.description import describe
 from callboard.frameworks.langgraph.hooks import Hooks, current_hooks
@@ -34,6 +33,7 @@ from callboard.frameworks.langgraph.messages import results_for_open_calls, to_m
 from callboard.frameworks.langgraph.stream import EventTranslator, Graph
 from callboard.frameworks.langgraph.tool_nodes import contain_tools, hook_agents_in_tools, hook_tool_nodes
 from callboard.frameworks.turn import Turn
+from callboard.openwebui import OpenWebUITools
 
 Context = Callable[[RunContext], Any | Awaitable[Any]]
 """Makes the object that the graph's nodes and tools get as `runtime.context`, for each run."""
@@ -61,6 +61,7 @@ def from_langgraph(
     answers: Collection[str] = (),
     context: Context | None = None,
     on_owner_loss: OnOwnerLoss | None = None,
+    openwebui_tools: OpenWebUITools = "none",
 ) -> FrameworkAgent[Graph]:
     """Return an agent of Callboard that runs a compiled graph, or a graph that a function makes for each run.
 
@@ -86,6 +87,9 @@ def from_langgraph(
             `continue` for a graph of one node and its tools, such as `create_agent(…)` makes, because it returns to
             its start after its tools. It is `end` for other graphs, whose nodes would run twice, for functions that
             make a graph, and with the history `own`.
+        openwebui_tools: Which of Open WebUI's own tools the graph gets: `attached` (by the user or a preset), `all`,
+            `none`, or name patterns. A compiled graph cannot get more tools, so `agent` must be a function, which gets
+            them as `to_langchain_tools(context, own_tools)`.
 
     A graph that interrupts needs a checkpointer.
 
@@ -95,18 +99,25 @@ def from_langgraph(
     check_agent_or_factory(agent, _LangGraphAdapter.agent_classes, _LangGraphAdapter.agent_noun, _advice_for(agent))
     hook_agents_in_tools()
     contain_tools()
+    known = None
+    usual: OnOwnerLoss = "end"
     if isinstance(agent, Pregel):
+        known = agent
+        if openwebui_tools != "none":
+            raise AgentError(
+                "A compiled graph cannot get Open WebUI's tools: give a function that makes a graph for each run, with "
+                "the tools of to_langchain_tools(context, own_tools)."
+            )
         own_name = "" if agent.name == DEFAULT_NAME else agent.name
         agent_id = agent_id or to_agent_id(own_name)
         name = name or own_name
         _check_graph(agent, history)
         _check_answer_nodes(agent, answers)
-        if is_agent_loop(agent):
-            on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own")
-        return _LangGraphAdapter(
-            lambda _: agent, agent_id, name, description, history, on_owner_loss, model, answers, context, known=agent
-        )
-    return _LangGraphAdapter(agent, agent_id, name, description, history, on_owner_loss, model, answers, context)
+        usual = "continue" if is_agent_loop(agent) else "end"
+    make = agent if known is None else lambda _: known
+    on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own", usual=usual)
+    declared = (make, agent_id, name, description, on_owner_loss, known, openwebui_tools)
+    return _LangGraphAdapter(*declared, history=history, model=model, answers=answers, context=context)
 
 
 class _LangGraphAdapter(FrameworkAgent[Graph]):
@@ -115,20 +126,13 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
 
     def __init__(
         self,
-        make: Factory[Graph],
-        agent_id: str,
-        name: str,
-        description: str,
+        *declared: Any,
         history: HistoryOf,
-        on_owner_loss: OnOwnerLoss | None,
         model: LanguageModelLike | None,
         answers: Collection[str],
         context: Context | None,
-        known: Graph | None = None,
     ) -> None:
-        is_own = history == "own"
-        on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=is_own, usual="end")
-        super().__init__(make, agent_id, name, description, on_owner_loss, known)
+        super().__init__(*declared)
         self._history = history
         self._model = model
         self._answers = frozenset(answers)
@@ -139,8 +143,7 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
 
     async def run_turn(self, agent: Graph, turn: Turn) -> None:
         _check_graph(agent, self._history)
-        made = self._context(turn.context) if self._context else None
-        context = await made if isawaitable(made) else made
+        context = await make_for_run(self._context, turn.context)
         with Hooks(turn, self.agent_id, set(hook_tool_nodes(agent))) as hooks:
             # Set for this task only, which is this run.
             current_hooks.set(hooks)

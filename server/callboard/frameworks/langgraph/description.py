@@ -9,7 +9,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 from pydantic import BaseModel
 
-from callboard.frameworks.description import DescribedTool, Description
+from callboard.agents import DescribedTool, Description
 from callboard.frameworks.langgraph.closures import captured_by_nodes
 from callboard.frameworks.langgraph.stream import Graph
 

@@ -275,7 +275,8 @@ class Hooks(BaseCallbackHandler):
 
         Tool nodes do not pass it on, and nodes that are not hooked do not report it.
         """
-        if tool_call_id is None or isinstance(error, GraphBubbleUp):
+        # What cancels a tool ends its call, for example the time limit; langchain-core reports it from 1.8 on.
+        if tool_call_id is None or isinstance(error, GraphBubbleUp | asyncio.CancelledError):
             return
         self.tool_errors[tool_call_id] = error
         if tool_call_id in self._calls_without_node:

@@ -4,19 +4,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from uuid import uuid4
 
 from langgraph.types import Command, Interrupt
 from pydantic_core import from_json, to_json
 
-from callboard.calls import ToolCall
+from callboard.calls import ToolCall, read_form
 from callboard.errors import ToolDenied
-from callboard.frameworks.choices import CHOICE_HINT, find_option, list_options
 from callboard.frameworks.langgraph.hooks import Hooks
 from callboard.frameworks.langgraph.messages import read_arguments, unreadable_error
-from callboard_protocol import InputRequest
+from callboard.frameworks.questions import ask_user
 
-QUESTION_TITLE = "The agent asks"
 QUESTION_FIELDS = ("question", "message", "prompt", "text", "title", "query", "ask")
 OPTION_FIELDS = ("options", "choices")
 LABEL_FIELDS = ("label", "title", "name", "text", "value", "id")
@@ -57,12 +54,8 @@ class _Questions:
             case {"type": "tool_approval", "tool_call_id": str() as waiting_id} if waiting_id in self._hooks.calls:
                 return await self._decide(self._hooks.calls[waiting_id], ("approve", "reject"))
             case question:
-                schema = getattr(interrupt, "response_schema", None)
-                is_yes_or_no = isinstance(schema, Mapping) and schema.get("type") == "boolean"
                 try:
-                    if isinstance(question, Mapping) and (parts := _read_question(question)) is not None:
-                        return await self._ask_question(parts, call_id)
-                    return await self._ask(question, call_id, is_yes_or_no=is_yes_or_no)
+                    return await self._ask(question, interrupt.response_schema, call_id)
                 except ToolDenied as unanswered:
                     if call_id is not None:
                         self._turn.calls.fail(call_id, unanswered)
@@ -88,43 +81,28 @@ class _Questions:
         is_answered_by_user = "respond" in allowed and "approve" not in allowed
         try:
             if is_answered_by_user:
-                return {"type": "respond", "message": str(await self._ask(arguments, call.id))}
+                return {"type": "respond", "message": str(await self._ask(_to_json(arguments), None, call.id))}
             await self._turn.calls.approve(replace(call, arguments=arguments))
         except ToolDenied as denied:
             self._turn.calls.fail(call.id, denied)
             return {"type": "respond" if is_answered_by_user else "reject", "message": str(denied)}
         return {"type": "approve"}
 
-    async def _ask_question(self, question: "_Question", call_id: str | None) -> object:
-        """Return the value of the option that the user chooses, or the user's own text."""
-        if not question.options:
-            return await self._ask(question.text, call_id)
-        options = list_options([(option.label, option.description) for option in question.options])
-        answer: object = await self._turn.ask(
-            InputRequest(
-                request_id=uuid4().hex,
-                kind="input",
-                title=QUESTION_TITLE,
-                message=f"{question.text}\n\n{options}",
-                placeholder=CHOICE_HINT,
-                tool_call_id=call_id,
-            )
+    async def _ask(self, question: object, schema: object, call_id: str | None) -> object:
+        """Return the user's answer: the values of a form, the value of an option, or a text or what it stands for."""
+        if (form := _find_form(schema)) is not None:
+            return await ask_user(self._turn, "form", _write(question), call_id, schema=form)
+        text, options = _read_question(question)
+        if not options:
+            is_yes_or_no = isinstance(schema, Mapping) and schema.get("type") == "boolean"
+            answer = await ask_user(self._turn, "confirmation" if is_yes_or_no else "input", text, call_id)
+            return _parse_answer(answer) if isinstance(answer, str) else answer
+        message = "\n".join(
+            [text, *(f"{option.label}: {option.description}" for option in options if option.description)]
         )
-        place = find_option(str(answer), [option.label for option in question.options])
-        return answer if place is None else question.options[place].value
-
-    async def _ask(self, question: object, call_id: str | None, *, is_yes_or_no: bool = False) -> object:
-        text = question if isinstance(question, str) else to_json(question, indent=2, serialize_unknown=True).decode()
-        answer: object = await self._turn.ask(
-            InputRequest(
-                request_id=uuid4().hex,
-                kind="confirmation" if is_yes_or_no else "input",
-                title=QUESTION_TITLE,
-                message=text,
-                tool_call_id=call_id,
-            )
-        )
-        return _parse_answer(answer) if isinstance(answer, str) else answer
+        labels = [option.label for option in options]
+        answer = await ask_user(self._turn, "input", message, call_id, choices=labels, other=True)
+        return options[labels.index(answer)].value if answer in labels else answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,29 +114,41 @@ class _Option:
     value: object
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A question as text. Without options any text is an answer."""
+def _find_form(schema: object) -> dict[str, Any] | None:
+    """Return the schema that an interrupt gives for its answer if it is a form, otherwise None."""
+    if not isinstance(schema, Mapping) or schema.get("type") != "object":
+        return None
+    try:
+        return read_form(schema)
+    except ValueError:
+        return None
 
-    text: str
-    options: Sequence[_Option] = ()
+
+def _to_json(value: object) -> str:
+    return to_json(value, indent=2, serialize_unknown=True).decode()
 
 
-def _read_question(value: Mapping[str, Any]) -> _Question | None:
-    """Return a question that a graph asks as an object, with its other fields as JSON; None if it has no text."""
+def _write(question: object) -> str:
+    return question if isinstance(question, str) else _to_json(question)
+
+
+def _read_question(question: object) -> tuple[str, list[_Option]]:
+    """Return a question as text, and its options, without which any text is an answer.
+
+    If it is an object with a text in a field of a usual name, its other fields follow the text as JSON.
+    """
+    fields = question if isinstance(question, Mapping) else {}
     name = next(
-        (field for field in QUESTION_FIELDS if isinstance(text := value.get(field), str) and text.strip()), None
+        (field for field in QUESTION_FIELDS if isinstance(text := fields.get(field), str) and text.strip()), None
     )
     if name is None:
-        return None
-    options = next(
-        (field for field in OPTION_FIELDS if isinstance(value.get(field), list | tuple) and value[field]), None
+        return _write(question), []
+    listed = next(
+        (field for field in OPTION_FIELDS if isinstance(fields.get(field), list | tuple) and fields[field]), None
     )
-    rest = {key: part for key, part in value.items() if key not in (name, options)}
-    text = value[name]
-    if rest:
-        text += "\n\n" + to_json(rest, indent=2, serialize_unknown=True).decode()
-    return _Question(text, tuple(map(_read_option, value[options])) if options else ())
+    rest = {key: part for key, part in fields.items() if key not in (name, listed)}
+    text = "\n\n".join([fields[name], *([_to_json(rest)] if rest else [])])
+    return text, [_read_option(option) for option in fields[listed]] if listed else []
 
 
 def _read_option(option: object) -> _Option:

@@ -9,11 +9,10 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_call, tool_call_chunk
 from langgraph.types import Command
 
-from callboard._formats import NativeFormat
 from callboard.calls import ToolCall
 from callboard.errors import InvalidArguments
 from callboard.frameworks.turn import to_source
-from callboard.models import ChatDict
+from callboard.models import ChatDict, with_valid_arguments
 from callboard_protocol import Source
 
 MEDIA_TYPES = frozenset({"image", "audio", "video", "file"})
@@ -38,7 +37,7 @@ class MessagePiece:
 
 def to_messages(conversation: Sequence[ChatDict]) -> list[BaseMessage]:
     """Convert a conversation, with its tool calls and results. Every call's arguments are JSON."""
-    return convert_to_messages(NativeFormat().request(conversation, ()).messages)
+    return convert_to_messages(with_valid_arguments(conversation))
 
 
 def results_for_open_calls(messages: Sequence[object]) -> list[BaseMessage]:

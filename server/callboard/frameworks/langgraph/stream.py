@@ -14,6 +14,7 @@ from uuid import uuid4
 from langchain_core._api import suppress_langchain_beta_warning
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 from langgraph.pregel import Pregel
+from langgraph.stream import CustomTransformer, UpdatesTransformer
 from langgraph.types import Interrupt
 from pydantic_core import to_json
 
@@ -28,13 +29,10 @@ from callboard.frameworks.langgraph.messages import (
 from callboard.frameworks.langgraph.sequencer import MessageSequencer, StreamedMessage
 from callboard.frameworks.progress import to_status_report
 
-try:
-    from langgraph.stream import CustomTransformer, UpdatesTransformer
-except ImportError:
-    # LangGraph 1.1 has no event protocol.
-    UpdatesTransformer = None  # type: ignore[assignment,misc] # before LangGraph 1.2
-
 Graph = Pregel[Any, Any, Any, Any]
+
+_UNSEEN = object()
+"""The todos of a graph whose state has not been seen yet."""
 
 GUARD_FAILED_NOTE = re.compile(r"^During task with name '[^']*(\.after_(model|agent)|post_model_hook)'")
 """LangGraph's note on an exception of a node that checks an answer: of LangChain's middleware or its older agent."""
@@ -61,13 +59,6 @@ class Part:
 
 async def stream_parts(graph: Graph, given: object, context: Any) -> AsyncGenerator[Part, None]:
     """Yield the parts of a run until its end or next interrupt. `context` is passed to the graph's nodes."""
-    if UpdatesTransformer is None:
-        modes: Any = ["messages", "updates", "values", "custom"]
-        old: Any = graph.astream(given, graph.config, stream_mode=modes, subgraphs=True, context=context)
-        async with aclosing(old) as stream:
-            async for namespace, mode, data in stream:
-                yield Part(namespace_of(namespace), mode, data)
-        return
     with suppress_langchain_beta_warning():
         transformers = [UpdatesTransformer, CustomTransformer]
         options: Any = {} if context is None else {"context": context}
@@ -88,6 +79,7 @@ class EventTranslator:
         self._last_message: BaseMessage | None = None
         self._whole_messages: list[tuple[StreamedMessage, AIMessage]] = []
         self._has_text = False
+        self._todos: object = _UNSEEN
 
     def __enter__(self) -> Self:
         return self
@@ -119,6 +111,7 @@ class EventTranslator:
                         self._send_structured_response(part)
                     case "values":
                         self._reconcile(part)
+                        self._show_todos(part)
                     case "custom" if report := to_status_report(part.data).message:
                         # Only nodes report here. Progress of tools is reported on their calls.
                         self._turn.show_status(report)
@@ -130,6 +123,7 @@ class EventTranslator:
         """Send the text that still waits. If there is no answer, send the last message of the state."""
         self._send_whole_messages()
         self._sequencer.close()
+        self._turn.finish_answer()
         if self._turn.has_text or self._turn.calls.is_over_limit:
             return
         if isinstance(self._last_message, AIMessage) and (text := str(self._last_message.text)):
@@ -186,6 +180,18 @@ class EventTranslator:
         self._sequencer.reconcile(part.namespace, kept, keeps_all=bool(self._answers))
         if not part.namespace:
             self._last_message = next(reversed(messages_in_state(part.data)), None)
+
+    def _show_todos(self, part: Part) -> None:
+        """Show the todos of the graph's state as the plan, when they change in this turn.
+
+        LangChain's `TodoListMiddleware`, which deepagents use, keeps them there. Subgraphs have their own.
+        """
+        if part.namespace or not isinstance(part.data, Mapping):
+            return
+        todos = part.data.get("todos")
+        if self._todos is not _UNSEEN and todos != self._todos and todos is not None:
+            self._turn.show_plan(todos)
+        self._todos = todos
 
     async def _handle_update(self, part: Part) -> None:
         """Start calls that no hooked tool node runs before their node runs, and end calls by their results."""

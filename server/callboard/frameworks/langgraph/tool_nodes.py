@@ -23,7 +23,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command
 from pydantic import ValidationError
 
-from callboard.calls import ToolCall, containing, running_tool
+from callboard.calls import ToolCall, containing, current_tool
 from callboard.errors import InvalidArguments, ToolError, UnknownTool
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.langgraph.hooks import Hooks, Path, current_hooks
@@ -60,19 +60,19 @@ def hook_agents_in_tools() -> None:
 
     @wraps(stream)
     def refuse_to_block(graph: Graph, *args: Any, **kwargs: Any) -> Any:
-        if (tool := running_tool.get()) is not None and current_hooks.get() is not None:
+        if (tool := current_tool.get()) is not None and current_hooks.get() is not None:
             tool.refuse_to_block(f"The graph '{graph.name}'", "use `await graph.ainvoke(…)` there")
         return stream(graph, *args, **kwargs)
 
     @wraps(arun_one)
     async def arun(node: ToolNode, call: LangChainCall, *injected: Any) -> Result:
-        if running_tool.get() is None or current_hooks.get() is None:
+        if current_tool.get() is None or current_hooks.get() is None:
             return await arun_one(node, call, *injected)
         return await _HookedToolNode(node)(call, *injected)
 
     @wraps(run_one)
     def run(node: ToolNode, call: LangChainCall, *injected: Any) -> Result:
-        tool = running_tool.get()
+        tool = current_tool.get()
         hooks = current_hooks.get()
         if tool is None or hooks is None or call["id"] is None:
             return run_one(node, call, *injected)

@@ -4,22 +4,21 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from inspect import isawaitable
 from typing import Any
 
 from agents import Agent, RunConfig, Runner, TResponseInputItem
 from agents.memory import Session
 
-from callboard._agents import OnOwnerLoss, RunContext
+from callboard.agents import Description, OnOwnerLoss, RunContext
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import (
     Factory,
     FrameworkAgent,
     check_agent_or_factory,
     choose_on_owner_loss,
+    make_for_run,
     to_agent_id,
 )
-from callboard.frameworks.description import Description
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.openai_agents.description import describe
 from callboard.frameworks.openai_agents.hooked_agents import HookedAgents, check_supported, walk_agents
@@ -28,6 +27,7 @@ from callboard.frameworks.openai_agents.mcp import ServerConnections
 from callboard.frameworks.openai_agents.messages import to_items
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
 from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
+from callboard.openwebui import OpenWebUITools
 
 OpenAIAgent = Agent[Any]
 ContextOf = Callable[[RunContext], Any | Awaitable[Any]]
@@ -44,6 +44,7 @@ def from_openai_agents(
     session: SessionOf | None = None,
     run_config: RunConfig | None = None,
     on_owner_loss: OnOwnerLoss | None = None,
+    openwebui_tools: OpenWebUITools = "attached",
 ) -> FrameworkAgent[OpenAIAgent]:
     """Return an agent of Callboard that runs an agent of the OpenAI Agents SDK, or one made for each run by a function.
 
@@ -59,17 +60,24 @@ def from_openai_agents(
         on_owner_loss: What happens to a run whose server is gone. `continue`: another server starts a new run of the
             agent, with the calls that have ended among its messages. `end`: the run ends. The default is `continue`;
             it is `end` with a `session`, which lacks those calls.
+        openwebui_tools: Which of Open WebUI's own tools the agent gets, but no agent that it hands over to: `attached`
+            (by the user or a preset), `all`, `none`, or name patterns.
 
     Raises:
         AgentError: The agent cannot be served as declared, or has a tool to which the limits cannot be applied.
     """
     check_agent_or_factory(agent, _OpenAIAgentsAdapter.agent_classes, _OpenAIAgentsAdapter.agent_noun)
+    known = None
     if isinstance(agent, Agent):
-        for known in walk_agents(agent):
-            check_supported(known)
+        known = agent
+        for member in walk_agents(agent):
+            check_supported(member)
         agent_id = agent_id or to_agent_id(agent.name)
         name = name or agent.name
-    return _OpenAIAgentsAdapter(agent, agent_id, name, description, context, session, run_config, on_owner_loss)
+    make = agent if known is None else lambda _: known
+    on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=session is not None)
+    declared = (make, agent_id, name, description, on_owner_loss, known, openwebui_tools)
+    return _OpenAIAgentsAdapter(*declared, context=context, session=session, run_config=run_config)
 
 
 class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
@@ -77,20 +85,9 @@ class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
     agent_noun = "an Agent of the OpenAI Agents SDK"
 
     def __init__(
-        self,
-        agent: OpenAIAgent | Factory[OpenAIAgent],
-        agent_id: str,
-        name: str,
-        description: str,
-        context: ContextOf | None,
-        session: SessionOf | None,
-        run_config: RunConfig | None,
-        on_owner_loss: OnOwnerLoss | None,
+        self, *declared: Any, context: ContextOf | None, session: SessionOf | None, run_config: RunConfig | None
     ) -> None:
-        on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=session is not None)
-        make = (lambda _: agent) if isinstance(agent, Agent) else agent
-        known = agent if isinstance(agent, Agent) else None
-        super().__init__(make, agent_id, name, description, on_owner_loss, known)
+        super().__init__(*declared)
         self._context = context
         self._session = session
         # Shared by all runs, because its provider keeps the connections of models that are given by name.
@@ -110,8 +107,8 @@ class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
 
     async def run_turn(self, agent: OpenAIAgent, turn: Turn) -> None:
         options = {
-            "context": await _make_object(self._context, turn.context),
-            "session": await _make_object(self._session, turn.context),
+            "context": await make_for_run(self._context, turn.context),
+            "session": await make_for_run(self._session, turn.context),
         }
         items, instructions = to_items(turn.context.messages)
         with AnswerGuard(turn):
@@ -158,8 +155,3 @@ class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
         if hooks.has_calls and result.final_output is not None:
             # With `tool_use_behavior` the answer may be a tool's result, which no model writes.
             turn.add_text(str(result.final_output))
-
-
-async def _make_object(make: Callable[[RunContext], Any] | None, context: RunContext) -> Any:
-    made = make(context) if make else None
-    return await made if isawaitable(made) else made

@@ -5,7 +5,7 @@ from typing import Any
 
 from agents import Agent, FunctionTool, Handoff
 
-from callboard.frameworks.description import DescribedTool, Description
+from callboard.agents import DescribedTool, Description
 
 
 def describe(agent: Agent[Any]) -> Description:

@@ -54,6 +54,8 @@ from callboard.frameworks.openai_agents.local_tools import hook_local_tool
 from callboard.frameworks.openai_agents.mcp import HookedServer, ServerConnections, recording_mcp_failures
 from callboard.frameworks.openai_agents.messages import to_tool_result
 from callboard.frameworks.openai_agents.model import HookedModel
+from callboard.frameworks.openai_agents.openwebui_tools import make_openwebui_tool
+from callboard.frameworks.openwebui_tools import choose_openwebui_tools
 
 RUN_LOCALLY: Final = (FunctionTool, ShellTool, LocalShellTool, ApplyPatchTool, CustomTool)
 """Tools that the SDK runs in this process. Each call is counted, approved, timed and stored before its tool runs."""
@@ -145,6 +147,8 @@ class HookedAgents:
         self._given = run_config
         # Kept with the configuration, whose id another object could get otherwise.
         self._inner: dict[tuple[str, int], tuple[RunConfig | None, HookedAgents]] = {}
+        self._served: set[str] = set()
+        """The names of the tools of MCP servers, which are known once the SDK has listed them."""
         # Kept with the original, whose id another object could get otherwise.
         self._hooked: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
         self.run_config = replace(
@@ -166,8 +170,8 @@ class HookedAgents:
         model = self._given.model or agent.model
         if not isinstance(model, Model):
             model = self._given.model_provider.get_model(model)
-        hooked.model = HookedModel(model, self._hooks, agent.name, may_answer=self._has_used_tools(agent))
-        hooked.tools = self._hook_tools(agent.tools)
+        hooked.model = HookedModel(model, self._hooks, may_answer=self._has_used_tools(agent))
+        hooked.tools = self._hook_tools([*agent.tools, *self._make_openwebui_tools(agent)])
         hooked.handoffs = [
             self._hook_handoff(target) if isinstance(target, Handoff) else self.hook(target)
             for target in agent.handoffs
@@ -176,6 +180,14 @@ class HookedAgents:
             hooked.mcp_servers = [cast(MCPServer, HookedServer(server, self._servers)) for server in agent.mcp_servers]
             hooked.get_mcp_tools = partial(self._hook_mcp_tools, hooked)  # type: ignore[method-assign]  # of this one alone
         return hooked
+
+    def _make_openwebui_tools(self, agent: Agent[Any]) -> Sequence[Tool]:
+        """Return Open WebUI's tools for the agent that begins the turn, without those whose names it has itself."""
+        if self._hooks.outer_call_id is not None or len(self._hooks.agents) > 1:
+            return ()
+        own = {tool.name for tool in agent.tools}
+        turn = self._hooks.turn
+        return [make_openwebui_tool(turn, tool, self._served) for tool in choose_openwebui_tools(turn.context, own)]
 
     def _has_used_tools(self, agent: Agent[Any]) -> bool:
         """Return whether an agent that must call a tool has already done so, in a turn that another server started.
@@ -204,7 +216,10 @@ class HookedAgents:
         return inner.hook(agent), inner.run_config, inner._hooks
 
     async def _hook_mcp_tools(self, hooked: Agent[Any], run_context: RunContextWrapper[Any]) -> list[Tool]:
-        return self._hook_tools(await type(hooked).get_mcp_tools(hooked, run_context))
+        tools = await type(hooked).get_mcp_tools(hooked, run_context)
+        # Before the SDK asks the tools of Open WebUI whether they are enabled.
+        self._served.update(tool.name for tool in tools)
+        return self._hook_tools(tools)
 
     def _hook_handoff(self, handoff: Handoff[Any, Any]) -> Handoff[Any, Any]:
         async def hand_over(context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:

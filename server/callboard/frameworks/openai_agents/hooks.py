@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agents import (
@@ -27,7 +28,7 @@ from agents.items import ToolApprovalItem
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 from agents.tool_context import ToolContext
 
-from callboard.calls import RejectedCall, ToolCall, ToolResult, running_tool
+from callboard.calls import RejectedCall, ToolCall, ToolResult, current_tool
 from callboard.errors import AgentError, ToolDenied, ToolError
 from callboard.frameworks.openai_agents.messages import read_output, to_tool_result
 from callboard.frameworks.turn import Turn
@@ -57,7 +58,6 @@ class Hooks(RunHooks[Any]):
         must_ask: The calls of tools that are not functions for which the user must be asked.
         failure: The exception of the last model request that failed.
         has_calls: The last answer had calls.
-        has_text: The last answer had text.
         was_cut_off: The last answer was shown in part but did not end.
         agents: The hooked agents of the run.
         hook_inner_run: Hooks a run that a call's tool starts.
@@ -77,7 +77,6 @@ class Hooks(RunHooks[Any]):
         self.must_ask: set[str] = set()
         self.failure: Exception | None = None
         self.has_calls = False
-        self.has_text = False
         self.was_cut_off = False
         self.agents: list[Agent[Any]] = []
         self._started_tools: set[str] = set()
@@ -120,7 +119,7 @@ class Hooks(RunHooks[Any]):
         self._running.append(call_id)
         self._tools.add(task)
         try:
-            with _hooking_inner_runs(call_id, self.hook_inner_run):
+            with _hooking_inner_runs(self.hook_inner_run):
                 if call_id in self._started_tools:
                     return await self.turn.calls.resume(call_id, call.name, perform)
                 self._started_tools.add(call_id)
@@ -170,9 +169,8 @@ class Hooks(RunHooks[Any]):
             )
         if self.outer_call_id is None:
             self.parent_call_id = "" if to_agent is self.agents[0] else self.handoff_id
-        if self.has_text:
-            # The texts of both agents are separate paragraphs of one answer.
-            self.turn.add_text("\n\n")
+            # The texts of both agents are one answer.
+            self.turn.begin_paragraph()
         self.turn.show_status(f"{from_agent.name} hands over to {to_agent.name}")
 
     def end_unreported_calls(self, items: Iterable[Any]) -> None:
@@ -224,30 +222,20 @@ class Hooks(RunHooks[Any]):
         self._running[:] = [running for running in self._running if running != call_id]
 
 
-@dataclass(slots=True)
-class _Tool:
-    call_id: str
-    hook_inner_run: HookInnerRun
-    loop: asyncio.AbstractEventLoop
-    is_running: bool = True
-
-
-_tool: ContextVar[_Tool | None] = ContextVar("callboard_openai_agents_tool", default=None)
+_hook_of_tool: ContextVar[HookInnerRun | None] = ContextVar("callboard_openai_agents_hook", default=None)
+"""Hooks the runs that the tool of this context starts."""
 
 
 @contextmanager
-def _hooking_inner_runs(call_id: str, hook_inner_run: HookInnerRun) -> Iterator[None]:
+def _hooking_inner_runs(hook_inner_run: HookInnerRun) -> Iterator[None]:
     """Return a context for a tool, in which runs that the tool starts and awaits are hooked by `hook_inner_run`."""
     if not isinstance(runner := get_default_agent_runner(), _HookingRunner):
         set_default_agent_runner(_HookingRunner(runner))
-    tool = _Tool(call_id, hook_inner_run, asyncio.get_running_loop())
-    token = _tool.set(tool)
+    token = _hook_of_tool.set(hook_inner_run)
     try:
         yield
     finally:
-        # Tasks that outlive the tool are no longer shown.
-        tool.is_running = False
-        _tool.reset(token)
+        _hook_of_tool.reset(token)
 
 
 class _HookingRunner(AgentRunner):
@@ -261,8 +249,8 @@ class _HookingRunner(AgentRunner):
         return await self._runner.run(starting_agent, input, **options)
 
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:  # noqa: A002 - the SDK's
-        tool = running_tool.get()
-        if tool is None or _tool.get() is None:
+        tool = current_tool.get()
+        if tool is None or _hook_of_tool.get() is None:
             return self._runner.run_sync(starting_agent, input, **options)
         tool.refuse_to_block(f"Runner.run_sync() of '{starting_agent.name}'", "use `await Runner.run(…)` there")
         return tool.wait_for(self.run(starting_agent, input, **options))
@@ -273,13 +261,15 @@ class _HookingRunner(AgentRunner):
 
 
 def _hook_inner_run(agent: Agent[Any], options: Mapping[str, Any]) -> tuple[Agent[Any], dict[str, Any]]:
-    tool = _tool.get()
-    if tool is None or not tool.is_running or asyncio.get_running_loop() is not tool.loop:
+    tool = current_tool.get()
+    hook_inner_run = _hook_of_tool.get()
+    # A task may outlive the tool that has started it; its runs are not shown.
+    if tool is None or hook_inner_run is None or not tool.is_running_here:
         return agent, dict(options)
     config = options.get("run_config")
     if isinstance(config, Mapping):
         config = RunConfig(**config)
-    hooked_agent, run_config, hooks = tool.hook_inner_run(tool.call_id, agent, config)
+    hooked_agent, run_config, hooks = hook_inner_run(tool.call_id, agent, config)
     own = options.get("hooks")
     return hooked_agent, {
         **options,
@@ -291,18 +281,12 @@ def _hook_inner_run(agent: Agent[Any], options: Mapping[str, Any]) -> tuple[Agen
 class _CombinedHooks(RunHooks[Any]):
     """Two hooks as one: both are called for every event."""
 
-    def __init__(self, first: RunHooks[Any], second: RunHooks[Any]) -> None:
-        self._hooks = (first, second)
+    def __init__(self, *both: RunHooks[Any]) -> None:
+        for name in dir(RunHooks):
+            if name.startswith("on_"):
+                setattr(self, name, partial(_call_each, [getattr(hooks, name) for hooks in both]))
 
 
-def _call_both(name: str) -> Callable[..., Any]:
-    async def call(self: _CombinedHooks, *args: Any, **kwargs: Any) -> None:
-        for hooks in self._hooks:
-            await getattr(hooks, name)(*args, **kwargs)
-
-    return call
-
-
-for _name in dir(RunHooks):
-    if _name.startswith("on_"):
-        setattr(_CombinedHooks, _name, _call_both(_name))
+async def _call_each(functions: Iterable[Callable[..., Awaitable[None]]], *args: Any, **kwargs: Any) -> None:
+    for function in functions:
+        await function(*args, **kwargs)

@@ -77,9 +77,7 @@ def hook_local_tool(tool: Tool, hooks: Hooks) -> Tool:
     hooked = copy(tool)
     match hooked:
         case ShellTool() if (run := hooked.executor) is not None:
-            hooked.needs_approval = _make_approval_policy(
-                hooks, hooked.needs_approval, asks_user=hooked.on_approval is None
-            )
+            hooked.needs_approval = _make_approval_policy(hooks, hooked)
 
             async def run_shell(request: ShellCommandRequest) -> Any:
                 return await _run(hooks, request.data.call_id, run, request)
@@ -97,15 +95,11 @@ def hook_local_tool(tool: Tool, hooks: Hooks) -> Tool:
 
             hooked.executor = run_local_shell
         case ApplyPatchTool():
-            hooked.needs_approval = _make_approval_policy(
-                hooks, hooked.needs_approval, asks_user=hooked.on_approval is None
-            )
+            hooked.needs_approval = _make_approval_policy(hooks, hooked)
             hooked.editor = _HookedEditor(hooks, hooked.editor)
         case CustomTool():
             invoke = hooked.on_invoke_tool
-            hooked.needs_approval = _make_approval_policy(
-                hooks, hooked.needs_approval, asks_user=hooked.on_approval is None
-            )
+            hooked.needs_approval = _make_approval_policy(hooks, hooked)
 
             async def run_custom(context: ToolContext[Any], text: str) -> Any:
                 return await _run(hooks, context.tool_call_id, invoke, context, text)
@@ -116,11 +110,13 @@ def hook_local_tool(tool: Tool, hooks: Hooks) -> Tool:
     return hooked
 
 
-def _make_approval_policy(hooks: Hooks, policy: Any, *, asks_user: bool) -> Callable[..., Any]:
+def _make_approval_policy(hooks: Hooks, tool: ShellTool | ApplyPatchTool | CustomTool) -> Callable[..., Any]:
     """Return a policy that asks the user through the call wherever the author's policy requires approval.
 
-    If the author's own function answers (`asks_user` is False), the policy is unchanged.
+    If a function of the author answers (`on_approval`), the policy is the author's.
     """
+    policy: Any = tool.needs_approval
+    asks_user = tool.on_approval is None
 
     async def needs_approval(context: Any, action: Any, call_id: str) -> bool:
         _patch.set(call_id)

@@ -8,9 +8,8 @@ from agents import ItemHelpers, TResponseInputItem
 from agents.models.fake_id import FAKE_RESPONSES_ID
 from agents.tool_context import ToolContext
 
-from callboard._formats import NativeFormat
 from callboard.calls import ToolResult
-from callboard.models import ChatDict, content_text
+from callboard.models import ChatDict, content_text, with_valid_arguments
 
 Item = dict[str, Any]
 
@@ -22,7 +21,7 @@ def to_items(messages: Sequence[ChatDict]) -> tuple[list[TResponseInputItem], st
     """
     items: list[Item] = []
     instructions = []
-    for message in NativeFormat().request(messages, ()).messages:
+    for message in with_valid_arguments(messages):
         content = message.get("content")
         match message["role"]:
             case "assistant":

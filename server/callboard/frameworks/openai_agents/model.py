@@ -41,7 +41,7 @@ from openai.types.responses import (
 )
 from openai.types.responses.response_output_item import LocalShellCall
 
-from callboard._formats import parse_arguments
+import callboard_formats
 from callboard.calls import ToolCall
 from callboard.errors import InvalidArguments, ModelError, ToolError, UnknownTool
 from callboard.frameworks.openai_agents.hooks import Hooks
@@ -70,11 +70,10 @@ class HookedModel(Model):
     `may_answer`: the model may answer without calling a tool, even if its agent's settings require a call.
     """
 
-    def __init__(self, model: Model, hooks: Hooks, agent_name: str, *, may_answer: bool) -> None:
+    def __init__(self, model: Model, hooks: Hooks, *, may_answer: bool) -> None:
         self._model = model
         self._may_answer = may_answer
         self._hooks = hooks
-        self._agent_name = agent_name
 
     def __getattr__(self, name: str) -> Any:
         # Optional methods that only some models have.
@@ -101,7 +100,7 @@ class HookedModel(Model):
     ) -> AsyncGenerator[TResponseStreamEvent, None]:
         """Stream an answer, show it, and start its calls."""
         hooks = self._hooks
-        answer = _Answer(hooks, self._agent_name, tools, handoffs)
+        answer = _Answer(hooks, tools, handoffs)
         hooks.end_unreported_calls(input)
         if hooks.was_cut_off:
             # The SDK retries, so the partial answer is discarded.
@@ -155,15 +154,11 @@ class _Answer:
     `is_shown`: part of it was shown to the user. `is_whole`: its stream has ended normally.
     """
 
-    def __init__(
-        self, hooks: Hooks, agent_name: str, tools: Sequence[Tool], handoffs: Sequence[Handoff[Any, Any]]
-    ) -> None:
-        hooks.has_text = False
+    def __init__(self, hooks: Hooks, tools: Sequence[Tool], handoffs: Sequence[Handoff[Any, Any]]) -> None:
         self.is_shown = False
         self.is_whole = False
         self._hooks = hooks
         self._turn = hooks.turn
-        self._agent_name = agent_name
         self._is_last_request = hooks.turn.calls.is_over_limit
         self._tools = [tool.name for tool in tools]
         self._local = LocalTools(tools)
@@ -182,7 +177,6 @@ class _Answer:
         match event:
             # Text of an agent inside a tool is only for that tool.
             case ResponseTextDeltaEvent() | ResponseRefusalDeltaEvent() if self._hooks.outer_call_id is None:
-                self._hooks.has_text = True
                 self.is_shown = True
                 self._turn.add_text(event.delta)
             case ResponseReasoningTextDeltaEvent() | ResponseReasoningSummaryTextDeltaEvent() if (
@@ -281,9 +275,9 @@ class _Answer:
             return
         if isinstance(item, ResponseFunctionToolCall):
             try:
-                parse_arguments(item.arguments)
-            except InvalidArguments as error:
-                self._hooks.refuse(call, error)
+                callboard_formats.parse_arguments(item.arguments)
+            except callboard_formats.InvalidArguments as error:
+                self._hooks.refuse(call, InvalidArguments(str(error)))
                 # Chat templates parse the arguments of earlier calls, and some endpoints fail if they are not JSON.
                 item.arguments = "{}"
                 return

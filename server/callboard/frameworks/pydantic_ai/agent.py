@@ -1,7 +1,6 @@
 """Runs agents of pydantic-ai as Callboard agents."""
 
 from collections.abc import Awaitable, Callable
-from inspect import isawaitable
 from typing import Any
 
 from pydantic_ai import Agent
@@ -10,10 +9,9 @@ from pydantic_ai.capabilities import ReinjectSystemPrompt
 from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, ModelAPIError, UserError
 from pydantic_ai.usage import UsageLimits
 
-from callboard._agents import OnOwnerLoss, RunContext
+from callboard.agents import Description, OnOwnerLoss, RunContext
 from callboard.errors import AgentError
-from callboard.frameworks.adapter import Factory, FrameworkAgent, check_agent_or_factory, to_agent_id
-from callboard.frameworks.description import Description
+from callboard.frameworks.adapter import Factory, FrameworkAgent, check_agent_or_factory, make_for_run, to_agent_id
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.pydantic_ai.description import describe
 from callboard.frameworks.pydantic_ai.hooks import ClientCapability, Hooks
@@ -21,6 +19,7 @@ from callboard.frameworks.pydantic_ai.messages import to_conversation
 from callboard.frameworks.pydantic_ai.patches import hook_agents_in_tools
 from callboard.frameworks.pydantic_ai.stream import EventTranslator
 from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
+from callboard.openwebui import OpenWebUITools
 
 PydanticAgent = AbstractAgent[Any, Any]
 Dependencies = Callable[[RunContext], Any | Awaitable[Any]]
@@ -34,6 +33,7 @@ def from_pydantic_ai(
     description: str = "",
     deps: Dependencies | None = None,
     on_owner_loss: OnOwnerLoss = "continue",
+    openwebui_tools: OpenWebUITools = "attached",
 ) -> FrameworkAgent[PydanticAgent]:
     """Return an agent of Callboard that runs an agent of pydantic-ai, or one that a function makes for each run.
 
@@ -45,6 +45,8 @@ def from_pydantic_ai(
         deps: Makes the object that the agent's tools get as `ctx.deps`, for each run.
         on_owner_loss: What happens to a run whose server is gone. `continue`: another server starts a new run of the
             agent, with the calls that have ended among its messages. `end`: the run ends.
+        openwebui_tools: Which of Open WebUI's own tools it gets beside its own: `attached` (by the user or a preset),
+            `all`, `none`, or name patterns.
 
     Tools that need approval ask the user; `output_type` does not need `DeferredToolRequests` for this. The server's
     limits apply: pydantic-ai's limits on retries and requests do not.
@@ -54,37 +56,29 @@ def from_pydantic_ai(
     """
     check_agent_or_factory(agent, _PydanticAIAdapter.agent_classes, _PydanticAIAdapter.agent_noun)
     hook_agents_in_tools()
+    known = None
     if isinstance(agent, AbstractAgent):
+        known = agent
         agent_id = agent_id or to_agent_id(agent.name or "")
         name = name or agent.name or ""
-        return _PydanticAIAdapter(lambda _: agent, agent_id, name, description, on_owner_loss, deps, known=agent)
-    return _PydanticAIAdapter(agent, agent_id, name, description, on_owner_loss, deps)
+    make = agent if known is None else lambda _: known
+    return _PydanticAIAdapter(make, agent_id, name, description, on_owner_loss, known, openwebui_tools, deps=deps)
 
 
 class _PydanticAIAdapter(FrameworkAgent[PydanticAgent]):
     agent_classes = (AbstractAgent,)
     agent_noun = "an agent of pydantic-ai"
 
-    def __init__(
-        self,
-        make: Factory[PydanticAgent],
-        agent_id: str,
-        name: str,
-        description: str,
-        on_owner_loss: OnOwnerLoss,
-        deps: Dependencies | None,
-        known: PydanticAgent | None = None,
-    ) -> None:
-        super().__init__(make, agent_id, name, description, on_owner_loss, known)
+    def __init__(self, *declared: Any, deps: Dependencies | None) -> None:
+        super().__init__(*declared)
         self._deps = deps
 
     def describe_agent(self, agent: PydanticAgent) -> Description:
         return describe(agent)
 
     async def run_turn(self, agent: PydanticAgent, turn: Turn) -> None:
-        made = self._deps(turn.context) if self._deps else None
         with AnswerGuard(turn):
-            await self._run(agent, turn, deps=await made if isawaitable(made) else made)
+            await self._run(agent, turn, deps=await make_for_run(self._deps, turn.context))
 
     async def run_task(self, agent: PydanticAgent, turn: Turn) -> None:
         await self._run(Agent(agent.model), turn)

@@ -1,13 +1,12 @@
 """Describes a pydantic-ai agent before it runs."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
-from callboard.frameworks.description import DescribedTool, Description
+from callboard.agents import DescribedTool, Description
 
 
 def describe(agent: AbstractAgent[Any, Any]) -> Description:
@@ -35,20 +34,14 @@ def _describe_tool(tool: Any) -> DescribedTool:
 
 def _read_instructions(agent: AbstractAgent[Any, Any], notes: list[str]) -> str | None:
     """Return the texts that the author wrote. Functions that write further instructions are noted."""
-    # pydantic-ai has no public name for them, and the private names may be missing in other releases.
-    found = [_as_sequence(getattr(agent, name, None)) for name in ("_system_prompts", "_instructions")]
+    # pydantic-ai has no public name for them. Wrapped agents do not have the private ones.
+    found = [getattr(agent, name, None) for name in ("_system_prompts", "_instructions")]
     if None in found:
         notes.append("Its instructions are known only during a run.")
-    # Newer releases wrap each instruction in an object with its origin.
+    # An instruction is in an object with its origin, a system prompt is not.
     written = [getattr(entry, "instruction", entry) for part in found for entry in part or ()]
     texts = [instruction for instruction in written if isinstance(instruction, str)]
     functions = len(written) - len(texts) + len(getattr(agent, "_system_prompt_functions", ()))
     if functions:
         notes.append(f"{functions} {'function writes' if functions == 1 else 'functions write'} more for each run.")
     return "\n\n".join(texts) or None
-
-
-def _as_sequence(value: object) -> Sequence[object] | None:
-    if isinstance(value, str):
-        return (value,)
-    return value if isinstance(value, list | tuple) else None

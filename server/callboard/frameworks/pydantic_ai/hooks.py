@@ -5,9 +5,9 @@ model's answer and its calls, is done here. `stream` translates the events for t
 """
 
 import asyncio
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
@@ -18,12 +18,14 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     PartStartEvent,
-    RetryPromptPart,
+    RetryFeedbackPart,
     TextPart,
     ToolCallPart,
+    ToolReturnPart,
 )
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import (
+    DeferredToolKind,
     DeferredToolRequests,
     DeferredToolResults,
     RunContext,
@@ -31,42 +33,22 @@ from pydantic_ai.tools import (
     ToolDefinition,
 )
 from pydantic_ai.tools import ToolDenied as NotApproved
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import override
 
 from callboard.calls import RejectedCall, ToolCall, error_text
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.pydantic_ai.messages import to_tool_result, without_system_prompts
+from callboard.frameworks.pydantic_ai.questions import ask_for_result
+from callboard.frameworks.pydantic_ai.toolset import RETRIES, UnlimitedRetriesToolset, make_openwebui_toolset
 from callboard.frameworks.turn import CallLimitIgnored, Turn
 from callboard.observers import ObservedRequest
 
 Arguments = dict[str, Any]
 
-RETRIES = 1_000_000
-"""The number of failures that pydantic-ai allows a call: practically unlimited. The turn's own limits end the turn
-first, and with an answer."""
-
-
 turn_of_tool: ContextVar[Turn | None] = ContextVar("callboard_pydantic_ai_turn_of_tool", default=None)
 """The turn whose tool is running in this context."""
-
-
-@dataclass
-class UnlimitedRetriesToolset(WrapperToolset[Any]):
-    """An agent's tools, with pydantic-ai's limit of retries lifted so that wrong calls do not end the run.
-
-    `retries` is filled with the limits that the tools' author set, by tool name.
-    """
-
-    retries: dict[str, int] = field(default_factory=dict)
-
-    @override
-    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools. A tool without its own limit may fail any number of times."""
-        tools = await super().get_tools(replace(ctx, max_retries=RETRIES))
-        self.retries |= {name: tool.max_retries for name, tool in tools.items() if tool.max_retries < RETRIES}
-        return {name: replace(tool, max_retries=RETRIES) for name, tool in tools.items()}
 
 
 class Hooks(AbstractCapability[Any]):
@@ -93,7 +75,7 @@ class Hooks(AbstractCapability[Any]):
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         """Return the agent's tools without pydantic-ai's limit of retries."""
-        return UnlimitedRetriesToolset(toolset, self._retries)
+        return UnlimitedRetriesToolset(toolset, self._retries, make_openwebui_toolset(self.turn))
 
     @override
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
@@ -223,9 +205,14 @@ class Hooks(AbstractCapability[Any]):
             return NotApproved(self._fail(call, error))
         return ToolApproved()
 
-    async def fail_external_call(self, call: ToolCallPart) -> str:
-        """End a call of a tool that is declared to run outside of the agent; return the error for the model."""
+    async def resolve(self, call: ToolCallPart, tool: ToolDefinition | None, kind: DeferredToolKind) -> Any:
+        """Return the user's answer as the result of a call that is a question; other deferred calls fail."""
         await self._start(call)
+        if kind == "question":
+            try:
+                return await ask_for_result(call, tool, self.turn)
+            except ToolError as error:
+                return self._fail(call, error)
         return self._fail(
             call,
             ToolError(f"Not run: {call.tool_name} is to be run outside of its agent, which is not supported."),
@@ -249,9 +236,9 @@ class Hooks(AbstractCapability[Any]):
 
 def _is_rejection(part: object, output_tools: set[str]) -> bool:
     """Return whether a part of a request rejects the previous answer, as opposed to a tool call."""
-    is_retry = isinstance(part, RetryPromptPart) or getattr(part, "retry", None) is not None
-    tool_name = getattr(part, "tool_name", None)
-    return is_retry and (tool_name is None or tool_name in output_tools)
+    if isinstance(part, ToolReturnPart):
+        return part.outcome == "retried" and part.tool_name in output_tools
+    return isinstance(part, RetryFeedbackPart)
 
 
 class InnerAgentHooks(Hooks):
@@ -333,7 +320,7 @@ class ModelRequests(AbstractCapability[Any]):
 
 
 class ClientCapability(ModelRequests):
-    """Adds the client's system messages to the requests, and asks its user for approvals that the agent left open."""
+    """Adds the client's system messages to the requests, and asks its user for what the agent left open."""
 
     def __init__(self, hooks: Hooks, instructions: str) -> None:
         super().__init__(hooks.turn)
@@ -367,9 +354,19 @@ class ClientCapability(ModelRequests):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults:
-        """Ask for all approvals at once. Calls that are declared to run externally fail."""
-        answers = await asyncio.gather(*(self._hooks.approve(call) for call in requests.approvals))
-        return requests.build_results(
-            approvals={call.tool_call_id: answer for call, answer in zip(requests.approvals, answers, strict=True)},
-            calls={call.tool_call_id: await self._hooks.fail_external_call(call) for call in requests.calls},
+        """Ask for all approvals and answers at once. Calls that are to be run elsewhere fail."""
+        find = ctx.tool_manager.get_tool_def if ctx.tool_manager else lambda _: None
+        kinds = {call.tool_call_id: requests.kind(call.tool_call_id) for call in requests.calls}
+        approvals, results = await asyncio.gather(
+            asyncio.gather(*(self._hooks.approve(call) for call in requests.approvals)),
+            asyncio.gather(
+                *(self._hooks.resolve(call, find(call.tool_name), kinds[call.tool_call_id]) for call in requests.calls)
+            ),
         )
+        return requests.build_results(
+            approvals=_by_id(requests.approvals, approvals), calls=_by_id(requests.calls, results)
+        )
+
+
+def _by_id(calls: Sequence[ToolCallPart], results: Sequence[Any]) -> dict[str, Any]:
+    return {call.tool_call_id: result for call, result in zip(calls, results, strict=True)}

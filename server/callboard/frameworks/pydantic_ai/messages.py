@@ -23,11 +23,10 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import PydanticSerializationError
 
-from callboard._data_urls import read_data_url
-from callboard._formats import NativeFormat
 from callboard.calls import ToolResult
+from callboard.data_urls import read_data_url
 from callboard.errors import ToolError
-from callboard.models import ChatDict, content_text
+from callboard.models import ChatDict, content_text, with_valid_arguments
 
 Prompt = str | list[UserContent]
 
@@ -51,7 +50,7 @@ def to_conversation(messages: Sequence[ChatDict]) -> Conversation:
     """Convert a conversation, with its tool calls and results. Every call's arguments are JSON."""
     conversation = Conversation()
     names: dict[str, str] = {}
-    native = list(NativeFormat().request(messages, ()).messages)
+    native = with_valid_arguments(messages)
     if native and native[-1]["role"] == "user":
         conversation.prompt = _user_content(native.pop().get("content"))
     instructions = []

@@ -7,7 +7,7 @@ from pydantic_ai import Agent
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.tools import RunContext
 
-from callboard.calls import running_tool
+from callboard.calls import current_tool
 from callboard.frameworks.progress import report_progress
 from callboard.frameworks.pydantic_ai.hooks import InnerAgentHooks, ModelRequests, turn_of_tool
 
@@ -20,6 +20,7 @@ def hook_agents_in_tools() -> None:
     """
     iterate = Agent.iter
     run_sync = AbstractAgent.run_sync
+    emit = RunContext.emit
 
     @wraps(iterate)
     def iterate_hooked(agent: Any, *args: Any, **kwargs: Any) -> Any:
@@ -29,16 +30,10 @@ def hook_agents_in_tools() -> None:
 
     @wraps(run_sync)
     def run_in_the_loop(agent: Any, *args: Any, **kwargs: Any) -> Any:
-        if (tool := running_tool.get()) is None or turn_of_tool.get() is None:
+        if (tool := current_tool.get()) is None or turn_of_tool.get() is None:
             return run_sync(agent, *args, **kwargs)
         tool.refuse_to_block(f"run_sync() of the agent '{agent.name}'", "use `await agent.run(…)` there")
         return tool.wait_for(agent.run(*args, **kwargs))
-
-    Agent.iter = iterate_hooked  # type: ignore[method-assign, assignment] # in front of it
-    AbstractAgent.run_sync = run_in_the_loop  # type: ignore[method-assign, assignment] # in front of it
-    if (emit := getattr(RunContext, "emit", None)) is None:
-        # Older releases have no `emit`.
-        return
 
     @wraps(emit)
     async def report_and_emit(context: RunContext[Any], event: Any) -> Any:
@@ -47,4 +42,6 @@ def hook_agents_in_tools() -> None:
             report_progress(event)
         return await emit(context, event)
 
+    Agent.iter = iterate_hooked  # type: ignore[method-assign, assignment] # in front of it
+    AbstractAgent.run_sync = run_in_the_loop  # type: ignore[method-assign, assignment] # in front of it
     RunContext.emit = report_and_emit  # type: ignore[method-assign] # in front of it

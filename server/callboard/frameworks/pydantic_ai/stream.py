@@ -6,6 +6,7 @@ from typing import Any
 from pydantic_ai import AgentRunResultEvent
 from pydantic_ai.messages import (
     AgentStreamEvent,
+    CustomEvent,
     FilePart,
     FunctionToolResultEvent,
     NativeToolCallPart,
@@ -50,7 +51,7 @@ class EventTranslator:
                 case PartDeltaEvent():
                     self._add_delta(event)
                 case PartEndEvent(part=TextPart() as text):
-                    self._add_sources(getattr(text, "citations", None))
+                    self._add_sources(text.citations)
                 case PartEndEvent(part=NativeToolCallPart() as call):
                     await self._turn.calls.start(ToolCall(call.tool_call_id, call.tool_name, call.args or {}))
                 case OutputToolCallEvent():
@@ -59,8 +60,7 @@ class EventTranslator:
                     self._end_call(event)
                 case AgentRunResultEvent(result=result):
                     self._apply_output(result.output)
-                # Matched by name because older releases have no such class.
-                case _ if getattr(event, "event_kind", "") == "custom":
+                case CustomEvent():
                     self._show_status(event)
 
     def _apply_output(self, output: object) -> None:
@@ -98,7 +98,7 @@ class EventTranslator:
         match event.delta:
             case TextPartDelta(content_delta=text) as delta:
                 self._turn.add_text(text)
-                self._add_sources(getattr(delta, "citations_delta", None))
+                self._add_sources(delta.citations_delta)
             case ThinkingPartDelta(content_delta=str(text)):
                 self._turn.add_reasoning(text)
             case ToolCallPartDelta(args_delta=str(text)) if event.index in self._calls:
@@ -117,15 +117,15 @@ class EventTranslator:
                 self._cited.add(key)
                 self._turn.add_source(source)
 
-    def _show_status(self, event: Any) -> None:
+    def _show_status(self, event: CustomEvent) -> None:
         """Show the progress that a hook of the run reports. Progress of tools has already been reported."""
         if not event.tool_call_id and (message := to_status_report(event).message):
             self._turn.show_status(message)
 
     def _end_call(self, event: FunctionToolResultEvent) -> None:
         part = event.part
-        if (outcome := getattr(part, "outcome", "retried")) != "success":
-            self._hooks.fail(part.tool_call_id, _format_reason(part.content), denied=outcome == "denied")
+        if part.outcome != "success":
+            self._hooks.fail(part.tool_call_id, _format_reason(part.content), denied=part.outcome == "denied")
             return
         # Ends calls that were not run here. The others ended with their tools, and a second end is ignored.
         self._turn.calls.complete(part.tool_call_id, to_tool_result(part.content, event.content))

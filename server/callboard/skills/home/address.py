@@ -5,8 +5,8 @@ from typing import Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from callboard._redaction import secrets_in_url
-from callboard._settings import SkillSettings
+from callboard.redaction import secrets_in_url
+from callboard.settings import SkillSettings
 
 
 @dataclass(frozen=True, slots=True)

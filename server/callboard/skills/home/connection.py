@@ -19,7 +19,6 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as websocket
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from callboard._trace_context import headers_of, pass_on
 from callboard.errors import ToolError, ToolTimeout
 from callboard.skills.home.address import HomeAddress
 from callboard.skills.home.snapshot import (
@@ -32,6 +31,7 @@ from callboard.skills.home.snapshot import (
     State,
     build_snapshot,
 )
+from callboard.trace_context import headers_of, pass_on
 
 READ_SECONDS = 15.0
 COMMAND_SECONDS = 60.0

@@ -8,10 +8,9 @@ from typing import Any, Self
 
 import structlog
 
-from callboard._extras import how_to_install, is_installed
-from callboard.calls import Services, Tool, ToolContext, ToolResult, as_result
-from callboard.calls.arguments import ReadArguments, is_blank, is_empty
+from callboard.calls import ReadArguments, Services, Tool, ToolContext, ToolResult, as_result, is_blank, is_empty
 from callboard.errors import AgentError, ToolError
+from callboard.extras import how_to_install, is_installed
 from callboard.skills.home.address import HomeAddress, HomeAssistantSettings
 from callboard.skills.home.change import MAX_CHANGES_PER_TURN, correct_changes, reserve_changes
 from callboard.skills.home.snapshot import Area, Entity, HomeSnapshot
@@ -218,8 +217,7 @@ def _find_targets(home: HomeSnapshot, intent: str, arguments: Mapping[str, Any])
         entity
         for entity in home.entities
         if entity.is_exposed
-        and not entity.is_hidden
-        and not entity.is_secondary
+        and entity.is_named
         and entity.domain in domains
         and (not classes or entity.device_class in classes)
         and (not areas or _is_named(areas, _list_names(entity.area)))

@@ -1,23 +1,20 @@
 """Finds the entities that a user names, for example "the lights in the kitchen".
 
-An ambiguous name is never guessed, and an entity with a merely similar name is never changed.
+An ambiguous or misspelt name is never guessed: the error lists the entities that may be meant.
 """
 
 import re
 import unicodedata
 from collections.abc import Sequence
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 
 from callboard.errors import ToolError
 from callboard.skills.home.change import Change, list_abilities
 from callboard.skills.home.snapshot import Area, Entity, HomeSnapshot
 
 MAX_CANDIDATES = 12
-TYPO_RATIO = 0.84
-"""The similarity of a word with a typo: `kithcen` and `kitchen` have 0.86, `left` and `lift` 0.75."""
-
-TYPO_LETTERS = 4
-"""The shortest word with typos: shorter words are too easily confused."""
+SIMILAR = 0.8
+"""The similarity of names that may be misspelt: `kithcen lights` and `kitchen lights` have 0.93."""
 
 STOP_WORDS = frozenset({"all", "at", "in", "my", "of", "on", "our", "the"})
 
@@ -68,9 +65,8 @@ def find_entity(
     """Return the entity with that id, name or alias, otherwise the only one that matches all the words.
 
     The search is limited to `area` and `kind` if they are given. With `change`, entities that cannot be changed are
-    left out, and of several entities with exactly that name the one that supports the change is returned. An entity
-    with a merely similar name is returned only without `change`. Raises `ToolError`, with candidates, if none or
-    several match.
+    left out, and of several entities with exactly that name the one that supports the change is returned. Raises
+    `ToolError`, with candidates, if none or several match.
     """
     for entity in home.entities:
         if entity.entity_id == name.strip().casefold():
@@ -78,9 +74,7 @@ def find_entity(
     candidates = [
         entity
         for entity in home.entities
-        if not (entity.is_secondary or entity.is_hidden)
-        and area in (None, entity.area)
-        and normalize_words(kind or "") <= kind_words(entity)
+        if entity.is_named and area in (None, entity.area) and normalize_words(kind or "") <= kind_words(entity)
     ]
     wanted = normalize_words(name)
     exact = [
@@ -101,9 +95,9 @@ def find_entity(
         raise ToolError(
             f"'{name}' could be several: {_list_candidates(found)}. Choose one by its id; ask the user if needed."
         )
-    near = [entity for entity in candidates if _is_similar(wanted, _all_words(entity))]
-    if len(near) == 1 and change is None:
-        return near[0]
+    by_name = {known.casefold(): entity for entity in candidates for known in (entity.name, *entity.aliases)}
+    close = get_close_matches(name.casefold(), by_name, MAX_CANDIDATES, SIMILAR)
+    near = list({by_name[known].entity_id: by_name[known] for known in close}.values())
     place = (f" of the kind {kind}" if kind else "") + (f" in {area.name}" if area else "")
     hint = f"Did you mean {_list_candidates(near)}?" if near else "Use action query to list the entities."
     raise ToolError(f"There is no '{name}'{place}. {hint}")
@@ -116,7 +110,7 @@ def find_all(home: HomeSnapshot, area: Area, kind: str, change: Change) -> list[
         for entity in home.entities
         if entity.area == area
         and entity.is_exposed
-        and not (entity.is_secondary or entity.is_hidden)
+        and entity.is_named
         and normalize_words(kind) <= kind_words(entity)
         and change.is_supported_by(entity)
     ]
@@ -138,19 +132,6 @@ def _all_words(entity: Entity) -> frozenset[str]:
 
 def _make_singular(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
-
-
-def _is_similar(wanted: frozenset[str], known: frozenset[str]) -> bool:
-    return bool(wanted) and all(any(_are_similar_words(word, other) for other in known) for word in wanted)
-
-
-def _are_similar_words(word: str, other: str) -> bool:
-    if word == other:
-        return True
-    # Numbers distinguish entities: lamp2 is not lamp1.
-    if min(len(word), len(other)) < TYPO_LETTERS or word[0] != other[0] or not (word + other).isalpha():
-        return False
-    return SequenceMatcher(None, word, other).ratio() >= TYPO_RATIO
 
 
 def _list_candidates(entities: Sequence[Entity]) -> str:

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
+from callboard.skills.actions import one_line
 from callboard.skills.home.change import list_abilities
-from callboard.skills.home.snapshot import Entity, one_line
+from callboard.skills.home.snapshot import Entity
 
 MAX_LISTED = 60
 MAX_ATTRIBUTE_CHARS = 300

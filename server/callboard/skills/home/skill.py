@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, assert_never
 
 from pydantic import Field
 
-from callboard._extras import how_to_install, is_installed
 from callboard.calls import ToolContext, tool
 from callboard.errors import ToolError
-from callboard.skills.actions import missing_argument
+from callboard.extras import how_to_install, is_installed
+from callboard.skills.actions import require
 from callboard.skills.home.address import HomeAddress, HomeAssistantSettings
 from callboard.skills.home.change import MAX_CHANGES_PER_TURN, Change, reserve_changes
 from callboard.skills.home.names import find_all, find_area, find_entity, kind_words, matches, normalize_words
@@ -102,40 +102,36 @@ class HomeAssistant(Skill):
             option: A thermostat's mode (heat, cool, off), a player's source, a select's option, as `get` lists them.
             value: The value of a number.
         """
-        match action:
-            case "query":
-                async with self._connect() as assistant:
-                    return _render_found(await assistant.snapshot(), targets or [], area, kind)
-            case "get":
-                async with self._connect() as assistant:
-                    snapshot = await assistant.snapshot()
-                names = _check_targets(action, targets, MAX_TARGETS_READ)
-                entities = _find_entities(snapshot, names, find_area(snapshot, area), kind)
-                return "\n".join(map(render_details, entities))
-            case "set":
-                settings: dict[SettingName, int | float | str | None] = {
-                    "level_percent": level_percent,
-                    "color": color,
-                    "color_temperature_kelvin": color_temperature_kelvin,
-                    "temperature": temperature,
-                    "option": option,
-                    "value": value,
-                }
-                change = Change.from_arguments(command, settings)
-                # Home Assistant's own intents work the same way: HassTurnOff may have only an area and a domain.
-                is_wide = bool(area and kind and not any(targets or ()))
-                names = [] if is_wide else _check_targets(action, targets, MAX_CHANGES_PER_TURN)
-                async with self._connect() as assistant:
-                    snapshot = await assistant.snapshot()
-                    place = find_area(snapshot, area)
-                    entities = (
-                        find_all(snapshot, place, kind, change)
-                        if place and kind and is_wide
-                        else _find_entities(snapshot, names, place, kind, change)
-                    )
+        names = [name for name in targets or () if name.strip()]
+        # Home Assistant's own intents work the same way: HassTurnOff may have only an area and a domain.
+        is_wide = action == "set" and bool(area and kind and not names)
+        if action != "query" and not is_wide:
+            _check_targets(action, names)
+        async with self._connect() as assistant:
+            snapshot = await assistant.snapshot()
+            place = find_area(snapshot, area)
+            match action:
+                case "query":
+                    return _render_found(snapshot, names, place, kind)
+                case "get":
+                    return "\n".join(map(render_details, _find_entities(snapshot, names, place, kind)))
+                case "set":
+                    settings: dict[SettingName, int | float | str | None] = {
+                        "level_percent": level_percent,
+                        "color": color,
+                        "color_temperature_kelvin": color_temperature_kelvin,
+                        "temperature": temperature,
+                        "option": option,
+                        "value": value,
+                    }
+                    change = Change.from_arguments(command, settings)
+                    if place and kind and is_wide:
+                        entities = find_all(snapshot, place, kind, change)
+                    else:
+                        entities = _find_entities(snapshot, names, place, kind, change)
                     return await _apply_change(assistant, entities, change, context)
-            case _:
-                assert_never(action)
+                case _:
+                    assert_never(action)
 
     def _connect(self) -> "AbstractAsyncContextManager[HomeConnection]":
         # Imported here because it belongs to an extra.
@@ -144,9 +140,7 @@ class HomeAssistant(Skill):
         return connect(self._address)
 
 
-def _render_found(home: HomeSnapshot, names: Sequence[str], area: str | None, kind: str | None) -> str:
-    place = find_area(home, area)
-
+def _render_found(home: HomeSnapshot, names: Sequence[str], place: Area | None, kind: str | None) -> str:
     def select(entities: Iterable[Entity]) -> list[Entity]:
         found = [entity for entity in entities if not kind or normalize_words(kind) <= kind_words(entity)]
         if names:
@@ -225,10 +219,8 @@ def _find_entities(
     return list({entity.entity_id: entity for entity in found}.values())
 
 
-def _check_targets(action: Action, targets: Sequence[str] | None, most: int) -> list[str]:
-    names = [name for name in targets or () if name.strip()]
-    if not names:
-        raise missing_argument("targets", action)
+def _check_targets(action: Literal["get", "set"], names: Sequence[str]) -> None:
+    require(names or None, "targets", action)
+    most = MAX_TARGETS_READ if action == "get" else MAX_CHANGES_PER_TURN
     if len(names) > most:
         raise ToolError(f"{action} takes at most {most} targets, not {len(names)}. Nothing was done.")
-    return names

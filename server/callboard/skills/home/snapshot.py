@@ -1,11 +1,12 @@
 """A snapshot of a home: its areas and entities, with their states and names at one moment."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field
+
+from callboard.skills.actions import one_line
 
 
 class Wire(BaseModel):
@@ -101,8 +102,8 @@ class Entity:
         name: The name that users see.
         area: The area that it is in.
         aliases: Its other names.
-        is_secondary: It is a setting or diagnosis of a device, and is not found by name.
-        is_hidden: The owner of the house has hidden it, so it is not found by name.
+        is_secondary: It is a setting or diagnosis of a device.
+        is_hidden: The owner of the house has hidden it.
         is_exposed: The owner exposes it to Home Assistant's own assistants.
     """
 
@@ -133,6 +134,11 @@ class Entity:
     def device_class(self) -> str:
         """The kind within its domain (`garage`, `temperature`), empty if it has none."""
         return str(self.attributes.get("device_class") or "")
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is found by name: it is neither hidden nor a setting or diagnosis of a device."""
+        return not (self.is_hidden or self.is_secondary)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.entity_id})"
@@ -166,11 +172,6 @@ def build_snapshot(
     devices_by_id = {device.id: device for device in devices}
     entities = [_build_entity(state, entries.get(state.entity_id), devices_by_id, areas_by_id) for state in states]
     return HomeSnapshot(tuple(areas_by_id.values()), tuple(entities))
-
-
-def one_line(text: str) -> str:
-    """Return the text in a single line."""
-    return re.sub(r"\s+", " ", text).strip()
 
 
 def _build_entity(

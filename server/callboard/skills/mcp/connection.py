@@ -5,10 +5,11 @@ This module and the modules that import the SDK are imported only when a server 
 
 import asyncio
 import json
+import math
 import os
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, TextIO
 
@@ -16,19 +17,27 @@ import anyio
 import httpx2
 import structlog
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.session import ClientRequestContext
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
-from mcp_types import Implementation, ServerNotification, ToolListChangedNotification
+from mcp_types import (
+    ElicitRequestParams,
+    ElicitResult,
+    Implementation,
+    ServerNotification,
+    ToolListChangedNotification,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from callboard._trace_context import pass_on
-from callboard._version import __version__
+from callboard import __version__
 from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.elicitation import elicit
 from callboard.skills.mcp.messages import replace_lone_surrogates
 from callboard.skills.mcp.session import Session
 from callboard.skills.mcp.signals import Signals, sent_call
 from callboard.skills.mcp.watched_stream import WatchedStream
+from callboard.trace_context import pass_on
 
 REQUEST_SECONDS = 60.0
 """The time limit for the handshake and for a list. `npx` may have to download the server first."""
@@ -43,6 +52,9 @@ MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 """The largest message over HTTP. Messages contain pictures as base64."""
 
 MAX_STDERR_CHARS = 2_000
+
+STOP_SECONDS = 10.0
+"""The time that a process or a session may take to end."""
 
 CONNECTION_ERRORS = (MCPError, OSError, RuntimeError, ValueError, httpx2.HTTPError, anyio.BrokenResourceError)
 """The exceptions of a connection that fails, single or in anyio's groups."""
@@ -71,17 +83,18 @@ async def connect(declaration: ServerDeclaration, signals: Signals) -> AsyncIter
             case _:
                 pass
 
-    async with AsyncExitStack() as stack:
-        client = Client(
-            _watch(await _open_transport(declaration, signals, stack), declaration, signals),
-            read_timeout_seconds=REQUEST_SECONDS,
-            message_handler=on_message,
-            client_info=Implementation(name="callboard", version=__version__),
-            cache=None,
-        )
-        await stack.enter_async_context(client)
-        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            await stack.enter_async_context(_listen_while_open(client, signals))
+    async def on_question(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:  # noqa: ARG001 - the SDK names it
+        return await elicit(params, declaration, signals)
+
+    client = Client(
+        _open_streams(declaration, signals),
+        read_timeout_seconds=REQUEST_SECONDS,
+        message_handler=on_message,
+        elicitation_callback=on_question,
+        client_info=Implementation(name="callboard", version=__version__),
+        cache=None,
+    )
+    async with client, _listen_while_open(client, signals):
         yield Session(declaration, client, signals)
 
 
@@ -103,42 +116,53 @@ async def offers_event_stream(declaration: ServerDeclaration) -> bool:
 _Streams = tuple[Any, Any]
 
 
-async def _open_transport(
-    declaration: ServerDeclaration, signals: Signals, stack: AsyncExitStack
-) -> AbstractAsyncContextManager[_Streams, bool | None]:
-    if declaration.url:
-        http = _http_client(declaration, signals)
-        if declaration.transport == "sse":
-            return sse_client(declaration.url, httpx_client_factory=lambda **_: http)  # type: ignore[arg-type] # ours needs none
-        await stack.enter_async_context(http)
-        return streamable_http_client(declaration.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
-    parameters = StdioServerParameters(
-        command=declaration.command,
-        args=list(declaration.args),
-        env=dict(declaration.env),
-        cwd=declaration.cwd,
-        encoding_error_handler="replace",
-    )
-    return stdio_client(parameters, errlog=await stack.enter_async_context(_log_stderr(declaration)))
+@asynccontextmanager
+async def _open_streams(declaration: ServerDeclaration, signals: Signals) -> AsyncIterator[_Streams]:
+    # Shielded while a process starts. If the SDK is cancelled there, it leaves the process running, and asyncio's event
+    # loop may be closed before the process has ended.
+    with anyio.CancelScope(shield=bool(declaration.command)) as scope:
+        async with _open_transport(declaration, signals) as (read, write):
+            scope.shield = False
+            try:
+                yield WatchedStream(read, declaration.name, signals), write
+            finally:
+                # Shielded while the session at the server, or the process, ends.
+                scope.shield = True
+                scope.deadline = anyio.current_time() + STOP_SECONDS
 
 
 @asynccontextmanager
-async def _watch(
-    transport: AbstractAsyncContextManager[_Streams, bool | None], declaration: ServerDeclaration, signals: Signals
-) -> AsyncIterator[_Streams]:
-    with anyio.CancelScope(shield=True) as opening:
-        # Shielded while the process starts. If the SDK is cancelled there, it leaves the process running, and asyncio's
-        # event loop may be closed before the process has ended.
-        async with transport as (read, write):
-            opening.shield = False
-            yield WatchedStream(read, declaration.name, signals), write
+async def _open_transport(declaration: ServerDeclaration, signals: Signals) -> AsyncIterator[_Streams]:
+    if declaration.command:
+        parameters = StdioServerParameters(
+            command=declaration.command,
+            args=list(declaration.args),
+            env=dict(declaration.env),
+            cwd=declaration.cwd,
+            encoding_error_handler="replace",
+        )
+        async with _log_stderr(declaration) as errlog, stdio_client(parameters, errlog=errlog) as streams:
+            yield streams
+        return
+    http = _http_client(declaration, signals)
+    if declaration.transport == "sse":
+        # The SDK opens and closes this client.
+        async with sse_client(declaration.url, httpx_client_factory=lambda **_: http) as streams:  # type: ignore[arg-type] # ours needs none
+            yield streams
+    else:
+        async with (
+            http,
+            streamable_http_client(declaration.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
+        ):
+            yield streams
 
 
 @asynccontextmanager
 async def _listen_while_open(client: Client, signals: Signals) -> AsyncIterator[None]:
     """Subscribe to changes: since 2026-07-28 servers report changes only to subscribers."""
     capability = client.server_capabilities.tools
-    if capability is None or not capability.list_changed:
+    is_offered = capability is not None and capability.list_changed
+    if not is_offered or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         yield
         return
     begun = asyncio.Event()
@@ -171,10 +195,7 @@ async def _listen(client: Client, signals: Signals, begun: asyncio.Event) -> Non
 def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.AsyncClient:
     async def guard(response: httpx2.Response) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        if not response.headers.get("content-type", "").startswith(EVENTS):
-            response.stream = _BoundedStream(response.stream)
-        if "content-encoding" not in response.headers:
-            response.stream = _RepairedStream(response.stream)
+        response.stream = _CheckedBody(response.stream, response.headers)
         sent = sent_call.get()
         if sent is not None and await _is_session_forgotten(response):
             sent.is_refused = True
@@ -208,39 +229,31 @@ async def _is_session_forgotten(response: httpx2.Response) -> bool:
     return _FORGOTTEN_WORDS.search(body) is not None and _OTHER_CODES.search(body) is None
 
 
-class _BoundedStream(httpx2.AsyncByteStream):
-    """A body of at most `MAX_MESSAGE_BYTES`. The SDK limits events, but not plain answers."""
+class _CheckedBody(httpx2.AsyncByteStream):
+    """A body of at most `MAX_MESSAGE_BYTES`, without lone surrogates, for which the SDK would reject the message.
 
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+    The SDK limits events itself, but not plain answers. Compressed bodies are not repaired.
+    """
+
+    def __init__(self, inner: httpx2.AsyncByteStream, headers: httpx2.Headers) -> None:
         self._inner = inner
+        self._max_bytes = math.inf if headers.get("content-type", "").startswith(EVENTS) else MAX_MESSAGE_BYTES
+        self._is_compressed = "content-encoding" in headers
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
-        async for chunk in self._inner:
-            size += len(chunk)
-            if size > MAX_MESSAGE_BYTES:
-                raise httpx2.StreamError(f"the answer is over {MAX_MESSAGE_BYTES} bytes")
-            yield chunk
-
-    async def aclose(self) -> None:
-        """Close the response."""
-        await self._inner.aclose()
-
-
-class _RepairedStream(httpx2.AsyncByteStream):
-    """A body of JSON or events without lone surrogates, for which the SDK would reject the message."""
-
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
-        self._inner = inner
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
         waiting: list[bytes] = []
         async for chunk in self._inner:
+            size += len(chunk)
+            if size > self._max_bytes:
+                raise httpx2.StreamError(f"the answer is over {MAX_MESSAGE_BYTES} bytes")
+            if self._is_compressed:
+                yield chunk
+                continue
             # Escape sequences do not span lines.
             lines, end, rest = chunk.rpartition(b"\n")
-            waiting += [lines, end] if end else []
             if end:
-                yield replace_lone_surrogates(b"".join(waiting))
+                yield replace_lone_surrogates(b"".join((*waiting, lines, end)))
                 waiting.clear()
             waiting.append(rest)
         yield replace_lone_surrogates(b"".join(waiting))

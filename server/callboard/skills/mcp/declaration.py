@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import field
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
-from callboard._redaction import SECRET_NAME, Redaction, is_secret, secrets_in_url
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic.dataclasses import dataclass
+
 from callboard.errors import AgentError
+from callboard.redaction import SECRET_NAME, Redaction, is_secret, secrets_in_url
 
 Confirm = Literal["never", "unless_read_only", "always"]
 """The tools of a server that need the user's approval. `unless_read_only` relies on the server's own hints."""
@@ -17,7 +20,15 @@ Transport = Literal["http", "sse"]
 """The transport of a server with a URL: streamable HTTP, or its predecessor with server-sent events (2024-11-05)."""
 
 
-@dataclass(frozen=True, slots=True)
+def _expand(value: object, info: ValidationInfo) -> object:
+    """Replace the variables in a text of a file, with the function that is the context of the validation."""
+    return info.context(value) if info.context and isinstance(value, str) else value
+
+
+_Text = Annotated[str, BeforeValidator(_expand)]
+
+
+@dataclass(frozen=True)
 class ServerDeclaration:
     """One MCP server: a `command` that uses its standard streams, or a `url` that uses `transport`.
 
@@ -31,17 +42,18 @@ class ServerDeclaration:
 
     Raises:
         AgentError: There is neither or both of `command` and `url`, or the name cannot begin a tool's name.
+        ValidationError: A value has another type.
     """
 
     name: str
-    command: str = ""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    cwd: Path | None = None
-    url: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    command: _Text = ""
+    args: tuple[_Text, ...] = ()
+    env: Mapping[str, _Text] = field(default_factory=dict, repr=False)
+    cwd: Annotated[Path, BeforeValidator(_expand), AfterValidator(Path.expanduser)] | None = None
+    url: _Text = ""
+    headers: Mapping[str, _Text] = field(default_factory=dict, repr=False)
     confirm: Confirm = "never"
-    timeout_seconds: float | None = None
+    timeout_seconds: Annotated[float, Field(gt=0)] | None = None
     trusted: bool = False
     transport: Transport | None = None
 
@@ -53,14 +65,6 @@ class ServerDeclaration:
             raise AgentError(f"{subject} needs either a command to run or a url, and not both.")
         if self.url and not re.match(r"https?://[^/]", self.url):
             raise AgentError(f"{subject} needs a url that begins with http:// or https://.")
-        if self.confirm not in get_args(Confirm):
-            raise AgentError(f"{subject}: confirm is {self.confirm!r}; use one of {', '.join(get_args(Confirm))}.")
-        if self.transport is not None and self.transport not in get_args(Transport):
-            raise AgentError(
-                f"{subject}: transport is {self.transport!r}; use one of {', '.join(get_args(Transport))}."
-            )
-        if self.timeout_seconds is not None and not self.timeout_seconds > 0:
-            raise AgentError(f"{subject} needs a timeout_seconds above 0, not {self.timeout_seconds}.")
 
     @property
     def prefix(self) -> str:
@@ -77,11 +81,7 @@ class ServerDeclaration:
         found |= {part for value in (self.url, *self.args) for part in secrets_in_url(value)}
         return tuple(sorted(found, key=len, reverse=True))
 
-    def hide(self, text: str) -> str:
-        """Return `text` without the secrets, which must not appear in prompts, logs or events."""
-        return _redaction(self.secrets)(text)
-
-
-@lru_cache(maxsize=64)
-def _redaction(secrets: tuple[str, ...]) -> Redaction:
-    return Redaction(secrets)
+    @cached_property
+    def hide(self) -> Redaction:
+        """Removes the secrets from a text, because they must not appear in prompts, logs or events."""
+        return Redaction(self.secrets)

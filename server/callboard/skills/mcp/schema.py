@@ -10,9 +10,10 @@ checks its arguments itself.
 import json
 import re
 import unicodedata
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 MAX_SCHEMA_CHARS = 50_000
@@ -43,7 +44,10 @@ _VALUES = frozenset({"const", "default", "examples"})
 _TEXTS = frozenset({"title", "description", "format", "x-mcp-header"})
 _NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 _COUNTS = frozenset({"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"})
-_MAPS = frozenset({"properties", "$defs", "definitions"})
+_DEFINITIONS = frozenset({"$defs", "definitions"})
+"""Their schemas count where a reference uses them."""
+
+_MAPS = _DEFINITIONS | {"properties"}
 _LISTS = {"anyOf": "anyOf", "oneOf": "anyOf", "allOf": "allOf", "prefixItems": "prefixItems"}
 _SCHEMAS = frozenset({"items", "additionalProperties", "propertyNames"})
 _SPACES = re.compile(r"[^\S\n]+")
@@ -68,144 +72,141 @@ def clean_schema(given: object) -> dict[str, Any]:
         raise ValueError(f"its schema is nested more than {MAX_LEVELS} levels deep") from error
     if length > MAX_SCHEMA_CHARS:
         raise ValueError(f"its schema is over {MAX_SCHEMA_CHARS} characters")
-    cleaner = _Cleaner()
-    schema = cleaner.clean(given, _Place("", ""), 0)
+    schema = _clean(given, "", 0)
     if not isinstance(schema, dict) or "object" not in _as_list(schema.get("type", "object")):
         raise ValueError("its schema is not of type 'object'")
-    cleaner.check_references()
+    _check_references(dict(_list_nodes(schema, "")))
     # Many endpoints refuse an object schema without properties.
     return {**schema, "type": "object", "properties": schema.get("properties", {})}
 
 
-class _Place(NamedTuple):
-    """The place of a part of the schema, as JSON pointers (RFC 6901) into the given and the cleaned schema."""
+def _clean(given: object, place: str, level: int) -> dict[str, Any] | bool:
+    """Return the cleaned schema at `place`, a JSON pointer (RFC 6901). Raises `ValueError`."""
+    if level > MAX_LEVELS:
+        raise ValueError(f"its schema is nested more than {MAX_LEVELS} levels deep")
+    if given is False:
+        return False
+    if given is None or given is True or given == []:
+        return {}
+    if not isinstance(given, dict):
+        raise ValueError(f"its schema has no schema at '{place}'")  # noqa: TRY004 - the server's mistake, not a programming error
+    cleaned: dict[str, Any] = {}
+    for key, value in _convert_old_keywords(given).items():
+        if value is not None or key in _VALUES:
+            kept = _clean_keyword(key, value, f"{place}/{key}", level + 1)
+            if kept is not None or key in _VALUES:
+                cleaned[_LISTS.get(key, key)] = kept
+    return cleaned
 
-    given: str
-    kept: str
 
-    def step(self, given: str, kept: str = "") -> "_Place":
-        escaped = given.replace("~", "~0").replace("/", "~1")
-        return _Place(f"{self.given}/{escaped}", f"{self.kept}/{kept or escaped}")
+def _clean_keyword(key: str, value: Any, place: str, level: int) -> Any:
+    """Return the cleaned value of a keyword, or None if the keyword is dropped. Raises `ValueError`."""
+    if key in _MAPS:
+        if not isinstance(value, dict) and value != []:
+            raise ValueError(f"its schema has no object at '{place}'")
+        return {name: _clean(part, f"{place}/{_escape(name)}", level) for name, part in dict(value).items()}
+    if key in _LISTS:
+        return [_clean(part, f"{place}/{index}", level) for index, part in enumerate(_as_list(value))] or None
+    if key in _SCHEMAS:
+        return value if isinstance(value, bool) else _clean(value, place, level)
+    return _clean_value(key, value, place)
 
 
 @dataclass(slots=True)
 class _Node:
-    """A schema within the schema, with the places of the schemas that it uses.
+    """A schema within a cleaned schema, with the places of the schemas that it uses.
 
     The schemas at `in_place` apply to the same value, those at `inner` to a part of it.
     """
 
-    place: _Place
-    cleaned: dict[str, Any] = field(default_factory=dict)
-    reference: str | None = None
+    schema: dict[str, Any]
     in_place: list[str] = field(default_factory=list)
     inner: list[str] = field(default_factory=list)
 
     @property
     def keywords(self) -> int:
         """The cost of checking a value by this schema, without the schemas that it uses."""
-        values = sum(len(json.dumps(self.cleaned[key])) for key in ("enum", "const") if key in self.cleaned)
-        return 1 + len(self.cleaned) + values // 10
+        values = sum(len(json.dumps(self.schema[key])) for key in ("enum", "const") if key in self.schema)
+        return 1 + len(self.schema) + values // 10
 
 
-class _Cleaner:
-    """Cleans one schema, and keeps its parts by their given places."""
-
-    def __init__(self) -> None:
-        self._nodes: dict[str, _Node] = {}
-        self._measured: dict[str, tuple[int, int]] = {}
-
-    def clean(self, given: object, place: _Place, level: int) -> dict[str, Any] | bool:
-        """Return the cleaned schema at `place`. Raises `ValueError`."""
-        if level > MAX_LEVELS:
-            raise ValueError(f"its schema is nested more than {MAX_LEVELS} levels deep")
-        self._nodes[place.given] = node = _Node(place)
-        if given is False:
-            return False
-        if given is None or given is True or given == []:
-            given = {}
-        if not isinstance(given, dict):
-            raise ValueError(f"its schema has no schema at '{place.given}'")  # noqa: TRY004 - the server's mistake, not a programming error
-        for key, value in _convert_old_keywords(given).items():
-            if value is not None or key in _VALUES:
-                self._clean_keyword(node, key, value, level + 1)
-        return node.cleaned
-
-    def check_references(self) -> None:
-        """Raise `ValueError` for dangling references, endless loops, and a schema that is too large when expanded."""
-        for node in self._nodes.values():
-            if node.reference is not None:
-                target = self._find_target(node.place.given, node.reference)
-                node.in_place.append(target.place.given)
-                if target.place.kept != node.reference:
-                    node.cleaned["$ref"] = "#" + target.place.kept.replace("%", "%25")
-        try:
-            TopologicalSorter({place: node.in_place for place, node in self._nodes.items()}).prepare()
-        except CycleError as error:
-            raise ValueError(f"its schema refers to itself without end at '{error.args[1][0]}'") from error
-        if self._measure("", frozenset())[0] > MAX_KEYWORDS:
-            raise ValueError(f"its schema has over {MAX_KEYWORDS} keywords with its references written out")
-
-    def _find_target(self, place: str, reference: str) -> _Node:
-        """Return the schema that a reference at `place` means. Raises `ValueError`.
-
-        Schemas are often embedded unchanged in another one, where their references no longer point to their own
-        definitions. So the references are also resolved relative to the enclosing schemas.
-        """
-        around = place
-        while f"{around}{reference}" not in self._nodes and around:
-            around = around.rpartition("/")[0]
-        found = reference if reference in self._nodes else f"{around}{reference}"
-        if found not in self._nodes:
-            raise ValueError(f"its schema refers at '{place}' to '#{reference}', which is no part of it")
-        return self._nodes[found]
-
-    def _measure(self, place: str, around: frozenset[str]) -> tuple[int, int]:
-        """Return the keywords and levels of an expanded schema. A recursive part ends where it contains itself."""
-        if place in around or place not in self._nodes:
-            return 0, 0
-        if place not in self._measured and len(around) <= MAX_LEVELS:
-            node = self._nodes[place]
-            parts = [self._measure(used, around | {place}) for used in (*node.in_place, *node.inner)]
-            keywords = node.keywords + sum(keywords for keywords, _ in parts)
-            self._measured[place] = keywords, 1 + max((levels for _, levels in parts), default=0)
-        keywords, levels = self._measured.get(place, (0, MAX_LEVELS))
-        if len(around) + levels > MAX_LEVELS + 1:
-            raise ValueError(f"its schema is over {MAX_LEVELS} levels deep with its references written out")
-        return keywords, levels
-
-    def _clean_keyword(self, node: _Node, key: str, value: Any, level: int) -> None:
-        """Add a keyword with its cleaned value to the node, unless the keyword is dropped."""
-        place = node.place.step(key)
-        if key in _MAPS:
-            node.cleaned[key] = self._clean_map(node, key, value, level)
+def _list_nodes(schema: dict[str, Any] | bool, place: str) -> Iterator[tuple[str, _Node]]:
+    """Yield the places of all schemas within a cleaned schema, and their nodes."""
+    node = _Node({} if isinstance(schema, bool) else schema)
+    yield place, node
+    for key, value in node.schema.items():
+        parts: dict[str, Any] = {}
+        if key in _SCHEMAS and isinstance(value, dict):
+            parts = {f"{place}/{key}": value}
+        elif key in _MAPS:
+            parts = {f"{place}/{key}/{_escape(name)}": part for name, part in value.items()}
         elif key in _LISTS:
-            self._clean_list(node, key, _as_list(value), level)
-        elif key in _SCHEMAS:
-            node.inner.append(place.given)
-            node.cleaned[key] = value if isinstance(value, bool) else self.clean(value, place, level)
-        elif key == "$ref":
-            node.reference = _read_reference(value, place)
-            node.cleaned[key] = value
-        elif (cleaned := _clean_value(key, value, place)) is not None or key in _VALUES:
-            node.cleaned[key] = cleaned
+            parts = {f"{place}/{key}/{index}": part for index, part in enumerate(value)}
+        if key not in _DEFINITIONS:
+            (node.in_place if key in ("allOf", "anyOf") else node.inner).extend(parts)
+        for part_place, part in parts.items():
+            yield from _list_nodes(part, part_place)
 
-    def _clean_map(self, node: _Node, key: str, value: Any, level: int) -> dict[str, Any]:
-        place = node.place.step(key)
-        if not isinstance(value, dict) and value != []:
-            raise ValueError(f"its schema has no object at '{place.given}'")
-        parts = {name: (schema, place.step(name)) for name, schema in dict(value).items()}
-        if key == "properties":
-            # Definitions count at their references.
-            node.inner.extend(part.given for _, part in parts.values())
-        return {name: self.clean(schema, part, level) for name, (schema, part) in parts.items()}
 
-    def _clean_list(self, node: _Node, key: str, value: list[Any], level: int) -> None:
-        kept = _LISTS[key]
-        places = [node.place.step(key, kept).step(str(index)) for index in range(len(value))]
-        (node.inner if kept == "prefixItems" else node.in_place).extend(place.given for place in places)
-        if value:
-            node.cleaned[kept] = [self.clean(schema, part, level) for schema, part in zip(value, places, strict=True)]
+def _check_references(nodes: Mapping[str, _Node]) -> None:
+    """Point references to their targets in the cleaned schema.
+
+    Raises `ValueError` for dangling references, endless loops, and a schema that is too large when expanded.
+    """
+    for place, node in nodes.items():
+        if "$ref" in node.schema:
+            # A URL fragment may be percent-encoded.
+            reference = unquote(node.schema["$ref"][1:])
+            target = _find_target(nodes, place, reference)
+            node.in_place.append(target)
+            if target != reference:
+                node.schema["$ref"] = "#" + target.replace("%", "%25")
+    try:
+        TopologicalSorter({place: node.in_place for place, node in nodes.items()}).prepare()
+    except CycleError as error:
+        raise ValueError(f"its schema refers to itself without end at '{error.args[1][0]}'") from error
+    if _measure("", nodes, {}, frozenset())[0] > MAX_KEYWORDS:
+        raise ValueError(f"its schema has over {MAX_KEYWORDS} keywords with its references written out")
+
+
+def _find_target(nodes: Mapping[str, _Node], place: str, reference: str) -> str:
+    """Return the place of the schema that a reference at `place` means. Raises `ValueError`.
+
+    Schemas are often embedded unchanged in another one, where their references no longer point to their own
+    definitions. So the references are also resolved relative to the enclosing schemas.
+    """
+    bases = ["", place]
+    while bases[-1]:
+        bases.append(bases[-1].rpartition("/")[0])
+    for base in bases:
+        for target in (f"{base}{reference}", f"{base}{reference.replace('/oneOf/', '/anyOf/')}"):
+            if target in nodes:
+                return target
+    raise ValueError(f"its schema refers at '{place}' to '#{reference}', which is no part of it")
+
+
+def _measure(
+    place: str, nodes: Mapping[str, _Node], measured: dict[str, tuple[int, int]], around: frozenset[str]
+) -> tuple[int, int]:
+    """Return the keywords and levels of an expanded schema. A recursive part ends where it contains itself.
+
+    `measured` has the results for other places, and `around` the places that contain this one.
+    """
+    if place in around:
+        return 0, 0
+    if place not in measured and len(around) <= MAX_LEVELS:
+        node = nodes[place]
+        parts = [_measure(used, nodes, measured, around | {place}) for used in (*node.in_place, *node.inner)]
+        keywords = node.keywords + sum(keywords for keywords, _ in parts)
+        measured[place] = keywords, 1 + max((levels for _, levels in parts), default=0)
+    keywords, levels = measured.get(place, (0, MAX_LEVELS))
+    if len(around) + levels > MAX_LEVELS + 1:
+        raise ValueError(f"its schema is over {MAX_LEVELS} levels deep with its references written out")
+    return keywords, levels
+
+
+def _escape(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _convert_old_keywords(given: dict[str, Any]) -> dict[str, Any]:
@@ -227,17 +228,13 @@ def _convert_old_keywords(given: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _read_reference(reference: Any, place: _Place) -> str:
-    """Return the place that a reference names in the given schema. Raises `ValueError` for a place outside of it."""
-    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-        raise ValueError(f"its schema refers at '{place.given}' to something outside of it")
-    # A URL fragment may be percent-encoded.
-    return unquote(reference[1:])
-
-
-def _clean_value(key: str, value: Any, place: _Place) -> Any:
+def _clean_value(key: str, value: Any, place: str) -> Any:
     """Return the cleaned value of a keyword that contains no schema, or None if it is dropped. Raises `ValueError`."""
     match key:
+        case "$ref":
+            if not isinstance(value, str) or not (value == "#" or value.startswith("#/")):
+                raise ValueError(f"its schema refers at '{place}' to something outside of it")
+            return value
         case "type":
             names = _clean_type(value, place)
             return names[0] if len(names) == 1 else names or None
@@ -257,7 +254,7 @@ def _clean_value(key: str, value: Any, place: _Place) -> Any:
     return None
 
 
-def _clean_type(value: Any, place: _Place) -> list[str]:
+def _clean_type(value: Any, place: str) -> list[str]:
     """Return the names of the types, or an empty list if any type is allowed."""
     names: list[str] = []
     for given in _as_list(value):
@@ -266,15 +263,15 @@ def _clean_type(value: Any, place: _Place) -> list[str]:
         if name == "any":
             return []
         if name not in _TYPES:
-            raise ValueError(f"its schema has an unknown type {str(given)[:40]!r} at '{place.given}'")
+            raise ValueError(f"its schema has an unknown type {str(given)[:40]!r} at '{place}'")
         names.append(name)
     return list(dict.fromkeys(names))
 
 
-def _clean_names(value: Any, place: _Place) -> list[str]:
+def _clean_names(value: Any, place: str) -> list[str]:
     names = _as_list(value)
     if isinstance(value, str) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"its schema has no list of names at '{place.given}'")
+        raise ValueError(f"its schema has no list of names at '{place}'")
     return list(dict.fromkeys(names))
 
 

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -31,7 +31,6 @@ FIRST_TOOLS_SECONDS = 5.0
 STABLE_SECONDS = 60.0
 """After a connection of this length the pauses before a restart begin anew."""
 
-STOP_SECONDS = 10.0
 CHANGE_PAUSE_SECONDS = 0.2
 """Changes come in bursts, and the list is read once for all of them."""
 
@@ -51,43 +50,41 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
-    """The pauses before a server is restarted. Each is twice as long as the last."""
-
-    first_seconds: float = 1.0
-    most_seconds: float = 60.0
-
-    def pause(self, failures: int) -> float:
-        """Return the pause in seconds after a number of failures in a row, from 1."""
-        return min(self.most_seconds, self.first_seconds * 2.0 ** min(failures - 1, 30))
-
-
-@dataclass(frozen=True, slots=True)
 class McpState:
     """The state of a server.
 
     Attributes:
         status: Whether it runs.
         reason: Why it does not run.
-        tools: The number of its tools now, or when it last ran.
+        tool_names: The names of its tools for the model, now or when it last ran.
         notes: A line for each tool that cannot be used, and for settings without the expected effect.
-        tool_names: The names of the tools that the model sees.
     """
 
     status: Literal["stopped", "starting", "ready", "restarting"] = "stopped"
     reason: str = ""
-    tools: int = 0
+    tool_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    tool_names: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def tools(self) -> int:
+        """The number of its tools."""
+        return len(self.tool_names)
 
 
 class RunningServer:
-    """One server. Its tools are kept while it restarts."""
+    """One server. Its tools are kept while it restarts.
 
-    def __init__(self, declaration: ServerDeclaration, backoff: Backoff | None = None) -> None:
+    The first pause before a restart lasts `first_pause_seconds`, and each further one is twice as long, up to
+    `longest_pause_seconds`.
+    """
+
+    def __init__(
+        self, declaration: ServerDeclaration, first_pause_seconds: float = 1.0, longest_pause_seconds: float = 60.0
+    ) -> None:
         self.declaration = declaration
         self.state = McpState()
-        self._backoff = backoff or Backoff()
+        self._first_pause_seconds = first_pause_seconds
+        self._longest_pause_seconds = longest_pause_seconds
         self._tools: tuple[Tool, ...] = ()
         self._session: Session | None = None
         self._signals = Signals()
@@ -98,41 +95,32 @@ class RunningServer:
         """Return its tools, or those it had before it was lost."""
         return self._tools
 
-    def describe(self) -> str:
-        """Return a line about its state: `files: ready, 4 tools`."""
+    def list_conditions(self) -> tuple[str, ...]:
+        """Return a line about its state, for example `files: ready, 4 tools`, and its notes."""
+        name = self.declaration.name
         count = f"{self.state.tools} {'tool' if self.state.tools == 1 else 'tools'}"
         reason = f": {self.state.reason}" if self.state.reason else ""
-        return f"{self.declaration.name}: {self.state.status}, {count}{reason}"
-
-    def list_conditions(self) -> tuple[str, ...]:
-        """Return the line about its state, and its notes."""
-        return (self.describe(), *(f"{self.declaration.name}: {note}" for note in self.state.notes))
+        return (f"{name}: {self.state.status}, {count}{reason}", *(f"{name}: {note}" for note in self.state.notes))
 
     @asynccontextmanager
     async def lifespan(self, *, wait_seconds: float = FIRST_TOOLS_SECONDS) -> AsyncIterator[None]:
         """Run the server. The context starts once it has tools, has failed, or after `wait_seconds`."""
-        signals = self._signals = Signals()
         settled = asyncio.Event()
         scope = anyio.CancelScope()
         self.state = replace(self.state, status="starting", reason="")
-        keeping = asyncio.create_task(
-            self._run_until_stopped(signals, settled, scope), name=f"mcp {self.declaration.name}"
-        )
-        first = asyncio.create_task(settled.wait())
+        running = asyncio.create_task(self._run(settled, scope), name=f"mcp {self.declaration.name}")
         try:
-            await asyncio.wait({first, keeping}, timeout=wait_seconds, return_when=asyncio.FIRST_COMPLETED)
+            with anyio.move_on_after(wait_seconds):
+                await settled.wait()
             yield
         finally:
-            first.cancel()
-            signals.stop()
-            if self._session is None:
-                scope.cancel()
             # Cancelled through the scope, because the task's own cancel() would interrupt the SDK while it ends the
             # process.
-            await asyncio.wait({keeping}, timeout=STOP_SECONDS)
             scope.cancel()
-            await keeping
+            await asyncio.wait({running})
+            self._signals.renewed.set()
             self.state = replace(self.state, status="stopped", reason="")
+            running.result()
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Run a tool at the server. Raises `ToolError`, also if the server does not run."""
@@ -166,22 +154,21 @@ class RunningServer:
                 seconds = max(1, math.ceil(self._next_start - time.monotonic()))
                 return f"The MCP server '{name}' is being restarted; try again in {seconds} s."
 
-    async def _run_until_stopped(self, signals: Signals, settled: asyncio.Event, scope: anyio.CancelScope) -> None:
-        failures = 0
+    async def _run(self, settled: asyncio.Event, scope: anyio.CancelScope) -> None:
+        """Open a connection again and again, until `scope` is cancelled."""
+        pause = 0.0
         last_reason = ""
         with scope:
             while True:
-                reason = await self._connect(signals, settled)
-                if signals.stopping:
-                    return
-                if signals.is_forgotten:
+                reason = await self._connect(settled)
+                if self._signals.is_forgotten:
                     # Not a failure: the server answers, and a new session can be opened at once.
                     continue
-                signals.renewed.set()
+                self._signals.renewed.set()
                 worked = self._ready_since is not None
                 stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
-                failures = 1 if stable else failures + 1
-                pause = self._backoff.pause(failures)
+                pause = 2 * pause if pause and not stable else self._first_pause_seconds
+                pause = min(pause, self._longest_pause_seconds)
                 self._next_start = time.monotonic() + pause
                 self.state = replace(self.state, status="restarting", reason=reason)
                 settled.set()
@@ -189,15 +176,14 @@ class RunningServer:
                 log = _log.warning if worked or reason != last_reason else _log.debug
                 log("mcp_server_lost", server=self.declaration.name, reason=reason, restart_seconds=pause)
                 last_reason = reason
-                await self._pause(signals, pause)
-                if signals.stopping:
-                    return
+                await anyio.sleep(pause)
 
-    async def _connect(self, signals: Signals, settled: asyncio.Event) -> str:
+    async def _connect(self, settled: asyncio.Event) -> str:
         """Run one connection from its start to its end, and return the reason for its end."""
         # Imported here, because the SDK takes longer to import than all of Callboard.
         from callboard.skills.mcp.connection import CONNECTION_ERRORS, connect
 
+        signals = self._signals
         signals.begin()
         self._ready_since = None
         try:
@@ -225,7 +211,7 @@ class RunningServer:
 
     async def _serve(self, session: "Session", settled: asyncio.Event) -> None:
         signals = session.signals
-        while not (signals.stopping or signals.end_reason):
+        while not signals.end_reason:
             if signals.tools_changed:
                 signals.tools_changed = False
                 await self._read_tools(session)
@@ -233,12 +219,12 @@ class RunningServer:
             await signals.wake.wait()
             signals.wake.clear()
             if signals.tools_changed:
-                await self._pause(signals, CHANGE_PAUSE_SECONDS)
+                await anyio.sleep(CHANGE_PAUSE_SECONDS)
         self.state = replace(self.state, status="restarting", reason=signals.end_reason)
         if signals.is_forgotten:
             # Parallel calls are being refused too, and calls to another replica may still be answered.
             with anyio.move_on_after(LAST_CALLS_SECONDS):
-                while signals.awaits_answers and not signals.stopping:
+                while signals.awaits_answers:
                     await signals.wake.wait()
                     signals.wake.clear()
 
@@ -251,7 +237,7 @@ class RunningServer:
         signals.renewed.set()
         self._ready_since = self._ready_since or time.monotonic()
         names = tuple(tool.name for tool in self._tools)
-        self.state = McpState("ready", "", len(names), self._write_notes(signals.left_out), names)
+        self.state = McpState("ready", "", names, self._write_notes(signals.left_out))
         for tool, reason in signals.left_out[:MAX_NOTES]:
             _log.warning("mcp_tool_left_out", server=self.declaration.name, tool=tool[:MAX_NAME_CHARS], reason=reason)
         _log.info("mcp_server_ready", server=self.declaration.name, tools=len(self._tools))
@@ -266,13 +252,6 @@ class RunningServer:
         if self.declaration.confirm == "unless_read_only" and not self.declaration.trusted:
             notes.append("all its tools need approval: the server is not trusted to mark tools that only read")
         return tuple(notes)
-
-    async def _pause(self, signals: Signals, seconds: float) -> None:
-        """Wait for a time, or until the server must stop."""
-        with anyio.move_on_after(seconds):
-            while not signals.stopping:
-                await signals.wake.wait()
-                signals.wake.clear()
 
 
 def _describe_error(error: BaseException) -> str:

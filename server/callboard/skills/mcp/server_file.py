@@ -6,26 +6,28 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
-from pydantic.alias_generators import to_camel
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from callboard.errors import AgentError, SettingsError
-from callboard.skills.mcp.declaration import Confirm, ServerDeclaration, Transport
+from callboard.skills.mcp.declaration import ServerDeclaration, Transport
 from callboard.skills.skill import find_clash
 
 PLACES = (("mcpServers",), ("servers",), ("mcp", "servers"))
 """The keys that contain the servers: in most clients, in VS Code's `mcp.json`, and in VS Code's settings."""
 
-_ALIASES = {
+_FIELDS = {
+    "timeoutSeconds": "timeout_seconds",
+    "type": "transport",
+    # Gemini CLI, Windsurf, OpenCode, and Cline.
     "httpUrl": "url",
     "serverUrl": "url",
     "environment": "env",
-    "transport": "type",
-    "transportType": "type",
+    "transportType": "transport",
 }
-"""The keys of Gemini CLI, Windsurf, OpenCode, LangChain and Cline."""
+"""The fields of a declaration that have other names in files."""
 
 _TYPES: Mapping[str, Transport | None] = {
     "stdio": None,
@@ -42,6 +44,9 @@ _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 
 
+_DECLARATION = TypeAdapter(ServerDeclaration)
+
+
 @dataclass(frozen=True, slots=True)
 class ServerFile:
     """The enabled servers of a file. `problems` has a line for each server that is left out."""
@@ -56,12 +61,15 @@ def read_server_file(path: Path) -> ServerFile:
     problems: list[str] = []
     place, entries = _read_entries(path)
     for name, given in entries.items():
-        if _is_disabled(given):
+        if not isinstance(given, dict):
+            problems.append(f'{place}.{name}: write an object, such as {{"command": …}}')
+            continue
+        if given.get("disabled") is True or given.get("enabled") is False or given.get("isActive") is False:
             continue
         try:
-            servers.append(_Entry.model_validate(_rename(given)).declaration(name))
+            servers.append(_DECLARATION.validate_python(_read_entry(name, given), context=_expand))
         except ValidationError as error:
-            problems += [_explain(f"{place}.{name}", dict(detail)) for detail in error.errors()]
+            problems += [_explain(f"{place}.{name}", detail) for detail in error.errors()]
         except AgentError as error:
             problems.append(f"{place}.{name}: {error}")
     prefixes = [server.prefix for server in servers]
@@ -107,72 +115,35 @@ def _strip_comments(text: str) -> str:
     return _LAST_COMMA.sub(blank, _COMMENT.sub(blank, text))
 
 
-def _is_disabled(given: object) -> bool:
-    return isinstance(given, dict) and (
-        given.get("disabled") is True or given.get("enabled") is False or given.get("isActive") is False
-    )
-
-
-def _rename(given: object) -> object:
-    """Return an entry with Callboard's names of the keys, without null values."""
-    if not isinstance(given, dict):
-        return given
-    entry = {_ALIASES.get(key, key): value for key, value in given.items() if value is not None}
+def _read_entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry with the declaration's names of its fields, without null values."""
+    entry = {_FIELDS.get(key, key): value for key, value in given.items() if value is not None}
     if isinstance(command := entry.get("command"), list) and command:
         # OpenCode's command includes the arguments.
         entry |= {"command": command[0], "args": [*command[1:], *entry.get("args", ())]}
-    return entry
+    kind = re.sub(r"[-_ ]", "", str(entry.get("transport") or "stdio")).lower()
+    if kind not in _TYPES:
+        raise AgentError("its type is unknown; use stdio, http or sse")
+    return {**entry, "name": name, "transport": _TYPES[kind]}
 
 
-def _expand(value: object) -> object:
-    """Return a text with `${NAME}` and `${NAME:-default}` replaced from the environment. Raises `ValueError`."""
-
-    def look_up(match: re.Match[str]) -> str:
-        if match["vscode"]:
-            raise ValueError(f"only VS Code knows {match[0]}; write ${{NAME}} for a variable of the environment")
-        name = match["name"]
-        found = os.environ.get(name, match["default"])
-        if found is None:
-            raise ValueError(f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
-        return found
-
-    return _VARIABLE.sub(look_up, value) if isinstance(value, str) else value
+def _expand(text: str) -> str:
+    """Return the text with `${NAME}` and `${NAME:-default}` replaced from the environment. Raises `ValueError`."""
+    return _VARIABLE.sub(_look_up, text)
 
 
-_Text = Annotated[str, BeforeValidator(_expand)]
+def _look_up(variable: re.Match[str]) -> str:
+    if variable["vscode"]:
+        raise ValueError(f"only VS Code knows {variable[0]}; write ${{NAME}} for a variable of the environment")
+    name = variable["name"]
+    found = os.environ.get(name, variable["default"])
+    if found is None:
+        raise ValueError(f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
+    return found
 
 
-class _Entry(BaseModel):
-    """One server of the file. Unknown keys of other clients are ignored."""
-
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
-
-    command: _Text = ""
-    args: tuple[_Text, ...] = ()
-    env: dict[str, _Text] = Field(default_factory=dict)
-    cwd: _Text | None = None
-    url: _Text = ""
-    headers: dict[str, _Text] = Field(default_factory=dict)
-    type: str = ""
-    confirm: Confirm = "never"
-    timeout_seconds: float | None = Field(default=None, gt=0)
-    trusted: bool = False
-
-    @field_validator("type")
-    @classmethod
-    def _check_type(cls, given: str) -> str:
-        name = re.sub(r"[-_ ]", "", given).lower()
-        if name and name not in _TYPES:
-            raise ValueError("unknown type; use stdio, http or sse")
-        return name
-
-    def declaration(self, name: str) -> ServerDeclaration:
-        """Return the declaration with that name. Raises `AgentError`."""
-        folder = Path(self.cwd).expanduser() if self.cwd else None
-        given = self.model_dump(exclude={"type", "cwd"})
-        return ServerDeclaration(name, **given, cwd=folder, transport=_TYPES.get(self.type))
-
-
-def _explain(place: str, detail: Mapping[str, Any]) -> str:
+def _explain(place: str, detail: ErrorDetails) -> str:
+    names = {"timeout_seconds": "timeoutSeconds", "transport": "type"}
+    path = ".".join([place, *(names.get(str(step), str(step)) for step in detail["loc"])])
     # The value is left out, because it may be a key.
-    return f"{'.'.join([place, *map(str, detail['loc'])])}: {str(detail['msg']).removeprefix('Value error, ')}"
+    return f"{path}: {detail['msg'].removeprefix('Value error, ')}"

@@ -31,6 +31,7 @@ from callboard.calls import ToolContext, ToolResult
 from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.elicitation import ask_for_urls
 from callboard.skills.mcp.signals import ForgottenSession, Signals
 
 CALL_SECONDS = 86_400.0
@@ -70,8 +71,8 @@ class Session:
     async def list_tools(self) -> list[McpTool]:
         """Return all pages of the server's list, up to one tool more than is used. Raises the SDK's exceptions."""
         listed: list[McpTool] = []
+        names: set[str] = set()
         cursor: str | None = None
-        cursors: set[str] = set()
         for _ in range(MAX_PAGES):
             try:
                 page = await self.client.list_tools(cursor=cursor)
@@ -79,16 +80,14 @@ class Session:
                 if error.code == METHOD_NOT_FOUND:
                     break  # a server with only prompts and resources
                 raise
-            names = {tool.name for tool in listed}
-            is_known = bool(page.tools) and all(tool.name in names for tool in page.tools)
-            listed += [] if is_known else page.tools
-            cursor = page.next_cursor
-            if cursor and (is_known or cursor in cursors):
+            if page.tools and all(tool.name in names for tool in page.tools):
                 _log.warning("mcp_list_never_ends", server=self.declaration.name, tools=len(listed))
                 break
+            listed += page.tools
+            names.update(tool.name for tool in page.tools)
+            cursor = page.next_cursor
             if not cursor or len(listed) > MAX_TOOLS:
                 break
-            cursors.add(cursor)
         return listed
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -107,12 +106,14 @@ class Session:
             text = message or (f"{progress:g}" if percent is None else "")
             await context.status("processing", hide(text)[:MAX_REPORT_CHARS], progress=percent)
 
-        with self.signals.calling() as sent:
+        with self.signals.calling(context) as sent:
             try:
                 result = await self.client.call_tool(
                     tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
                 )
             except MCPError as error:
+                if demand := await ask_for_urls(error, self.declaration, context):
+                    raise demand from error
                 raise (ForgottenSession() if sent.is_refused else self._to_tool_error(error)) from error
             except (RuntimeError, ValueError) as error:
                 # The SDK's checks reject the result.

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from callboard.calls import ToolContext
+
 ENDED = "it ended"
 """The reason for the end of a connection if nothing else is known."""
 
@@ -20,6 +22,7 @@ class ForgottenSession(Exception):
 class SentCall:
     """A call that the server has not answered yet."""
 
+    context: ToolContext
     is_refused: bool = False
     """The server did not run the call, because it no longer knows the session."""
 
@@ -28,27 +31,23 @@ sent_call: ContextVar[SentCall | None] = ContextVar("callboard_mcp_sent_call", d
 """The call to which an HTTP request belongs. The SDK sends each request in its caller's context."""
 
 
-def _make_set_event() -> asyncio.Event:
-    event = asyncio.Event()
-    event.set()
-    return event
-
-
 @dataclass(slots=True)
 class Signals:
     """The state of a connection, set from anywhere in the event loop. `wake` is set with every change."""
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
-    stopping: bool = False
     tools_changed: bool = True
     end_reason: str = ""
     open_calls: set[SentCall] = field(default_factory=set)
     is_forgotten: bool = False
-    renewed: asyncio.Event = field(default_factory=_make_set_event)
+    renewed: asyncio.Event = field(default_factory=asyncio.Event)
     """Cleared while the server has forgotten the session, and set once a new session is open or cannot be opened."""
 
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """The tools of the latest list that cannot be used, with the reasons."""
+
+    def __post_init__(self) -> None:
+        self.renewed.set()
 
     def change_tools(self) -> None:
         """Request that the server's list of tools is read again."""
@@ -71,9 +70,9 @@ class Signals:
         self.end(FORGOTTEN)
 
     @contextmanager
-    def calling(self) -> Iterator[SentCall]:
+    def calling(self, context: ToolContext) -> Iterator[SentCall]:
         """Return a context whose requests belong to the yielded call."""
-        sent = SentCall()
+        sent = SentCall(context)
         token = sent_call.set(sent)
         self.open_calls.add(sent)
         try:
@@ -83,16 +82,22 @@ class Signals:
             self.open_calls.discard(sent)
             self.wake.set()
 
+    def find_asking_call(self) -> ToolContext | None:
+        """Return the call that a request of the server belongs to; None if it may be a call of another user.
+
+        Over HTTP the request arrives in the context of its call. Otherwise it belongs to one of the open calls.
+        """
+        sent = sent_call.get()
+        if sent is not None and sent in self.open_calls:
+            return sent.context
+        contexts = [call.context for call in self.open_calls]
+        users = {(context.user and context.user.id, context.chat_id) for context in contexts}
+        return contexts[0] if len(users) == 1 else None
+
     @property
     def awaits_answers(self) -> bool:
         """Return whether the server may still answer any call."""
         return not all(call.is_refused for call in self.open_calls)
-
-    def stop(self) -> None:
-        """Request that the server stops."""
-        self.stopping = True
-        self.renewed.set()
-        self.wake.set()
 
     def begin(self) -> None:
         """Reset the state for a new connection."""

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Self
 
 import structlog
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from callboard._settings import SkillSettings
 from callboard.calls import Services
 from callboard.errors import AgentError
+from callboard.settings import SkillSettings
 from callboard.skills.mcp.declaration import Confirm, ServerDeclaration, Transport
 from callboard.skills.mcp.server import McpState, RunningServer
 from callboard.skills.mcp.server_file import read_server_file
@@ -61,20 +61,23 @@ class McpServer(Skill):
         trusted: bool = False,
         transport: Transport | None = None,
     ) -> None:
-        folder = Path(cwd).expanduser() if cwd else None
-        self.declaration = ServerDeclaration(
-            name,
-            command,
-            tuple(args),
-            dict(env or {}),
-            folder,
-            url,
-            dict(headers or {}),
-            confirm,
-            timeout_seconds,
-            trusted,
-            transport,
-        )
+        try:
+            self.declaration = ServerDeclaration(
+                name=name,
+                command=command,
+                args=tuple(args),
+                env=env or {},
+                cwd=Path(cwd) if cwd else None,
+                url=url,
+                headers=headers or {},
+                confirm=confirm,
+                timeout_seconds=timeout_seconds,
+                trusted=trusted,
+                transport=transport,
+            )
+        except ValidationError as error:
+            faults = "; ".join(f"{detail['loc'][0]}: {detail['msg']}" for detail in error.errors())
+            raise AgentError(f"The MCP server '{name}' cannot be declared: {faults}.") from None
         if find_spec("mcp") is None:
             needed = "needs the library mcp: install it with pip install callboard[mcp]."
             raise AgentError(f"The MCP server '{name}' {needed}")

@@ -26,19 +26,9 @@ class WatchedStream:
         self._server = server
         self._signals = signals
 
-    @property
-    def last_context(self) -> Any:
-        """The context that the SDK reads from streams that have one."""
-        return getattr(self._inner, "last_context", None)
-
-    async def receive(self) -> SessionMessage | Exception:
-        """Return the next message."""
-        message: SessionMessage | Exception = await self._inner.receive()
-        return message
-
-    async def aclose(self) -> None:
-        """End the stream."""
-        await self._inner.aclose()
+    def __getattr__(self, name: str) -> Any:
+        # Also `last_context`, which the SDK reads from streams that have one.
+        return getattr(self._inner, name)
 
     def __aiter__(self) -> Self:
         return self
@@ -85,6 +75,5 @@ class WatchedStream:
         await self._inner.__aenter__()
         return self
 
-    async def __aexit__(self, *failure: Any) -> bool | None:
-        handled: bool | None = await self._inner.__aexit__(*failure)
-        return handled
+    async def __aexit__(self, *failure: Any) -> None:
+        await self._inner.__aexit__(*failure)

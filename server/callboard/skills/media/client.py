@@ -14,9 +14,9 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from callboard._text import storable
-from callboard._trace_context import pass_on
 from callboard.errors import ToolError
+from callboard.text import storable
+from callboard.trace_context import pass_on
 
 TIMEOUT_SECONDS = 30.0
 MAX_MESSAGE_CHARS = 300

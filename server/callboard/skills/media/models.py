@@ -1,12 +1,12 @@
 """Models of Seerr's API v1, with only the fields that are read.
 
 Movies and series share one class: a movie has `title` and `releaseDate`, a series `name` and `firstAirDate`. Their data
-comes from TMDB, where any field may be missing or null.
+comes from TMDB, where any field may be missing or null. The client removes nulls.
 """
 
 from typing import Literal
 
-from pydantic import AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 MediaType = Literal["movie", "tv"]
@@ -39,16 +39,23 @@ class Entry(Wire):
 
     id: int
     media_type: str = ""
-    title: str | None = None
-    name: str | None = None
-    original_title: str | None = None
-    original_name: str | None = None
-    release_date: str | None = None
-    first_air_date: str | None = None
-    overview: str | None = None
-    vote_average: float | None = None
+    title: str = Field(default="", validation_alias=AliasChoices("title", "name"))
+    original_title: str = Field(default="", validation_alias=AliasChoices("originalTitle", "originalName"))
+    released: str = Field(default="", validation_alias=AliasChoices("releaseDate", "firstAirDate"))
+    overview: str = ""
+    vote_average: float = 0
     media_info: MediaInfo | None = None
     known_for: tuple["Entry", ...] = ()
+
+    @property
+    def kind(self) -> MediaType:
+        """The kind of a title in a list. Details do not name theirs."""
+        return "tv" if self.media_type == "tv" else "movie"
+
+    @property
+    def year(self) -> str:
+        """The year of its release, empty if it is not known."""
+        return self.released[:4]
 
 
 class Entries(Wire):
@@ -64,8 +71,8 @@ class NamedThing(Wire):
 
     id: int
     name: str = ""
-    job: str | None = None
-    character: str | None = None
+    job: str = ""
+    character: str = ""
 
 
 class Season(Wire):
@@ -73,15 +80,14 @@ class Season(Wire):
 
     season_number: int
     episode_count: int = 0
-    air_date: str | None = None
 
 
 class Details(Entry):
     """All facts about one movie or series."""
 
-    status: str | None = None
-    tagline: str | None = None
-    runtime: int | None = None
+    status: str = ""
+    tagline: str = ""
+    runtime: int = 0
     genres: tuple[NamedThing, ...] = ()
     networks: tuple[NamedThing, ...] = ()
     cast: tuple[NamedThing, ...] = Field(default=(), validation_alias=AliasPath("credits", "cast"))
@@ -93,7 +99,7 @@ class Created(Wire):
     """A new request or issue. Without an `id` nothing was created, and `message` gives the reason."""
 
     id: int | None = None
-    status: int | None = None
+    status: int = 0
     message: str = ""
     seasons: tuple[SeasonState, ...] = ()
 
@@ -106,7 +112,7 @@ class Request(Wire):
     status: int
     media: MediaInfo
     seasons: tuple[SeasonState, ...] = ()
-    requested_by: str | None = Field(default=None, validation_alias=AliasPath("requestedBy", "displayName"))
+    requested_by: str = Field(default="an unknown user", validation_alias=AliasPath("requestedBy", "displayName"))
     created_at: str = ""
 
 

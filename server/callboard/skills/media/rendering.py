@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from callboard.errors import ToolError
+from callboard.skills.actions import one_line
 from callboard.skills.media.models import Entries, Entry, MediaInfo, MediaType
 
 MAX_OVERVIEW_CHARS = 160
@@ -42,10 +43,8 @@ def render_availability(info: MediaInfo | None) -> str:
 
 def render_title(entry: Entry, kind: MediaType | None = None) -> str:
     """Return for example `Mortal Kombat (2021), movie [tmdb:460465]`. `kind` is used if the entry has none."""
-    name = flatten(entry.title or entry.name or entry.original_title or entry.original_name or "Untitled")
-    year = (entry.release_date or entry.first_air_date or "")[:4]
-    shown_kind = kind or ("tv" if entry.media_type == "tv" else "movie")
-    return f"{name} ({year or 'no date'}), {KINDS[shown_kind]} [tmdb:{entry.id}]"
+    name = one_line(entry.title or entry.original_title or "Untitled")
+    return f"{name} ({entry.year or 'no date'}), {KINDS[kind or entry.kind]} [tmdb:{entry.id}]"
 
 
 def render_list(heading: str, entries: Entries, media_type_filter: MediaType | None = None) -> str:
@@ -57,12 +56,6 @@ def render_list(heading: str, entries: Entries, media_type_filter: MediaType | N
     if entries.page < entries.total_pages:
         lines.append(f"More with page={entries.page + 1}, of {entries.total_pages}.")
     return "\n".join((f"{heading}:", *lines))
-
-
-def flatten(text: str, limit: int | None = None) -> str:
-    """Return the text in one line, cut at `limit` characters."""
-    flat = " ".join(text.split())
-    return flat if limit is None or len(flat) <= limit else f"{flat[:limit].rstrip()}…"
 
 
 class ShownTitles:
@@ -77,7 +70,7 @@ class ShownTitles:
         Beyond `MAX_SHOWN` titles the oldest are forgotten. `kind` as in `render_title`.
         """
         for entry in entries:
-            key = kind or ("tv" if entry.media_type == "tv" else "movie"), entry.id
+            key = kind or entry.kind, entry.id
             self._names[key] = self._names.pop(key, frozenset()) | _normalized_names(entry)
             if len(self._names) > MAX_SHOWN:
                 self._names.popitem(last=False)
@@ -92,22 +85,20 @@ def check_title(entry: Entry, kind: MediaType, expected: str, shown: ShownTitles
 
     The title may be written as by `render_title`, with year, kind and number. Of these only the number is checked.
     """
-    year = (entry.release_date or entry.first_air_date or "")[:4]
     known = _normalized_names(entry) | shown.names(kind, entry.id)
     written = _WRITTEN_TITLE.fullmatch(expected)
     is_written = (
         written is not None and int(written["number"]) == entry.id and _normalize_title(written["name"]) in known
     )
-    if not is_written and _normalize_title(expected) not in known | {name + year for name in known}:
+    if not is_written and _normalize_title(expected) not in known | {name + entry.year for name in known}:
         raise ToolError(
-            f"Not done: that number is {render_title(entry, kind)}, not '{flatten(expected, 100)}'. If it is what the "
+            f"Not done: that number is {render_title(entry, kind)}, not '{one_line(expected, 100)}'. If it is what the "
             "user wants, call again with its title; otherwise find the right number with media_search."
         )
 
 
 def _normalized_names(entry: Entry) -> frozenset[str]:
-    names = (entry.title, entry.name, entry.original_title, entry.original_name)
-    return frozenset(_normalize_title(name) for name in names if name)
+    return frozenset(_normalize_title(name) for name in (entry.title, entry.original_title) if name)
 
 
 def _normalize_title(text: str) -> str:
@@ -117,7 +108,7 @@ def _normalize_title(text: str) -> str:
 def _render_line(entry: Entry) -> str:
     if entry.media_type == "person":
         titles = [render_title(title) for title in entry.known_for[:MAX_KNOWN_FOR]]
-        return f"- {flatten(entry.name or 'Unnamed')} (a person), known for: {'; '.join(titles) or 'nothing here'}"
+        return f"- {one_line(entry.title or 'Unnamed')} (a person), known for: {'; '.join(titles) or 'nothing here'}"
     rating = f", rated {entry.vote_average:.1f}" if entry.vote_average else ""
-    overview = flatten(entry.overview or "", MAX_OVERVIEW_CHARS)
+    overview = one_line(entry.overview, MAX_OVERVIEW_CHARS)
     return f"- {render_title(entry)}: {render_availability(entry.media_info)}{rating}. {overview}".rstrip()

@@ -11,10 +11,11 @@ from typing import Annotated, Literal, Self, assert_never
 
 from pydantic import Field, SecretStr, StringConstraints, model_validator
 
-from callboard._redaction import secrets_in_url
-from callboard._settings import SkillSettings
 from callboard.calls import tool
 from callboard.errors import ToolError
+from callboard.redaction import secrets_in_url
+from callboard.settings import SkillSettings
+from callboard.skills.actions import one_line
 from callboard.skills.media.client import SeerrClient, connect
 from callboard.skills.media.models import Created, Details, Entries, MediaType, NamedThing, Request, Requests
 from callboard.skills.media.rendering import (
@@ -23,7 +24,6 @@ from callboard.skills.media.rendering import (
     REQUEST_STATES,
     ShownTitles,
     check_title,
-    flatten,
     render_availability,
     render_list,
     render_title,
@@ -321,7 +321,7 @@ async def _find_genre(seerr: SeerrClient, media_type: MediaType, name: str) -> i
         if genre.name.casefold() == name.casefold():
             return genre.id
     known = ", ".join(genre.name for genre in genres)
-    raise ToolError(f"There is no genre '{flatten(name, 100)}'. Give one of these: {known}.")
+    raise ToolError(f"There is no genre '{one_line(name, 100)}'. Give one of these: {known}.")
 
 
 def _render_details(details: Details, media_type: MediaType) -> str:
@@ -332,7 +332,7 @@ def _render_details(details: Details, media_type: MediaType) -> str:
     facts = {
         "Library": render_availability(details.media_info),
         "State": details.status,
-        "Released": details.release_date or details.first_air_date,
+        "Released": details.released,
         "Rated": f"{details.vote_average:.1f} of 10" if details.vote_average else None,
         "Genres": _join_names(details.genres),
         "Length": f"{details.runtime} min" if details.runtime else None,
@@ -341,7 +341,7 @@ def _render_details(details: Details, media_type: MediaType) -> str:
         "With": ", ".join(cast),
         "Seasons": "; ".join(_render_seasons(details)),
         "Tagline": details.tagline,
-        "Plot": flatten(details.overview or ""),
+        "Plot": one_line(details.overview),
     }
     return "\n".join((render_title(details, media_type), *(f"{name}: {fact}" for name, fact in facts.items() if fact)))
 
@@ -376,7 +376,7 @@ def _render_outcome(created: Created, details: Details, media_type: MediaType) -
         # Seerr answers 202 if every season is available or requested.
         reason = created.message or "it is available or requested already."
         return f"Nothing to request of {render_title(details, media_type)}: {reason}"
-    state = REQUEST_STATES.get(created.status or 0, "made")
+    state = REQUEST_STATES.get(created.status, "made")
     seasons = ", ".join(str(season.season_number) for season in created.seasons)
     part = f", season {seasons}" if seasons else ""
     return f"Requested as request {created.id}: {render_title(details, media_type)}{part}. It is {state}."
@@ -389,10 +389,9 @@ async def _render_request(seerr: SeerrClient, request: Request) -> str:
     except ToolError:
         # A title that TMDB no longer has must not hide the other requests.
         name = f"A {KINDS[request.type]} whose title cannot be read [tmdb:{tmdb_id}]"
-    who = request.requested_by or "an unknown user"
     seasons = ", ".join(str(season.season_number) for season in request.seasons)
     return (
         f"- {name}{f', season {seasons}' if seasons else ''}: {REQUEST_STATES.get(request.status, 'made')}, "
-        f"{render_availability(request.media)}. Request {request.id} of {who}, "
+        f"{render_availability(request.media)}. Request {request.id} of {request.requested_by}, "
         f"{request.created_at[:10]}"
     )

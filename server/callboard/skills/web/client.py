@@ -10,9 +10,9 @@ from urllib.parse import urljoin
 
 import httpx
 
-from callboard._reading import Download, Kind
-from callboard._version import __version__
+from callboard import __version__
 from callboard.errors import AddressRefused, ToolError, ToolTimeout
+from callboard.reading import Download, Kind
 from callboard.skills.web.guard import Guard, normalize_host, read_url
 
 CONNECT_TIMEOUT_SECONDS = 10.0

@@ -5,6 +5,7 @@ The addresses of the JSON APIs are set by the admin, so they may be private.
 
 import asyncio
 import html
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import httpx
 
-from callboard._redaction import secrets_in_url
-from callboard._text import storable
-from callboard._threads import Threads
-from callboard._version import __version__
+from callboard import __version__
 from callboard.errors import ToolError
+from callboard.redaction import secrets_in_url
 from callboard.skills.web.client import tls_context
+from callboard.text import storable
+from callboard.threads import Threads
 
 if TYPE_CHECKING:
     from ddgs import DDGS
@@ -109,11 +110,7 @@ class Searxng(Engine):
             403: "add json to search.formats in its settings.yml",
             429: "its limiter refuses this server: allow it in its limiter.toml",
         }
-        try:
-            request = httpx.Request("GET", f"{self._base_url}/search", params=parameters)
-        except httpx.InvalidURL as error:
-            raise ToolError(f"CALLBOARD_SEARXNG_URL is not a valid address: {error}.") from error
-        answer = await request_json(self.name, request, advice=advice)
+        answer = await request_json(self.name, "GET", f"{self._base_url}/search", advice, params=parameters)
         results = read_results(find_list(answer, "results"), snippet="content", published=("publishedDate",))
         if not results and (silent := find_list(answer, "unresponsive_engines")):
             raise ToolError(f"SearXNG's engines did not answer: {', '.join(map(_format_reason, silent[:5]))}.")
@@ -151,27 +148,12 @@ class Brave(Engine):
         if query.time_range:
             parameters["freshness"] = f"p{query.time_range[0]}"
         headers = {"X-Subscription-Token": self._api_key, "Accept": "application/json"}
-        request = httpx.Request("GET", f"{self._base_url}/{kind}/search", params=parameters, headers=headers)
+        url = f"{self._base_url}/{kind}/search"
         bad_key = "check CALLBOARD_BRAVE_API_KEY, and that its plan has this search"
-        answer = await request_json(
-            self.name, request, advice={401: bad_key, 403: bad_key}, wait=_seconds_until_shortest_window
-        )
+        advice = {401: bad_key, 403: bad_key}
+        answer = await request_json(self.name, "GET", url, advice, params=parameters, headers=headers)
         entries = find_list(answer, "results") if kind == "news" else find_list(answer, "web", "results")
         return read_results(entries, snippet="description", published=("page_age", "age"))
-
-
-def _seconds_until_shortest_window(headers: httpx.Headers) -> float | None:
-    """Return the seconds until Brave's shortest rate window resets, or None if a longer window, a month, is used up.
-
-    Both headers have a value for each window, the shortest first: `X-RateLimit-Remaining: 0, 1500`.
-    """
-    try:
-        remaining, reset = (
-            [int(part) for part in headers[f"X-RateLimit-{name}"].split(",")] for name in ("Remaining", "Reset")
-        )
-    except (KeyError, ValueError):
-        return None
-    return None if 0 in remaining[1:] else float(reset[0])
 
 
 class Tavily(Engine):
@@ -202,22 +184,13 @@ class Tavily(Engine):
             body["time_range"] = query.time_range
         if query.action == "reddit":
             body["include_domains"] = ["reddit.com"]
-        request = httpx.Request(
-            "POST", f"{self._base_url}/search", json=body, headers={"Authorization": f"Bearer {self._api_key}"}
-        )
+        headers = {"Authorization": f"Bearer {self._api_key}"}
         used_up = "the plan's searches are used up"
         advice = {401: "check CALLBOARD_TAVILY_API_KEY", 432: used_up, 433: used_up}
-        answer = await request_json(self.name, request, advice=advice, wait=_read_retry_after)
+        answer = await request_json(self.name, "POST", f"{self._base_url}/search", advice, json=body, headers=headers)
         # Cut before entries are filtered: otherwise a skipped entry would move another one onto two pages.
         entries = find_list(answer, "results")[count - RESULTS :]
         return read_results(entries, snippet="content", published=("published_date",))
-
-
-def _read_retry_after(headers: httpx.Headers) -> float | None:
-    try:
-        return float(headers["Retry-After"])
-    except (KeyError, ValueError):
-        return None
 
 
 class DuckDuckGo(Engine):
@@ -275,11 +248,11 @@ class Reddit(Engine):
         if query.page > 1:
             raise ToolError("Reddit's own search has only one page.")
         parameters = {"q": query.words, "limit": str(RESULTS), "raw_json": "1", "t": query.time_range or "all"}
-        request = httpx.Request(
-            "GET", f"{self._base_url}/search.json", params=parameters, headers={"User-Agent": self.USER_AGENT}
-        )
+        headers = {"User-Agent": self.USER_AGENT}
         refused = "it does not admit programs without an account, or not from this address"
-        answer = await request_json(self.name, request, advice={403: refused, 429: "it received too many requests"})
+        advice = {403: refused, 429: "it received too many requests"}
+        url = f"{self._base_url}/search.json"
+        answer = await request_json(self.name, "GET", url, advice, params=parameters, headers=headers)
         posts = [entry.get("data") for entry in find_list(answer, "data", "children") if isinstance(entry, dict)]
         return [found for post in posts if isinstance(post, dict) and (found := self._read_post(post))]
 
@@ -308,31 +281,25 @@ def _read_day(post: dict[str, Any]) -> str:
         return ""
 
 
-RetryDelay = Callable[[httpx.Headers], float | None]
-"""Returns the delay in seconds before a request with status 429 is repeated, from the headers; None for no retry."""
+async def request_json(engine: str, method: str, url: str, advice: Mapping[int, str], **content: Any) -> dict[str, Any]:
+    """Send a request and return the JSON object of its answer. `content` is as in `httpx.Request`.
 
+    `advice` explains statuses to the reader of the error.
 
-async def request_json(
-    engine: str,
-    request: httpx.Request,
-    *,
-    advice: Mapping[int, str],
-    wait: RetryDelay = lambda _: None,
-) -> dict[str, Any]:
-    """Send a request and return the JSON object of its answer. `advice` explains statuses to the reader of the error.
-
-    A request with status 429 is repeated once, after at most `MAX_WAIT_SECONDS`: models start several searches at the
-    same time, and free plans allow one per second. Raises `ToolError` for every failure.
+    A request with status 429 is repeated once, if the answer names a delay of at most `MAX_WAIT_SECONDS`: models start
+    several searches at the same time, and free plans allow one per second. Raises `ToolError` for every failure.
     """
     try:
+        request = httpx.Request(method, url, **content)
         async with httpx.AsyncClient(verify=tls_context(), timeout=TIMEOUT_SECONDS) as client:
             response = await client.send(request)
-            seconds = wait(response.headers) if response.status_code == 429 else None
-            if seconds is not None and 0 <= seconds <= MAX_WAIT_SECONDS:
-                await asyncio.sleep(seconds)
+            if response.status_code == 429 and 0 <= (delay := _read_retry_delay(response.headers)) <= MAX_WAIT_SECONDS:
+                await asyncio.sleep(delay)
                 response = await client.send(request)
     except httpx.TimeoutException as error:
         raise ToolError(f"{engine} did not answer within {TIMEOUT_SECONDS:g} s.") from error
+    except httpx.InvalidURL as error:
+        raise ToolError(f"The address of {engine} is not valid: {error}.") from error
     except httpx.HTTPError as error:
         raise ToolError(f"{engine} could not be reached: {str(error) or type(error).__name__}.") from error
     answer = _read_object(response)
@@ -343,6 +310,18 @@ async def request_json(
     if answer is None:
         raise ToolError(f"{engine} did not answer with a JSON object: check its address.")
     return answer
+
+
+def _read_retry_delay(headers: httpx.Headers) -> float:
+    """Return the seconds after which a refused request may be repeated, or infinity if they are not known.
+
+    Brave sends the seconds until each of its rate windows ends, the shortest first: `X-RateLimit-Reset: 1, 1419704`.
+    """
+    given = headers.get("Retry-After") or headers.get("X-RateLimit-Reset", "")
+    try:
+        return float(given.split(",")[0])
+    except ValueError:
+        return math.inf
 
 
 def _read_object(response: httpx.Response) -> dict[str, Any] | None:

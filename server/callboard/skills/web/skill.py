@@ -6,11 +6,11 @@ from typing import Annotated, Any, Self
 import httpx
 from pydantic import Field, SecretStr, field_validator
 
-from callboard._extras import how_to_install, is_installed
-from callboard._reading import Page, read_apart
-from callboard._settings import SkillSettings, split_list
 from callboard.calls import ToolContext, ToolResult, tool
 from callboard.errors import SettingsError, ToolError
+from callboard.extras import how_to_install, is_installed
+from callboard.reading import Page, read_web_page
+from callboard.settings import SkillSettings, split_list
 from callboard.skills.skill import Skill
 from callboard.skills.web.client import download, guarded_client
 from callboard.skills.web.engines import (
@@ -147,14 +147,11 @@ class WebSearch(Skill):
             url: The full address, beginning with https:// or http://.
             offset: The character to begin at: 0, or the `next_offset` of the piece before.
         """
-        # Imported here because it belongs to an extra.
-        from callboard._reading.pages import read_page
-
         await context.status("processing", f"Reading {read_url(url).host}")
         async with guarded_client(Guard(self._allowed)) as client:
             fetched = await download(client, url)
         user = context.user.id if context.user else ""
-        page = await read_apart(read_page, fetched, into=Page, name=fetched.url, user=user)
+        page = await read_web_page(fetched, user=user)
         return _cut_page(page, fetched.url, offset, context)
 
 

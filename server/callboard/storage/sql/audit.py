@@ -1,15 +1,15 @@
 """The audit log; triggers of the database refuse changes of its entries (see the first migration)."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 from sqlalchemy import Connection, Double, Row, and_, bindparam, case, func, insert, literal, select
 
 from callboard.storage.sql.database import Database
+from callboard.storage.sql.queries import match_fields
 from callboard.storage.sql.tables import audit, audit_arguments
 from callboard.storage.values import SECONDS_A_DAY, AuditEntry, AuditFilter
 
-ROWS_AT_ONCE = 200
 FORGOTTEN = "forgotten"
 
 COLUMNS = ("kind", "user_id", "key", "agent_id", "chat_id", "run_id", "tool_call_id", "tool_name", "outcome")
@@ -26,8 +26,9 @@ class Audit:
         # Built once: SQLAlchemy caches the compiled form of a statement with its object.
         now = database.dialect.now()
         given: dict[str, Any] = {name: bindparam(name) for name in COLUMNS}
-        self._add = insert(audit).values(**given, at=now).returning(audit.c.id)
-        self._add_for_days = self._add.values(keep_until=now + bindparam("keep_seconds", type_=Double))
+        # Null seconds make `keep_until` null.
+        keep_until = now + bindparam("keep_seconds", type_=Double)
+        self._add = insert(audit).values(**given, at=now, keep_until=keep_until).returning(audit.c.id)
 
     def add(self, connection: Connection, entry: AuditEntry, keep_days: float = 0) -> None:
         """Append an entry; the database refuses to delete it before `keep_days` have passed, with 0 for ever."""
@@ -35,11 +36,8 @@ class Audit:
         # Models choose tool names, and agents error codes; the protocol limits the length of the other values.
         row["tool_name"] = entry.tool_name and entry.tool_name[:MAX_TOOL_NAME_CHARS]
         row["outcome"] = entry.outcome and entry.outcome[:MAX_OUTCOME_CHARS]
-        add = self._add
-        if keep_days:
-            row["keep_seconds"] = keep_days * SECONDS_A_DAY
-            add = self._add_for_days
-        audit_id = connection.execute(add, row).scalar_one()
+        row["keep_seconds"] = keep_days * SECONDS_A_DAY or None
+        audit_id = connection.execute(self._add, row).scalar_one()
         if entry.arguments is not None:
             connection.execute(ADD_ARGUMENTS, {"audit_id": audit_id, "arguments": entry.arguments})
 
@@ -50,23 +48,10 @@ class Audit:
     async def read(self, wanted: AuditFilter) -> AsyncIterator[list[AuditEntry]]:
         """Yield the matching entries page by page, oldest first."""
         names = ("kind", "user_id", "agent_id", "chat_id", "run_id", "tool_name")
-        given = {name: value for name in names if (value := getattr(wanted, name)) is not None}
-        conditions = [audit.c[name] == value for name, value in given.items()]
-        if wanted.since is not None:
-            conditions.append(audit.c.at >= wanted.since)
-        if wanted.until is not None:
-            conditions.append(audit.c.at < wanted.until)
-        query = (
-            select(audit, audit_arguments.c.arguments)
-            .select_from(audit.outerjoin(audit_arguments))
-            .where(*conditions)
-            .order_by(audit.c.id)
-            .limit(ROWS_AT_ONCE)
-        )
-        rows: Sequence[Row[*tuple[Any, ...]]] = await self._database.fetch(query)
-        while rows:
+        entries = select(audit, audit_arguments.c.arguments).select_from(audit.outerjoin(audit_arguments))
+        query = entries.where(*match_fields(audit, audit.c.at, wanted, names))
+        async for rows in self._database.pages(query, [audit.c.id]):
             yield [_read_entry(row) for row in rows]
-            rows = await self._database.fetch(query.where(audit.c.id > rows[-1].id))
 
     async def forget_user(self, user_id: str, key: str | None = None) -> int:
         """Delete the arguments of a user's calls and append an entry about it; return how many there were."""

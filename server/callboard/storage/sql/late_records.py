@@ -33,7 +33,7 @@ class LateRecords:
         self._records[record] = None
         while ended := self._find_excess():
             _log.warning("turn_lost", chat_id=ended.chat_id, reason="too many runs are waiting to be stored")
-            ended.stop()
+            ended.drop()
 
     def discard(self, record: "RunRecord") -> None:
         """Remove a record that is stored or was given up."""

@@ -50,10 +50,10 @@ class OpenFile:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
+        self._log = add_suffix(path, "-wal")
         self._connection = connection
         self._id = read_id(path)
-        self._inodes = _find_inodes(path)
-        self._written = _find_last_write(path)
+        self._inodes, self._written = self._look()
 
     @classmethod
     def open(cls, path: Path, patience_seconds: float) -> Self:
@@ -78,9 +78,9 @@ class OpenFile:
 
     def is_replaced(self) -> bool:
         """Return whether the file was removed, replaced or overwritten, or its log was removed."""
-        if _find_inodes(self._path) != self._inodes:
+        inodes, written = self._look()
+        if inodes != self._inodes:
             return True
-        written = _find_last_write(self._path)
         if written != self._written:
             # Checkpoints, also of other processes, write to the file too, but do not change the id.
             try:
@@ -91,6 +91,12 @@ class OpenFile:
                 return error.sqlite_errorcode == sqlite3.SQLITE_NOTADB
             self._written = written
         return False
+
+    def _look(self) -> tuple[list[tuple[int, int] | None], tuple[int, int] | None]:
+        """Return the inodes of the file and its log, and the size of the file with the time of its last write."""
+        file, log = _stat(self._path), _stat(self._log)
+        inodes = [(found.st_dev, found.st_ino) if found else None for found in (file, log)]
+        return inodes, (file.st_size, file.st_mtime_ns) if file else None
 
     def close(self) -> None:
         """Close the connection; all other connections of this process must be closed before.
@@ -162,18 +168,8 @@ def _size(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-def _find_inodes(database: Path) -> list[tuple[int, int] | None]:
-    return [_find_inode(database), _find_inode(add_suffix(database, "-wal"))]
-
-
-def _find_inode(file: Path) -> tuple[int, int] | None:
+def _stat(file: Path) -> os.stat_result | None:
     try:
-        found = file.stat()
+        return file.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_dev, found.st_ino
-
-
-def _find_last_write(database: Path) -> tuple[int, int]:
-    found = database.stat()
-    return found.st_size, found.st_mtime_ns

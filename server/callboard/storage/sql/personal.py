@@ -1,192 +1,20 @@
-"""The data of one user besides chats: memories, profile, agents' notes about themselves, values of skills."""
+"""The data of one user besides chats and memories: profile, agents' notes about themselves, values of skills."""
 
-import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Column, Connection, Exists, Row, Subquery, case, delete, func, insert, literal, select, update
+from sqlalchemy import Connection, Row, Subquery, delete, func, insert, select
 
-from callboard.storage.rows import FRESH_SECONDS_PER_USE, MAX_USES, write_value
 from callboard.storage.sql.database import Database
-from callboard.storage.sql.tables import (
-    MEMORY_WORDS,
-    memories,
-    memory_vectors,
-    profile_attributes,
-    records,
-    self_notes,
-)
-from callboard.storage.values import (
-    Attribute,
-    AttributeKind,
-    AttributeValue,
-    Embed,
-    Memory,
-    MemoryMatches,
-    NoteKind,
-    Record,
-    SelfNote,
-)
-from callboard.storage.vectors import compare_vectors, pack_vector
-from callboard.storage.words import parse_query
+from callboard.storage.sql.tables import profile_attributes, records, self_notes
+from callboard.storage.values import Attribute, AttributeKind, AttributeValue, NoteKind, Record, SelfNote
+from callboard.text import storable
 
-MAX_COMPARED = 2_000
-"""A search by meaning compares at most this many memories, the last changed ones."""
-MAX_EMBEDDED = 320
-"""A search embeds at most this many memories; the others are found only by their words until a later search."""
-EMBEDDED_AT_ONCE = 32
-"""The texts in one request to the embedding endpoint."""
-RANK_OFFSET = 60
-"""The constant k of reciprocal rank fusion: each ranking adds 1 / (k + rank) to the score of a memory."""
-
-
-class Memories:
-    """The memories of one user: short texts, found by their words or by their meaning."""
-
-    def __init__(self, database: Database, user_id: str) -> None:
-        self._database = database
-        self._mine = memories.c.user_id == user_id
-        self._user_id = user_id
-
-    async def newest(self, limit: int) -> list[Memory]:
-        """Return the memories that were stored or changed last, newest first."""
-        query = select(memories).where(self._mine).order_by(memories.c.updated_at.desc(), memories.c.id.desc())
-        return [_read_memory(row) for row in await self._database.fetch(query.limit(limit))]
-
-    async def foremost(self, limit: int) -> list[Memory]:
-        """Return the newest and most used memories: each use ranks a memory as if it were a week newer."""
-        uses = case((memories.c.uses > MAX_USES, MAX_USES), else_=memories.c.uses)
-        rank = memories.c.updated_at + uses * FRESH_SECONDS_PER_USE
-        query = select(memories).where(self._mine).order_by(rank.desc(), memories.c.id.desc())
-        return [_read_memory(row) for row in await self._database.fetch(query.limit(limit))]
-
-    async def search(self, query: str, limit: int) -> list[Memory]:
-        """Return the memories with any word of the query, best first; nothing if the query has no words."""
-        wanted = parse_query(query)
-        if not wanted:
-            return []
-        hits = self._database.dialect.hits(MEMORY_WORDS, wanted)
-        found = (
-            select(memories)
-            .join(hits, hits.c.rowid == memories.c.id)
-            .where(self._mine)
-            .order_by(hits.c.rank, memories.c.updated_at.desc(), memories.c.id.desc())
-        )
-        return [_read_memory(row) for row in await self._database.fetch(found.limit(limit))]
-
-    async def count_use(self, memory_ids: Sequence[int]) -> None:
-        """Add one use to each of these memories."""
-        count_use = update(memories).where(self._mine, memories.c.id.in_(memory_ids)).values(uses=memories.c.uses + 1)
-        await self._database.execute(count_use)
-
-    async def add(self, text: str) -> tuple[Memory, bool]:
-        """Return the memory with exactly this text, and whether it was added now."""
-        now = time.time()
-        same = select(memories).where(self._mine, memories.c.text == text)
-        values = select(literal(self._user_id), literal(text), literal(now), literal(now)).where(~same.exists())
-        columns = ["user_id", "text", "created_at", "updated_at"]
-
-        def add(connection: Connection) -> tuple[Memory, bool]:
-            add_memory = insert(memories).from_select(columns, values).returning(*memories.c)
-            if row := connection.execute(add_memory).one_or_none():
-                self._database.dialect.index(connection, MEMORY_WORDS, row.id, text)
-                return _read_memory(row), True
-            return _read_memory(connection.execute(same.order_by(memories.c.id).limit(1)).one()), False
-
-        return await self._database.write(add)
-
-    async def change(self, memory_id: int, text: str) -> bool:
-        """Replace the text of a memory; False if this user has no such memory."""
-        wanted = update(memories).where(self._mine, memories.c.id == memory_id)
-
-        def change(connection: Connection) -> bool:
-            changed = connection.execute(wanted.values(text=text, updated_at=time.time()))
-            if changed.rowcount:
-                self._database.dialect.reindex(connection, MEMORY_WORDS, memory_id, text)
-                connection.execute(delete(memory_vectors).where(memory_vectors.c.memory_id == memory_id))
-            return bool(changed.rowcount)
-
-        return await self._database.write(change)
-
-    async def remove(self, memory_id: int) -> bool:
-        """Delete a memory; False if this user has no such memory."""
-        return bool(await self._database.execute(delete(memories).where(self._mine, memories.c.id == memory_id)))
-
-    async def search_by_meaning(self, query: str, limit: int, embed: Embed, model: str) -> MemoryMatches:
-        """Return the memories nearest to the query in meaning and in words, best first.
-
-        Calls `embed` for the query and for memories without a vector of `model`, and raises the errors of `embed`.
-        Raises `ValueError` if `embed` returns an invalid vector.
-        """
-        [wanted] = await embed([query])
-        pack_vector(wanted)
-        not_compared = await self._embed_missing(embed, model)
-        compared = {memory.id: (memory, vector) for memory, vector in await self._with_vectors(model)}
-        vectors = [(number, vector) for number, (_, vector) in compared.items()]
-        # In a thread: thousands of vectors take long enough to delay other requests.
-        near = await asyncio.to_thread(compare_vectors, wanted, vectors)
-        by_meaning = sorted(near, key=lambda number: -near[number])
-        by_words = await self.search(query, limit)
-        found = {number: compared[number][0] for number in by_meaning[:limit]}
-        found |= {memory.id: memory for memory in by_words}
-        score = dict.fromkeys(found, 0.0)
-        for ranked in (by_meaning, [memory.id for memory in by_words]):
-            for rank, number in enumerate(ranked):
-                if number in score:
-                    score[number] += 1 / (RANK_OFFSET + rank)
-        best = sorted(found.values(), key=lambda memory: -score[memory.id])[:limit]
-        similarity = {memory.id: near[memory.id] for memory in best if memory.id in near}
-        return MemoryMatches(tuple(best), similarity, not_compared)
-
-    async def _embed_missing(self, embed: Embed, model: str) -> int:
-        """Embed memories that have no vector; return the number that remains without one."""
-        missing = await self._without_vector(model)
-        for start in range(0, min(len(missing), MAX_EMBEDDED), EMBEDDED_AT_ONCE):
-            batch = missing[start : start + EMBEDDED_AT_ONCE]
-            vectors = await embed([memory.text for memory in batch])
-            packed = [(memory, pack_vector(one)) for memory, one in zip(batch, vectors, strict=True)]
-            await self._store_vectors(packed, model)
-        return max(0, len(missing) - MAX_EMBEDDED)
-
-    async def _without_vector(self, model: str) -> list[Memory]:
-        """Return the memories without a vector of a model, at most `MAX_COMPARED`, last changed first."""
-        has = _has_vector(memories.c.id, model)
-        without = select(memories).where(self._mine, ~has).order_by(memories.c.updated_at.desc())
-        return [_read_memory(row) for row in await self._database.fetch(without.limit(MAX_COMPARED))]
-
-    async def _store_vectors(self, embedded: Sequence[tuple[Memory, bytes]], model: str) -> None:
-        """Store the vectors, except of memories that were changed or deleted in the meantime."""
-
-        def store(connection: Connection) -> None:
-            for memory, vector in embedded:
-                # A concurrent search may have stored the vector already.
-                same = select(memories.c.id, literal(model), literal(vector)).where(
-                    memories.c.id == memory.id, memories.c.text == memory.text, ~_has_vector(memory.id, model)
-                )
-                columns = ["memory_id", "model", "vector"]
-                connection.execute(insert(memory_vectors).from_select(columns, same))
-
-        await self._database.write(store)
-
-    async def _with_vectors(self, model: str) -> list[tuple[Memory, bytes]]:
-        """Return those of the `MAX_COMPARED` last changed memories that have a vector of a model, with the vector."""
-        mine = select(memories).where(self._mine).order_by(memories.c.updated_at.desc()).limit(MAX_COMPARED).subquery()
-        compared = select(mine, memory_vectors.c.vector).join(
-            memory_vectors, (memory_vectors.c.memory_id == mine.c.id) & (memory_vectors.c.model == model)
-        )
-        return [(_read_memory(row), row.vector) for row in await self._database.fetch(compared)]
-
-
-def _has_vector(memory_id: Column[int] | int, model: str) -> Exists:
-    return (
-        select(memory_vectors).where(memory_vectors.c.memory_id == memory_id, memory_vectors.c.model == model).exists()
-    )
-
-
-def _read_memory(row: Row[*tuple[Any, ...]]) -> Memory:
-    return Memory(row.id, row.text, row.created_at, row.updated_at)
+MAX_NAMESPACE_CHARS = 64
+MAX_KEY_CHARS = 255
+MAX_VALUE_BYTES = 1024 * 1024
 
 
 class Profile:
@@ -261,11 +89,12 @@ class SelfNotes:
 class Records:
     """A key-value store of JSON values for one skill and one user; others cannot read it.
 
-    Keys have at most 255 characters, values at most 1 MiB as JSON. Methods raise `ValueError` for larger ones and for
-    values that JSON cannot represent.
+    Namespaces have at most 64 characters, keys at most 255, values at most 1 MiB as JSON. Larger ones, and values that
+    JSON cannot represent, raise `ValueError`.
     """
 
     def __init__(self, database: Database, namespace: str, user_id: str) -> None:
+        _check_name("a namespace", namespace, MAX_NAMESPACE_CHARS)
         self._database = database
         self._owner = {"namespace": namespace, "user_id": user_id}
         self._mine = (records.c.namespace == namespace) & (records.c.user_id == user_id)
@@ -277,12 +106,12 @@ class Records:
 
     async def put(self, key: str, value: Any) -> None:
         """Store a value under a key, replacing an earlier value."""
-        values = {"value": write_value(key, value), "updated_at": time.time()}
+        values = {"value": _write_value(key, value), "updated_at": time.time()}
         await self._database.put(records, {**self._owner, "key": key}, values)
 
     async def put_new(self, key: str, value: Any) -> bool:
         """Store a value if the key has none; False if the key has a value, which is not changed."""
-        values = {"value": write_value(key, value), "updated_at": time.time()}
+        values = {"value": _write_value(key, value), "updated_at": time.time()}
         row = self._database.dialect.insert(records).values(**self._owner, key=key, **values)
         return bool(await self._database.execute(row.on_conflict_do_nothing()))
 
@@ -300,6 +129,25 @@ class Records:
         begins = func.substr(records.c.key, 1, len(prefix)) == prefix
         query = select(records).where(self._mine, begins, ordered > after)
         return [_read_record(row) for row in await self._database.fetch(query.order_by(ordered).limit(limit))]
+
+
+def _check_name(what: str, name: str, max_chars: int) -> None:
+    """Raise `ValueError` if a name is empty, too long, or has characters that a database cannot store."""
+    if not 0 < len(name) <= max_chars or storable(name) != name:
+        raise ValueError(f"{what} has 1 to {max_chars} characters, without NUL and lone surrogates")
+
+
+def _write_value(key: str, value: object) -> str:
+    """Return a value as JSON; raises `ValueError` if the value or its key cannot be stored."""
+    _check_name("a key", key, MAX_KEY_CHARS)
+    try:
+        # ASCII with escapes: lone surrogates and NUL, which databases refuse, are restored when the value is read.
+        written = json.dumps(value, allow_nan=False)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"the value of {key!r} cannot be written as JSON: {error}") from None
+    if len(written) > MAX_VALUE_BYTES:
+        raise ValueError(f"the value of {key!r} has more than {MAX_VALUE_BYTES:,} bytes as JSON")
+    return written
 
 
 def _read_record(row: Row[*tuple[Any, ...]]) -> Record:

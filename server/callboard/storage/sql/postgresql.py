@@ -1,8 +1,6 @@
 """The database on a PostgreSQL server, with timeouts for a server that was restarted or no longer answers."""
 
-import math
 import shlex
-import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,42 +10,31 @@ from typing import Any
 from sqlalchemy import (
     URL,
     Connection,
-    Dialect,
     Engine,
-    event,
     select,
 )
-from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import ConnectionPoolEntry, NullPool
+from sqlalchemy.pool import NullPool
 
 from callboard.errors import StorageError
 from callboard.storage.sql import database
-from callboard.storage.sql.database import Database, T, Work
+from callboard.storage.sql.database import Database
 from callboard.storage.sql.postgresql_bus import PostgresqlBus
 from callboard.storage.sql.postgresql_dialect import PostgresqlDialect
 from callboard.storage.sql.postgresql_lease import PostgresqlLease
 from callboard.storage.sql.tables import servers
+from callboard.storage.sql.write_queue import T, Work
 
 MIGRATION_SECONDS = 3600
 BUS_ANSWER_SECONDS = 5.0
-REST_SECONDS = 1.0
-"""A connection idle for longer is pinged before use. Pinging every time would make storing an event 25 % slower."""
 SHARED_LOCK_SECONDS = 1
 """The longest time that a transaction of several writes waits for a lock."""
-
-_RETURNED_AT = "callboard_returned_at"
-"""The key in `ConnectionPoolEntry.info` for the time at which the connection was returned to the pool."""
 
 
 class PostgresqlDatabase(Database):
     """A database on a PostgreSQL server."""
 
     dialect = PostgresqlDialect()
-    # Without a timeout, because the migration of another server may take long.
-    exclusive_lock = (
-        "SELECT set_config('lock_timeout', '0', true), pg_advisory_xact_lock(hashtext('callboard migrations'))"
-    )
     sweep_seconds = 1.0
     _lease: PostgresqlLease | None = None
 
@@ -88,13 +75,13 @@ class PostgresqlDatabase(Database):
         async with self._lease.held():
             yield
 
-    def was_alone(self) -> bool:
-        """Return whether the last renewals of the lease found no lease of another server."""
-        return self._lease is None or self._lease.was_alone
-
     async def is_alone(self) -> bool:
-        """Return False: another server may start at any time."""
-        return False
+        """Return whether the last renewals of this server's lease found no lease of another server."""
+        return not self.may_lose_runs()
+
+    def may_lose_runs(self) -> bool:
+        """Return whether one of the last renewals of this server's lease found a lease of another server."""
+        return self._lease is not None and not self._lease.is_alone
 
     async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:
         """Return the servers whose leases have expired."""
@@ -103,10 +90,7 @@ class PostgresqlDatabase(Database):
 
     def _create_engine(self, url: URL) -> Engine:
         self._engine = _create_engine(url, database.STATEMENT_SECONDS)
-        engine = self._engine.sync_engine
-        event.listen(engine, "checkin", _note_return)
-        event.listen(engine, "checkout", partial(_ping_if_idle, engine.dialect))
-        return engine
+        return self._engine.sync_engine
 
     async def _run(self, work: Work[T]) -> T:
         async with self._engine.connect() as connection:
@@ -131,6 +115,11 @@ class PostgresqlDatabase(Database):
         # A write that waits for a lock must not delay the others: after this timeout each runs in its own transaction.
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{SHARED_LOCK_SECONDS}s'")
 
+    def _begin_migration(self, connection: Connection) -> None:
+        # Without a timeout, because the migration of another server may take long.
+        connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
+        self.dialect.serialize_writes(connection, "callboard migrations")
+
     def _touch(self, connection: Connection) -> None:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
 
@@ -139,17 +128,3 @@ def _create_engine(url: URL, statement_seconds: float, **options: Any) -> AsyncE
     arguments = {"timeout": database.CONNECT_SECONDS, "command_timeout": statement_seconds}
     # `hide_parameters` keeps users' texts out of error messages and so out of the log.
     return create_async_engine(url, connect_args=arguments, hide_parameters=True, **options)
-
-
-def _note_return(_connection: object, record: ConnectionPoolEntry) -> None:
-    record.info[_RETURNED_AT] = time.monotonic()
-
-
-def _ping_if_idle(dialect: Dialect, connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
-    """Ping an idle connection; if the ping fails, for example after a restart of the server, the pool replaces it."""
-    if time.monotonic() - record.info.get(_RETURNED_AT, math.inf) < REST_SECONDS:
-        return
-    try:
-        dialect.do_ping(connection)
-    except dialect.loaded_dbapi.Error as error:
-        raise DisconnectionError from error

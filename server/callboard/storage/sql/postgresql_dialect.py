@@ -3,7 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Double, Subquery, Table, cast, collate, extract, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Double,
+    Subquery,
+    Table,
+    Text,
+    bindparam,
+    cast,
+    collate,
+    extract,
+    func,
+    select,
+)
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import REGCONFIG
 
@@ -17,6 +30,8 @@ ENGLISH = cast("english", REGCONFIG)
 """The text search configuration with English stemming and stop words."""
 SHORTER_FIRST = 1
 """The normalisation of `ts_rank` that divides by 1 + log(length); FTS5's `bm25` also ranks shorter texts higher."""
+
+LOCK = select(func.pg_advisory_xact_lock(func.hashtext(bindparam("key", type_=Text))))
 
 
 class PostgresqlDialect(Dialect):
@@ -36,7 +51,7 @@ class PostgresqlDialect(Dialect):
 
     def serialize_writes(self, connection: Connection, key: str) -> None:
         """Take an advisory lock until the end of the transaction; its number is a hash of the key."""
-        connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(key))))
+        connection.execute(LOCK, {"key": key})
 
     def hits(self, index: WordIndex, wanted: Sequence[Term]) -> Subquery:
         """Return the rows whose `tsvector` matches."""

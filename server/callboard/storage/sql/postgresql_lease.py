@@ -75,7 +75,7 @@ class PostgresqlLease:
         self._peers = PeerTracker(lease_seconds)
 
     @property
-    def was_alone(self) -> bool:
+    def is_alone(self) -> bool:
         """See `PeerTracker.is_alone`."""
         return self._peers.is_alone
 
@@ -112,6 +112,8 @@ class PostgresqlLease:
             try:
                 while True:
                     await connection.execute(self._renew)
+                    # Two servers that start at the same time do not both believe that they are alone.
+                    await connection.commit()
                     another = await connection.scalar(self._find_another)
                     self._peers.note(are_others_there=another is not None)
                     await connection.commit()

@@ -6,7 +6,7 @@ over like the runs of dead servers.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import (
     Connection,
     Executable,
+    Integer,
     Row,
     and_,
     bindparam,
@@ -29,9 +30,12 @@ from sqlalchemy import (
 
 from callboard.errors import RunLost, StorageError, TooManyRuns
 from callboard.storage.bus import RELEASED_RUN, Bus, OnNotification
-from callboard.storage.sql.database import Database, Work
+from callboard.storage.sql.database import Database
+from callboard.storage.sql.dialect import Dialect
+from callboard.storage.sql.parking import let_question_wait, unpark, unpark_if_answered
 from callboard.storage.sql.tables import events, run_files, run_inputs, runs
-from callboard.storage.values import GivenAnswer, LoggedFrame, LoggedRun, Orders
+from callboard.storage.sql.write_queue import Work
+from callboard.storage.values import GivenAnswer, LoggedFrame, LoggedRun, RunSignals
 
 FRAMES_PER_QUERY = 500
 UNOWNED = ""
@@ -42,10 +46,14 @@ RUNS_AT_ONCE = 20
 RUN_COLUMNS = [
     column for column in runs.c if column.name not in ("request", "size_bytes", "begun_at", "listened_until")
 ]
+NEW_RUN = (
+    "id", "agent_id", "chat_id", "message_id", "user_id", "owner", "epoch", "last_seq", "request", "size_bytes",
+)  # fmt: skip
 FIND_RUN = select(*RUN_COLUMNS).where(runs.c.id == bindparam("run"))
 ADD_FRAMES = insert(events)
 ADD_FILES = insert(run_files)
-ACTIVE_RUNS = select(runs.c.id, runs.c.owner, runs.c.epoch).where(runs.c.ended_at.is_(None))
+IS_ACTIVE = and_(runs.c.ended_at.is_(None), runs.c.parked_at.is_(None))
+ACTIVE_RUNS = select(runs.c.id, runs.c.owner, runs.c.epoch).where(IS_ACTIVE)
 READ_FRAMES = (
     select(events.c.seq, events.c.frame)
     .where(events.c.run_id == bindparam("run"), events.c.seq > bindparam("after"))
@@ -64,7 +72,8 @@ class RunLog:
     One server owns a run and writes its events; other servers may read the events and leave signals for the owner.
     Times are from the database's clock. Every method that reads or writes raises `StorageError` if the database fails.
 
-    `bus` notifies the other servers. It may lose notifications, so they also query the database every `sweep_seconds`.
+    `bus` notifies the other servers. It may lose notifications, so servers that know of others also query the database
+    every `sweep_seconds`.
     """
 
     def __init__(self, database: Database, server_id: str, bus: Bus) -> None:
@@ -76,6 +85,8 @@ class RunLog:
         # Runs whose `begin` failed: their rows may exist, but no server writes into them.
         self._unbegun: set[str] = set()
         self.sweep_seconds = database.sweep_seconds
+        self.on_released: Callable[[], None] = lambda: None
+        """Called when this server has released a run that any server may take over."""
         is_followed = runs.c.listened_until > database.dialect.now()
         is_mine = and_(runs.c.id == bindparam("run"), runs.c.epoch == bindparam("of_epoch"))
         size_bytes = runs.c.size_bytes + bindparam("more_bytes")
@@ -84,7 +95,9 @@ class RunLog:
             is_followed.label("is_followed")
         )
         self._end = self._move_on.values(ended_at=database.dialect.now(), request=None)
+        self._park = self._move_on.values(owner=UNOWNED, epoch=runs.c.epoch + 1, parked_at=database.dialect.now())
         self._add_questions = database.dialect.insert(run_inputs).on_conflict_do_nothing()
+        self._add_run = _make_insert(database.dialect)
 
     @asynccontextmanager
     async def open(self, lease_seconds: float, on_notification: OnNotification) -> AsyncIterator[None]:
@@ -100,18 +113,13 @@ class RunLog:
         ):
             yield
 
-    def was_alone(self) -> bool:
-        """Return whether the last check found no other server that could take over the runs of this one."""
-        return self._database.was_alone()
-
-    async def begins_alone(self) -> bool:
-        """Return whether no other server can begin a run with the same id."""
-        # Other servers on an SQLite file cannot take over runs (`was_alone`), but they can begin some.
-        return await self._database.is_alone() if self._database.file else self._database.was_alone()
-
     async def is_alone(self) -> bool:
-        """Return whether no other server uses the database; False if that is unknown."""
+        """Return whether no other server uses the database, as far as this one knows."""
         return await self._database.is_alone()
+
+    def may_lose_runs(self) -> bool:
+        """Return whether another server could take over the runs of this one while it is running."""
+        return self._database.may_lose_runs()
 
     async def begin(
         self, run: LoggedRun, request: bytes | None = None, max_of_user: int | None = None, first: bytes | None = None
@@ -122,15 +130,27 @@ class RunLog:
         continue the run. Raises `TooManyRuns` if the user has `max_of_user` active runs on all servers; runs without a
         user are not counted.
         """
-        add_run = self._add_run(run, request, first)
+        row = {
+            "id": run.run_id,
+            "agent_id": run.agent_id,
+            "chat_id": run.chat_id,
+            "message_id": run.message_id,
+            "user_id": run.user_id,
+            "owner": self._server_id,
+            "epoch": run.epoch,
+            "last_seq": run.last_seq,
+            "request": request,
+            "size_bytes": len(first or b""),
+        }
 
         def begin(connection: Connection) -> LoggedRun | None:
-            if self._has_room(connection, run, max_of_user):
-                if connection.execute(add_run).rowcount:
-                    if first:
-                        connection.execute(ADD_FRAMES, {"run_id": run.run_id, "seq": 1, "frame": first})
-                    return run
-                return self._read_existing(connection.execute(FIND_RUN, {"run": run.run_id}).one(), run)
+            if max_of_user is not None and run.user_id is not None:
+                # Otherwise runs of the user that begin at the same time would not count each other.
+                self._database.dialect.serialize_writes(connection, f"runs/{run.user_id}")
+            if connection.execute(self._add_run, {**row, "most": max_of_user}).rowcount:
+                if first:
+                    connection.execute(ADD_FRAMES, {"run_id": run.run_id, "seq": 1, "frame": first})
+                return run
             existing = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
             return self._read_existing(existing, run) if existing else None
 
@@ -149,33 +169,6 @@ class RunLog:
         if found is None:
             raise TooManyRuns(f"{max_of_user} runs of this user are under way: try again when one has ended")
         return found
-
-    def _add_run(self, run: LoggedRun, request: bytes | None, first: bytes | None) -> Executable:
-        """Return the statement that inserts a run unless its id exists."""
-        row = {
-            "id": run.run_id,
-            "agent_id": run.agent_id,
-            "chat_id": run.chat_id,
-            "message_id": run.message_id,
-            "user_id": run.user_id,
-            "owner": self._server_id,
-            "epoch": run.epoch,
-            "begun_at": self._database.dialect.now(),
-            "last_seq": run.last_seq,
-            "request": request,
-            "size_bytes": len(first or b""),
-        }
-        add: Executable = self._database.dialect.insert(runs).values(row).on_conflict_do_nothing(index_elements=["id"])
-        return add
-
-    def _has_room(self, connection: Connection, run: LoggedRun, max_of_user: int | None) -> bool:
-        """Return whether the user has fewer other active runs; serialises the user's concurrent beginnings."""
-        if max_of_user is None or run.user_id is None:
-            return True
-        self._database.dialect.serialize_writes(connection, f"runs/{run.user_id}")
-        others = (runs.c.user_id == run.user_id) & runs.c.ended_at.is_(None) & (runs.c.id != run.run_id)
-        active = connection.scalar(select(func.count()).select_from(runs).where(others)) or 0
-        return active < max_of_user
 
     def _read_existing(self, row: Row[*tuple[Any, ...]], run: LoggedRun) -> LoggedRun:
         """Return the run in a row; `run` itself if an earlier attempt of this server has inserted it."""
@@ -214,20 +207,11 @@ class RunLog:
         """Store the frames that follow `run.last_seq` and call `write_rows`, in one transaction.
 
         If an earlier attempt has already committed the frames, `find_rows` is called instead. A frame with `is_last`
-        ends the run. After the commit the frames are published if another server follows the run. Raises `RunLost` if
-        another server has taken over the run, or the run was deleted.
+        ends the run, and one with `parks` releases it until one of these questions has an answer. After the commit the
+        frames are published if another server follows the run. Raises `RunLost` if another server has taken over the
+        run, or the run was deleted.
         """
         last = run.last_seq + len(frames)
-        rows = [
-            {"run_id": run.run_id, "seq": seq, "frame": frame.frame}
-            for seq, frame in enumerate(frames, run.last_seq + 1)
-        ]
-        files = [
-            {"run_id": run.run_id, "id": file_id, "url": url}
-            for frame in frames
-            for file_id, url in frame.files.items()
-        ]
-        questions = [{"run_id": run.run_id, "question": frame.question} for frame in frames if frame.question]
         more_bytes = sum(frame.size_bytes for frame in frames)
         place = {
             "run": run.run_id,
@@ -237,17 +221,16 @@ class RunLog:
             "more_bytes": more_bytes,
         }
         is_last = bool(frames) and frames[-1].is_last
-        move_on = self._end if is_last else self._move_on
+        parks = frames[-1].parks if frames else ()
+        move_on = self._end if is_last else self._park if parks else self._move_on
+        is_due = False
 
         def append(connection: Connection) -> bool:
+            nonlocal is_due
             if moved := connection.execute(move_on, place).first():
                 write_rows(connection)
-                if rows:
-                    connection.execute(ADD_FRAMES, rows)
-                if files:
-                    connection.execute(ADD_FILES, files)
-                if questions:
-                    connection.execute(self._add_questions, questions)
+                self._add_frames(connection, run, frames)
+                is_due = bool(parks) and unpark_if_answered(connection, self._database.dialect, run.run_id, parks)
                 return bool(moved.is_followed)
             found = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
             # An earlier attempt was committed, and the connection was lost before the server learned of it.
@@ -264,8 +247,34 @@ class RunLog:
         if is_followed and frames:
             contents = [frame.frame for frame in frames]
             self._bus.publish(run.run_id, run.last_seq + 1, contents, is_ended=is_last)
-        if is_last:
+        if is_last or parks:
             self._disown(run)
+        if is_due:
+            self._announce_release()
+
+    def _add_frames(self, connection: Connection, run: LoggedRun, frames: Sequence[LoggedFrame]) -> None:
+        """Insert the frames that follow `run.last_seq`, with their files and questions."""
+        rows = [
+            {"run_id": run.run_id, "seq": seq, "frame": frame.frame}
+            for seq, frame in enumerate(frames, run.last_seq + 1)
+        ]
+        files = [
+            {"run_id": run.run_id, "id": file_id, "url": url}
+            for frame in frames
+            for file_id, url in frame.files.items()
+        ]
+        questions = [{"run_id": run.run_id, "question": frame.question} for frame in frames if frame.question]
+        if rows:
+            connection.execute(ADD_FRAMES, rows)
+        if files:
+            connection.execute(ADD_FILES, files)
+        if questions:
+            connection.execute(self._add_questions, questions)
+
+    def _announce_release(self) -> None:
+        """Tell all servers that a run may be taken over."""
+        self._bus.publish(RELEASED_RUN)
+        self.on_released()
 
     def _disown(self, run: LoggedRun) -> None:
         """Remember that this server no longer runs the run in this epoch."""
@@ -298,7 +307,7 @@ class RunLog:
         url: str | None = await self._database.scalar(query)
         return url
 
-    async def listen_to(self, run_ids: Collection[str], seconds: float) -> set[str]:
+    async def mark_listened(self, run_ids: Collection[str], seconds: float) -> set[str]:
         """Mark runs of other servers as listened to for the next `seconds`; return the ids of the marked runs.
 
         The others have ended, or their rows are locked by a write: the caller tries again soon.
@@ -317,48 +326,67 @@ class RunLog:
         return bool(await self._database.scalar(query))
 
     async def cancel(self, run_id: str) -> None:
-        """Set the cancel flag of an active run for its current and later owners."""
+        """Set the cancel flag of an active run for its current and later owners; a parked run is released."""
         is_active = and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
-        await self._database.execute(update(runs).where(is_active).values(is_cancelled=True))
+
+        def write(connection: Connection) -> bool:
+            connection.execute(update(runs).where(is_active).values(is_cancelled=True))
+            return unpark(connection, self._database.dialect, run_id)
+
+        is_released = await self._database.write(write)
         self._bus.publish(run_id)
+        if is_released:
+            self._announce_release()
+
+    async def let_wait(self, run_id: str, question: str) -> bool:
+        """Let a question wait that nobody has answered in time; False if it has been answered."""
+        dialect = self._database.dialect
+        return await self._database.write(lambda connection: let_question_wait(connection, dialect, run_id, question))
 
     async def answer(self, run_id: str, question: str, answer: GivenAnswer) -> bool:
-        """Store the answer to a question; False if the question does not exist or has an answer already."""
+        """Store the answer to a question; False if it does not exist, has an answer already, or the run has ended.
+
+        A parked run is released, so that a server continues it.
+        """
         of_question = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question)
         find_answer = select(run_inputs.c.answer).where(of_question)
         set_answer = (
             update(run_inputs).where(of_question, run_inputs.c.answer.is_(None)).values(answer=answer.to_json())
         )
-        was_first = False
+        if answer.value is None:
+            # Nobody has answered it in time, and it waits: that is known already.
+            set_answer = set_answer.where(run_inputs.c.waiting_since.is_(None))
+        lock_active = select(runs.c.id).where(runs.c.id == run_id, runs.c.ended_at.is_(None)).with_for_update()
+        was_first = is_released = False
 
         def write(connection: Connection) -> bool:
-            nonlocal was_first
-            is_first = connection.execute(set_answer).rowcount > 0
+            nonlocal was_first, is_released
+            # Locks the run, so that its owner cannot park it between the answer and `unpark`.
+            is_active = connection.execute(lock_active).first() is not None
+            is_first = is_active and connection.execute(set_answer).rowcount > 0
             # An earlier attempt of this write may have been committed.
             is_stored = was_first and not is_first and connection.scalar(find_answer) == answer.to_json()
             was_first = was_first or is_first
+            is_released = (is_first or is_stored) and unpark(connection, self._database.dialect, run_id)
             return is_first or is_stored
 
         is_accepted = await self._database.write(write)
         if is_accepted:
             self._bus.publish(run_id)
+        if is_released:
+            self._announce_release()
         return is_accepted
 
-    async def orders(self, run_ids: Collection[str]) -> dict[str, Orders]:
+    async def signals(self, run_ids: Collection[str]) -> dict[str, RunSignals]:
         """Return the signals of runs by run id; runs without signals are left out."""
-        has_answer = and_(run_inputs.c.run_id == runs.c.id, run_inputs.c.answer.is_not(None))
+        is_signal = or_(run_inputs.c.answer.is_not(None), run_inputs.c.waiting_since.is_not(None))
         found = await self._database.fetch(
-            select(runs.c.id, runs.c.is_cancelled, run_inputs.c.question, run_inputs.c.answer)
-            .outerjoin(run_inputs, has_answer)
-            .where(runs.c.id.in_(run_ids), or_(runs.c.is_cancelled, run_inputs.c.answer.is_not(None)))
+            select(runs.c.id, runs.c.is_cancelled, *run_inputs.c)
+            .outerjoin(run_inputs, and_(run_inputs.c.run_id == runs.c.id, is_signal))
+            .where(runs.c.id.in_(run_ids), or_(runs.c.is_cancelled, is_signal))
         )
-        cancelled = {row.id: row.is_cancelled for row in found}
         return {
-            run_id: Orders(
-                is_cancelled,
-                {row.question: GivenAnswer.from_json(row.answer) for row in found if row.id == run_id and row.question},
-            )
-            for run_id, is_cancelled in cancelled.items()
+            run_id: _read_signals([row for row in found if row.id == run_id]) for run_id in {row.id for row in found}
         }
 
     async def take_over(self) -> list[LoggedRun]:
@@ -376,7 +404,7 @@ class RunLog:
             return []
         # Checks the owner again: another server may have taken over the run meanwhile.
         is_idle = and_(runs.c.owner == self._server_id, runs.c.id.in_(idle))
-        is_left = and_(runs.c.ended_at.is_(None), or_(runs.c.owner.in_(dead), is_idle))
+        is_left = and_(IS_ACTIVE, or_(runs.c.owner.in_(dead), is_idle))
         losses = runs.c.losses + case((runs.c.owner.in_([UNOWNED, self._server_id]), 0), else_=1)
         left = select(runs.c.id).where(is_left).with_for_update(skip_locked=True)
         mine = {"owner": self._server_id, "epoch": runs.c.epoch + 1, "losses": losses}
@@ -399,7 +427,7 @@ class RunLog:
         self._disown(run)
         if not is_released:
             raise RunLost(f"run {run.run_id!r} was taken over by another server, or deleted")
-        self._bus.publish(RELEASED_RUN)
+        self._announce_release()
 
     async def of_user(self, user_id: str) -> list[LoggedRun]:
         """Return the runs of a user, including ended ones."""
@@ -429,6 +457,17 @@ class RunLog:
         return await self._database.delete_in_batches(runs, condition, RUNS_AT_ONCE)
 
 
+def _make_insert(dialect: Dialect) -> Executable:
+    """Return the statement that inserts a run, unless its id exists or its user has `most` active runs."""
+    row = {name: bindparam(name, type_=runs.c[name].type) for name in NEW_RUN}
+    # `=` is never true for null, so runs without a user are not counted.
+    of_user = select(func.count()).where(IS_ACTIVE, runs.c.user_id == row["user_id"]).scalar_subquery()
+    most = bindparam("most", type_=Integer)
+    new = select(*row.values(), dialect.now()).where(or_(most.is_(None), of_user < most))
+    add: Executable = dialect.insert(runs).from_select([*row, "begun_at"], new).on_conflict_do_nothing()
+    return add
+
+
 def _read_run(row: Row[*tuple[object, ...]]) -> LoggedRun:
     return LoggedRun(
         row.id,
@@ -441,5 +480,16 @@ def _read_run(row: Row[*tuple[object, ...]]) -> LoggedRun:
         row.ended_at is not None,
         row.is_cancelled,
         row.losses,
+        row.parked_at is not None,
         owner=row.owner,
+    )
+
+
+def _read_signals(rows: Sequence[Row[*tuple[Any, ...]]]) -> RunSignals:
+    """Return the signals in the rows of one run."""
+    return RunSignals(
+        rows[0].is_cancelled,
+        {row.question: GivenAnswer.from_json(row.answer) for row in rows if row.answer is not None},
+        frozenset(row.question for row in rows if row.waiting_since is not None and row.answer is None),
+        any(row.waiting_since is not None for row in rows),
     )

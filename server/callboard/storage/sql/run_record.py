@@ -1,14 +1,16 @@
 """Stores a run while it is running: its events, the rows made from them and its audit, one transaction for each batch.
 
-Database failures of a run are handled only here. A batch that cannot be stored is retried until it is stored. Listeners
-do not see events before they are stored. After `PATIENCE_SECONDS` the run is *late*: it continues in memory, a status
-informs the user, and the waiting events are stored when the database works again, even after the end of the run.
+Database failures while a run is stored are handled here. A batch that cannot be stored is retried until it is stored.
+Listeners do not see events before they are stored. After `PATIENCE_SECONDS` the run is *late*: it continues in memory,
+a status informs the user, and the waiting events are stored when the database works again, even after the end of the
+run.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from functools import partial
 from typing import Protocol
 
@@ -32,6 +34,21 @@ HAND_OVER_SECONDS = 5.0
 """The longest time that a stopping server waits for a run's last events to be stored before it hands the run over."""
 
 _log = structlog.get_logger(__name__)
+
+
+class _State(Enum):
+    """What a record does with its batches."""
+
+    STORING = auto()
+    """It stores them before listeners see them."""
+    LATE = auto()
+    """It tries to store them while the run goes on."""
+    IN_MEMORY = auto()
+    """It has given up: the run goes on, and nothing more of it is stored."""
+    STOPPED = auto()
+    """The server no longer needs the run: unstored data was dropped."""
+    LOST = auto()
+    """Another server has taken over the run."""
 
 
 class RecordListener(Protocol):
@@ -93,7 +110,7 @@ class RunRecord:
     ) -> None:
         self.turn = turn
         self.error: StorageError | None = None
-        """The failure that made the run late; None if it is not late."""
+        """The failure because of which the run goes on without the database; None if it does not."""
         self.has_ended = False
         self._database = database
         self._run_log = run_log
@@ -106,9 +123,7 @@ class RunRecord:
         self._waiting = _Batch()
         self._current: _Batch | None = None
         self._bytes = 0
-        self._is_stopped = False
-        self._is_lost = False
-        self._is_in_memory = False
+        self._state = _State.STORING
         self._storing: asyncio.Task[None] | None = None
         self._retry = asyncio.Event()
         self._attempts = 0
@@ -143,13 +158,17 @@ class RunRecord:
 
     @property
     def is_late(self) -> bool:
-        """Whether the run continues without waiting for the database."""
-        return self.error is not None
+        """Whether the run is late: it waits for the database only if another server could take it over."""
+        return self._state in (_State.LATE, _State.IN_MEMORY)
 
     @property
     def is_stored(self) -> bool:
         """Whether all events so far are stored."""
-        return not (self._waiting or self._current or self._is_stopped or self._is_in_memory)
+        return self._is_storing and not (self._waiting or self._current)
+
+    @property
+    def _is_storing(self) -> bool:
+        return self._state in (_State.STORING, _State.LATE)
 
     def append(
         self,
@@ -163,11 +182,9 @@ class RunRecord:
             self.has_ended = self.has_ended or frame.is_last
             if self.turn is None:
                 frame = None
-        if self._is_stopped:
-            return
-        if not self._is_in_memory:
+        if self._is_storing:
             self._add(frame, changes, audit)
-        if self.is_late or self._is_in_memory:
+        if self.is_late:
             self._show_unstored()
 
     def _add(self, frame: LoggedFrame | None, changes: Sequence[RowChange], audit: AuditEntry | None) -> None:
@@ -184,9 +201,9 @@ class RunRecord:
             self._storing = asyncio.create_task(self._store(), name=f"record of {self._run.run_id}")
 
     def take_back_last(self) -> bool:
-        """Remove the run's last frame if it is not stored, so that a status can precede it; return whether it was."""
+        """Remove the newest frame if it is not stored and no other may follow it; return whether it was removed."""
         batch = self._waiting if self._waiting.frames else self._current
-        if not (batch and batch.frames and batch.frames[-1].is_last):
+        if not (batch and batch.frames and (batch.frames[-1].is_last or batch.frames[-1].parks)):
             return False
         self._bytes -= batch.frames.pop().size_bytes
         self._newest_seq -= 1
@@ -199,9 +216,9 @@ class RunRecord:
 
     async def settled(self) -> None:
         """Wait until everything added is stored, or until the run no longer waits for the database, or is lost."""
-        while not (
-            self.is_stored or self._is_stopped or self._is_in_memory or (self.is_late and self._run_log.was_alone())
-        ):
+        while self._is_storing and not self.is_stored:
+            if self.is_late and not self._run_log.may_lose_runs():
+                return
             await self._next_change()
 
     async def store_now(self) -> None:
@@ -215,7 +232,7 @@ class RunRecord:
                 await self._next_change()
             if self._failure:
                 raise self._failure
-        if self._is_lost:
+        if self._state is _State.LOST:
             raise RunLost(f"run {self._run.run_id!r} is another server's by now")
 
     def retry(self) -> None:
@@ -239,11 +256,18 @@ class RunRecord:
 
     def stop(self) -> None:
         """Stop storing the run; unstored data is dropped."""
-        self._is_stopped = True
+        if self._state is not _State.LOST:
+            self._state = _State.STOPPED
         self._database.late.discard(self)
         if self._storing:
             self._storing.cancel()
         self._notify()
+
+    def drop(self) -> None:
+        """Stop storing a run that has ended; listeners get the rest of it from memory."""
+        self.stop()
+        self._state = _State.IN_MEMORY
+        self._show_unstored()
 
     async def _store(self) -> None:
         try:
@@ -255,7 +279,7 @@ class RunRecord:
                 if self._listener and self.is_stored:
                     self._listener.on_stored()
         except RunLost:
-            self._is_stopped = self._is_lost = True
+            self._state = _State.LOST
             self._database.late.discard(self)
             if self._listener:
                 self._listener.on_lost()
@@ -336,6 +360,7 @@ class RunRecord:
         self._new = None
 
     def _recover(self) -> None:
+        self._state = _State.STORING
         self.error = None
         self._database.late.discard(self)
         is_kept = self.turn is None or self.turn.is_kept
@@ -354,7 +379,11 @@ class RunRecord:
             self._change = None
 
     def _be_late(self, error: StorageError, *, is_trying: bool = False) -> None:
+        if is_trying and self._current and any(frame.parks for frame in self._current.frames):
+            # The run is parked once this is stored; until then nobody may see that it is.
+            return
         was_late = self.is_late
+        self._state = _State.LATE
         self.error = error
         if not was_late:
             _log.warning("run_not_stored", run_id=self._run.run_id, after=self._run.last_seq, error=str(error))
@@ -377,8 +406,8 @@ class RunRecord:
 
     def _give_up(self, error: StorageError) -> None:
         """Continue the run in memory and stop storing it."""
+        self._state = _State.IN_MEMORY
         self.error = error
-        self._is_in_memory = True
         self._waiting = _Batch()
         self._database.late.discard(self)
         if self._listener:
@@ -387,5 +416,5 @@ class RunRecord:
 
     def _show_unstored(self) -> None:
         """Release unstored events to listeners, unless another server may continue the run from the stored events."""
-        if self._listener and (self._is_in_memory or self._run_log.was_alone()):
+        if self._listener and (self._state is _State.IN_MEMORY or not self._run_log.may_lose_runs()):
             self._listener.on_shown(self._newest_seq)

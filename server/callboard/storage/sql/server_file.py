@@ -34,12 +34,12 @@ class ServerFile:
             # Another server removed the file between opening and locking.
             os.close(descriptor)
         _held.add(descriptor)
-        _remove_unlocked_files(database, but=path)
+        are_servers_running(database, but=path)
         return cls(path, database, descriptor)
 
     def is_alone(self) -> bool:
         """Return whether no other server has a locked file for this database; remove unlocked files."""
-        return not self.are_others_there(self.database, but=self.path)
+        return not are_servers_running(self.database, but=self.path)
 
     def remove(self) -> None:
         """Remove the file and release its lock."""
@@ -48,15 +48,18 @@ class ServerFile:
             _held.discard(self.descriptor)
             os.close(self.descriptor)
 
-    @staticmethod
-    def are_others_there(database: Path, but: Path | None = None) -> bool:
-        """Return whether a server has a locked file for the database, other than `but`; remove unlocked files."""
-        return _remove_unlocked_files(database, but) > 0
 
-    @staticmethod
-    def is_gone(database: Path, server_id: str) -> bool:
-        """Return whether the file of a server does not exist or is not locked; remove it if it is not locked."""
-        return _remove_if_unlocked(_path(database, server_id))
+def are_servers_running(database: Path, but: Path | None = None) -> bool:
+    """Return whether a server has a locked file for the database, other than `but`; remove the unlocked files."""
+    name = _path(database, "").name
+    others = [file for file in database.parent.iterdir() if file.name.startswith(name) and file != but]
+    locked = [file for file in others if not _remove_if_unlocked(file)]
+    return bool(locked)
+
+
+def is_gone(database: Path, server_id: str) -> bool:
+    """Return whether the file of a server does not exist or is not locked; remove it if it is not locked."""
+    return _remove_if_unlocked(_path(database, server_id))
 
 
 def _close_in_child() -> None:
@@ -78,14 +81,6 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-
-
-def _remove_unlocked_files(database: Path, but: Path | None) -> int:
-    """Remove the unlocked files of servers, except `but`; return the number of locked ones."""
-    name = _path(database, "").name
-    others = [file for file in database.parent.iterdir() if file.name.startswith(name) and file != but]
-    locked = [file for file in others if not _remove_if_unlocked(file)]
-    return len(locked)
 
 
 def _remove_if_unlocked(path: Path) -> bool:

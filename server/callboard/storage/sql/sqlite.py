@@ -15,17 +15,17 @@ from urllib.parse import unquote, urlsplit
 
 import structlog
 from sqlalchemy import URL, Connection, Engine, create_engine
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from callboard._private_files import create_private_file, make_private, make_private_folder
 from callboard.errors import StorageError
 from callboard.storage.sql import database, sqlite_backup
-from callboard.storage.sql.database import Database, T, Transaction, Work
+from callboard.storage.sql.database import Database
 from callboard.storage.sql.open_file import REPLACED, OpenFile, add_suffix, check_log
-from callboard.storage.sql.server_file import ServerFile
+from callboard.storage.sql.server_file import ServerFile, is_gone
 from callboard.storage.sql.sqlite_dialect import SqliteDialect
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS, WordIndex
+from callboard.storage.sql.write_queue import T, Transaction, Work
 
 CHECK_SECONDS = 5
 """The longest time that `check_integrity` waits for another writer."""
@@ -50,30 +50,18 @@ class SqliteDatabase(Database):
     """A database in a file or in memory. If the file is removed or replaced, reads and writes fail."""
 
     dialect = SqliteDialect()
-    # An explicit BEGIN, because the driver begins no transaction before DDL: a migration would not be atomic.
-    exclusive_lock = "BEGIN IMMEDIATE"
     sweep_seconds = 0.2
+    is_of_one_process = True
 
     def __init__(self, url: URL) -> None:
         super().__init__(url)
         self._opened: OpenFile | None = None
         self._server_file: ServerFile | None = None
-        self._make_locks()
 
     @property
     def file(self) -> Path | None:
         """The path of the file; None for a database in memory."""
         return _find_file(self._engine.url)
-
-    @property
-    def is_of_one_process(self) -> bool:
-        """True: one server owns the file, and a database in memory belongs to one process."""
-        return True
-
-    async def start(self) -> None:
-        """Open or create the file, and migrate."""
-        self._make_locks()
-        await super().start()
 
     async def _open_file(self) -> None:
         if self.file is None:
@@ -92,8 +80,8 @@ class SqliteDatabase(Database):
             # `callboard doctor` reads without starting the database.
             check_log(self.file)
 
-    def _make_locks(self) -> None:
-        """Create the thread pool and the lock; both are bound to the current event loop."""
+    def _reset(self) -> None:
+        super()._reset()
         # Statements run in threads, so that they do not block the event loop.
         self._threads = ThreadPoolExecutor(THREADS if self.file else 1, thread_name_prefix="sqlite")
         # SQLite lets one connection write at a time, and the others poll; this lock is fair and wakes the next at once.
@@ -114,7 +102,8 @@ class SqliteDatabase(Database):
             connection.rollback()
 
         with self._translate_failures():
-            await self._run_when_free(Transaction(self._begin_exclusive, [touch]), time.monotonic() + CHECK_SECONDS)
+            transaction = Transaction(self._begin_write, [touch])
+            await self._run_transaction(transaction, time.monotonic() + CHECK_SECONDS, self._run)
 
         # In another transaction, so that a running server can write during the check.
         def check(connection: Connection) -> str:
@@ -172,21 +161,21 @@ class SqliteDatabase(Database):
         finally:
             await asyncio.to_thread(self._server_file.remove)
 
-    def was_alone(self) -> bool:
-        """Return True: no other server takes over runs while this process holds its file."""
-        return True
-
     async def is_alone(self) -> bool:
         """Return whether no other server has a locked file; always True for a database in memory."""
         file = self._server_file
         return file is None or await asyncio.to_thread(file.is_alone)
+
+    def may_lose_runs(self) -> bool:
+        """Return False: no other server takes over runs while this process holds its file."""
+        return False
 
     async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:
         """Return the servers whose files are not locked; all of them for a database in memory."""
         file = self.file
         if file is None:
             return set(server_ids)
-        return await asyncio.to_thread(lambda: {one for one in server_ids if ServerFile.is_gone(file, one)})
+        return await asyncio.to_thread(lambda: {one for one in server_ids if is_gone(file, one)})
 
     def _create_engine(self, url: URL) -> Engine:
         # A connection is used by different threads, by one at a time.
@@ -242,14 +231,15 @@ class SqliteDatabase(Database):
             async with asyncio.timeout(deadline - time.monotonic()):
                 await self._writer.acquire()
         except TimeoutError as error:
-            raise OperationalError(None, None, _QueueTimeout()) from error
+            raise _QueueTimeout from error
         try:
             yield
         finally:
             self._writer.release()
 
     def _begin_write(self, connection: Connection) -> None:
-        self._begin_exclusive(connection)
+        # Explicitly, because the driver begins no transaction before DDL: a migration would not be atomic.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _merge(index: WordIndex, pages: int, connection: Connection) -> bool:

@@ -4,13 +4,13 @@ SQLite's online backup reads all pages in one transaction, which does not block 
 """
 
 import os
-import secrets
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 from sqlalchemy import URL, create_engine, inspect
@@ -29,7 +29,7 @@ from callboard.storage.sql.open_file import (
     read_id,
     stamp,
 )
-from callboard.storage.sql.server_file import ServerFile
+from callboard.storage.sql.server_file import are_servers_running
 from callboard.storage.sql.versions import UnknownVersion, count_missing
 
 INTERRUPT_ACTIVE_RUNS = "UPDATE runs SET request = NULL WHERE ended_at IS NULL"
@@ -49,7 +49,8 @@ def back_up(database: Path, copy: Path, patience_seconds: float) -> None:
         raise StorageError(f"there is no database {database} to copy: CALLBOARD_DATA_DIR or CALLBOARD_DATABASE_URL")
     try:
         check_log(database)
-        with _draft(copy) as draft:
+        with TemporaryDirectory(prefix=".callboard-", dir=copy.parent) as folder:
+            draft = Path(folder, copy.name)
             os.close(create_private_file(draft))
             _copy(database, draft, patience_seconds)
             os.link(draft, copy)
@@ -81,7 +82,8 @@ def restore(copy: Path, database: Path) -> None:
         raise StorageError(f"{copy} is the database itself: name a copy of it")
     try:
         make_private_folder(database.parent)
-        with _draft(database) as draft:
+        with TemporaryDirectory(prefix=".callboard-", dir=database.parent) as folder:
+            draft = Path(folder, database.name)
             _read_copy(copy, draft)
             _replace(database, draft)
     except OSError as error:
@@ -109,7 +111,7 @@ def _read_copy(copy: Path, draft: Path) -> None:
 def _replace(database: Path, draft: Path) -> None:
     """Replace the database by the draft. If this is interrupted, the server does not start before another restore."""
     with locked_id_file(database) as write_id:
-        if ServerFile.are_others_there(database) or _is_open(database):
+        if are_servers_running(database) or _is_open(database):
             raise StorageError(f"a server or a command uses the database {database}: stop it first")
         write_id(NEEDS_RESTORE)
         file_id = read_id(draft)
@@ -135,17 +137,6 @@ def _is_open(database: Path) -> bool:
         # The log belongs to another file: no server opens this file, and opening it here would apply the log.
         return False
     return False
-
-
-@contextmanager
-def _draft(file: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file beside `file`; remove it and SQLite's files beside it after the block."""
-    draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
-    try:
-        yield draft
-    finally:
-        for suffix in SUFFIXES:
-            add_suffix(draft, suffix).unlink(missing_ok=True)
 
 
 def _finish_draft(draft: Path, check: str) -> str:

@@ -1,5 +1,6 @@
 """The store in SQLite or PostgreSQL."""
 
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 
@@ -8,28 +9,37 @@ from sqlalchemy import and_, delete, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from callboard._extras import how_to_install
 from callboard._history import CompactResults, Turn, TurnRows
 from callboard.errors import StorageError
+from callboard.extras import how_to_install
 from callboard.storage.bus import Bus
-from callboard.storage.rows import check_namespace, interrupt_call
+from callboard.storage.rows import INTERRUPTED_CALL
 from callboard.storage.sql import users
 from callboard.storage.sql.audit import Audit
-from callboard.storage.sql.chats import Chats, PastChats, Responses, delete_chats
+from callboard.storage.sql.chats import Chats, delete_chats
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database
+from callboard.storage.sql.memories import Memories
 from callboard.storage.sql.overview import Overview
-from callboard.storage.sql.personal import Memories, Profile, Records, SelfNotes
-from callboard.storage.sql.postgresql import PostgresqlDatabase
-from callboard.storage.sql.run_log import RunLog
+from callboard.storage.sql.parking import list_waiting_approvals
+from callboard.storage.sql.past_chats import PastChats
+from callboard.storage.sql.personal import Profile, Records, SelfNotes
+from callboard.storage.sql.responses import Responses
+from callboard.storage.sql.run_log import IS_ACTIVE, RunLog
 from callboard.storage.sql.run_record import NewRun, RunRecord
 from callboard.storage.sql.sqlite import SqliteDatabase
 from callboard.storage.sql.tables import chats, messages, response_items, responses, runs
 from callboard.storage.sql.turn_writer import TurnWriter
-from callboard.storage.sql.usage import Usage, UsageStatements, drop_usage
-from callboard.storage.values import OWN_CHAT_PREFIX, RESPONSE_PREFIX, Line, LoggedRun, StoreAccess, StoreQueues
+from callboard.storage.sql.usage import Usage, drop_usage
+from callboard.storage.values import (
+    OWN_CHAT_PREFIX,
+    RESPONSE_PREFIX,
+    ApprovalPage,
+    Line,
+    LoggedRun,
+    StoreAccess,
+    StoreQueues,
+)
 from callboard_protocol import EXTERNAL_ID_PREFIX
-
-DATABASES: dict[str, type[Database]] = {"sqlite": SqliteDatabase, "postgresql": PostgresqlDatabase}
 
 _log = structlog.get_logger(__name__)
 
@@ -44,9 +54,8 @@ class Store:
     def __init__(self, url: str, redis_url: str | None = None) -> None:
         self.database = _make_database(url)
         self._make_bus = _choose_bus(self.database, redis_url)
-        self._has_unused_redis = redis_url is not None and self._make_bus is Bus
+        self._has_unused_redis = redis_url is not None and self.database.is_of_one_process
         self._audit = Audit(self.database)
-        self._usage_statements = UsageStatements(self.database.dialect)
 
     @classmethod
     async def open(cls, url: str, redis_url: str | None = None) -> "Store":
@@ -105,6 +114,13 @@ class Store:
         """Return lists and summaries of a user's chats, for the inspector; of every user for `ANY_USER`."""
         return Overview(self.database, user_id)
 
+    async def waiting_approvals(self, user_id: object, limit: int, cursor: str | None = None) -> ApprovalPage:
+        """Return a page of the waiting approvals of a user, of every user for `ANY_USER`; the newest calls first.
+
+        Raises `RequestError` for an invalid cursor.
+        """
+        return await list_waiting_approvals(self.database, user_id, limit, cursor)
+
     def responses(self, user_id: str | None) -> Responses:
         """Return the responses and items that a user's clients can refer to."""
         return Responses(self.database, user_id)
@@ -130,7 +146,6 @@ class Store:
 
         Raises `ValueError` if the namespace is longer or empty.
         """
-        check_namespace(namespace)
         return Records(self.database, namespace, user_id)
 
     def audit(self) -> Audit:
@@ -139,7 +154,7 @@ class Store:
 
     def usage(self, user_id: str) -> Usage:
         """Return the usage counters of a user; "" for all requests without a user."""
-        return Usage(self.database, self._usage_statements, user_id)
+        return Usage(self.database, user_id)
 
     async def drop_traces(self) -> None:
         """Empty the database's log, which may contain deleted rows."""
@@ -166,7 +181,8 @@ class Store:
             messages.c.run_id.not_in(active_runs),
             ~messages.c.tool_call_id.startswith(EXTERNAL_ID_PREFIX, autoescape=True),
         )
-        return await self.database.execute(update(messages).where(is_open).values(interrupt_call()))
+        end = {"tool_output": f"Error: {INTERRUPTED_CALL}", "error_code": "interrupted", "ended_at": time.time()}
+        return await self.database.execute(update(messages).where(is_open).values(end))
 
     async def forget_own_chat(self, chat_id: str) -> None:
         """Delete a chat whose id the server has made, unless it contains a response."""
@@ -197,10 +213,11 @@ class Store:
     async def drop_chats(self, before: float) -> int:
         """Delete the chats with a client's id that were last updated before a time; return their number.
 
-        Chats with an active run stay. `before` is in seconds since the epoch, here and in the next methods.
+        Chats with an active run stay, but parked runs are deleted. `before` is in seconds since the epoch, here and in
+        the next methods.
         """
         is_own = chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True)
-        is_active = select(runs.c.id).where(runs.c.chat_id == chats.c.id, runs.c.ended_at.is_(None)).exists()
+        is_active = select(runs.c.id).where(runs.c.chat_id == chats.c.id, IS_ACTIVE).exists()
         return await delete_chats(self.database, ~is_own & (chats.c.updated_at < before) & ~is_active)
 
     async def drop_uncited(self, before: float) -> int:
@@ -229,18 +246,22 @@ def _make_database(url: str) -> Database:
         parsed = make_url(url)
     except ArgumentError as error:
         raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {error}") from error
-    kind = DATABASES.get(parsed.get_backend_name())
-    if kind is None:
-        shown = parsed.render_as_string(hide_password=True)
-        raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {shown} is neither SQLite nor PostgreSQL")
-    return kind(parsed)
+    match parsed.get_backend_name():
+        case "sqlite":
+            return SqliteDatabase(parsed)
+        case "postgresql":
+            # Imported here, because it takes a tenth of the start of a server, most of which use SQLite.
+            from callboard.storage.sql.postgresql import PostgresqlDatabase
+
+            return PostgresqlDatabase(parsed)
+        case _:
+            shown = parsed.render_as_string(hide_password=True)
+            raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {shown} is neither SQLite nor PostgreSQL")
 
 
 def _choose_bus(database: Database, redis_url: str | None) -> Callable[[], Bus]:
     """Return a function that creates a bus."""
-    if not isinstance(database, PostgresqlDatabase):
-        return Bus
-    if redis_url is None:
+    if redis_url is None or database.is_of_one_process:
         return database.make_bus
     try:
         from callboard.storage.redis_bus import RedisBus, read_address

@@ -1,8 +1,8 @@
 """The tables. Each message and each tool call has one row; times are in seconds since the epoch, UTC.
 
 A turn consists of the rows with one `run_id`, ordered by `id`: the user's message; for each round an assistant row with
-text and `tool_calls`, and a tool row for each call; the assistant's last text. `arguments` and `tool_output` are the
-original texts, never re-serialised.
+its `round_index` and the text before the calls, and a tool row for each call; the assistant's last text. `arguments`
+and `tool_output` are the original texts, never re-serialised.
 
 The full-text indexes `memory_words` and `message_words` are FTS5 tables on SQLite, and tables with a `tsvector` column
 on PostgreSQL. Migrations create them; the `Dialect` classes query them.
@@ -64,7 +64,6 @@ messages = Table(
     Column("message_id", String(255), comment="the client's assistant message"),
     Column("role", String(16), nullable=False, comment="user, assistant or tool"),
     Column("content", Text, comment="text; a list of parts as JSON"),
-    Column("tool_calls", Text, comment="JSON list, OpenAI's form"),
     Column("tool_call_id", String(512)),
     Column("tool_name", String(255)),
     Column("arguments", Text, comment="as the model wrote them"),
@@ -187,7 +186,7 @@ audit = Table(
     metadata,
     Column("id", RowId, primary_key=True, autoincrement=True),
     Column("at", Double, nullable=False, index=True, comment="by the database's clock"),
-    Column("kind", String(16), nullable=False, comment="call, handed_over, approved, ended or forgotten"),
+    Column("kind", String(16), nullable=False, comment="call, handed_over, changed, approved, ended or forgotten"),
     Column("user_id", String(255), index=True),
     Column("key", String(64), comment="the name of the API key; null: unknown"),
     Column("agent_id", String(255)),
@@ -234,6 +233,7 @@ runs = Table(
     Column("size_bytes", BigInteger, nullable=False, server_default="0", comment="of its frames and files"),
     Column("is_cancelled", Boolean, nullable=False, server_default=false(), comment="a client has cancelled it"),
     Column("listened_until", Double, comment="by clients of other servers"),
+    Column("parked_at", Double, comment="since when it waits for approvals without a server; null: it does not"),
 )
 
 events = Table(
@@ -250,6 +250,7 @@ run_inputs = Table(
     Column("run_id", String(128), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("question", String(640), primary_key=True, comment="the id of the input_request"),
     Column("answer", Text, comment="JSON; null: not answered"),
+    Column("waiting_since", Double, comment="since when it waits for an answer without a time limit; null: asked"),
 )
 
 run_files = Table(

@@ -2,16 +2,20 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cache
 from typing import Any, assert_never
 
 import structlog
-from sqlalchemy import Connection, and_, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Executable, and_, bindparam, delete, func, insert, select, update
 
+from callboard._history import StoredTurn
 from callboard._history.records import message_text
 from callboard._history.turn_rows import MAX_EVENTS, ChangedRow, NewRow, NewStatus, RowChange, Turn, TurnRows
+from callboard._history.turns import read_turns
 from callboard.storage.rows import read_history_call
 from callboard.storage.sql.database import Database
+from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, responses, tool_events
 
 # Made once: SQLAlchemy caches the compiled statement with the object.
@@ -24,6 +28,7 @@ CHAT_CREATED_AT = (
 ADD_ROW = insert(messages).returning(messages.c.id)
 CHANGE_ROW = update(messages).where(messages.c.id == bindparam("row"))
 ADD_STATUS = insert(tool_events)
+CHAT_COLUMNS = ("id", "user_id", "user_name", "created_at", "updated_at")
 
 _log = structlog.get_logger(__name__)
 
@@ -41,17 +46,18 @@ class TurnWriter:
         self._row_ids: dict[int, int] = {}
         self._chat_created_at: float | None = None
 
-    async def restore(self) -> bool:
-        """Load the stored rows in order to continue the turn; False if there are none."""
+    async def restore(self) -> StoredTurn | None:
+        """Load the stored rows in order to continue the turn, and return the turn; None if there are no rows."""
         rows = await self._database.fetch(select(messages).where(self._is_of_turn).order_by(messages.c.id))
         turn = self.rows.turn
         created_at = await self._database.scalar(select(chats.c.created_at).where(chats.c.id == turn.chat_id))
         if not rows or created_at is None:
-            return False
+            return None
         self._chat_created_at = created_at
         self._row_ids = {number: row.id for number, row in enumerate(rows)}
         self.rows.restore(rows, [read_history_call(row) for row in rows if row.role == "tool"])
-        return True
+        [stored] = read_turns(rows)
+        return stored
 
     @property
     def _is_of_turn(self) -> Any:
@@ -65,25 +71,29 @@ class TurnWriter:
         """
         if not (self.is_kept and changes):
             return
-        if not isinstance(changes[0], Turn) and not self._is_chat_there(connection):
-            self.drop()
-            return
         rows_there = self.find_rows(connection) if may_be_written else 0
-        for change in changes:
-            match change:
-                case Turn():
-                    if not self._begin(connection, change):
-                        self.drop()
-                        return
-                case NewRow():
-                    if change.number >= rows_there:
-                        self._add_row(connection, change)
-                case ChangedRow():
-                    connection.execute(CHANGE_ROW, {**_columns(change), "row": self._row_ids[change.number]})
-                case NewStatus():
-                    self._add_status(connection, change)
-                case _:
-                    assert_never(change)
+        # Changed rows need no check: they are deleted with their chat.
+        adds_rows = not isinstance(changes[0], Turn) and any(isinstance(one, NewRow | NewStatus) for one in changes)
+        is_there = not adds_rows or self._is_chat_there(connection)
+        if not (is_there and all(self._write_change(connection, change, rows_there) for change in changes)):
+            self.drop()
+
+    def _write_change(self, connection: Connection, change: RowChange, rows_there: int) -> bool:
+        """Write one change; return False if the chat is deleted, or another user's."""
+        match change:
+            case Turn():
+                return self._begin(connection, change)
+            case NewRow():
+                if change.number >= rows_there:
+                    self._add_row(connection, change)
+            case ChangedRow():
+                row = {**change.values, "row": self._row_ids[change.number]}
+                return connection.execute(CHANGE_ROW, row).rowcount > 0
+            case NewStatus():
+                self._add_status(connection, change)
+            case _:
+                assert_never(change)
+        return True
 
     def drop(self) -> None:
         """Store nothing more of the turn."""
@@ -104,14 +114,10 @@ class TurnWriter:
     def _begin(self, connection: Connection, turn: Turn) -> bool:
         """Store the chat, the response and the results of the client's tools; False if the chat is another user's."""
         now = time.time()
-        row = self._database.dialect.insert(chats).values(
-            id=turn.chat_id, user_id=turn.user_id, user_name=turn.user_name, created_at=now, updated_at=now
+        chat = {"id": turn.chat_id, "user_id": turn.user_id, "user_name": turn.user_name}
+        self._chat_created_at = connection.scalar(
+            _make_upsert(self._database.dialect), {**chat, "created_at": now, "updated_at": now}
         )
-        changed = {"updated_at": now} if turn.user_name is None else {"updated_at": now, "user_name": turn.user_name}
-        # One statement: if two users create the chat at the same time, only one of them gets a row.
-        mine = chats.c.user_id.is_not_distinct_from(turn.user_id)
-        begin = row.on_conflict_do_update(index_elements=["id"], set_=changed, where=mine)
-        self._chat_created_at = connection.scalar(begin.returning(chats.c.created_at))
         if self._chat_created_at is None:
             return False
         if turn.response is not None:
@@ -135,11 +141,10 @@ class TurnWriter:
         return True
 
     def _add_row(self, connection: Connection, change: NewRow) -> None:
-        row = _columns(change)
-        row_id = int(connection.execute(ADD_ROW, row).scalar_one())
+        row_id = int(connection.execute(ADD_ROW, change.values).scalar_one())
         self._row_ids[change.number] = row_id
-        if row["role"] != "tool":
-            self._database.dialect.index(connection, MESSAGE_WORDS, row_id, message_text(row["content"]))
+        if change.values["role"] != "tool":
+            self._database.dialect.index(connection, MESSAGE_WORDS, row_id, message_text(change.values["content"]))
 
     def _add_status(self, connection: Connection, change: NewStatus) -> None:
         row_id = self._row_ids[change.number]
@@ -158,10 +163,15 @@ class TurnWriter:
         connection.execute(ADD_STATUS, row)
 
 
-def _columns(change: NewRow | ChangedRow) -> dict[str, Any]:
-    """Return the values of the columns, `tool_calls` as JSON."""
-    columns: Mapping[str, Any] = change.values
-    if "tool_calls" not in columns:
-        return dict(columns)
-    # Encoded here, once per batch: each call of a round changes the list of the round's calls.
-    return {**columns, "tool_calls": json.dumps(columns["tool_calls"], ensure_ascii=False)}
+@cache
+def _make_upsert(dialect: Dialect) -> Executable:
+    """Return the statement that stores a chat; it returns no row if the chat is another user's."""
+    row = dialect.insert(chats).values({name: bindparam(name) for name in CHAT_COLUMNS})
+    new = row.excluded
+    changed = {"updated_at": new.updated_at, "user_name": func.coalesce(new.user_name, chats.c.user_name)}
+    # One statement: if two users create the chat at the same time, only one of them gets a row.
+    mine = chats.c.user_id.is_not_distinct_from(new.user_id)
+    upsert: Executable = row.on_conflict_do_update(index_elements=["id"], set_=changed, where=mine).returning(
+        chats.c.created_at
+    )
+    return upsert

@@ -1,18 +1,17 @@
 """Exports and deletes all data of one user, from all tables."""
 
 import json
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sqlalchemy import Column, Row, Table, select, tuple_
+from sqlalchemy import Row, Table, select
 
 from callboard.errors import UnknownChat
-from callboard.storage.rows import write_audit_line
 from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.chats import Chats, delete_chats
-from callboard.storage.sql.database import Database
+from callboard.storage.sql.database import Database, Rows
 from callboard.storage.sql.tables import (
     chats,
     memories,
@@ -24,9 +23,6 @@ from callboard.storage.sql.tables import (
     usage,
 )
 from callboard.storage.values import AuditFilter, Line
-
-ROWS_AT_ONCE = 100
-"""The rows in one page of an export."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +38,10 @@ class _UserTable:
     hidden: Collection[str] = ()
     json: Collection[str] = field(default=())
 
-    @property
-    def key(self) -> Sequence[Column[Any]]:
-        """The primary key, which is also the order of the export."""
-        return list(self.table.primary_key.columns)
+    def pages(self, database: Database, user_id: str) -> AsyncIterator[Rows]:
+        """Yield the rows of a user page by page, in the order of the primary key."""
+        of_user = select(self.table).where(self.table.c.user_id == user_id)
+        return database.pages(of_user, list(self.table.primary_key.columns))
 
     def line(self, row: Row[*tuple[Any, ...]]) -> Line:
         """Return a row as a line of the export."""
@@ -72,7 +68,7 @@ async def read_user(database: Database, user_id: str) -> AsyncIterator[list[Line
     """Yield the lines of a user's export page by page, beginning with chats and their messages."""
     await database.catch_up()
     chat = _UserTable("chat", chats, hidden={"user_id", "id"})
-    async for rows in _pages(database, chat, user_id):
+    async for rows in chat.pages(database, user_id):
         for row in rows:
             yield [{**chat.line(row), "chat_id": row.id}]
             # The chat may have been deleted meanwhile.
@@ -82,9 +78,9 @@ async def read_user(database: Database, user_id: str) -> AsyncIterator[list[Line
             in_chat = select(responses).where(responses.c.chat_id == row.id).order_by(responses.c.created_at)
             yield [RESPONSE_TABLE.line(one) for one in await database.fetch(in_chat)]
     async for entries in Audit(database).read(AuditFilter(user_id=user_id)):
-        yield [write_audit_line(entry) for entry in entries]
+        yield [{**asdict(entry), "kind": "audit", "event": entry.kind} for entry in entries]
     for user_table in (*USER_TABLES, USAGE_TABLE):
-        async for rows in _pages(database, user_table, user_id):
+        async for rows in user_table.pages(database, user_id):
             yield [user_table.line(row) for row in rows]
 
 
@@ -97,16 +93,3 @@ async def forget_user(database: Database, user_id: str) -> Mapping[str, int]:
         rows = user_table.table
         forgotten[user_table.kind] = await database.delete_in_batches(rows, rows.c.user_id == user_id)
     return forgotten
-
-
-async def _pages(
-    database: Database, user_table: _UserTable, user_id: str
-) -> AsyncIterator[Sequence[Row[*tuple[Any, ...]]]]:
-    order = database.dialect.by_code_point
-    key = tuple_(*(order(one) if one.type.python_type is str else one for one in user_table.key))
-    page = select(user_table.table).where(user_table.table.c.user_id == user_id).order_by(*key).limit(ROWS_AT_ONCE)
-    rows = await database.fetch(page)
-    while rows:
-        yield rows
-        last = tuple(getattr(rows[-1], one.name) for one in user_table.key)
-        rows = await database.fetch(page.where(key > tuple_(*last)))

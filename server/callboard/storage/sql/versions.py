@@ -3,6 +3,10 @@
 Functions that need Alembic import it themselves, because the import takes time and most starts have nothing to migrate.
 """
 
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +16,26 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_ALEMBIC = threading.Lock()
+"""Alembic keeps its context in module globals, shared by all databases and event loops of the process."""
+_PAUSE_SECONDS = 0.01
 _VERSION = table("alembic_version", column("version_num"))
 
 
 class UnknownVersion(Exception):
     """The database has a version that this Callboard does not have, usually that of a newer Callboard."""
+
+
+@asynccontextmanager
+async def alembic_lock() -> AsyncIterator[None]:
+    """Let one migration of this process run at a time."""
+    # Polled, because a thread that waits for the lock would still take it after its task was cancelled.
+    while not _ALEMBIC.acquire(blocking=False):  # noqa: ASYNC110 - the holder may be in another event loop
+        await asyncio.sleep(_PAUSE_SECONDS)
+    try:
+        yield
+    finally:
+        _ALEMBIC.release()
 
 
 def migrate(connection: Connection) -> None:

@@ -318,7 +318,9 @@ def _create_audit() -> None:
         "audit",
         sa.Column("id", ROW_ID, autoincrement=True, nullable=False),
         sa.Column("at", sa.Double(), nullable=False, comment="by the database's clock"),
-        sa.Column("kind", sa.String(16), nullable=False, comment="call, handed_over, approved, ended or forgotten"),
+        sa.Column(
+            "kind", sa.String(16), nullable=False, comment="call, handed_over, changed, approved, ended or forgotten"
+        ),
         sa.Column("user_id", sa.String(255)),
         sa.Column("key", sa.String(64), comment="the name of the API key; null: unknown"),
         sa.Column("agent_id", sa.String(255)),

@@ -1,0 +1,142 @@
+"""The context of a run, which every kind of agent gets."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from callboard.agents.own_calls import OwnCalls
+from callboard.calls import (
+    CallContext,
+    ClientTool,
+    Limits,
+    Tool,
+    ToolCall,
+    ToolResult,
+    ask_until_fitting,
+)
+from callboard.errors import AgentError
+from callboard.models import ChatDict, ChatModel
+from callboard.observers import NO_OBSERVERS, RunObservers
+from callboard_protocol import Event, InputRequest, User
+
+if TYPE_CHECKING:
+    from callboard._formats import FormatChoice
+
+OnOwnerLoss = Literal["continue", "end"]
+"""Whether another server continues or ends a run whose server is gone."""
+
+
+def check_on_owner_loss(agent_id: str, value: object) -> None:
+    """Raise `AgentError` unless `value` is an `OnOwnerLoss`."""
+    if value not in get_args(OnOwnerLoss):
+        raise AgentError(
+            f"The agent '{agent_id}' cannot have on_owner_loss={value!r}: say 'continue', and another server goes on "
+            "with a run whose own is gone, or 'end'."
+        )
+
+
+def _default_formats() -> "FormatChoice":
+    from callboard._formats import FormatChoice
+
+    return FormatChoice()
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """The request that a run answers, and ways to call tools and to ask the user.
+
+    `messages`: the conversation for the model, with stored tool calls and their full results.
+    `model`: the server's default model. `limits`: the server's limits for a turn.
+    `task`: the name of a background task of the client, which gets no tools.
+    `options`: the client's parameters for the model (`temperature` …).
+    `functions`: functions that the client offers and runs. For a call of one the agent yields `ToolCallExternal` and
+    ends the turn with `tool_calls`. If `must_call`, the turn may not end without such a call.
+    `openwebui_tools`: Open WebUI's own tools that the agent gets in this run; it may run them with `call`.
+    `claim_tool_call_id`: makes an id unique within the chat. An agent that yields the events of calls itself must pass
+    each id through it, so that events, store and model have the same id. `call` does so by itself.
+    """
+
+    run_id: str
+    messages: Sequence[ChatDict]
+    claim_tool_call_id: Callable[[str], str]
+    model: ChatModel
+    chat_id: str | None = None
+    message_id: str | None = None
+    user: User | None = None
+    task: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    functions: Sequence[ClientTool] = ()
+    must_call: bool = False
+    openwebui_tools: Sequence[Tool] = ()
+
+    async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str = "") -> ToolResult:
+        """Run a tool as the built-in agents do, and return its result; a model reads `.text` of it.
+
+        The arguments are checked. The user is asked if the tool or `CALLBOARD_CONFIRM_TOOLS` demands it; if they change
+        the arguments, the text begins with a note that says so. Limits and timeouts apply, and `context: ToolContext`
+        is filled in. The start, steps and end of the call are shown and stored at once, so do not yield events for it.
+        Calls may run concurrently (`asyncio.gather`).
+
+        `arguments` are an object, or JSON text as a model wrote it. `call_id` is the model's id of the call.
+        Raises `ToolError` if the call fails (`ToolDenied`, `ToolTimeout`, `ToolLimit`, `InvalidArguments` …): give its
+        message to the model, or let it end the run. Raises `AgentError` if `tool` is not a `Tool` that can run here.
+        """
+        return await TurnContext.of(self).call(tool, arguments, call_id=call_id)
+
+    async def ask(self, question: InputRequest) -> Any:
+        """Ask the user and return the answer; None if no answer comes in time, or no user can be asked.
+
+        An answer that does not fit the question's `schema` or `choices` is asked for again, with the reason. False as
+        the answer to a form means that the user declined. Raises `ValueError` if the schema is not flat.
+        """
+        return await TurnContext.of(self).ask(question)
+
+
+async def _emit_nowhere(_: Event) -> None:
+    """Drop an event, because the context belongs to no run."""
+
+
+@dataclass(frozen=True)
+class TurnContext(CallContext, RunContext):
+    """The context for the built-in agents and the adapters: also the fields that are internal to the server.
+
+    `emit`: records an event at once, beside the events that the agent yields.
+    `formats`: how the server's model is asked to write tool calls.
+    `provider_details`: details that models sent with the chat's calls and answers, see `ProviderDetails`.
+    `recall`: whether the prompt may include what skills know of the user.
+    `observers`: are told of requests to models.
+    `calls_made` and `unfinished` belong to a turn that another server has begun: the tools of the calls that have
+    ended, which count against the limits, and the calls that a built-in agent runs again.
+    """
+
+    formats: "FormatChoice" = field(default_factory=_default_formats)
+    provider_details: dict[str, ChatDict] = field(default_factory=dict, repr=False)
+    recall: bool = True
+    observers: RunObservers = NO_OBSERVERS
+    calls_made: Sequence[str] = ()
+    unfinished: Sequence[ToolCall] = ()
+    emit: Callable[[Event], Awaitable[None]] = field(default=_emit_nowhere, repr=False)
+    own_calls: OwnCalls = field(default_factory=OwnCalls, repr=False)
+
+    @classmethod
+    def of(cls, context: RunContext) -> "TurnContext":
+        """Return the context of a run as a `TurnContext`; one that was made by hand gets default values."""
+        if isinstance(context, cls):
+            return context
+        return cls(**{one.name: getattr(context, one.name) for one in fields(RunContext)})
+
+    async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str = "") -> ToolResult:
+        """Run a tool; see `RunContext.call`."""
+        return await self.own_calls.run(self, tool, arguments, call_id)
+
+    async def ask(self, question: InputRequest) -> Any:
+        """Ask the user; see `RunContext.ask`."""
+        if not self.approval.can_ask:
+            return None
+
+        async def send(asked: InputRequest) -> Any:
+            await self.emit(asked)
+            return await self.approval.answer_to(asked)
+
+        return await ask_until_fitting(question, send)

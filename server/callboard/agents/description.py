@@ -1,0 +1,41 @@
+"""The description of an agent for people, before it runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTool:
+    """A tool of an agent.
+
+    `parameters` is its JSON schema, None if it is known only during a run. `asks_first`: calls may need the user's
+    approval.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None
+    asks_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The facts known about an agent before it runs; None for those that are unknown.
+
+    `notes` are sentences for people: further facts, and facts that are known only during a run.
+    """
+
+    instructions: str | None = None
+    model: str | None = None
+    tools: Sequence[DescribedTool] = ()
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+@runtime_checkable
+class DescribedAgent(Protocol):
+    """An agent that describes itself to people, for example in the inspector."""
+
+    def describe(self) -> Description:
+        """Return the facts known about the agent before it runs."""
+        ...

@@ -1,0 +1,11 @@
+"""The texts with which the server ends a turn that has no answer, and the words of calls for a model's own files."""
+
+LIMIT_REACHED = "I have used up the tool calls of this turn before I could finish. Ask me to go on, and I will."
+CUT_OFF = "My answer was cut off before it began: the model used up the tokens it may write."
+NOTHING_SAID = "The model ended its turn without an answer. Ask again, or put it in other words."
+FILTERED = "The content filter of the model's endpoint kept the answer back. Put the question in other words."
+REFUSED = "The model refused to answer, and gave no reason."
+SHOWN_TO_USER = "It is shown to the user."
+"""The result, for the next turn's model, of a call that stands for a picture or another file of the model."""
+PICTURE_TOOL = "image_generation"
+"""The tool name of the call that stands for a picture of the model."""

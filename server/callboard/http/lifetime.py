@@ -1,0 +1,205 @@
+"""Opens the application with its first request if no server does, and handles the signals for a shutdown.
+
+An ASGI server sends the shutdown event only after every connection has closed, and a stream closes when its run ends.
+Without `Shutdown`, the server would wait for all runs and would refuse new connections meanwhile, so that clients could
+not resume, answer a question or cancel.
+"""
+
+import asyncio
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import Context
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import anyio
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from callboard.errors import CallboardError, ShuttingDown
+from callboard.http.errors import error_response
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+Opening = Callable[[], AbstractAsyncContextManager[Mapping[str, Any]]]
+"""Opens an application until the block ends, and yields the state for its requests."""
+
+
+class OnDemandLifespan:
+    """Middleware that opens `app` with the first request if no server has started its lifespan.
+
+    An ASGI server starts only the application that it serves. An application that is mounted in another one gets no
+    lifespan events. An application that was opened here closes after `close`, or with the event loop.
+    """
+
+    def __init__(self, app: ASGIApp, opening: Opening) -> None:
+        self._app = app
+        self._opening = opening
+        self.is_served = False
+        """True if a server sends the lifespan events; may also be set by a caller who opens the application."""
+        self._own_lifespan: _OwnLifespan | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, after opening the application if no server has done so."""
+        if scope["type"] == "lifespan" or self.is_served:
+            self.is_served = True
+            await self._app(scope, receive, send)
+            return
+        # After a failed start, the next request tries again.
+        if self._own_lifespan is None or self._own_lifespan.has_failed:
+            self._own_lifespan = _OwnLifespan(self._opening)
+        try:
+            async with self._own_lifespan.serving() as state:
+                await self._app({**scope, "state": {**scope.get("state", {}), **state}}, receive, send)
+        except CallboardError as error:
+            await error_response(error)(scope, receive, send)
+
+    def close(self) -> None:
+        """Refuse new requests, and close the application that was opened here after its current requests."""
+        if self._own_lifespan is not None:
+            self._own_lifespan.close()
+
+
+class _OwnLifespan:
+    """Keeps an application open in one task, because cancel scopes must be closed in the task that opened them."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._state: Mapping[str, Any] = {}
+        self._is_closing = False
+        self._requests = 0
+        self._ready = asyncio.Event()
+        self._idle = asyncio.Event()
+        # In an empty context: its tasks outlive the first request and must not log with the id of that request.
+        self._task = asyncio.create_task(self._run(), name="lifespan", context=Context())
+
+    @property
+    def has_failed(self) -> bool:
+        return self._task.done() and not self._is_closing
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[Mapping[str, Any]]:
+        """Keep the application open for a request; yield its state. Raises the error of a failed start."""
+        await self._ready.wait()
+        if self._is_closing:
+            raise ShuttingDown("The server is shutting down: send the request again when it is back.")
+        if self._task.done():
+            self._task.result()
+        self._requests += 1
+        try:
+            yield self._state
+        finally:
+            self._requests -= 1
+            self._end_if_idle()
+
+    def close(self) -> None:
+        self._is_closing = True
+        self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if self._is_closing and not self._requests:
+            self._idle.set()
+
+    async def _run(self) -> None:
+        try:
+            async with self._opening() as self._state:
+                self._ready.set()
+                await self._idle.wait()
+        finally:
+            self._ready.set()
+
+
+class Shutdown:
+    """The steps of a shutdown, as events: it is requested, it becomes urgent, the runs are released.
+
+    As a context manager it handles SIGTERM and SIGINT, if it is entered in the main thread; other threads get no
+    signals. It is entered when the application starts, when the server has set its own handlers. These are called only
+    after the runs are released, so the server accepts connections until then. SIGTERM requests a shutdown. SIGINT or a
+    second signal makes it urgent, because a person who presses Ctrl-C waits for the process. Later signals go to the
+    server at once.
+    """
+
+    def __init__(self) -> None:
+        self.requested = anyio.Event()
+        """Set when the server must not start new runs."""
+        self.urgent = anyio.Event()
+        """Set when runs must be released without waiting for their ends."""
+        self.runs_released = anyio.Event()
+        """Set when every run has ended or is released to another server."""
+        self._handlers: dict[int, _ChainedHandler] = {}
+        self._delayed_signal: Callable[[], object] | None = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            for number in STOP_SIGNALS:
+                previous = signal.getsignal(number)
+                # Without a handler, the signal is ignored or ends the process: there is no orderly shutdown to delay.
+                if callable(previous):
+                    self._handlers[number] = _ChainedHandler(self, loop, previous)
+                    signal.signal(number, self._handlers[number])
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        for number, handler in self._handlers.items():
+            previous = handler.previous
+            # If another application has chained its own handler to this one, this one stays and does no harm.
+            if signal.getsignal(number) is handler:
+                signal.signal(number, previous)
+        self.finish()
+
+    async def wait(self) -> None:
+        """Wait until a shutdown is requested."""
+        waiting = {asyncio.create_task(event.wait()) for event in (self.requested, self.urgent)}
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+
+    def finish(self) -> None:
+        """Set `runs_released`, and call the server's handler for the signal that was delayed."""
+        self.runs_released.set()
+        delayed = self._delayed_signal
+        self._delayed_signal = None
+        if delayed:
+            delayed()
+
+    def handle_signal(self, number: int, call_previous: Callable[[], object] | None) -> None:
+        """Request a shutdown; `call_previous`, the previous handler if any, is called when the runs are released."""
+        if self.runs_released.is_set() or self.urgent.is_set():
+            # The delayed signal is dropped: the server counts signals, and a second one may make it exit at once.
+            self._delayed_signal = None
+            if call_previous:
+                call_previous()
+            return
+        if number == signal.SIGINT or self.requested.is_set():
+            self.urgent.set()
+        self.requested.set()
+        self._delayed_signal = self._delayed_signal or call_previous
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ChainedHandler:
+    """A signal handler that runs before the handler that was set previously."""
+
+    shutdown: Shutdown
+    loop: asyncio.AbstractEventLoop
+    previous: Handler
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.loop.is_closed():
+            self.previous(number, frame)
+            return
+        call_previous: Callable[[], object] | None = partial(self.previous, number, None)
+        if isinstance(self.previous, _ChainedHandler):
+            # Another application in this process: it shuts down at the same time, and delays the signal itself.
+            self.previous(number, frame)
+            call_previous = None
+        self.loop.call_soon_threadsafe(self.shutdown.handle_signal, number, call_previous)

@@ -1,0 +1,177 @@
+"""The routes of runs and models, and the health checks.
+
+`user_id` in the query names the user of the request. Only the user for whom a run was started can read it: for other
+users, and without `user_id`, the response is 404.
+"""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from callboard._version import __version__
+from callboard.agents import AgentLike
+from callboard.errors import RequestError, StorageError
+from callboard.http.body import read_body, read_past_answers
+from callboard.http.chat_routes import UNCACHED
+from callboard.http.principal import get_caller_name
+from callboard.http.query import read_user_id
+from callboard.http.sse import RunStream
+from callboard.http.state import get_server_state
+from callboard.openwebui.requests import read_parameters
+from callboard.runs import FollowedRun, Run
+from callboard.storage import GivenAnswer
+from callboard_protocol import PROTOCOL_VERSION, InputAnswer, RunRequest
+
+
+async def health(request: Request) -> Response:
+    """Return `{"status": "ok", "version": …, "protocol": 1}`; 503 with a reason while the database is not writable."""
+    body = {"status": "ok", "version": __version__, "protocol": PROTOCOL_VERSION}
+    try:
+        await get_server_state(request).store.check()
+    except StorageError as error:
+        return JSONResponse({**body, "status": "error", "reason": str(error)}, 503)
+    return JSONResponse(body)
+
+
+async def ready(request: Request) -> Response:
+    """Return `{"status": "ready"}` while the server accepts runs; 503 while it shuts down. For load balancers."""
+    if get_server_state(request).runs.is_closing:
+        return JSONResponse({"status": "stopping"}, 503)
+    return JSONResponse({"status": "ready"})
+
+
+async def models(request: Request) -> Response:
+    """Return the agents as OpenAI lists models, with `name`, `description` and, if set, `suggestions` and `icon`.
+
+    Built-in agents that need a model are left out while no model is configured. If the user is verified, by the caller
+    or by Open WebUI's signature, only agents that the user may use are listed.
+    """
+    state = get_server_state(request)
+    user = state.user_verifier.find_verified_user(request)
+    entries = [
+        _describe(agent, state.started_at)
+        for agent in state.registry.list_usable(state.services.model)
+        if user is None or state.runs.access.admits(agent.agent_id, user)
+    ]
+    return JSONResponse({"object": "list", "data": entries})
+
+
+async def model(request: Request) -> Response:
+    """Return one of the agents that `GET /v1/models` lists."""
+    state = get_server_state(request)
+    user = state.user_verifier.find_verified_user(request)
+    agent = state.registry.get(request.path_params["agent_id"])
+    if user is not None:
+        state.runs.access.check(agent.agent_id, user)
+    return JSONResponse(_describe(agent, state.started_at))
+
+
+def _describe(agent: AgentLike, created: int) -> dict[str, Any]:
+    # Agents of frameworks, and classes of other packages, may lack both attributes.
+    optional = {"suggestions": list(getattr(agent, "suggestions", ())), "icon": getattr(agent, "icon", "")}
+    return {
+        "id": agent.agent_id,
+        "object": "model",
+        "created": created,
+        "owned_by": "callboard",
+        "name": agent.name,
+        "description": agent.description,
+        **{name: value for name, value in optional.items() if value},
+    }
+
+
+async def start_run(request: Request) -> Response:
+    """Start a run (`callboard_protocol.RunRequest`), or attach to the run with its `run_id`; return its events."""
+    state = get_server_state(request)
+    with state.bodies.reserve() as reservation:
+        body = await read_body(request, RunRequest, reservation)
+        known = state.user_verifier.verify(body.user.id if body.user else None, request)
+        body = body.model_copy(update={"user": known or body.user, "options": read_parameters(body.options)})
+        is_new = body.run_id not in state.runs
+        run = await state.runs.start_or_follow(await read_past_answers(body), get_caller_name(request))
+        if is_new and isinstance(run, Run):
+            reservation.hold_until_end_of(run)
+    return RunStream(run, state.shutdown)
+
+
+async def run_state(request: Request) -> Response:
+    """Return the run's agent, chat and message, whether it has ended, and whether a client listens to it.
+
+    A client that was restarted during an answer can see here whether another client already receives the answer.
+    """
+    run = await _find_run(request)
+    state = {
+        "run_id": run.run_id,
+        "agent": run.owner.agent_id,
+        "chat_id": run.owner.chat_id,
+        "message_id": run.owner.message_id,
+        "ended": run.ended,
+        "listened_to": await run.is_listened_to(),
+    }
+    return JSONResponse(state)
+
+
+async def run_events(request: Request) -> Response:
+    """Return the run's events after `Last-Event-ID` or `?after=N`; 410 if the log no longer has them."""
+    run = await _find_run(request)
+    after = _read_after(request)
+    run.check(after)
+    return RunStream(run, get_server_state(request).shutdown, after)
+
+
+async def cancel_run(request: Request) -> Response:
+    """Cancel a run; 202, also if it has already ended."""
+    run = await _find_run(request)
+    await run.cancel_for_client()
+    return JSONResponse({"run_id": run.run_id, "status": "ended" if run.ended else "cancelling"}, 202)
+
+
+async def answer_input(request: Request) -> Response:
+    """Answer an `input_request`: `{"request_id": …, "value": …}`; 202, or 404 if no such question is open.
+
+    `"value": null` ends the question without an answer. `"asked": false` says that the user could not be asked. The
+    answer to a `tool_request` has a `callboard_protocol.ToolAnswer` as its value.
+    """
+    with get_server_state(request).bodies.reserve() as reservation:
+        body = await read_body(request, InputAnswer, reservation)
+    run = await _find_run(request)
+    await run.answer(body.request_id, GivenAnswer(body.value, get_caller_name(request), asked=body.asked))
+    return JSONResponse({"run_id": run.run_id, "request_id": body.request_id}, 202)
+
+
+async def run_file(request: Request) -> Response:
+    """Return a tool's file that is too large for a frame; it is kept as long as the run's log.
+
+    Browsers save it rather than show it, so that a file with scripts does not run as a page of this server.
+    """
+    run = await _find_run(request)
+    file = await run.file(request.path_params["file_id"])
+    headers = {"Content-Disposition": "attachment", **UNCACHED}
+    return Response(file.content, media_type=file.content_type, headers=headers)
+
+
+async def _find_run(request: Request) -> Run | FollowedRun:
+    return await get_server_state(request).runs.find(request.path_params["run_id"], read_user_id(request))
+
+
+def _read_after(request: Request) -> int:
+    given = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
+    if not (given.isascii() and given.isdigit() and len(given) < 16):
+        raise RequestError(f"Last-Event-ID (or ?after=) must be the number of an event, not {given[:40]!r}")
+    return int(given)
+
+
+ROUTES = [
+    Route("/health", health),
+    Route("/ready", ready),
+    Route("/v1/models", models),
+    Route("/v1/models/{agent_id:path}", model),
+    Route("/v1/runs", start_run, methods=["POST"]),
+    Route("/v1/runs/{run_id}", run_state),
+    Route("/v1/runs/{run_id}/events", run_events),
+    Route("/v1/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
+    Route("/v1/runs/{run_id}/input", answer_input, methods=["POST"]),
+    Route("/v1/runs/{run_id}/files/{file_id}", run_file),
+]

@@ -1,0 +1,174 @@
+"""Tracks the tool calls of one run: their ids, which are open, and their rounds.
+
+Agents may repeat ids, leave them empty, or use ids of earlier turns. `source_id` is the agent's id of a call;
+`tool_call_id` is the unique id that replaces it in events, in the store and for the model.
+"""
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from callboard._call_ids import new_call_id
+
+MAX_ID_CHARS = 512
+
+
+class CallIds:
+    """The tool call ids of a chat, shared by its concurrent runs, so that none is used twice."""
+
+    def __init__(self, seen: Iterable[str] = ()) -> None:
+        self._seen = set(seen)
+        self._is_complete = True
+
+    def add(self, seen: Iterable[str]) -> None:
+        """Add ids that are in use."""
+        self._seen.update(seen)
+
+    def distrust(self) -> None:
+        """Make `claim` return only new ids from now on, because the chat may use ids that are not known here."""
+        self._is_complete = False
+
+    def claim(self, candidate: str) -> str:
+        """Return `candidate` if it is valid and not in use, otherwise a new id."""
+        usable = self._is_complete and candidate.isprintable() and candidate.strip() and len(candidate) <= MAX_ID_CHARS
+        call_id = candidate if usable and candidate not in self._seen else self._make()
+        self._seen.add(call_id)
+        return call_id
+
+    def _make(self) -> str:
+        while (call_id := new_call_id()) in self._seen:
+            pass
+        return call_id
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call that has started and not ended; `started_at` is in seconds of the monotonic clock.
+
+    `parent_call_id` is the call that started the agent which made this call, "" for the agent's own calls. `is_inside`
+    is True if the parent was open when this call started: both are then in the same round.
+    """
+
+    tool_call_id: str
+    source_id: str
+    tool_name: str
+    parent_call_id: str = ""
+    is_inside: bool = False
+    started_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def age_ms(self) -> int:
+        """The time since the start, in milliseconds."""
+        return round((time.monotonic() - self.started_at) * 1000)
+
+
+class CallTracker:
+    """Tracks each call from its first argument to its end. Iterating yields the open calls."""
+
+    def __init__(self, ids: CallIds, first_round: int = 0) -> None:
+        self.client_tools: Collection[str] = ()
+        """The names of the tools that the client runs while the call is open."""
+        self._ids = ids
+        self._masked: set[str] = set()
+        self._claimed: set[str] = set()
+        self._announced: dict[str, str] = {}
+        self._open: dict[str, OpenCall] = {}
+        self._ended: set[str] = set()
+        self._round_index = first_round - 1
+        self._sequence_index = 0
+        self._is_round_open = False
+        self._restored: set[str] = set()
+
+    def restore(self, open_calls: Mapping[str, str]) -> None:
+        """Add calls that another server started, as names of tools by call ids; the agent uses the same ids."""
+        for call_id, name in open_calls.items():
+            self._open[call_id] = OpenCall(call_id, call_id, name)
+            self._restored.add(call_id)
+
+    def take_restored(self, source_id: str) -> OpenCall | None:
+        """Return the restored call that the agent now starts again; None if there is none, and the second time."""
+        if source_id not in self._restored:
+            return None
+        self._restored.discard(source_id)
+        return self._open.get(source_id)
+
+    def mark_masked(self, call_id: str) -> None:
+        """Note that an argument of the call is secret, so that its value is not stored."""
+        self._masked.add(call_id)
+
+    def can_wait(self, call_id: str) -> bool:
+        """Return whether an open call can wait for its approval, because any server could run it.
+
+        Calls of sub-agents and of the client's tools cannot, nor can calls with masked arguments: the server that
+        continues the run has only the stored arguments.
+        """
+        call = self._open.get(call_id)
+        if call is None or call_id in self._masked:
+            return False
+        return not call.parent_call_id and call.tool_name not in self.client_tools
+
+    def list_open(self) -> tuple[str, ...]:
+        """Return the ids of the calls that have started and not ended."""
+        return tuple(self._open)
+
+    def __iter__(self) -> Iterator[OpenCall]:
+        return iter(tuple(self._open.values()))
+
+    def claim(self, candidate: str) -> str:
+        """Return the id of a call that the agent is about to start; the agent then uses this id itself."""
+        call_id = self._ids.claim(candidate)
+        self._claimed.add(call_id)
+        return call_id
+
+    def announce(self, source_id: str) -> str | None:
+        """Return the id of a call whose arguments are being written; None if the call has already started."""
+        if self.find(source_id) or source_id in self._ended:
+            return None
+        if source_id in self._claimed:
+            return source_id
+        # Several calls in a row may have an empty id: `start` removes it, so that the next call gets another one.
+        return self._announced.get(source_id) or self._announced.setdefault(source_id, self._ids.claim(source_id))
+
+    def start(self, source_id: str, tool_name: str, parent_source_id: str = "") -> OpenCall:
+        """Open a call; it keeps the id that `claim` or `announce` gave it."""
+        parent = self.find(parent_source_id) if parent_source_id else None
+        if source_id in self._claimed:
+            self._claimed.discard(source_id)
+            call_id = source_id
+        else:
+            call_id = self._announced.pop(source_id, "") or self._ids.claim(source_id)
+        parent_call_id = parent.tool_call_id if parent else parent_source_id
+        call = self._open[call_id] = OpenCall(call_id, source_id, tool_name, parent_call_id, parent is not None)
+        return call
+
+    def claim_for_client(self, source_id: str) -> str:
+        """Return the id of a call that the client runs; the call is not tracked here."""
+        return self._ids.claim(source_id)
+
+    def find(self, source_id: str) -> OpenCall | None:
+        """Return the open call with the agent's id `source_id`."""
+        return next((call for call in self._open.values() if call.source_id == source_id), None)
+
+    def has_ended(self, source_id: str) -> bool:
+        """Return whether a call with the agent's id `source_id` has ended."""
+        return source_id in self._ended
+
+    def end(self, call: OpenCall) -> None:
+        """Close a call, and its round unless the call runs inside another call."""
+        del self._open[call.tool_call_id]
+        self._ended.add(call.source_id)
+        if not call.is_inside:
+            self.end_round()
+
+    def end_round(self) -> None:
+        """Make the next call begin a new round."""
+        self._is_round_open = False
+
+    def next_place(self) -> tuple[int, int]:
+        """Return the round of the next call, and its index in that round, both from 0."""
+        if not self._is_round_open:
+            self._is_round_open = True
+            self._round_index += 1
+            self._sequence_index = -1
+        self._sequence_index += 1
+        return self._round_index, self._sequence_index

@@ -1,0 +1,182 @@
+"""Builds the conversation of a run from the client's messages and the stored chat."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+import structlog
+
+from callboard._history import ChatHistory, NewResponse, lacks_calls, restore_calls
+from callboard.calls import ToolCall
+from callboard.errors import RequestError, StorageError, UnknownChat
+from callboard.models import ChatDict, content_text
+from callboard.storage import OWN_CHAT_PREFIX, Store
+from callboard_protocol import EXTERNAL_ID_PREFIX, RunRequest
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """How a request of the OpenAI routes continues a conversation.
+
+    A request without a `Continuation` comes from a client that sends all calls itself, except server calls in a round
+    with calls of the client's own functions.
+
+    Attributes:
+        previous: The run id of the response that the request continues; None if it names none.
+        is_kept: Later requests may continue this one by its run id.
+        has_instructions: The first message holds instructions, which later requests do not inherit.
+    """
+
+    previous: str | None = None
+    is_kept: bool = False
+    has_instructions: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The input of a run: the request, the messages with all calls, and the history of the chat.
+
+    Attributes:
+        request: The request, with the id of the chat that it belongs to.
+        messages: The client's messages, with the stored calls that the client did not send.
+        results: Results of functions that the client ran, by the ids of their calls.
+        can_ask: The client can show the run's questions to its user.
+        calls_made: In a continued turn, the tool names of the calls that have ended.
+        unfinished: In a continued turn, the calls that will run again.
+    """
+
+    request: RunRequest
+    messages: Sequence[ChatDict]
+    history: ChatHistory = field(default_factory=ChatHistory)
+    results: Mapping[str, str] = field(default_factory=dict)
+    response: NewResponse | None = None
+    can_ask: bool = True
+    calls_made: Sequence[str] = ()
+    unfinished: Sequence[ToolCall] = ()
+
+
+async def open_conversation(
+    store: Store, request: RunRequest, run_id: str, continuation: Continuation | None
+) -> Conversation:
+    """Return the conversation of a request, with the stored history of its chat.
+
+    If the database cannot be read, the conversation has only the client's messages. If the chat belongs to another
+    user, the run gets no stored history and is not stored.
+
+    Raises:
+        RequestError: The response to continue is unknown, or the results do not match the calls of this chat.
+        StorageError: The response to continue cannot be read.
+    """
+    sent = [message.to_openai() for message in request.messages]
+    if request.task is not None:
+        return Conversation(request, sent)
+    refers_to = continuation or Continuation()
+    before: list[ChatDict] = []
+    if refers_to.previous is not None:
+        past = await store.responses(_user_id(request)).load(refers_to.previous)
+        if past is None or request.chat_id not in (None, past.chat_id):
+            raise RequestError(
+                f"previous_response_id: there is no response 'resp_{refers_to.previous}' of this user in this chat; "
+                "send the whole input instead"
+            )
+        request = request.model_copy(update={"chat_id": past.chat_id})
+        before = past.messages
+    results = _collect_trailing_results(sent)
+    request = await _find_chat(store, request, sent)
+    named_chat_id = request.chat_id
+    request, history = await _load_history(store, request)
+    _refuse_unknown_calls(results, history)
+    is_other_users_chat = named_chat_id is not None and request.chat_id is None
+    is_kept = refers_to.is_kept and not is_other_users_chat
+    if request.chat_id is None and (is_kept or request.functions):
+        request = request.model_copy(update={"chat_id": f"{OWN_CHAT_PREFIX}{run_id}"})
+    instructions = sent[: refers_to.has_instructions]
+    brought = sent[refers_to.has_instructions :]
+    by_text = continuation is not None
+    with_calls = [*before, *await _add_stored_calls(store, request, history, brought, by_text=by_text)]
+    _refuse_missing_results(with_calls)
+    messages = [*instructions, *with_calls]
+    response = NewResponse(refers_to.previous, brought) if is_kept else None
+    return Conversation(request, messages, history, results, response)
+
+
+def _user_id(request: RunRequest) -> str | None:
+    return request.user.id if request.user else None
+
+
+def _collect_trailing_results(sent: Sequence[ChatDict]) -> dict[str, str]:
+    """Return the results of the client's own functions at the end of the messages, by the ids of their calls."""
+    last = takewhile(lambda message: message["role"] == "tool", reversed(sent))
+    found = {message.get("tool_call_id") or "": content_text(message.get("content")) for message in last}
+    return {call_id: text for call_id, text in found.items() if call_id.startswith(EXTERNAL_ID_PREFIX)}
+
+
+async def _find_chat(store: Store, request: RunRequest, sent: Sequence[ChatDict]) -> RunRequest:
+    """Return the request; without a chat, it gets the chat of the last call that the client ran."""
+    ids = (str(message.get("tool_call_id")) for message in reversed(sent))
+    call_id = next((one for one in ids if one.startswith(EXTERNAL_ID_PREFIX)), None)
+    if request.chat_id is not None or call_id is None:
+        return request
+    try:
+        chat_id = await store.chats(_user_id(request)).chat_of_call(call_id)
+    except StorageError as error:
+        _log.warning("chat_of_call_not_found", error=str(error))
+        return request
+    return request.model_copy(update={"chat_id": chat_id})
+
+
+async def _load_history(store: Store, request: RunRequest) -> tuple[RunRequest, ChatHistory]:
+    """Return the request and the history of its chat; if the chat is another user's, the request loses its chat id."""
+    if request.chat_id is None:
+        return request, ChatHistory()
+    try:
+        return request, await store.chats(_user_id(request)).history(request.chat_id)
+    except UnknownChat:
+        _log.info("chat_of_another_user", chat_id=request.chat_id)
+        return request.model_copy(update={"chat_id": None}), ChatHistory()
+    except StorageError as error:
+        _log.warning("history_not_loaded", chat_id=request.chat_id, error=str(error))
+        return request, ChatHistory(is_missing=True)
+
+
+def _refuse_unknown_calls(results: Mapping[str, str], history: ChatHistory) -> None:
+    """Raise `RequestError` for results of calls that are not in this chat."""
+    if history.is_missing:
+        return
+    if unknown := [call_id for call_id in results if call_id not in history.tool_call_ids]:
+        raise RequestError(
+            f"tool_call_id {', '.join(unknown)}: no such call waits for its result in this chat and for this user; "
+            "send the ids as they came, with the same chat and user, or ask anew without these messages"
+        )
+
+
+async def _add_stored_calls(
+    store: Store, request: RunRequest, history: ChatHistory, sent: list[ChatDict], *, by_text: bool
+) -> list[ChatDict]:
+    if request.chat_id is None or not history.calls or not lacks_calls(sent, by_text=by_text):
+        return sent
+    try:
+        return restore_calls(sent, await store.chats(_user_id(request)).turns(request.chat_id), by_text=by_text)
+    except StorageError as error:
+        _log.warning("turns_not_loaded", chat_id=request.chat_id, error=str(error))
+        return sent
+
+
+def _refuse_missing_results(messages: Sequence[ChatDict]) -> None:
+    """Raise `RequestError` unless the results at the end match the calls before them.
+
+    Each result needs its call, and each call of the client's own functions needs its result.
+    """
+    results = list(takewhile(lambda message: message["role"] == "tool", reversed(messages)))
+    answered = {message.get("tool_call_id") or "" for message in results}
+    asking = messages[-len(results) - 1] if len(results) < len(messages) else {}
+    calls = [call.get("id") or "" for call in asking.get("tool_calls") or ()]
+    if stray := answered.difference(calls):
+        raise RequestError(
+            f"tool_call_id {', '.join(sorted(stray))}: the message before these results holds no such call; send the "
+            "assistant's message with its tool_calls, then a result for each"
+        )
+    if missing := [one for one in calls if one.startswith(EXTERNAL_ID_PREFIX) and one not in answered]:
+        raise RequestError(f"tool_call_id {', '.join(missing)}: the result is missing; send one for each call")

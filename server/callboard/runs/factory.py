@@ -1,0 +1,411 @@
+"""Builds runs: the log, the record and the recorder of each run, and the context of its agent."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from weakref import WeakValueDictionary
+
+import structlog
+
+from callboard._formats import FormatChoice, answer_key
+from callboard._history import Replayed, RowChange, Turn, TurnRows, limit_tokens, list_dropped, replay
+from callboard.agents import Agent, AgentLike, Approval, Limits, TurnContext, ignored_options
+from callboard.calls import ClientTool, Services, SourceNumbers
+from callboard.errors import RunLost, StorageError
+from callboard.models import ChatDict, content_text
+from callboard.observers import ObservedRun, Observer, RunObservers, RunPrepared, RunTakenOver, RunTracer, TracedRun
+from callboard.openwebui.offered_tools import Offer, remove_unusable_prompts
+from callboard.redaction import Redaction
+from callboard.runs.attachments import ReadableFiles
+from callboard.runs.call_tracker import CallIds, CallTracker
+from callboard.runs.chosen_model import with_chosen_model
+from callboard.runs.conversation import Conversation
+from callboard.runs.files import RunFiles
+from callboard.runs.grants import Grants, RunGrants, find_origin_of_tool
+from callboard.runs.inputs import Inputs
+from callboard.runs.left_run import (
+    LeftRun,
+    read_left_run,
+)
+from callboard.runs.links import Links
+from callboard.runs.log import EventLog
+from callboard.runs.memory_budget import MemoryBudget, RunMemory
+from callboard.runs.openwebui_tools import ToolRequests, offer_tools
+from callboard.runs.outgoing_events import EventEnricher
+from callboard.runs.quota import Quota
+from callboard.runs.recorder import Recorder
+from callboard.runs.reopening import Reopened, end_run
+from callboard.runs.run import Owner, Run
+from callboard.settings import Settings
+from callboard.storage import (
+    AuditEntry,
+    LoggedRun,
+    NewRun,
+    RunLog,
+    RunRecord,
+)
+from callboard.text import storable
+from callboard.threads import REQUESTS
+from callboard.trace_context import within
+from callboard_protocol import Error, Rewind, RunRequest, RunStart, Status
+
+MAX_NAME_CHARS = 255
+"""The characters of a user's name that are stored."""
+MAX_WHOLE_LEFT_OUT = 200
+"""The most messages dropped by the token limit that observers get; these are the newest ones."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """The inputs of a new or continued run.
+
+    `logged` and `record` are None if the run is not stored, `reopened` is None if the run is new. `is_alone` means that
+    no other server uses the database. `can_be_continued` means that another server can continue the run. `caller` is
+    the name of the request's API key.
+    """
+
+    run_id: str
+    owner: Owner
+    agent: AgentLike
+    conversation: Conversation
+    functions: Sequence[ClientTool]
+    is_alone: bool
+    traced: TracedRun
+    record: RunRecord | None
+    logged: LoggedRun | None
+    caller: str | None
+    can_be_continued: bool
+    reopened: Reopened | None = None
+
+
+OnEnd = Callable[[Run, RunMemory, RunObservers], None]
+"""Called when a run has ended or was handed over, with its memory usage and its observers."""
+
+
+class RunFactory:
+    """Builds the runs of a server."""
+
+    def __init__(
+        self,
+        services: Services,
+        settings: Settings,
+        redaction: Redaction,
+        run_log: RunLog,
+        links: Links,
+        observers: Sequence[Observer],
+        tracer: RunTracer,
+        quota: Quota,
+        budget: MemoryBudget,
+    ) -> None:
+        self._services = services
+        self._store = services.store
+        self._settings = settings
+        self._redaction = redaction
+        self._run_log = run_log
+        self._links = links
+        self._observers = observers
+        self._tracer = tracer
+        self._quota = quota
+        self._budget = budget
+        # Shared by all runs, because it remembers which models support native calls.
+        self.formats = FormatChoice(settings.tool_format, settings.react_models)
+        self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
+
+    def make(self, spec: RunSpec, on_end: OnEnd) -> Run:
+        """Build a run and start its agent, or continue the run of a server that has stopped.
+
+        `on_end` is called when the run has ended or was handed over.
+        """
+        run_id = spec.run_id
+        owner = spec.owner
+        conversation = spec.conversation
+        record = spec.record
+        logged = spec.logged
+        reopened = spec.reopened
+        left = reopened.left if reopened else LeftRun()
+        request = conversation.request
+        traced = spec.traced
+        memory = RunMemory(self._budget, owner.user_id or "")
+        redaction = Redaction(above=self._redaction)
+        tracing_observers = traced.observers(redaction, content_text(find_question(conversation.messages)))
+        observers = RunObservers(
+            observed_run(run_id, request),
+            [*self._quota.observers, *self._observers, *tracing_observers],
+            keeps_answers=self._tracer.has_contents and bool(tracing_observers),
+        )
+        log = EventLog(memory=memory, on_append=observers.tell)
+        run_log = self._run_log if logged else None
+        calls = CallTracker(self._share_call_ids(conversation, is_alone=spec.is_alone), left.next_round)
+        inputs = Inputs(
+            run_id,
+            log,
+            run_log,
+            calls,
+            self._settings.input_timeout_seconds,
+            # A server that continues the run can run the calls that wait.
+            can_park=spec.can_be_continued and request.approvals_wait and isinstance(spec.agent, Agent),
+            signals=left.signals,
+        )
+        files = RunFiles(run_id, memory)
+        enricher = EventEnricher(inputs, files)
+        if is_stored(request):
+            enricher = replace(enricher, link=partial(self._links.to_result, str(request.chat_id)))
+        rows = record.turn.rows if record and record.turn else None
+        audit = self._make_audit(run_id, owner, spec.caller)
+        recorder = Recorder(log, calls, enricher, rows, redaction, audit)
+        run = Run(
+            run_id,
+            owner,
+            log,
+            recorder,
+            enricher,
+            self._settings.detach_grace_seconds,
+            run_log,
+            can_be_continued=spec.can_be_continued,
+            ignored=ignored_options(spec.agent, [function.name for function in spec.functions], request.options),
+        )
+        if reopened and logged:
+            observers.tell(RunTakenOver(logged.losses))
+            for end in reopened.closed:
+                observers.tell(end)
+            log.continue_after(logged.last_seq + len(reopened.closed))
+            recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
+        else:
+            # Before `store_in`, because the run was begun in the database with this event.
+            log.append(RunStart(run_id=run_id, agent=owner.agent_id))
+        if record:
+            log.on_lost = run.abandon
+            log.store_in(record, files)
+        if left.has_open_text:
+            log.append(Rewind())
+        if conversation.history.is_missing:
+            recorder.report_trouble(True)
+        with within(traced.context):
+            run.start(
+                with_chosen_model(spec.agent, conversation.history.model),
+                partial(self._prepare, spec, recorder, redaction, inputs, observers),
+                redaction,
+                lambda run: on_end(run, memory, observers),
+                self._settings.run_timeout_seconds,
+                logged.age_seconds if logged else 0.0,
+                needs_listeners=not left.signals.has_waited,
+            )
+        if left.signals.is_cancelled:
+            run.cancel()
+        return run
+
+    async def _prepare(
+        self,
+        spec: RunSpec,
+        recorder: Recorder,
+        redaction: Redaction,
+        inputs: Inputs,
+        observers: RunObservers,
+    ) -> tuple[TurnContext, Sequence[RowChange]]:
+        """Return the agent's context, with files as text and stored calls, and the changes that store the question."""
+        conversation = spec.conversation
+        request = conversation.request
+        history = conversation.history
+        files = ReadableFiles(spec.owner.user_id or "")
+        messages = await files.read(conversation.messages)
+        offer = offer_tools(spec.agent, request, messages)
+        messages = remove_unusable_prompts(messages, offer.usable)
+        if offer.status and not spec.reopened:
+            await recorder.record_whole(Status(content=offer.status, done=True))
+        limits = Limits(self._settings.max_tool_calls_per_turn, self._settings.tool_timeout_seconds)
+        own_limits: Limits = getattr(spec.agent, "limits", None) or limits
+        requests = ToolRequests(inputs, recorder, own_limits.tool_timeout_seconds)
+        recorder.calls.client_tools = [tool.name for tool in offer.tools]
+        changes: Sequence[RowChange] = ()
+        if spec.record and spec.record.turn:
+            changes = await self._store_question(spec.record.turn.rows, conversation, messages, files)
+        max_tokens = self._settings.history_tokens
+
+        def replay_history() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
+            result = replay(messages, history.calls, [call.id for call in conversation.unfinished])
+            bounded = limit_tokens(result.messages, max_tokens)
+            return bounded, list_dropped(result.messages, bounded), result
+
+        # In a thread, because long chats would block other requests.
+        bounded, left_out, replayed = await REQUESTS.run(replay_history)
+        recorder.earlier_sources.add(replayed.source_map)
+        details = {call.tool_call_id: call.details for call in history.calls if call.details}
+        details |= {answer_key(text): sent for text, sent in history.answers}
+        recorder.provider_details.update(await self._redaction.large(details))
+        redacted = await self._redaction.large(bounded)
+        if observers.observers:
+            newest = await self._redaction.large(left_out[-MAX_WHOLE_LEFT_OUT:])
+            observers.tell(RunPrepared(redacted, newest, len(left_out)))
+        context = TurnContext(
+            run_id=spec.run_id,
+            messages=redacted,
+            sources=SourceNumbers(replayed.max_source_number),
+            claim_tool_call_id=recorder.calls.claim,
+            model=self._services.model,
+            chat_id=request.chat_id,
+            message_id=request.message_id,
+            user=request.user,
+            task=request.task,
+            options=request.options,
+            limits=limits.without(len(conversation.calls_made)),
+            formats=self.formats,
+            approval=Approval(
+                (*self._settings.confirm_tools, *(tool.name for tool in offer.tools if tool.asks_first)),
+                inputs.wait,
+                self._settings.input_timeout_seconds,
+                self._settings.text_calls,
+                can_ask=conversation.can_ask,
+                was_asked=inputs.was_asked,
+                remembered=self._find_grants(request, inputs, offer),
+            ),
+            services=self._services,
+            functions=spec.functions,
+            must_call=request.must_call,
+            openwebui_tools=requests.make_tools(offer.tools),
+            redaction=redaction,
+            left_running=recorder.left_running,
+            provider_details=recorder.provider_details,
+            recall=request.recall and self._settings.recall,
+            spend=self._quota.spend_of(spec.owner.user_id or ""),
+            observers=observers,
+            calls_made=conversation.calls_made,
+            unfinished=conversation.unfinished,
+            agent_id=request.agent,
+            emit=recorder.record_whole,
+        )
+        return context, changes
+
+    async def _store_question(
+        self, rows: TurnRows, conversation: Conversation, messages: Sequence[ChatDict], files: ReadableFiles
+    ) -> Sequence[RowChange]:
+        """Return the row changes that store the question, and the response and results of the request."""
+        response = conversation.response
+        if response is not None:
+            brought = await files.read(response.brought)
+            response = replace(response, brought=await self._redaction.large(brought))
+        results = await self._redaction.large(dict(conversation.results))
+        return rows.begin(await self._redaction.large(find_question(messages)), results, response)
+
+    def open_record(
+        self, run_id: str, owner: Owner, logged: LoggedRun | None, conversation: Conversation, new: NewRun | None
+    ) -> RunRecord | None:
+        """Return the record of a new run; None if neither its turn nor an audit is stored."""
+        if logged is None:
+            not_stored = LoggedRun(run_id, owner.agent_id, owner.chat_id, owner.message_id, owner.user_id)
+            return self._make_record(not_stored, None) if self._settings.audit else None
+        place = sum(message["role"] == "user" for message in conversation.messages)
+        return self._make_record(logged, _make_turn(logged, place, name_user(conversation.request)), new)
+
+    def _make_record(self, logged: LoggedRun, turn: Turn | None, new: NewRun | None = None) -> RunRecord:
+        writer = self._store.turn(turn, self._settings.compact_results) if turn else None
+        keep_days = self._settings.audit_retention_days
+        return self._store.record(self._run_log, logged, writer, new=new, keep_audit_days=keep_days)
+
+    @asynccontextmanager
+    async def record_of_left_run(
+        self, logged: LoggedRun, request: RunRequest | None
+    ) -> AsyncIterator[tuple[LoggedRun, RunRecord]]:
+        """Yield the current state of a stored run, and its record; the record is stopped if the block raises.
+
+        Raises `StorageError`, and `RunLost` if another server has taken over the run.
+        """
+        found = (await self._run_log.find([logged.run_id])).get(logged.run_id)
+        if found is None or found.epoch != logged.epoch:
+            raise RunLost(f"run {logged.run_id!r} has been taken over by another server")
+        logged = replace(found, age_seconds=logged.age_seconds)
+        place = sum(message.role == "user" for message in request.messages) if request else None
+        record = self._make_record(logged, _make_turn(logged, place, name_user(request) if request else None))
+        with ExitStack() as unless_used:
+            unless_used.callback(record.stop)
+            yield logged, record
+            unless_used.pop_all()
+
+    async def end_left_run(self, logged: LoggedRun, ending: Error) -> None:
+        """End a left run that cannot continue, and notify observers. Raises `StorageError`, `RunLost`."""
+        try:
+            left = await read_left_run(self._run_log, logged.run_id)
+        except StorageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - another version may have written the events; listeners need an end
+            _log.error("left_run_unreadable", run_id=logged.run_id, exc_info=error)
+            left = LeftRun()
+        async with self.record_of_left_run(logged, None) as (logged, record):
+            last = await end_run(record, logged, left, ending)
+        observed = ObservedRun(logged.run_id, logged.agent_id, logged.chat_id, logged.user_id)
+        traced = self._tracer.begin(observed, logged.agent_id)
+        observers = RunObservers(observed, [*self._observers, *traced.observers(self._redaction)])
+        observers.tell(RunTakenOver(logged.losses))
+        for event in last:
+            observers.tell(event)
+
+    def _make_audit(self, run_id: str, owner: Owner, caller: str | None) -> AuditEntry | None:
+        if not self._settings.audit:
+            return None
+        return AuditEntry("call", owner.user_id, caller, owner.agent_id, owner.chat_id, run_id)
+
+    def _find_grants(self, request: RunRequest, inputs: Inputs, offer: Offer) -> RunGrants | None:
+        if not is_stored(request) or request.user is None:
+            return None
+        grants = Grants(self._services.store, request.user.id, str(request.chat_id))
+        origins = {tool.name: find_origin_of_tool(tool) for tool in offer.tools}
+        return RunGrants(grants, inputs, request.agent, origins)
+
+    def _share_call_ids(self, conversation: Conversation, *, is_alone: bool) -> CallIds:
+        """Return the call ids of the chat. Concurrent runs of a chat share one object, so that they use different ids.
+
+        If there may be other servers, they may use ids that this server does not know.
+        """
+        request = conversation.request
+        history = conversation.history
+        sent = {call.id for message in request.messages for call in message.tool_calls or ()}
+        ids = self._call_ids.setdefault(request.chat_id, CallIds()) if request.chat_id else CallIds()
+        ids.add(history.tool_call_ids | sent)
+        if history.is_missing or not is_alone:
+            ids.distrust()
+        return ids
+
+
+def _make_turn(logged: LoggedRun, place: int | None, user_name: str | None) -> Turn:
+    return Turn(
+        str(logged.chat_id),
+        logged.run_id,
+        logged.message_id,
+        logged.user_id,
+        None,
+        place=place,
+        agent_id=logged.agent_id,
+        user_name=user_name,
+    )
+
+
+def find_question(messages: Sequence[ChatDict]) -> str | list[dict[str, Any]] | None:
+    """Return the last message of the user; None if the turn continues, because its question is already stored."""
+    if messages[-1]["role"] == "tool":
+        return None
+    return next((message.get("content") for message in reversed(messages) if message["role"] == "user"), None)
+
+
+def is_stored(request: RunRequest) -> bool:
+    """Return whether a run of this request is stored: it belongs to a chat and is no background task."""
+    return request.chat_id is not None and request.task is None
+
+
+def name_user(request: RunRequest) -> str | None:
+    """Return the user's name, None if the client sent none."""
+    name = request.user.name.strip() if request.user else ""
+    return storable(name[:MAX_NAME_CHARS]) or None
+
+
+def observed_run(run_id: str, request: RunRequest) -> ObservedRun:
+    """Return the description of a run that observers get."""
+    user_id = request.user.id if request.user else None
+    return ObservedRun(run_id, request.agent, request.chat_id, user_id, request.task, name_user(request))
+
+
+def owner_of(request: RunRequest) -> Owner:
+    """Return the agent, chat, message and user of a request."""
+    return Owner(request.agent, request.chat_id, request.message_id, request.user.id if request.user else None)

@@ -1,0 +1,231 @@
+"""The questions that a run asks its user, and their answers; and the parking of a run whose approvals wait."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from callboard.calls.approval import is_approval
+from callboard.errors import StorageError, UnknownInput
+from callboard.runs.call_tracker import CallTracker
+from callboard.runs.left_run import NO_SIGNALS
+from callboard.runs.log import EventLog
+from callboard.storage import GivenAnswer, RunLog, RunSignals
+from callboard_protocol import APPROVAL_PREFIX, InputRequest, ToolRequest
+
+ARRIVAL_SECONDS = 5.0
+"""The longest wait for an answer that another server has accepted and stored."""
+QUIET_SECONDS = 0.1
+"""How long the agent sends no event before its run is parked; after the end of a call it may send sources."""
+
+
+class Inputs:
+    """The open questions of one run, by their request ids.
+
+    An approval that nobody has given in time waits, if the run can be parked for it. The run is parked when each of its
+    open calls waits.
+
+    Args:
+        run_log: Where other servers find the questions and store answers; None if the run is not stored.
+        calls: The run's calls.
+        timeout_seconds: The time for an answer to a question that names none.
+        can_park: Another server could run the calls that wait.
+        signals: Answers that clients have sent before this server took over the run, and the questions that wait.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        log: EventLog,
+        run_log: RunLog | None,
+        calls: CallTracker,
+        timeout_seconds: float,
+        *,
+        can_park: bool = False,
+        signals: RunSignals = NO_SIGNALS,
+    ) -> None:
+        self.can_park = can_park
+        self.waiting = set(signals.waiting)
+        """The questions that wait for an answer without a time limit."""
+        self.parked_calls: Sequence[str] = ()
+        """The calls that the run was parked for."""
+        self.park: Callable[[], None] = lambda: None
+        """Stops the agent when each open call waits."""
+        self._run_id = run_id
+        self._log = log
+        self._run_log = run_log
+        self._calls = calls
+        self._timeout_seconds = timeout_seconds
+        self._answers: dict[str, asyncio.Future[GivenAnswer]] = {}
+        self._early = dict(signals.answers)
+        self._keys: dict[str, str | None] = {}
+        self._not_asked: set[str] = set()
+        self._waits: dict[str, list[tuple[float, float | None]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def open(self, request: InputRequest | ToolRequest) -> InputRequest | ToolRequest | None:
+        """Open a question for answers; return it with its time limit.
+
+        Returns None if the question was answered before this server took over the run, or waits since then.
+        """
+        if request.request_id in self._early:
+            return None
+        self._answers.setdefault(request.request_id, asyncio.get_running_loop().create_future())
+        if request.request_id in self.waiting:
+            return None
+        return request.model_copy(update={"timeout_seconds": request.timeout_seconds or self._timeout_seconds})
+
+    async def wait(self, request: InputRequest | ToolRequest) -> Any:
+        """Wait for the answer and return it; None if there is none in time."""
+        request_id = request.request_id
+        early = self._early.get(request_id)
+        if early is not None and early.value is not None:
+            return self._take_value(request_id, early)
+        answer = self._answers.setdefault(request_id, asyncio.get_running_loop().create_future())
+        if early is not None:
+            answer.set_result(early)
+        began_at_seconds = time.monotonic()
+        # The time in which the client runs a tool is a part of the call's duration.
+        waits = self._waits.setdefault((isinstance(request, InputRequest) and request.tool_call_id) or "", [])
+        waits.append((began_at_seconds, None))
+        try:
+            given = await self._receive(request)
+            return self._take_value(request_id, given) if given else None
+        finally:
+            self.waiting.discard(request_id)
+            waits.remove((began_at_seconds, None))
+            waits.append((began_at_seconds, time.monotonic()))
+            del self._answers[request_id]
+
+    async def _receive(self, request: InputRequest | ToolRequest) -> GivenAnswer | None:
+        """Return the answer to an open question; None if there is none in time and the question cannot wait."""
+        request_id = request.request_id
+        answer = self._answers[request_id]
+        if request_id not in self.waiting:
+            await asyncio.wait({answer}, timeout=request.timeout_seconds or self._timeout_seconds)
+        given = answer.result() if answer.done() else None
+        if given is not None:
+            if given.value is not None:
+                return given
+            # "No answer" may be followed by a real one while the database is asked whether the question can wait.
+            answer = self._answers[request_id] = asyncio.get_running_loop().create_future()
+        if isinstance(request, InputRequest) and await self._let_wait(request):
+            return await self._receive_value(request_id)
+        if given is None and not await self._close(request_id):
+            await asyncio.wait({answer}, timeout=ARRIVAL_SECONDS)
+        return answer.result() if answer.done() else given
+
+    async def _let_wait(self, request: InputRequest) -> bool:
+        """Let an approval wait that nobody has given in time; return False if the run cannot be parked for it."""
+        request_id = request.request_id
+        if not (self.can_park and is_approval(request_id) and self._calls.can_wait(request.tool_call_id or "")):
+            return False
+        if self._run_log is None or self._log.failure:
+            return False
+        try:
+            # If it was answered at another server meanwhile, the answer is about to arrive.
+            await self._run_log.let_wait(self._run_id, request_id)
+        except StorageError:
+            return False
+        self.waiting.add(request_id)
+        self.consider_parking()
+        return True
+
+    async def _receive_value(self, request_id: str) -> GivenAnswer:
+        """Return the first answer with a value, however long that takes."""
+        while (given := await self._answers[request_id]).value is None:
+            self._answers[request_id] = asyncio.get_running_loop().create_future()
+        return given
+
+    async def _close(self, request_id: str) -> bool:
+        """Close a question on all servers; return False if another server has accepted an answer already."""
+        # The question of a late run may not be stored, and is unknown to other servers then.
+        if self._run_log is None or self._log.failure:
+            return True
+        try:
+            return await self._run_log.answer(self._run_id, request_id, GivenAnswer(None))
+        except StorageError:
+            return True
+
+    def consider_parking(self) -> None:
+        """Park the run if all its calls wait, and the agent sends no event for a moment."""
+        self.cancel_parking()
+        if self.waiting and self.can_park:
+            self._timer = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._park_if_all_wait)
+
+    def cancel_parking(self) -> None:
+        """Do not park the run before the next `consider_parking`."""
+        if self._timer:
+            self._timer.cancel()
+
+    def _park_if_all_wait(self) -> None:
+        open_calls = self._calls.list_open()
+        if open_calls and all(APPROVAL_PREFIX + call_id in self.waiting for call_id in open_calls):
+            self.parked_calls = open_calls
+            self.park()
+
+    async def answer(self, request_id: str, given: GivenAnswer) -> None:
+        """Answer a question. Raises `UnknownInput` if it is not open, or already answered on any server."""
+        # A question that was shown is stored, unless the run is late.
+        if self._run_log and not self._log.failure:
+            try:
+                if not await self._run_log.answer(self._run_id, request_id, given):
+                    raise unknown_input(request_id)
+            except StorageError:
+                pass  # Other servers cannot answer it either.
+            else:
+                self.accept({request_id: given})
+                return
+        answer = self._answers.get(request_id)
+        if answer is None or answer.done():
+            raise unknown_input(request_id)
+        answer.set_result(given)
+
+    def accept(self, answers: Mapping[str, GivenAnswer]) -> None:
+        """Accept answers that other servers stored, also to questions that are not asked yet."""
+        for request_id, given in answers.items():
+            answer = self._answers.get(request_id)
+            if answer is None:
+                self._early[request_id] = given
+            elif not answer.done():
+                answer.set_result(given)
+
+    def answer_early(self, request_id: str, given: GivenAnswer) -> None:
+        """Answer a question that is not asked yet, unless the user has answered it: at another server, or before."""
+        early = self._early.get(request_id)
+        if early is None or early.value is None:
+            self.accept({request_id: given})
+
+    def list_asked_approvals(self) -> list[str]:
+        """Return the ids of the open approvals that have a time limit, if they can wait after it."""
+        return [one for one in self._answers if is_approval(one) and one not in self.waiting] if self.can_park else []
+
+    def end(self) -> None:
+        """Free the run's calls, because the run has ended here."""
+        self.cancel_parking()
+        self.can_park = False
+        del self._calls
+
+    def was_asked(self, request: InputRequest | ToolRequest) -> bool:
+        """Return False if the question was waited for, but could not be shown to anybody."""
+        return request.request_id not in self._not_asked
+
+    def find_answer_key(self, request_id: str) -> str | None:
+        """Return the name of the API key that a question was answered with; None if unknown."""
+        return self._keys.get(request_id)
+
+    def waited_seconds(self, tool_call_id: str) -> float:
+        """Return how long a call has waited for answers of the user; `tool_call_id` is the agent's id of the call."""
+        now = time.monotonic()
+        return sum((now if end is None else end) - begin for begin, end in self._waits.get(tool_call_id, ()))
+
+    def _take_value(self, request_id: str, given: GivenAnswer) -> Any:
+        self._keys[request_id] = given.key
+        if not given.asked:
+            self._not_asked.add(request_id)
+        return given.value
+
+
+def unknown_input(request_id: str) -> UnknownInput:
+    """Return the error for an answer to a question that is not open."""
+    return UnknownInput(f"there is no open question {request_id!r}: it was answered, timed out or never asked")

@@ -1,0 +1,292 @@
+"""Numbers the events of one run, encodes them as frames, and delivers them to any number of listeners.
+
+Appending never waits: listeners read from the log, so a slow listener delays nobody. The newest events are also kept
+as objects, for listeners in this process. If the run is stored, listeners see an event after its record has stored it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+
+from callboard._history import RowChange
+from callboard.errors import LogExpired, StorageError
+from callboard.runs.files import RunFiles
+from callboard.runs.memory_budget import RunMemory
+from callboard.storage import AuditEntry, LoggedFrame, RunRecord
+from callboard_protocol import (
+    APPROVAL_PREFIX,
+    Decoder,
+    Done,
+    Error,
+    Event,
+    InputRequest,
+    Parked,
+    ToolRequest,
+    decode,
+    encode,
+)
+
+MAX_LOG_BYTES = 16 * 1024 * 1024
+MAX_CHUNK_BYTES = 64 * 1024
+
+MAX_RECENT_BYTES = 4 * MAX_CHUNK_BYTES
+"""The most memory of the events that are kept as objects."""
+
+EVENT_BYTES = 500
+"""A rough estimate of the memory of an event without its texts."""
+
+
+class EventLog:
+    """The events of a run, numbered from 1.
+
+    The oldest frames are dropped if the log exceeds `max_bytes` or `memory` has no room. `on_append` is called with
+    each event. After `store_in`, the record decides when listeners see an event.
+    """
+
+    def __init__(
+        self,
+        max_bytes: int = MAX_LOG_BYTES,
+        memory: RunMemory | None = None,
+        on_append: Callable[[Event], None] = lambda _: None,
+    ) -> None:
+        self._memory = memory or RunMemory()
+        self._on_append = on_append
+        self._frames: deque[bytes] = deque()
+        self._recent: deque[tuple[Event, int]] = deque()
+        self._recent_bytes = 0
+        self._first_seq = 1
+        self._bytes = 0
+        self._max_bytes = max_bytes
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._shown_seq = 0
+        self._record: RunRecord | None = None
+        self._files = RunFiles("")
+        self.on_trouble: Callable[[bool], None] = lambda _: None
+        """Called with True when events can no longer be stored, with False when they are stored again."""
+        self.on_lost: Callable[[], None] = lambda: None
+        """Called when another server has taken over the run."""
+        self.is_abandoned = False
+        """True after `abandon`: another server continues the run."""
+        self.closed = False
+        self._is_parked = False
+
+    def store_in(self, record: RunRecord, files: RunFiles) -> None:
+        """Store the events in `record` as well, with the files that they link to."""
+        self._record = record
+        self._files = files
+        record.report_to(self)
+
+    def on_shown(self, seq: int) -> None:
+        """Show the events up to `seq` to listeners; see `RecordListener`."""
+        self._shown_seq = max(self._shown_seq, seq)
+        self._wake()
+
+    def on_stored(self) -> None:
+        """Drop the files from memory, because all events are stored; see `RecordListener`."""
+        if self.is_recorded:
+            self._files.drop_stored()
+
+    def on_late(self) -> None:
+        """Report that the run cannot be stored at the moment; see `RecordListener`."""
+        if self.closed:
+            return
+        last = self._take_back_last()
+        self.on_trouble(True)
+        if isinstance(last, Parked):
+            # No server could find the run and continue it.
+            self._is_parked = False
+        elif last:
+            # Not `append`, because observers have received this event.
+            self._append(last)
+
+    def _take_back_last(self) -> Event | None:
+        """Remove and return an event that no event may follow, if it is not stored."""
+        if not (self._record and self._shown_seq < self.last_seq and self._record.take_back_last()):
+            return None
+        self._count_bytes(-len(self._frames.pop()))
+        event, size_bytes = self._recent.pop()
+        self._recent_bytes -= size_bytes
+        return event
+
+    def on_recovered(self) -> None:
+        """Report that the run is stored again; see `RecordListener`."""
+        if not self.closed:
+            self.on_trouble(False)
+
+    def continue_after(self, seq: int) -> None:
+        """Continue after event `seq` of another server; listeners read the earlier events from the database."""
+        self._first_seq = seq + 1
+        self.on_shown(seq)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Return whether events are stored before listeners see them."""
+        return self._record is not None and self._record.turn is not None
+
+    @property
+    def failure(self) -> StorageError | None:
+        """The error because of which the run continues without the database; None if there is none."""
+        return self._record.error if self._record else None
+
+    async def settled(self) -> None:
+        """Wait until all events are stored, or the run continues without the database, or is abandoned."""
+        if self._record and not self.is_abandoned:
+            await self._record.settled()
+
+    async def store_now(self) -> None:
+        """Try once to store the events that a failing database has not stored."""
+        if self._record:
+            with suppress(StorageError):
+                await self._record.store_now()
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest event; 0 before the first."""
+        return self._first_seq + len(self._frames) - 1
+
+    def append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> int:
+        """Append an event with its row changes and its audit entry, and return its number."""
+        self._on_append(event)
+        return self._append(event, changes, audit)
+
+    def _append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> int:
+        seq = self.last_seq + 1
+        frame = encode(seq, event)
+        self._frames.append(frame)
+        self._count_bytes(len(frame))
+        while len(self._frames) > 1 and (self._bytes > self._max_bytes or not self._memory.make_room()):
+            self._count_bytes(-len(self._frames.popleft()))
+            self._first_seq += 1
+        self._keep_recent(event, len(frame) + EVENT_BYTES)
+        if self._record:
+            question = event.request_id if isinstance(event, InputRequest | ToolRequest) else None
+            is_last = isinstance(event, Done | Error)
+            parks = [APPROVAL_PREFIX + call_id for call_id in event.tool_call_ids] if isinstance(event, Parked) else ()
+            self._record.append(LoggedFrame(frame, question, self._files.take_new(), is_last, parks), changes, audit)
+        if not self.is_recorded:
+            self.on_shown(seq)
+        return seq
+
+    def write(self, changes: Sequence[RowChange]) -> None:
+        """Store row changes that belong to no event."""
+        if self._record and changes:
+            self._record.append(changes=changes)
+
+    def close(self) -> None:
+        """Close the log: listeners end after the last event."""
+        self.closed = True
+        self._recent.clear()
+        self._wake()
+
+    async def hand_over(self) -> bool:
+        """Let another server continue the run; return False if not all events are stored."""
+        return self._record is not None and self.is_recorded and await self._record.hand_over()
+
+    async def park(self, tool_call_ids: Sequence[str]) -> bool:
+        """Release the run until the approval of one of its calls is answered; return False if that is not stored."""
+        if not self.is_recorded or self.failure:
+            return False
+        self._is_parked = True
+        self._append(Parked(tool_call_ids=tuple(tool_call_ids)))
+        await self.settled()
+        return self._is_parked
+
+    def abandon(self) -> None:
+        """Stop storing and showing events: another server continues the run, and listeners reconnect there."""
+        self.is_abandoned = True
+        if self._record:
+            self._record.stop()
+        self.close()
+
+    def check(self, after: int) -> None:
+        """Raise `LogExpired` if the event after `after` was dropped and is not in the database."""
+        if self._has_dropped(after) and not self.is_recorded:
+            raise self._expired(after)
+
+    async def tail(self, after: int = 0) -> AsyncIterator[bytes]:
+        """Yield the frames after event `after`, several at once if they are ready, until the log is closed.
+
+        Dropped frames are read from the database. Raises `LogExpired` if they are not there either.
+        """
+        while await self._has_more(after):
+            if self._has_dropped(after):
+                frames = await self._record.read(after, MAX_CHUNK_BYTES) if self._record else []
+                if not frames:
+                    raise self._expired(after)
+                after += len(frames)
+                yield b"".join(frames)
+            else:
+                ready = self._chunk(after)
+                after = ready[-1]
+                yield b"".join(self._frames[seq - self._first_seq] for seq in ready)
+
+    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """Yield the events after event `after`, until the log is closed. Raises `LogExpired` if they were dropped."""
+        while await self._has_more(after):
+            if self._has_dropped(after):
+                raise self._expired(after)
+            ready = self._chunk(after)
+            after = ready[-1]
+            for event in [self._event(seq) for seq in ready]:
+                yield event
+
+    async def _has_more(self, after: int) -> bool:
+        """Wait for an event after `after`; return False if there will be none."""
+        while after >= self._shown_seq:
+            if self.is_abandoned or (self.closed and self._shown_seq == self.last_seq):
+                return False
+            await self._wait_for_change()
+        return True
+
+    def _has_dropped(self, after: int) -> bool:
+        return after + 1 < self._first_seq
+
+    def _expired(self, after: int) -> LogExpired:
+        return LogExpired(
+            f"the log begins at event {self._first_seq}, event {after + 1} is gone: start a new run, or read "
+            "what the chat keeps of this one"
+        )
+
+    def _chunk(self, after: int) -> range:
+        """Return the numbers of the events after `after` that are sent in one chunk."""
+        size_bytes = 0
+        for seq in range(after + 1, self._shown_seq + 1):
+            size_bytes += len(self._frames[seq - self._first_seq])
+            if size_bytes > MAX_CHUNK_BYTES and seq > after + 1:
+                return range(after + 1, seq)
+        return range(after + 1, self._shown_seq + 1)
+
+    def _keep_recent(self, event: Event, size_bytes: int) -> None:
+        self._recent.append((event, size_bytes))
+        self._recent_bytes += size_bytes
+        while self._recent_bytes > MAX_RECENT_BYTES:
+            self._recent_bytes -= self._recent.popleft()[1]
+
+    def _event(self, seq: int) -> Event:
+        newer = self.last_seq - seq
+        if newer < len(self._recent):
+            return self._recent[-1 - newer][0]
+        # The listener is far behind, or the run has ended: the event is no longer kept as an object.
+        [frame] = Decoder().feed(self._frames[seq - self._first_seq])
+        event = decode(frame)
+        assert event is not None
+        return event
+
+    async def _wait_for_change(self) -> None:
+        # A future for each listener: an `asyncio.Event` needs more memory than everything else of an idle listener.
+        changed = asyncio.get_running_loop().create_future()
+        self._waiting.add(changed)
+        try:
+            await changed
+        finally:
+            self._waiting.discard(changed)
+
+    def _count_bytes(self, size_bytes: int) -> None:
+        self._bytes += size_bytes
+        self._memory.add(size_bytes)
+
+    def _wake(self) -> None:
+        for changed in self._waiting:
+            if not changed.done():
+                changed.set_result(None)

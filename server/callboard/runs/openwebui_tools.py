@@ -1,0 +1,111 @@
+"""Open WebUI's tools as tools of an agent: the client runs them inside Open WebUI, as the user who asked."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from callboard.agents import Agent, AgentLike, ignored_options
+from callboard.calls import Tool, ToolContext, ToolResult, current_tool
+from callboard.errors import ToolError, ToolTimeout
+from callboard.models import ChatDict
+from callboard.openwebui.offered_tools import Offer, choose_tools, has_attached_knowledge
+from callboard.runs.inputs import Inputs
+from callboard.runs.recorder import Recorder
+from callboard_protocol import OpenWebUITool, RunRequest, ToolAnswer, ToolRequest
+from callboard_protocol.wire import MAX_TOOL_REQUEST_BYTES
+
+REQUEST_PREFIX = "tool:"
+
+MARGIN_SECONDS = 2.0
+"""How much sooner than the call's time limit the client's time ends, so that its answer still counts."""
+CLOSING_SECONDS = 30.0
+"""The time to close a request that was not answered in time, so that a late answer is refused."""
+
+NOT_REACHED = (
+    "Open WebUI was restarted during this answer, so its tools cannot be reached: it is not known whether the call "
+    "took effect. Tell the user."
+)
+
+
+def offer_tools(agent: AgentLike, request: RunRequest, messages: Sequence[ChatDict]) -> Offer:
+    """Return Open WebUI's tools that the agent gets. Agents without `openwebui_tools` get none.
+
+    On OpenAI's routes Open WebUI offers its tools as functions, which it runs itself.
+    """
+    if request.task is not None:
+        return Offer()
+    offered = {function.name for function in request.functions}
+    functions = offered - set(ignored_options(agent, list(offered), {}))
+    features = {*request.openwebui_features, *(["knowledge"] if has_attached_knowledge(messages) else [])}
+    choice = getattr(agent, "openwebui_tools", "none")
+    if not isinstance(agent, Agent):
+        return choose_tools(request.openwebui_tools, features, choice, functions)
+    own_skills = [skill.name for skill in agent.skills if skill.current_tools()]
+    own_tools = {tool.name for tool in agent.tools} | functions
+    return choose_tools(request.openwebui_tools, features, choice, own_tools, own_skills)
+
+
+class ToolRequests:
+    """Sends the requests of a run's calls to its client, and reads the answers."""
+
+    def __init__(self, inputs: Inputs, recorder: Recorder, limit_seconds: float) -> None:
+        self._inputs = inputs
+        self._recorder = recorder
+        self._limit_seconds = limit_seconds - min(MARGIN_SECONDS, limit_seconds / 4)
+
+    def make_tools(self, given: Sequence[OpenWebUITool]) -> list[Tool]:
+        """Return tools whose functions send a request to the client."""
+        return [self._make_tool(tool) for tool in given]
+
+    def _make_tool(self, given: OpenWebUITool) -> Tool:
+        async def run(*, callboard_context: ToolContext | None = None, **arguments: Any) -> ToolResult:
+            # The built-in agents' calls have a context, those of frameworks a running tool.
+            running = current_tool.get()
+            call_id = callboard_context.tool_call_id if callboard_context else running.call_id if running else ""
+            return await self._request(call_id, given.name, arguments)
+
+        return Tool(
+            given.name,
+            given.description.strip() or given.name,
+            {"type": "object", "properties": {}, **given.parameters},
+            run,
+            timeout_seconds=self._limit_seconds + CLOSING_SECONDS,
+            # Open WebUI checks the arguments: patterns in a foreign schema could take forever to match here.
+            read_arguments=dict,
+            context_parameter="callboard_context",
+            # The client runs a request once, also if another server sends it again.
+            repeatable=True,
+        )
+
+    async def _request(self, call_id: str, name: str, arguments: dict[str, Any]) -> ToolResult:
+        if not call_id:
+            raise ToolError(f"{name} runs only as a call of an agent: use `await context.call(tool, arguments)`.")
+        if len(json.dumps(arguments)) > MAX_TOOL_REQUEST_BYTES:
+            raise ToolError(f"Not run: the arguments are over {MAX_TOOL_REQUEST_BYTES} bytes of JSON. Send less.")
+        request = ToolRequest(
+            tool_call_id=call_id,
+            # Not random: if another server sends the request again, an answer to the first one still counts.
+            request_id=f"{REQUEST_PREFIX}{call_id}",
+            name=name,
+            arguments=arguments,
+            timeout_seconds=self._limit_seconds,
+        )
+        await self._recorder.record_whole(request)
+        value = await self._inputs.wait(request)
+        if value is None and not self._inputs.was_asked(request):
+            raise ToolError(NOT_REACHED)
+        if value is None:
+            raise ToolTimeout(
+                f"{name} did not end within {self._limit_seconds:g} s: it is not known whether it took effect."
+            )
+        return _read_answer(name, value)
+
+
+def _read_answer(name: str, value: object) -> ToolResult:
+    try:
+        answer = ToolAnswer.model_validate(value)
+        return ToolResult(answer.text, answer.files, answer.embeds, answer.sources, error=answer.error)
+    except ValidationError as error:
+        raise ToolError(f"Open WebUI's answer for {name} cannot be read.") from error

@@ -1,0 +1,138 @@
+"""Holds this server's lease on its runs, and takes over the runs of servers that have stopped."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+
+from callboard.errors import CallboardError, RunLost, StorageError, UnknownChat
+from callboard.runs.left_run import LEFT_RUN
+from callboard.runs.run_watcher import RunWatcher
+from callboard.storage import RELEASED_RUN, LoggedRun, Notification, RunLog
+from callboard_protocol import Error
+
+CHECKS_PER_LEASE = 5
+"""How often this server looks for runs of stopped servers during one lease."""
+CLEANUP_SECONDS = 60.0
+
+ContinueRun = Callable[[LoggedRun], Awaitable[Error | None]]
+"""Continues a run that this server has taken over; returns its last event if it can only be ended."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Ownership:
+    """Owns runs in `run_log` while the block of `held` runs.
+
+    `continue_run` continues a run that was taken over, `end` ends a run that cannot continue. Ended runs are deleted
+    after `keep_ended_seconds`, and the oldest ones of a user if they exceed `max_user_bytes`. The server takes over no
+    more runs while `is_closing` returns True.
+    """
+
+    def __init__(
+        self,
+        run_log: RunLog,
+        watcher: RunWatcher,
+        continue_run: ContinueRun,
+        lease_seconds: float,
+        keep_ended_seconds: float,
+        max_user_bytes: int,
+        end: Callable[[LoggedRun, Error], Awaitable[None]],
+        is_closing: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._run_log = run_log
+        self._watcher = watcher
+        self._continue = continue_run
+        self._lease_seconds = lease_seconds
+        self._check_seconds = lease_seconds / CHECKS_PER_LEASE
+        self._keep_ended_seconds = keep_ended_seconds
+        self._max_user_bytes = max_user_bytes
+        self._is_closing = is_closing
+        self._end = end
+        self._is_due = asyncio.Event()
+        self._continuing: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Hold this server's lease until the block ends, and take over runs of servers that stop in the meantime.
+
+        Raises `StorageError` if the database cannot be written at the beginning.
+        """
+        self._run_log.on_released = self._is_due.set
+        async with self._run_log.open(self._lease_seconds, self._receive):
+            await self._take_over()
+            if self._continuing:
+                # A client that asks for one of these runs right after the start should find it running.
+                await asyncio.wait(self._continuing, timeout=self._check_seconds)
+            tasks = {
+                asyncio.create_task(self._check_regularly(), name="take over runs"),
+                asyncio.create_task(self._watcher.poll(), name="watch runs of other servers"),
+            }
+            try:
+                yield
+            finally:
+                for task in (*tasks, *self._continuing):
+                    task.cancel()
+                await asyncio.wait({*tasks, *self._continuing})
+
+    def _receive(self, notification: Notification) -> None:
+        if notification.run_id == RELEASED_RUN:
+            self._is_due.set()
+        else:
+            self._watcher.receive(notification)
+
+    async def _check_regularly(self) -> None:
+        cleaned_up_at = time.monotonic()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._check_seconds):
+                    await self._is_due.wait()
+            self._is_due.clear()
+            try:
+                if not self._is_closing():
+                    await self._take_over()
+                if time.monotonic() - cleaned_up_at >= CLEANUP_SECONDS:
+                    await self._run_log.drop(self._keep_ended_seconds, self._max_user_bytes)
+                    cleaned_up_at = time.monotonic()
+            except StorageError as error:
+                _log.warning("left_runs_not_checked", error=str(error))
+            except Exception as error:  # noqa: BLE001 - otherwise no run of a stopped server would be taken over any more
+                _log.error("left_runs_not_checked", exc_info=error)
+
+    async def _take_over(self) -> None:
+        for run in await self._run_log.take_over():
+            task = asyncio.create_task(self._continue_or_end(run), name=f"continue {run.run_id}")
+            self._continuing.add(task)
+            task.add_done_callback(self._continuing.discard)
+
+    async def _continue_or_end(self, run: LoggedRun) -> None:
+        """Continue or end a run, retrying until the database works; do nothing if another server has taken it over."""
+        with suppress(RunLost):
+            while True:
+                try:
+                    if (ending := await self._try_to_continue(run)) is not None:
+                        await self._end(run, ending)
+                        _log.warning("left_run_ended", run_id=run.run_id, agent=run.agent_id)
+                except StorageError as error:
+                    _log.warning("left_run_waits", run_id=run.run_id, error=str(error))
+                    await asyncio.sleep(self._check_seconds)
+                else:
+                    return
+
+    async def _try_to_continue(self, run: LoggedRun) -> Error | None:
+        """Continue a run; return its last event if it can only be ended. Raises `StorageError`, `RunLost`."""
+        try:
+            return await self._continue(run)
+        except UnknownChat:
+            # The chat was deleted, and its messages with it.
+            return LEFT_RUN
+        except (StorageError, RunLost):
+            raise
+        except CallboardError as error:
+            _log.warning("left_run_refused", run_id=run.run_id, error=str(error))
+            return LEFT_RUN
+        except Exception as error:  # noqa: BLE001 - another version may have stored it: listeners need an end
+            _log.error("left_run_failed", run_id=run.run_id, exc_info=error)
+            return LEFT_RUN

@@ -1,0 +1,475 @@
+"""Converts the events of any agent to a valid event stream of the protocol, and to row changes.
+
+Every event of an agent passes the recorder before it gets to the log. Calls are paired, numbered and given unique ids
+(`call_tracker`), and stored before their tools run. Texts are joined (`text_writer`). Secrets are redacted in all
+events, and events are cut to the size of a frame (`outgoing_events`).
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from callboard._formats import answer_key
+from callboard._history import HistoryCall, RowChange, TurnRows
+from callboard.agents import NOTHING_SAID
+from callboard.calls.approval import ALLOWED_ALWAYS, ALWAYS, APPROVED, is_approval
+from callboard.calls.throttle import Throttle
+from callboard.errors import AgentError, RunLost
+from callboard.models import ChatDict
+from callboard.redaction import MASK, Redaction, without_paths
+from callboard.runs.call_tracker import CallTracker, OpenCall
+from callboard.runs.earlier_sources import EarlierSources
+from callboard.runs.log import EventLog
+from callboard.runs.outgoing_events import EventEnricher, make_storable, redact_arguments, redact_event, truncate
+from callboard.runs.text_writer import TextWriter
+from callboard.storage import AuditEntry, AuditKind
+from callboard_protocol import (
+    CallEvent,
+    Done,
+    Error,
+    Event,
+    InputRequest,
+    Message,
+    Rewind,
+    RunStart,
+    Source,
+    Status,
+    TextEvent,
+    ToolCallArgsDelta,
+    ToolCallComplete,
+    ToolCallError,
+    ToolCallExternal,
+    ToolCallStart,
+    ToolStatus,
+    find_ending,
+)
+
+NOT_REMEMBERED = "The server cannot reach its memory just now: this answer goes on without it."
+REMEMBERED_AFTER_ALL = "The server reaches its memory again: this answer is kept after all."
+
+COMPLETE = "complete"
+"""The outcome of a successful call in the audit."""
+
+MAX_DURATION_MS = 2**31 - 1
+"""The largest value of the database column: 24 days."""
+
+STILL_RUNNING = " Its tool could not be stopped: it may still be at work, and do what it was asked to."
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ends: its terminal event, and the error code and message for calls that are still open."""
+
+    event: Done | Error
+    call_code: str = "interrupted"
+    call_error: str = "The run ended before this call did."
+
+
+class Recorder:
+    """Records one run: `record` is called with each event of the agent, `finish` at its end.
+
+    Args:
+        calls: Tracks the run's calls; the agent's events change it only through the recorder.
+        enricher: Opens questions and adds links to events.
+        rows: Makes the row changes of the run's turn; None if the run is not stored.
+        audit: The fields that all audit entries of the run share; None if there is no audit.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        calls: CallTracker,
+        enricher: EventEnricher,
+        rows: TurnRows | None = None,
+        redaction: Redaction | None = None,
+        audit: AuditEntry | None = None,
+    ) -> None:
+        self.terminal: Done | Error | None = None
+        """The terminal event that the agent has sent, if any."""
+        self.left_running: set[str] = set()
+        """The calls whose tools could not be stopped, by the agent's ids."""
+        self.provider_details: dict[str, ChatDict] = {}
+        """The providers' data about calls and answers of the chat, as in `ProviderDetails`."""
+        self.earlier_sources = EarlierSources()
+        """The sources of earlier turns; filled before the agent starts."""
+        self._log = log
+        log.on_trouble = self.report_trouble
+        self._rows = rows
+        self._redaction = redaction or Redaction()
+        self._inputs = enricher.inputs
+        self._send = partial(_send, log, enricher)
+        self._text = TextWriter(self._redaction, self.earlier_sources, self._send)
+        self.calls = calls
+        """The calls of the run."""
+        self._client_calls: list[str] = []
+        self._audit = audit
+        self._asked_about: dict[str, str] = {}
+        self._recording = asyncio.Lock()
+        self._throttles: dict[str, Throttle[ToolStatus]] = {}
+        self._is_in_trouble = False
+        self._is_finished = False
+        self._is_abandoned = False
+
+    def restore(self, open_calls: Mapping[str, str], sources: Sequence[Source]) -> None:
+        """Add the state of a run that another server began: its open calls, as tool names by ids, and sent sources.
+
+        The agent may start each of the calls once more.
+        """
+        self.calls.restore(open_calls)
+        for source in sources:
+            self.earlier_sources.exclude_sent(source)
+
+    def report_trouble(self, is_in_trouble: bool) -> None:
+        """Send a status when the run can no longer be stored, and when it is stored again."""
+        if is_in_trouble != self._is_in_trouble:
+            self._is_in_trouble = is_in_trouble
+            content = NOT_REMEMBERED if is_in_trouble else REMEMBERED_AFTER_ALL
+            self._text.send_after_text(Status(content=content, done=True))
+
+    async def record(self, event: Event) -> None:
+        """Record one event of the agent. The start of a call is stored on return, so that its tool may run.
+
+        If the database fails, the run continues without it, and a status tells the user.
+
+        Raises:
+            AgentError: The agent yielded an object that is not an event.
+            RunLost: The run is paused or abandoned, so the agent must not run more tools.
+            StorageError: There is an audit, and the call's entry cannot be stored.
+        """
+        async with self._recording:
+            if self._is_abandoned:
+                raise RunLost("this server no longer runs the run: another server continues it")
+            if self.terminal is None and not self._is_finished:
+                await self._accept(event)
+
+    async def record_whole(self, event: Event) -> None:
+        """Record one event completely, even if the caller is cancelled in the meantime.
+
+        A partial write would leave different events in the database and in the log. Raises the errors of `record`.
+        """
+        recording = asyncio.ensure_future(self.record(event))
+        recording.add_done_callback(_take_error)
+        await asyncio.shield(recording)
+
+    async def finish(self, ending: Ending) -> None:
+        """End the open calls, send the last text and the terminal event. Never raises `StorageError`."""
+        async with self._recording:
+            self._is_finished = True
+            self._text.flush()
+            for call in self.calls:
+                error = ending.call_error + (STILL_RUNNING if call.source_id in self.left_running else "")
+                self._end_call(call, ToolCallError(tool_call_id="", error=error, code=ending.call_code))
+            last = ending.event
+            if isinstance(last, Error):
+                last = last.model_copy(update={"message": without_paths(last.message)})
+            last = await redact_event(last, self._redaction)
+            changes = self._end_turn(ending, last)
+            if self._log.failure:
+                # Store the changes first: if that succeeds, a status says so before the last event.
+                self._log.write(changes)
+                await self._log.store_now()
+                changes = []
+            self._send(last, changes)
+            await self._log.settled()
+            self._close()
+
+    def _end_turn(self, ending: Ending, last: Done | Error) -> list[RowChange]:
+        """Return the last changes of the turn; `last` is the run's last event."""
+        answer = self._text.take_answer()
+        if self._rows is None:
+            return []
+        changes: list[RowChange] = []
+        if not (isinstance(last, Done) and last.finish_reason == "tool_calls"):
+            for call_id in self._client_calls:
+                # The run failed before the client was asked to run this call.
+                changes += self._rows.end_call(call_id, _format_error(ending.call_error), ending.call_code, None)
+        return changes + self._rows.finish(
+            answer,
+            is_answered=_is_answer(answer, last),
+            details=self._redaction.value(self.provider_details.get(answer_key(answer))),
+            ending=last.model_dump_json(),
+        )
+
+    async def pause(self) -> None:
+        """Accept no more events, and send all delayed ones. Open calls stay open until `finish` or `abandon`."""
+        async with self._recording:
+            self._is_abandoned = True
+            for throttle in self._throttles.values():
+                throttle.flush()
+            self._throttles.clear()
+            self._text.flush()
+
+    async def abandon(self) -> None:
+        """Close the log without a terminal event: another server continues the run from the database."""
+        async with self._recording:
+            self._is_abandoned = self._is_finished = True
+            self._close()
+
+    def end_abruptly(self, ending: Ending) -> None:
+        """Send the terminal event without row changes, after an unexpected error in `finish`."""
+        self._is_abandoned = self._is_finished = True
+        if not self._log.closed:
+            for call in self.calls:
+                self.calls.end(call)
+                end = ToolCallError(
+                    tool_call_id=call.tool_call_id,
+                    tool_name=call.tool_name,
+                    error=ending.call_error,
+                    code=ending.call_code,
+                    duration_ms=self._measure(call),
+                )
+                self._log.append(end)
+            self._log.append(ending.event)
+        self._close()
+
+    def _close(self) -> None:
+        # Reference cycles between recorder and log would keep the whole run in memory.
+        self._text.close()
+        self._log.on_trouble = lambda _: None
+        self._throttles.clear()
+        self._log.close()
+
+    async def _accept(self, event: Event) -> None:
+        match event:
+            case RunStart():
+                pass  # the server has sent its own
+            case Done() | Error():
+                self.terminal = make_storable(event)
+            case TextEvent():
+                self._write_text(event)
+            case Rewind():
+                self._text.rewind()
+            case CallEvent():
+                await self._accept_call_event(make_storable(event))
+            case Event():
+                event = make_storable(event)
+                if isinstance(event, InputRequest) and event.tool_call_id:
+                    self._note_question(event.tool_call_id, event.request_id)
+                self.earlier_sources.exclude_sent(event)
+                self._text.send_after_text(await redact_event(event, self._redaction))
+            case _:
+                raise AgentError(
+                    f"the agent yielded {type(event).__name__}: run() must yield events of callboard_protocol"
+                )
+
+    def _write_text(self, event: TextEvent) -> None:
+        match event:
+            case Message(content=content) if content:
+                self.calls.end_round()
+            case ToolCallArgsDelta(tool_call_id=source_id):
+                call_id = self.calls.announce(source_id)
+                if call_id is None:
+                    return  # arguments after the start of the call are not shown
+                event = event.model_copy(update={"tool_call_id": call_id})
+            case _:
+                pass
+        self._text.write(event)
+
+    async def _accept_call_event(self, event: CallEvent) -> None:
+        if isinstance(event, ToolCallStart):
+            # `_start_call` redacts the arguments, because they are stored and shown in different forms.
+            await self._start_call(event)
+            return
+        event = await redact_event(event, self._redaction)
+        call = self.calls.find(event.tool_call_id)
+        match event:
+            case ToolCallExternal():
+                await self._start_client_call(event)
+            case ToolCallComplete() | ToolCallError():
+                if call is None and not self.calls.has_ended(event.tool_call_id):
+                    start = ToolCallStart(tool_call_id=event.tool_call_id, tool_name=event.tool_name or "unknown")
+                    call = await self._start_call(start)
+                # Some frameworks report an error twice: only the first event ends the call.
+                if call is not None:
+                    self._end_call(call, event)
+            case ToolStatus() if call is not None:
+                await self._record_status(call, event)
+            case _ if call is not None:
+                self._text.send_after_text(event.model_copy(update={"tool_call_id": call.tool_call_id}))
+            case _:
+                pass  # the call is not open
+
+    async def _start_call(self, event: ToolCallStart) -> OpenCall:
+        self._text.flush()
+        if restored := self.calls.take_restored(event.tool_call_id):
+            return restored
+        raw, shown = redact_arguments(event.tool_args, self._redaction)
+        call = self.calls.start(event.tool_call_id, event.tool_name, event.parent_call_id)
+        if MASK in raw:
+            self.calls.mark_masked(call.tool_call_id)
+        started = self._make_call(call.tool_call_id, call.tool_name, raw, call.parent_call_id)
+        # The text before a call of a sub-agent stays a part of this agent's answer.
+        text_before = "" if call.parent_call_id else self._text.take_answer()
+        self._text.settle()
+        shown_start = ToolCallStart(
+            tool_call_id=call.tool_call_id,
+            tool_name=call.tool_name,
+            tool_args=shown,
+            round_index=started.round_index,
+            sequence_index=started.sequence_index,
+            stoppable=event.stoppable,
+            label=self._redaction(event.label),
+            parent_call_id=call.parent_call_id,
+        )
+        changes = self._rows.start_call(started, text_before) if self._rows else []
+        audit = self._make_audit_entry("call", call.tool_call_id, call.tool_name, arguments=raw)
+        self._text.send_after_text(shown_start, changes, audit)
+        # If the database fails, another server may own the run by now: its tools must not run on both.
+        await self._wait_until_stored()
+        return call
+
+    async def _start_client_call(self, event: ToolCallExternal) -> None:
+        """Send a call that the client runs; it stays open in the store until a later request brings the result."""
+        self._text.flush()
+        call_id = self.calls.claim_for_client(event.tool_call_id)
+        self._client_calls.append(call_id)
+        text_before = self._text.take_answer()
+        started = self._make_call(call_id, event.tool_name, event.arguments)
+        self._text.send_after_text(
+            event.model_copy(update={"tool_call_id": call_id, "arguments": event.arguments or "{}"}),
+            self._rows.start_call(started, text_before) if self._rows else [],
+            self._make_audit_entry("handed_over", call_id, event.tool_name, arguments=event.arguments),
+        )
+        await self._wait_until_stored()
+
+    def _note_question(self, tool_call_id: str, request_id: str) -> None:
+        """Remember the newest question about the approval of a call: after changes that do not fit there is another."""
+        if is_approval(request_id) or tool_call_id in self._asked_about:
+            self._asked_about[tool_call_id] = request_id
+
+    async def _record_status(self, call: OpenCall, event: ToolStatus) -> None:
+        throttle = self._throttles.get(call.tool_call_id)
+        if throttle is None:
+            throttle = self._throttles[call.tool_call_id] = Throttle(self._send_status)
+        step = event.model_copy(update={"tool_call_id": call.tool_call_id})
+        if step.data.arguments is not None and (asked := self._asked_about.get(event.tool_call_id)):
+            throttle.flush()
+            self._record_changes(call, step, step.data.arguments, self._inputs.find_answer_key(asked))
+            return
+        if step.data.message not in (APPROVED, ALLOWED_ALWAYS):
+            throttle.put(step)
+            return
+        throttle.flush()
+        # A tool may report the same text without having asked.
+        request_id = self._asked_about.pop(event.tool_call_id, None)
+        key = self._inputs.find_answer_key(request_id) if request_id else None
+        outcome = ALWAYS if step.data.message == ALLOWED_ALWAYS else None
+        audit = None
+        if request_id:
+            audit = self._make_audit_entry("approved", call.tool_call_id, call.tool_name, key=key, outcome=outcome)
+        self._send_status(step, audit)
+        await self._wait_until_stored()
+
+    def _record_changes(
+        self, call: OpenCall, step: ToolStatus, arguments: dict[str, Any] | str, key: str | None
+    ) -> None:
+        """Store the arguments that the user has changed, as those of the call."""
+        raw, shown = redact_arguments(arguments, self._redaction)
+        if MASK in raw:
+            self.calls.mark_masked(call.tool_call_id)
+        step = step.model_copy(update={"data": step.data.model_copy(update={"arguments": shown})})
+        changes = self._rows.change_arguments(call.tool_call_id, raw) if self._rows else []
+        audit = self._make_audit_entry("changed", call.tool_call_id, call.tool_name, key=key, arguments=raw)
+        self._send_status(step, audit, changes)
+
+    def _send_status(
+        self, step: ToolStatus, audit: AuditEntry | None = None, changes: Sequence[RowChange] = ()
+    ) -> None:
+        data = step.data
+        if self._rows:
+            changes = [*changes, *self._rows.add_status(step.tool_call_id, data.status, data.message, data.progress)]
+        self._text.send_after_text(step, changes, audit)
+
+    def _end_call(self, call: OpenCall, event: ToolCallComplete | ToolCallError) -> None:
+        if throttle := self._throttles.pop(call.tool_call_id, None):
+            throttle.flush()
+        self._text.flush()
+        duration_ms = None
+        if not isinstance(event, ToolCallError) or find_ending(event.code).has_run:
+            duration_ms = self._measure(call) if event.duration_ms is None else min(event.duration_ms, MAX_DURATION_MS)
+        changes: dict[str, Any] = {
+            "tool_call_id": call.tool_call_id,
+            "tool_name": call.tool_name,
+            "duration_ms": duration_ms,
+        }
+        if isinstance(event, ToolCallError):
+            output = _format_error(event.error)
+            code = event.code
+        else:
+            output = event.result
+            code = None
+            changes["result_chars"] = len(output)
+        self.calls.end(call)
+        self._text.settle()
+        self._text.send_after_text(
+            event.model_copy(update=changes),
+            self._rows.end_call(call.tool_call_id, output, code, duration_ms) if self._rows else [],
+            self._make_audit_entry("ended", call.tool_call_id, call.tool_name, outcome=code or COMPLETE),
+        )
+
+    async def _wait_until_stored(self) -> None:
+        """Wait until all sent events are stored, or the run continues without the database.
+
+        Raises `RunLost`, and `StorageError` if there is an audit, because no call may run without its audit entry.
+        """
+        await self._log.settled()
+        if self._log.is_abandoned:
+            raise RunLost("another server has taken over this run")
+        if self._audit and (failure := self._log.failure):
+            raise failure
+
+    def _make_audit_entry(self, kind: AuditKind, tool_call_id: str, tool_name: str, **values: Any) -> AuditEntry | None:
+        """Return the audit entry about a call; None if there is no audit."""
+        if self._audit is None:
+            return None
+        return replace(self._audit, kind=kind, tool_call_id=tool_call_id, tool_name=tool_name, **values)
+
+    def _measure(self, call: OpenCall) -> int:
+        """Return how long a call has run, in milliseconds, without the time in which it waited for the user."""
+        waited_ms = round(self._inputs.waited_seconds(call.source_id) * 1000)
+        return min(max(0, call.age_ms - waited_ms), MAX_DURATION_MS)
+
+    def _make_call(self, call_id: str, tool_name: str, arguments: str, parent_call_id: str = "") -> HistoryCall:
+        """Return a call that is about to run, with its round, for the store."""
+        round_index, sequence_index = self.calls.next_place()
+        details = self._redaction.value(self.provider_details.get(call_id, {}))
+        return HistoryCall(
+            call_id, tool_name, arguments, round_index, sequence_index, details, parent_call_id=parent_call_id or None
+        )
+
+
+def _take_error(recording: asyncio.Future[None]) -> None:
+    """Mark the error of a cancelled caller's task as retrieved, so that asyncio does not log it."""
+    if not recording.cancelled():
+        recording.exception()
+
+
+def _send(
+    log: EventLog,
+    enricher: EventEnricher,
+    event: Event,
+    changes: Sequence[RowChange] = (),
+    audit: AuditEntry | None = None,
+) -> None:
+    enriched = enricher.enrich(event)
+    if enriched is None:
+        log.write(changes)
+        return
+    first, *rest = truncate(enriched)
+    log.append(first, changes, audit)
+    for fitting in rest:
+        log.append(fitting)
+
+
+def _is_answer(text: str, ending: Done | Error) -> bool:
+    """Return whether the turn ended normally, with an answer that the model wrote."""
+    answer = text.strip()
+    is_said = bool(answer) and not answer.startswith(NOTHING_SAID)
+    return isinstance(ending, Done) and ending.finish_reason == "stop" and is_said
+
+
+def _format_error(error: str) -> str:
+    """Return the error as the model reads it instead of a result."""
+    return error if error.startswith("Error:") else f"Error: {error}"

@@ -1,0 +1,170 @@
+"""Continues or ends a run that another server has left.
+
+Events and rows were committed together, so they need no reconciliation. The model gets the finished rounds with their
+results. Open calls of a built-in agent run again if that is safe, see `_find_repeatable`. The other open calls end with
+an error, because it is unknown whether they took effect.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from callboard.agents import Agent, AgentLike, Approval
+from callboard.calls import ToolCall
+from callboard.errors import StorageError
+from callboard.redaction import MASK
+from callboard.runs.conversation import Conversation, open_conversation
+from callboard.runs.left_run import LEFT_RUN, LeftRun, read_left_run
+from callboard.storage import INTERRUPTED_CALL, UNANSWERED_CALL, LoggedFrame, LoggedRun, RunLog, RunRecord, Store
+from callboard_protocol import EXTERNAL_ID_PREFIX, Done, Error, RunRequest, ToolCallError, ToolCallStart, encode
+
+_LAST_EVENT: TypeAdapter[Done | Error] = TypeAdapter(Done | Error)
+
+
+@dataclass(frozen=True, slots=True)
+class Reopened:
+    """A run that can continue: its conversation with the finished rounds, and the state of its stored events.
+
+    `again` are the ids of the open calls that run again, `closed` are the end events of the other open calls.
+    """
+
+    conversation: Conversation
+    left: LeftRun
+    again: AbstractSet[str]
+    closed: Sequence[ToolCallError]
+
+
+async def reopen(
+    run_log: RunLog,
+    store: Store,
+    logged: LoggedRun,
+    record: RunRecord,
+    request: RunRequest,
+    agent: AgentLike,
+    approval: Approval,
+) -> Reopened | Error | None:
+    """Prepare a run to be continued. Return its last event if it can only be ended, None if it had already ended.
+
+    Raises `StorageError` and `RunLost`.
+    """
+    assert record.turn is not None
+    turn = await record.turn.restore()
+    if record.turn.rows.ending:
+        # The turn has ended, only the last event was not stored.
+        _append(record, logged.last_seq, [_LAST_EVENT.validate_json(record.turn.rows.ending)])
+        await record.store_now()
+        return None
+    left = await read_left_run(run_log, logged.run_id)
+    again = _find_repeatable(agent, left, approval, [tool.name for tool in request.openwebui_tools])
+    closed = make_ends(left.open_calls, left.waiting, but=again)
+    _append(record, logged.last_seq, closed)
+    await record.store_now()
+    conversation = await open_conversation(store, request, logged.run_id, None)
+    if conversation.history.is_missing:
+        # Without its finished calls the agent would repeat them.
+        raise StorageError("the history of the chat cannot be read")
+    if left.call_ids and (turn is None or not left.call_ids <= turn.call_ids):
+        # The chat was deleted. Without its calls in the messages, the model would repeat them.
+        return LEFT_RUN
+    if turn:
+        calls = conversation.history.calls
+        ended = turn.call_ids - again
+        conversation = replace(
+            conversation,
+            messages=[*conversation.messages, *turn.as_messages()],
+            calls_made=[call.tool_name for call in calls if call.tool_call_id in ended],
+            unfinished=tuple(
+                ToolCall(
+                    call.tool_call_id,
+                    call.tool_name,
+                    call.arguments,
+                    rescued=call.tool_call_id in left.from_text,
+                    asks_first=call.tool_call_id in left.from_text,
+                    # Also if the settings have changed since, or the call was read from text.
+                    needs_approval=call.tool_call_id in left.waiting,
+                    is_changed=call.tool_call_id in left.changed,
+                )
+                for call in calls
+                if call.tool_call_id in again
+            ),
+        )
+    return Reopened(conversation, left, again, closed)
+
+
+async def end_run(
+    record: RunRecord, logged: LoggedRun, left: LeftRun, ending: Error
+) -> Sequence[Error | ToolCallError]:
+    """End a run that cannot continue, and its open calls. Return the new events. Raises `StorageError`, `RunLost`."""
+    assert record.turn is not None
+    await record.turn.restore()
+    rows = record.turn.rows
+    open_calls: dict[str, str] = {call.tool_call_id: call.tool_name for call in rows.open_calls}
+    open_calls |= {call_id: start.tool_name for call_id, start in left.open_calls.items()}
+    last: list[Error | ToolCallError] = [*make_ends(open_calls, left.waiting), ending]
+    _append(record, logged.last_seq, last)
+    record.append(changes=rows.finish("", is_answered=False, ending=ending.model_dump_json()))
+    await record.store_now()
+    return last
+
+
+def make_ends(
+    open_calls: Mapping[str, ToolCallStart | str], waiting: Collection[str], but: Collection[str] = ()
+) -> list[ToolCallError]:
+    """Return the end events of open calls, except the calls in `but` and calls that the client runs.
+
+    `open_calls` are tool names or start events, by call ids. The tools of the calls in `waiting` have not run.
+    """
+    return [
+        ToolCallError(
+            tool_call_id=call_id,
+            tool_name=started if isinstance(started, str) else started.tool_name,
+            error=UNANSWERED_CALL if call_id in waiting else INTERRUPTED_CALL,
+            code="interrupted",
+        )
+        for call_id, started in open_calls.items()
+        if call_id not in but and not call_id.startswith(EXTERNAL_ID_PREFIX)
+    ]
+
+
+def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | ToolCallError]) -> None:
+    """Append events after `last_seq` to the record, with the row changes of the calls that they end."""
+    assert record.turn is not None
+    for seq, event in enumerate(events, last_seq + 1):
+        changes = []
+        if isinstance(event, ToolCallError):
+            changes = record.turn.rows.end_call(event.tool_call_id, f"Error: {event.error}", event.code, None)
+        record.append(LoggedFrame(encode(seq, event), is_last=isinstance(event, Done | Error)), changes)
+
+
+def _find_repeatable(
+    agent: AgentLike, left: LeftRun, approval: Approval, openwebui_tools: Collection[str]
+) -> AbstractSet[str]:
+    """Return the ids of open calls that may run again: their tools are read-only or repeatable, or not approved.
+
+    The client runs a request for one of Open WebUI's tools once, also if it is sent again.
+
+    A call with a secret argument does not: its value is not stored.
+
+    Calls of framework agents never run again: it is unknown what their tools change.
+    """
+    if not isinstance(agent, Agent):
+        return frozenset()
+    tools = {tool.name: tool for tool in agent.tools}
+
+    def is_repeatable(start: ToolCallStart) -> bool:
+        if MASK in to_json(start.tool_args).decode():
+            return False
+        tool = tools.get(start.tool_name)
+        if tool is None and start.tool_name in openwebui_tools:
+            return True
+        call_id = start.tool_call_id
+        if tool is None or tool.read_only or tool.repeatable:
+            return tool is not None
+        # A tool that always asks runs only after the approval is stored, and then its call is in `begun`.
+        asks_always = tool.requires_confirmation is True or (tool.changes is None and approval.names(tool.name))
+        return call_id in left.waiting or (asks_always and call_id not in left.begun)
+
+    return frozenset(call_id for call_id, start in left.open_calls.items() if is_repeatable(start))

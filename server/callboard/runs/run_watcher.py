@@ -1,0 +1,175 @@
+"""Watches the database and notifications for frames of other servers' runs, and for signals to this server's runs."""
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from callboard.errors import StorageError
+from callboard.storage import LoggedRun, Notification, RunLog, RunSignals
+
+LISTENING_SECONDS = 10.0
+"""How long the owner keeps a run for listeners on this server after each notification about them."""
+LISTENING_ROUND_SECONDS = 3.0
+"""How often the owner is notified of listeners on this server."""
+RENOTIFY_SECONDS = 0.1
+"""The delay before an owner that could not be notified is notified again."""
+MAX_RECEIVED_BYTES = 256 * 1024
+"""The most bytes of frames that are kept for a slow listener; it reads the rest from the database."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class Follower:
+    """A listener on this server to a run of another server.
+
+    `run` is the run as it was last read, None if it has been deleted. `seq` is the newest frame that the listener has
+    seen. `has_news` is set when there is something to read.
+    """
+
+    run: LoggedRun | None
+    seq: int = 0
+    has_news: asyncio.Event = field(default_factory=asyncio.Event)
+    _received: deque[Notification] = field(default_factory=deque)
+    _received_bytes: int = 0
+
+    def update(self, run: LoggedRun | None) -> None:
+        """Replace `run` by its current state."""
+        if run and self.run and run.last_seq < self.run.last_seq:
+            # This state was read before the last notification arrived.
+            return
+        self.run = run
+        if run is None or run.is_ended or run.is_parked or run.last_seq > self.seq:
+            self.has_news.set()
+
+    def receive(self, notification: Notification) -> bool:
+        """Accept frames of the run's owner; return False for other senders: then the database must be read."""
+        if self.run is None or notification.sender != self.run.owner:
+            return False
+        if notification.frames and self._received_bytes + len(notification.frames) <= MAX_RECEIVED_BYTES:
+            self._received.append(notification)
+            self._received_bytes += len(notification.frames)
+        if notification.last_seq > self.run.last_seq:
+            self.update(replace(self.run, last_seq=notification.last_seq, is_ended=notification.is_ended))
+        return True
+
+    def next_frames(self) -> Notification | None:
+        """Remove and return the frames that follow `seq`, None if they have to be read from the database."""
+        while self._received and self._received[0].after <= self.seq:
+            notification = self._received.popleft()
+            self._received_bytes -= len(notification.frames)
+            if notification.after == self.seq:
+                return notification
+        return None
+
+
+class RunWatcher:
+    """Reads the database after notifications, and regularly without them, for all followed runs at once.
+
+    `find_own` returns the ids of this server's live runs. `receive_signals` gets the signals that clients have sent to
+    them through other servers.
+    """
+
+    def __init__(
+        self,
+        run_log: RunLog,
+        find_own: Callable[[], Collection[str]],
+        receive_signals: Callable[[Mapping[str, RunSignals]], None],
+    ) -> None:
+        self._run_log = run_log
+        self._find_own = find_own
+        self._receive_signals = receive_signals
+        self._followed: defaultdict[str, set[Follower]] = defaultdict(set)
+        self._is_due = asyncio.Event()
+        self._are_signals_due = True
+        self._notified_at: dict[str, float] = {}
+        self._all_were_notified = True
+
+    @property
+    def listeners(self) -> int:
+        """The number of listeners on this server to runs of other servers."""
+        return sum(map(len, self._followed.values()))
+
+    def receive(self, notification: Notification) -> None:
+        """Accept a notification: frames of a followed run, or a signal to a run of this server."""
+        listeners = self._followed.get(notification.run_id, ())
+        if notification.last_seq:
+            for follower in listeners:
+                if not follower.receive(notification):
+                    self._is_due.set()
+        elif notification.run_id in self._find_own():
+            self._are_signals_due = True
+            self._is_due.set()
+
+    def wake(self, run_id: str) -> None:
+        """Wake the followers of a run that this server has taken over."""
+        for follower in self._followed.get(run_id, ()):
+            follower.has_news.set()
+
+    @contextmanager
+    def following(self, run: LoggedRun, after: int) -> Iterator[Follower]:
+        """Follow a run of another server; its owner is notified that it has a listener."""
+        run_id = run.run_id
+        follower = Follower(run, after)
+        self._followed[run_id].add(follower)
+        # Without delay: the owner may be about to cancel the run because it has no listeners.
+        self._is_due.set()
+        try:
+            yield follower
+        finally:
+            self._followed[run_id].discard(follower)
+            if not self._followed[run_id]:
+                del self._followed[run_id]
+                self._notified_at.pop(run_id, None)
+
+    async def poll(self) -> None:
+        """Read signals and frames until cancelled; retry after errors."""
+        while True:
+            wait_seconds = self._run_log.sweep_seconds if self._all_were_notified else RENOTIFY_SECONDS
+            is_sweep = False
+            try:
+                async with asyncio.timeout(wait_seconds):
+                    await self._is_due.wait()
+            except TimeoutError:
+                is_sweep = True
+            self._is_due.clear()
+            try:
+                # Without other servers, clients send their signals to this server directly.
+                if self._are_signals_due or (is_sweep and not await self._run_log.is_alone()):
+                    self._are_signals_due = False
+                    if own := self._find_own():
+                        self._receive_signals(await self._run_log.signals(own))
+                await self._notify_owners()
+                await self._fetch_frames()
+            except StorageError as error:
+                _log.warning("followed_runs_not_read", error=str(error))
+            except Exception as error:  # noqa: BLE001 - otherwise followers would wait for ever, and no signal would arrive
+                _log.error("followed_runs_not_read", exc_info=error)
+
+    async def _notify_owners(self) -> None:
+        """Notify the owners of followed runs, because they publish only the frames of runs with listeners."""
+        renew_before = time.monotonic() - LISTENING_ROUND_SECONDS
+        unnotified = {
+            run_id
+            for run_id, listeners in self._followed.items()
+            if any(map(_is_running, listeners)) and self._notified_at.get(run_id, renew_before) <= renew_before
+        }
+        notified = await self._run_log.mark_listened(unnotified, LISTENING_SECONDS) if unnotified else unnotified
+        self._notified_at.update(dict.fromkeys(notified & self._followed.keys(), time.monotonic()))
+        self._all_were_notified = notified == unnotified
+
+    async def _fetch_frames(self) -> None:
+        followed = tuple(self._followed)
+        found = await self._run_log.find(followed) if followed else {}
+        for run_id in followed:
+            for follower in self._followed.get(run_id, ()):
+                follower.update(found.get(run_id))
+
+
+def _is_running(follower: Follower) -> bool:
+    return follower.run is not None and not follower.run.is_ended

@@ -1,0 +1,496 @@
+"""All runs of the server: starts, finds, continues, cancels and deletes them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from uuid import uuid4
+
+import anyio
+import structlog
+
+from callboard.agents import AgentAccess, AgentLike, Approval, Registry
+from callboard.calls import ClientTool, Services
+from callboard.errors import QuotaExceeded, RunConflict, ShuttingDown, StorageError, UnknownAgent, UnknownRun
+from callboard.observers import NoTracer, Observer, RunLeft, RunObservers, RunTracer, TracedRun
+from callboard.redaction import Redaction
+from callboard.runs.conversation import Continuation, open_conversation
+from callboard.runs.factory import RunFactory, RunSpec, is_stored, observed_run, owner_of
+from callboard.runs.followed_run import FollowedRun
+from callboard.runs.forgetting import forget_user
+from callboard.runs.left_run import LEFT_RUN, end_of_left_run
+from callboard.runs.links import NO_LINKS, Links
+from callboard.runs.memory_budget import MemoryBudget, RunMemory
+from callboard.runs.ownership import Ownership
+from callboard.runs.quota import Quota
+from callboard.runs.reopening import Reopened, reopen
+from callboard.runs.run import INTERRUPTED, Owner, Run
+from callboard.runs.run_slots import RunSlots
+from callboard.runs.run_watcher import RunWatcher
+from callboard.runs.stored_request import StoredRequest, enter_origin, find_origin, pack_request, unpack_request
+from callboard.settings import Settings
+from callboard.storage import (
+    OWN_CHAT_PREFIX,
+    LoggedRun,
+    NewRun,
+    RunLog,
+    RunRecord,
+    RunSignals,
+)
+from callboard.threads import REQUESTS
+from callboard_protocol import Done, Error, RunRequest, RunStart, encode
+
+MAX_OWNERS = 3
+"""The most servers that run one run: a run may crash its server, and must not crash all of them."""
+END_SECONDS = 15
+"""The longest wait at shutdown for the last events of runs to be stored."""
+
+USERS_SHARING_MEMORY = 4
+"""The runs of one user may use the server's run memory divided by this number."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Runs:
+    """The live runs of this server, and those that ended recently."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        services: Services,
+        settings: Settings,
+        redact: Redaction,
+        run_log: RunLog,
+        links: Links = NO_LINKS,
+        observers: Sequence[Observer] = (),
+        tracer: RunTracer | None = None,
+    ) -> None:
+        self._tracer = tracer or NoTracer()
+        self._registry = registry
+        self._services = services
+        self._store = services.store
+        self._settings = settings
+        self._redaction = redact
+        self._run_log = run_log
+        self._watcher = RunWatcher(run_log, self._logged_ids, self._receive_signals)
+        self._runs: dict[str, Run] = {}
+        self._forgetting: set[asyncio.Task[None]] = set()
+        self._ended: dict[str, RunMemory] = {}
+        self.on_user_forgotten: Callable[[str], None] = lambda _: None
+        """Called with the id of each user whose data is deleted; the inspector then deletes its copies of the runs."""
+        self.is_closing = False
+        """True if the server starts no more runs."""
+        self._is_closed = False
+        self._quota = Quota(self._store, settings.max_user_calls_per_day, settings.max_user_tokens_per_day)
+        self.access = AgentAccess.of(settings.agent_access)
+        """Which users may use which agent."""
+        self._slots = RunSlots(settings.max_runs, settings.max_user_runs, settings.run_queue_seconds)
+        memory_bytes = settings.run_memory_mib * 1024 * 1024
+        self._user_bytes = memory_bytes // USERS_SHARING_MEMORY
+        self._budget = MemoryBudget(memory_bytes, self._user_bytes, self._evict_oldest)
+        self._factory = RunFactory(
+            services, settings, redact, run_log, links, observers, self._tracer, self._quota, self._budget
+        )
+
+    @asynccontextmanager
+    async def holding_lease(self) -> AsyncIterator[None]:
+        """Hold this server's lease until the block ends, and continue runs of servers that stop in the meantime.
+
+        Raises `StorageError` if the database cannot be written at the beginning.
+        """
+        ownership = Ownership(
+            self._run_log,
+            self._watcher,
+            self.continue_run,
+            self._settings.lease_seconds,
+            self._settings.keep_run_seconds,
+            self._user_bytes,
+            self._factory.end_left_run,
+            lambda: self.is_closing,
+        )
+        async with ownership.held():
+            yield
+
+    def _logged_ids(self) -> frozenset[str]:
+        return frozenset(run.run_id for run in self._runs.values() if run.is_logged and not run.ended)
+
+    def _receive_signals(self, signals: Mapping[str, RunSignals]) -> None:
+        for run_id, signal in signals.items():
+            if run := self._runs.get(run_id):
+                run.inputs.accept(signal.answers)
+                if signal.is_cancelled:
+                    run.cancel()
+
+    async def start_or_follow(self, request: RunRequest, caller: str | None = None) -> Run | FollowedRun:
+        """Start the run of `request`, or return the existing run with its id, on this or another server.
+
+        Raises the errors of `start`.
+        """
+        try:
+            return await self.start(request, caller=caller)
+        except _RunsElsewhere as elsewhere:
+            # The same request may have started the run here a moment ago.
+            if run := self._find_here(elsewhere.run.run_id, owner_of(request)):
+                return run
+            if elsewhere.run.owner != owner_of(request):
+                raise
+            return elsewhere.run
+
+    async def start(
+        self, request: RunRequest, continuation: Continuation | None = None, caller: str | None = None
+    ) -> Run:
+        """Start the run of `request`, or return the existing run with its id on this server.
+
+        `caller` is the name of the request's API key, for the audit. If the stored history cannot be read, the run
+        starts with the client's messages only, and a status says so.
+
+        Raises:
+            UnknownAgent: There is no such agent.
+            AgentRefused: The user may not use the agent.
+            RunConflict: The run id belongs to another chat, user or server.
+            TooManyRuns: No slot is free.
+            QuotaExceeded: The user has used up a daily quota.
+            ShuttingDown: The server starts no more runs.
+            RequestError: The functions are invalid, or `open_conversation` refuses the request.
+            StorageError: Another server may have the run, and the database cannot tell.
+        """
+        run_id = request.run_id or uuid4().hex
+        owner = owner_of(request)
+        if run := self._find_here(run_id, owner):
+            return run
+        self._refuse_when_closing()
+        agent = self._registry.get(request.agent)
+        self.access.check(agent.agent_id, request.user)
+        functions = tuple(map(ClientTool.of, request.functions))
+        user = owner.user_id or ""
+        await self._slots.acquire(user)
+        with ExitStack() as unless_started:
+            unless_started.callback(self._slots.release, user)
+            # After the wait for a slot, during which other runs may have used up the quota.
+            await self._quota.check(user)
+            conversation = await open_conversation(self._store, request, run_id, continuation)
+            # The OpenAI routes pass a continuation, and have no event for a question.
+            conversation = replace(conversation, can_ask=continuation is None)
+            # During the queries, the same request may have arrived again, or the shutdown may have begun.
+            if run := self._find_here(run_id, owner):
+                return run
+            self._refuse_when_closing()
+            is_alone = await self._run_log.is_alone()
+            traced = self._tracer.begin(observed_run(run_id, request), agent.name)
+            # Runs of the OpenAI routes end with their connection, so no other server continues them.
+            packed = await self._pack(request, traced) if continuation is None else None
+            logged, new = await self._begin_in_store(run_id, conversation.request, packed)
+            if run := self._find_here(run_id, owner):
+                return run
+            if self.is_closing and logged and not new:
+                # Otherwise another server would take over the run, although the client got an error.
+                with suppress(StorageError):
+                    await self._run_log.withdraw(run_id)
+            self._refuse_when_closing()
+            record = self._factory.open_record(run_id, owner, logged, conversation, new)
+            run = self._make_run(
+                RunSpec(
+                    run_id,
+                    owner,
+                    agent,
+                    conversation,
+                    functions,
+                    is_alone,
+                    traced,
+                    record,
+                    logged,
+                    caller,
+                    can_be_continued=logged is not None and packed is not None and _can_continue(agent),
+                )
+            )
+            unless_started.pop_all()
+        _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
+        return run
+
+    def _make_run(self, spec: RunSpec) -> Run:
+        on_end = partial(self._on_run_end, chat_id=spec.conversation.request.chat_id)
+        run = self._runs[spec.run_id] = self._factory.make(spec, on_end)
+        return run
+
+    async def find(self, run_id: str, user_id: str | None = None) -> Run | FollowedRun:
+        """Return the run with that id, on this or another server.
+
+        Raises `UnknownRun`, also for a run of another user, and `StorageError`.
+        """
+        run = self._runs.get(run_id) or await self._find_elsewhere(run_id)
+        if run is None or not run.owner.may_be_seen_by(user_id):
+            raise UnknownRun(
+                f"there is no run {run_id!r} of this user: it was started for another, ended more than "
+                f"{self._settings.keep_run_seconds:g} s ago, or its chat was deleted"
+            )
+        return run
+
+    async def forget_user(self, user_id: str, caller: str | None = None) -> Mapping[str, int]:
+        """End a user's runs, and delete all data of the user; return the number of deleted items of each kind.
+
+        `caller` is the name of the request's API key, for the audit. Raises `StorageError`.
+        """
+        mine = [run for run in self if run.owner.user_id == user_id]
+        for run in mine:
+            run.cancel()
+        await asyncio.gather(*(run.wait() for run in mine))
+        for run in mine:
+            self._forget(run.run_id)
+        self.on_user_forgotten(user_id)
+        return await forget_user(self._store, self._run_log, user_id, caller)
+
+    async def _find_elsewhere(self, run_id: str) -> FollowedRun | None:
+        if self._is_closed:
+            raise _shutting_down()
+        logged = (await self._run_log.find([run_id])).get(run_id)
+        return FollowedRun(logged, self._run_log, self._watcher, self._runs.get) if logged else None
+
+    async def continue_run(self, logged: LoggedRun) -> Error | None:
+        """Continue a run that was lost, handed over or unparked; return its last event if it can only be ended.
+
+        The text since the last finished round is taken back, see `reopen`. Raises `StorageError`, and `RunLost` if
+        another server has taken over the run.
+        """
+        packed = await self._run_log.load_request(logged.run_id)
+        if packed is None:
+            return LEFT_RUN
+        if logged.losses >= MAX_OWNERS:
+            # The request itself may crash servers, so it is not parsed again.
+            return LEFT_RUN
+        if logged.age_seconds >= self._settings.run_timeout_seconds:
+            # The database may be a restored backup: it is unknown what the run did after the backup.
+            return LEFT_RUN
+        request = unpack_request(packed)
+        enter_origin(request.origin)
+        try:
+            agent = self._registry.get(request.agent)
+        except UnknownAgent:
+            return LEFT_RUN
+        if not self.access.admits(agent.agent_id, request.user):
+            # The settings have changed since, for example while the run was parked.
+            return LEFT_RUN
+        # Agents without the setting may ignore the finished rounds and repeat their calls.
+        if not _can_continue(agent):
+            return end_of_left_run(agent.agent_id)
+        approval = Approval(self._settings.confirm_tools)
+        async with self._factory.record_of_left_run(logged, request) as (logged, record):
+            reopened = await reopen(self._run_log, self._store, logged, record, request, agent, approval)
+            if not isinstance(reopened, Reopened):
+                return reopened
+            return await self._restart(logged, record, request, agent, reopened)
+
+    async def _restart(
+        self, logged: LoggedRun, record: RunRecord, request: StoredRequest, agent: AgentLike, reopened: Reopened
+    ) -> Error | None:
+        """Continue a run when its user has a slot; return its last event if the user has used up a quota since."""
+        conversation = reopened.conversation
+        owner = owner_of(request)
+        user = owner.user_id or ""
+        await self._slots.acquire(user, without_timeout=True)
+        with ExitStack() as unless_begun:
+            unless_begun.callback(self._slots.release, user)
+            is_alone = await self._run_log.is_alone()
+            if self.is_closing:
+                await record.hand_over()
+                return None
+            if reopened.left.is_unparked:
+                try:
+                    # Each call is counted when it runs.
+                    await self._quota.check(user, with_calls=False)
+                except QuotaExceeded as error:
+                    return Error(message=str(error), code=error.code)
+            functions = tuple(map(ClientTool.of, request.functions))
+            traced = self._tracer.begin(observed_run(logged.run_id, request), agent.name, request.origin.get("run", ""))
+            key = request.origin.get("key")
+            run = self._make_run(
+                RunSpec(
+                    logged.run_id,
+                    owner,
+                    agent,
+                    conversation,
+                    functions,
+                    is_alone,
+                    traced,
+                    record,
+                    logged,
+                    key,
+                    can_be_continued=True,
+                    reopened=reopened,
+                )
+            )
+            unless_begun.pop_all()
+        self._watcher.wake(run.run_id)
+        _log.warning("run_continued", run_id=logged.run_id, agent=owner.agent_id, losses=logged.losses)
+        return None
+
+    async def _pack(self, request: RunRequest, traced: TracedRun) -> bytes | None:
+        """Return the packed request without secrets; None if the run is not stored or the request is too large."""
+        if not is_stored(request):
+            return None
+        public = await self._redaction.large(request.model_dump(exclude_unset=True))
+        return await REQUESTS.run(partial(pack_request, {**public, "origin": find_origin(traced.context)}))
+
+    async def _begin_in_store(
+        self, run_id: str, request: RunRequest, packed: bytes | None
+    ) -> tuple[LoggedRun | None, NewRun | None]:
+        """Begin the run in the database as this server's; return (None, None) if the run is not stored.
+
+        `packed` is the request for a server that continues the run. If the database fails, the second value is what the
+        run's record needs to begin the run later. Raises `_RunsElsewhere`, and `StorageError` if there may be other
+        servers.
+        """
+        if not is_stored(request):
+            return None, None
+        user_id = owner_of(request).user_id
+        mine = LoggedRun(run_id, request.agent, request.chat_id, request.message_id, user_id, last_seq=1)
+        first = encode(1, RunStart(run_id=run_id, agent=request.agent))
+        try:
+            there = await self._run_log.begin(mine, packed, self._settings.max_user_runs, first)
+        except StorageError as error:
+            if not await self._run_log.is_alone():
+                # Another server may have the run already, or begin it at the same time.
+                raise
+            _log.warning("run_not_begun", run_id=run_id, error=str(error))
+            return mine, NewRun(packed, first)
+        if there is not mine:
+            raise _RunsElsewhere(FollowedRun(there, self._run_log, self._watcher, self._runs.get))
+        return mine, None
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(tuple(self._runs.values()))
+
+    def __contains__(self, run_id: object) -> bool:
+        """Return whether this server has a run with that id, live or ended."""
+        return run_id in self._runs
+
+    def is_live(self, run_id: str) -> bool:
+        """Return whether this server runs that run at the moment."""
+        run = self._runs.get(run_id)
+        return run is not None and not run.ended
+
+    @property
+    def waiting(self) -> int:
+        """The number of runs that wait for a slot."""
+        return self._slots.waiting
+
+    @property
+    def listeners(self) -> int:
+        """The number of listeners on this server, including listeners to runs of other servers."""
+        return sum(run.readers for run in self) + self._watcher.listeners
+
+    @property
+    def log_bytes(self) -> int:
+        """The memory that the logs and files of live and ended runs use."""
+        return self._budget.used_bytes
+
+    async def drain(self, seconds: float, hurried: anyio.Event) -> None:
+        """Start no more runs; wait until all runs have ended, at most `seconds`, or until `hurried` is set."""
+        self.is_closing = True
+        live = [run for run in self if not run.ended]
+        _log.info("draining", runs=len(live), seconds=seconds)
+        with anyio.move_on_after(seconds):
+            async with anyio.create_task_group() as group:
+
+                async def hurry() -> None:
+                    await hurried.wait()
+                    group.cancel_scope.cancel()
+
+                group.start_soon(hurry)
+                for run in live:
+                    await run.wait()
+                group.cancel_scope.cancel()
+
+    async def close(self) -> None:
+        """Start no more runs. Hand over each run to another server if possible, and end the others."""
+        self.is_closing = True
+        runs = tuple(self)
+        for run in runs:
+            if run.can_be_continued:
+                run.leave()
+            else:
+                run.cancel(INTERRUPTED)
+        ends = {asyncio.create_task(run.wait()): run for run in runs}
+        late = (await asyncio.wait(ends, timeout=END_SECONDS))[1] if ends else ()
+        for end in late:
+            # Its last events could not be stored, so no listener has seen them; another server ends the run.
+            ends[end].abandon()
+        await asyncio.gather(*late)
+        await asyncio.gather(*self._forgetting)
+        await self._quota.close()
+        await self._factory.formats.call_styles.aclose()
+        self._is_closed = True
+
+    def _refuse_when_closing(self) -> None:
+        if self.is_closing:
+            raise _shutting_down()
+
+    def _find_here(self, run_id: str, owner: Owner) -> Run | None:
+        run = self._runs.get(run_id)
+        if run and run.owner != owner:
+            raise RunConflict(f"run {run_id!r} belongs to another chat or user: choose another run_id")
+        return run
+
+    async def _forget_own_chat(self, chat_id: str) -> None:
+        try:
+            await self._store.forget_own_chat(chat_id)
+        except StorageError as error:
+            _log.warning("own_chat_not_forgotten", chat_id=chat_id, error=str(error))
+
+    def _on_run_end(self, run: Run, memory: RunMemory, observers: RunObservers, chat_id: str | None) -> None:
+        """Release the slot of a run that has ended, and delete its log after `keep_run_seconds`.
+
+        A chat that the server made for the request is deleted after an answer. After any other end it stays, because
+        the client may continue it, for example with results of its functions.
+        """
+        self._slots.release(run.owner.user_id or "")
+        if run.log.is_abandoned:
+            # From now on, `find` returns the run of the other server.
+            observers.tell(RunLeft())
+            memory.close()
+            # This server may have taken it over again in the meantime.
+            if self._runs.get(run.run_id) is run:
+                del self._runs[run.run_id]
+            return
+        self._ended[run.run_id] = memory
+        match run.last_event:
+            case Done(finish_reason="stop" | "length" | "max_turns" | "content_filter" | "refusal") if (
+                chat_id and chat_id.startswith(OWN_CHAT_PREFIX)
+            ):
+                task = asyncio.create_task(self._forget_own_chat(chat_id))
+                self._forgetting.add(task)
+                task.add_done_callback(self._forgetting.discard)
+            case _:
+                pass
+        asyncio.get_running_loop().call_later(self._settings.keep_run_seconds, self._forget, run.run_id)
+
+    def _forget(self, run_id: str) -> None:
+        # It may have been evicted already.
+        if memory := self._ended.pop(run_id, None):
+            memory.close()
+            del self._runs[run_id]
+
+    def _evict_oldest(self, user: str | None) -> bool:
+        oldest = next((run_id for run_id, memory in self._ended.items() if user in (None, memory.user)), None)
+        if oldest is None:
+            return False
+        _log.info("ended_run_forgotten", run_id=oldest)
+        self._forget(oldest)
+        return True
+
+
+class _RunsElsewhere(RunConflict):
+    """The run with that id is not on this server, but in the database."""
+
+    def __init__(self, run: FollowedRun) -> None:
+        super().__init__(f"run {run.run_id!r} exists already: choose another run_id")
+        self.run = run
+
+
+def _shutting_down() -> ShuttingDown:
+    return ShuttingDown("The server is shutting down: send the message again when it is back.")
+
+
+def _can_continue(agent: AgentLike) -> bool:
+    """Return whether the agent can continue a run that another server began."""
+    return getattr(agent, "on_owner_loss", "end") == "continue"

@@ -1,0 +1,141 @@
+"""Redacts and joins the texts of one run, sends them as events, and collects the answer's text for the store."""
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from itertools import groupby
+
+from callboard._history import RowChange
+from callboard.redaction import RedactedStream, Redaction
+from callboard.runs.earlier_sources import EarlierSources
+from callboard.storage import AuditEntry
+from callboard.text import storable
+from callboard_protocol import Event, Message, Rewind, TextEvent
+
+COALESCE_SECONDS = 0.025
+"""The shortest time between two text events; pieces that arrive sooner are joined."""
+
+
+class TextWriter:
+    """Sends pieces of the answer, of reasoning and of arguments.
+
+    Text that may be the beginning of a secret is held back until more text or another event follows. A source of an
+    earlier turn is sent before the text that cites it, because clients only link sources that they know.
+    """
+
+    def __init__(self, redaction: Redaction, sources: EarlierSources, send: Callable[..., None]) -> None:
+        self._redaction = redaction
+        self._sources = sources
+        self._send = send
+        self._coalescer = DeltaCoalescer(self._send_piece)
+        self._held: dict[Hashable, tuple[TextEvent, RedactedStream]] = {}
+        self._unstored: list[str] = []
+        self._settled_count = 0
+        self._has_sent_unsettled = False
+
+    def write(self, event: TextEvent) -> None:
+        """Write the next piece of a text."""
+        for stream, (other, _) in tuple(self._held.items()):
+            # Streams of arguments of parallel calls do not end each other.
+            if other.type != event.type or (stream != event.stream and isinstance(event, Message)):
+                self._release(stream)
+        _, redacted = self._held.setdefault(event.stream, (event, self._redaction.stream()))
+        self._forward(event, redacted.feed(storable(event.text)))
+
+    def flush(self) -> None:
+        """Send all text that is held back, because another event follows it."""
+        for stream in tuple(self._held):
+            self._release(stream)
+        self._coalescer.flush()
+
+    def send_after_text(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> None:
+        """Send all text that is held back, then another event with its row changes and its audit entry."""
+        self.flush()
+        self._send(event, changes, audit)
+
+    def settle(self) -> None:
+        """Make the text so far permanent, because a call has started or ended; `rewind` does not remove it."""
+        self._settled_count = len(self._unstored)
+        self._has_sent_unsettled = False
+
+    def rewind(self) -> None:
+        """Remove the text since `settle`; send a `Rewind` if listeners have seen a part of it."""
+        del self._unstored[self._settled_count :]
+        self._held.clear()
+        self._coalescer.discard()
+        if self._has_sent_unsettled:
+            self._has_sent_unsettled = False
+            self._send(Rewind())
+
+    def take_answer(self) -> str:
+        """Return the answer's text since the last call of this method, for the store."""
+        # Redact the whole text again: reasoning may have separated two halves of a secret.
+        text = self._redaction("".join(self._unstored))
+        self._unstored.clear()
+        self._settled_count = 0
+        return text
+
+    def close(self) -> None:
+        """Send all text that is held back; nothing more follows."""
+        self.flush()
+        self._coalescer.close()
+
+    def _release(self, stream: Hashable) -> None:
+        event, redacted = self._held.pop(stream)
+        self._forward(event, redacted.flush())
+
+    def _forward(self, event: TextEvent, text: str) -> None:
+        if not text:
+            return
+        if isinstance(event, Message):
+            self._unstored.append(text)
+            for source in self._sources.take_cited(text):
+                self._coalescer.flush()
+                self._send(source)
+        self._coalescer.add(event.with_text(text))
+
+    def _send_piece(self, event: TextEvent) -> None:
+        self._has_sent_unsettled = True
+        self._send(event)
+
+
+class DeltaCoalescer:
+    """Delays text by at most `COALESCE_SECONDS`; text that arrives slowly is sent immediately."""
+
+    def __init__(self, send: Callable[[TextEvent], None]) -> None:
+        self._send = send
+        self._pending: list[TextEvent] = []
+        self._flushed_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, event: TextEvent) -> None:
+        """Add a text to the next event."""
+        self._pending.append(event)
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            wait = self._flushed_at + COALESCE_SECONDS - loop.time()
+            if wait <= 0:
+                self.flush()
+            else:
+                self._timer = loop.call_later(wait, self.flush)
+
+    def discard(self) -> None:
+        """Drop the text that is not sent yet."""
+        self._pending.clear()
+        self.flush()
+
+    def close(self) -> None:
+        """Send the delayed text, and drop the reference to `send`: nothing more follows."""
+        self.flush()
+        self._send = lambda _: None
+
+    def flush(self) -> None:
+        """Send the delayed text now, because another event follows it."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        pending = self._pending
+        self._pending = []
+        for _, neighbours in groupby(pending, key=lambda event: event.stream):
+            first, *rest = neighbours
+            self._send(first.with_text("".join([first.text, *(event.text for event in rest)])) if rest else first)
+        self._flushed_at = asyncio.get_running_loop().time()

@@ -1,0 +1,89 @@
+"""Questions of an MCP server to the user in the middle of a call (elicitation).
+
+https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
+"""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import structlog
+from mcp import MCPError
+from mcp_types import (
+    URL_ELICITATION_REQUIRED,
+    ElicitationRequiredErrorData,
+    ElicitRequestParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+)
+from pydantic import ValidationError
+
+from callboard.calls import ToolContext
+from callboard.errors import ToolError
+from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.schema import clean_text
+from callboard.skills.mcp.signals import Signals
+
+MAX_URLS = 3
+"""The limit of addresses that a server may ask the user to open before it takes a call."""
+
+_log = structlog.get_logger(__name__)
+
+
+async def elicit(params: ElicitRequestParams, declaration: ServerDeclaration, signals: Signals) -> ElicitResult:
+    """Ask the user of the call that the question belongs to; `cancel` if there is no such user or no answer."""
+    context = signals.find_asking_call()
+    if context is None:
+        # The protocol names no call. With several calls at once the question could reach another user.
+        _log.warning("mcp_question_of_no_call", server=declaration.name, calls=len(signals.open_calls))
+        return ElicitResult(action="cancel")
+    try:
+        answer = await _ask(params, declaration, context)
+    except ValueError as error:
+        _log.warning("mcp_question_invalid", server=declaration.name, reason=declaration.hide(str(error))[:500])
+        return ElicitResult(action="cancel")
+    if answer is None:
+        return ElicitResult(action="cancel")
+    if answer is False:
+        return ElicitResult(action="decline")
+    return ElicitResult(action="accept", content=answer if isinstance(answer, dict) else None)
+
+
+async def ask_for_urls(error: MCPError, declaration: ServerDeclaration, context: ToolContext) -> ToolError | None:
+    """Ask the user to open the addresses that a server demands before a call, and return the error for the model.
+
+    Returns None if the error demands no address.
+    """
+    if error.code != URL_ELICITATION_REQUIRED:
+        return None
+    name = declaration.name
+    try:
+        demanded = ElicitationRequiredErrorData.model_validate(error.data).elicitations[:MAX_URLS]
+        answers = [await _ask(params, declaration, context) for params in demanded]
+    except (ValidationError, ValueError):
+        return ToolError(f"Not run: the MCP server '{name}' demands that the user opens an invalid address first.")
+    if demanded and all(answer is True for answer in answers):
+        return ToolError(
+            f"Not run yet: the MCP server '{name}' needs the user to finish something at an address, which they have "
+            "opened. Ask them to say when they are done, and then call the tool again."
+        )
+    return ToolError(f"Not run: the MCP server '{name}' needs the user to open an address first, which they did not.")
+
+
+async def _ask(params: ElicitRequestParams, declaration: ServerDeclaration, context: ToolContext) -> Any:
+    """Return the user's answer. Raises `ValueError` if the form is not flat, or the address is no web address."""
+    message = clean_text(declaration.hide(params.message))
+    title = f"The MCP server '{declaration.name}' asks"
+    if isinstance(params, ElicitRequestURLParams):
+        address = urlsplit(params.url)
+        # A name in front of the host (https://bank.example@evil.example) is there to deceive.
+        # Browsers read a backslash as a slash, which ends the host.
+        if (
+            "\\" in params.url
+            or address.scheme not in ("http", "https")
+            or not address.hostname
+            or address.username
+            or address.password
+        ):
+            raise ValueError("the address is no web address")
+        return await context.ask(f"{message}\n\n{address.hostname}", title=title, url=params.url)
+    return await context.ask(message, title=title, schema=params.requested_schema)

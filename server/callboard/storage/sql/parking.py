@@ -1,0 +1,80 @@
+"""Parked runs: runs that wait for approvals without an owner, and the approvals that they wait for.
+
+No server takes a parked run over. The answer to one of its questions, and a cancellation, release it in their own
+transaction; any server then continues it.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, and_, exists, func, or_, select, update
+
+from callboard.storage.sql.database import Database
+from callboard.storage.sql.dialect import Dialect
+from callboard.storage.sql.queries import is_owned_by, read_page
+from callboard.storage.sql.tables import chats, messages, run_inputs, runs
+from callboard.storage.values import ApprovalPage, GivenAnswer, WaitingApproval
+from callboard_protocol import APPROVAL_PREFIX
+
+
+def unpark(connection: Connection, dialect: Dialect, run_id: str) -> bool:
+    """Release a parked run, whose age does not count the time in which it was parked; False if it is not parked."""
+    is_parked = and_(runs.c.id == run_id, runs.c.parked_at.is_not(None))
+    begun_at = runs.c.begun_at + dialect.now() - runs.c.parked_at
+    return connection.execute(update(runs).where(is_parked).values(parked_at=None, begun_at=begun_at)).rowcount > 0
+
+
+def unpark_if_answered(connection: Connection, dialect: Dialect, run_id: str, questions: Sequence[str]) -> bool:
+    """Release a run that has just been parked, if it was cancelled or one of the questions was answered before."""
+    of_run = and_(run_inputs.c.run_id == run_id, run_inputs.c.question.in_(questions))
+    is_answered = exists().where(of_run, run_inputs.c.answer.is_not(None))
+    is_due = select(runs.c.id).where(runs.c.id == run_id, or_(runs.c.is_cancelled, is_answered))
+    return connection.execute(is_due).first() is not None and unpark(connection, dialect, run_id)
+
+
+def let_question_wait(connection: Connection, dialect: Dialect, run_id: str, question: str) -> bool:
+    """Mark a question as waiting, and delete an answer without a value; False if it has an answer with a value."""
+    of_question = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question)
+    row = connection.execute(select(run_inputs.c.answer).where(of_question).with_for_update()).one_or_none()
+    if row is None or (row.answer is not None and GivenAnswer.from_json(row.answer).value is not None):
+        return False
+    since = func.coalesce(run_inputs.c.waiting_since, dialect.now())
+    connection.execute(update(run_inputs).where(of_question).values(answer=None, waiting_since=since))
+    return True
+
+
+async def list_waiting_approvals(database: Database, user_id: object, limit: int, cursor: str | None) -> ApprovalPage:
+    """Return a page of the waiting approvals of a user, of all users for `ANY_USER`; the newest calls first.
+
+    Raises `RequestError` for an invalid cursor.
+    """
+    is_waiting = and_(run_inputs.c.waiting_since.is_not(None), run_inputs.c.answer.is_(None), runs.c.ended_at.is_(None))
+    # The columns of an index: otherwise the database would read all messages.
+    call_id = func.substr(run_inputs.c.question, len(APPROVAL_PREFIX) + 1)
+    of_call = and_(messages.c.chat_id == runs.c.chat_id, messages.c.tool_call_id == call_id)
+    query = (
+        select(
+            messages.c.id,
+            runs.c.id.label("run_id"),
+            run_inputs.c.question.label("request_id"),
+            messages.c.tool_call_id,
+            messages.c.tool_name,
+            messages.c.arguments,
+            runs.c.agent_id,
+            runs.c.chat_id,
+            runs.c.message_id,
+            runs.c.user_id,
+            chats.c.user_name,
+            run_inputs.c.waiting_since,
+        )
+        .join(runs, runs.c.id == run_inputs.c.run_id)
+        .join(messages, of_call)
+        .join(chats, chats.c.id == messages.c.chat_id)
+        .where(is_waiting, is_owned_by(runs.c.user_id, user_id))
+    )
+
+    def read(connection: Connection) -> ApprovalPage:
+        rows, next_cursor = read_page(connection, query, messages.c.id, limit, cursor)
+        found = [{name: value for name, value in row._mapping.items() if name != "id"} for row in rows]
+        return ApprovalPage(tuple(WaitingApproval(**one) for one in found), next_cursor)
+
+    return await database.read(read)

@@ -1,0 +1,148 @@
+"""Values of the inspector: summaries of chats, turns, calls and tools, and pages of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from callboard.storage.values import CallState, StoredCall
+from callboard_protocol import Done, Error
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFilter:
+    """A filter for chats; None or "" matches all. Times in seconds since the epoch, `until` excluded.
+
+    `text` matches a chat if any of its words occurs in a message. All other fields must match the same message: its
+    agent, its time and, for a call, its tool and state.
+    """
+
+    text: str = ""
+    tool_name: str | None = None
+    status: CallState | None = None
+    agent_id: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallSummary:
+    """A call for a list: arguments and result are truncated, `result_chars` is the length of the full result.
+
+    `agent_id` is None for calls that an earlier version stored without it.
+    """
+
+    call: StoredCall
+    user_id: str | None
+    agent_id: str | None
+    result_chars: int
+    user_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallPage:
+    """Calls, newest first; `next_cursor` requests the next page, None on the last one.
+
+    A search examines a limited number of rows for each page, so a page may be short or empty without being the last.
+    """
+
+    calls: tuple[CallSummary, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSummary:
+    """A chat for a list; times in seconds since the epoch.
+
+    `began_with` is an excerpt of the first question, `user_name` is None if no client sent it.
+    """
+
+    chat_id: str
+    user_id: str | None
+    began_with: str
+    turns: int
+    calls: int
+    errors: int
+    started_at: float
+    last_at: float
+    user_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPage:
+    """Chats, those with the newest answers first; `next_cursor` requests the next page, None on the last one.
+
+    A filter examines a limited number of chats for each page, so a page may be short or empty without being the last.
+    """
+
+    chats: tuple[ChatSummary, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSummary:
+    """The stored rows of one run. `answer` is the text after the last call.
+
+    `texts` has the text before the calls of each round, by round index. `ending` is the run's last event, None while
+    the run is active or if its server was killed. `failures` has the failed calls; only `newest_turns` sets it.
+    """
+
+    run_id: str
+    chat_id: str
+    user_id: str | None
+    agent_id: str | None
+    message_id: str | None
+    question: str
+    answer: str
+    began_at: float
+    last_at: float
+    calls: int
+    errors: int
+    user_name: str | None = None
+    ending: Done | Error | None = None
+    texts: Mapping[int, str] = field(default_factory=dict)
+    failures: Sequence[CallSummary] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPage:
+    """The turns of a chat, newest first."""
+
+    turns: tuple[TurnSummary, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """An active run: `owner` is the id of the server that runs it, empty if any server may take it.
+
+    `is_parked` means that it waits for approvals, and no server may take it before an answer.
+    `begun_at` is in seconds since the epoch, by the database's clock.
+    """
+
+    run_id: str
+    agent_id: str
+    chat_id: str | None
+    user_id: str | None
+    owner: str
+    begun_at: float
+    is_parked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSummary:
+    """Counts of a tool's calls and errors, and quantiles of the duration of its ended calls, in milliseconds."""
+
+    tool_name: str
+    calls: int
+    errors: int
+    median_ms: int | None
+    p95_ms: int | None
+    slowest_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSize:
+    """The lengths of a stored result, in characters: in full, and as it is replayed to the model."""
+
+    run_id: str
+    chars: int
+    replayed_chars: int

@@ -1,0 +1,39 @@
+"""Agents that are written by hand, as their pages describe them."""
+
+from collections.abc import AsyncIterator
+from html import unescape
+from pathlib import Path
+
+from callboard.agents import DescribedTool, Description
+from callboard_protocol import Event
+from tests.serving import ScriptedAgent, serving
+
+
+class Described(ScriptedAgent):
+    """An agent with a method `describe`, which returns `given`."""
+
+    given: object = None
+
+    def describe(self) -> object:
+        return self.given
+
+
+async def no_events() -> AsyncIterator[Event]:
+    return
+    yield
+
+
+async def read_page(folder: Path, given: object) -> str:
+    Described.given = given
+    async with serving(folder, Described(lambda _: no_events())) as service:
+        return unescape((await service.client.get("/inspect/agent?id=scripted")).text)
+
+
+async def test_an_agent_written_by_hand_is_shown_as_it_describes_itself(tmp_path: Path) -> None:
+    page = await read_page(tmp_path, Description("You count.", tools=[DescribedTool("count", "Counts sheep.")]))
+    assert "You count." in page
+    assert "Counts sheep." in page
+
+
+async def test_a_method_of_the_same_name_for_something_else_is_no_description(tmp_path: Path) -> None:
+    assert "This agent is written by hand" in await read_page(tmp_path, "a sheep")

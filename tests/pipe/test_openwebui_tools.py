@@ -1,0 +1,351 @@
+"""Open WebUI's tools: the pipe offers them to the agent, and runs them for its calls as the user who asked."""
+
+import asyncio
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from callboard_protocol import (
+    Done,
+    Event,
+    InputAnswer,
+    RunRequest,
+    RunStart,
+    ToolAnswer,
+    ToolCallError,
+    ToolCallStart,
+    ToolRequest,
+)
+from tests.pipe.loader import PIPE, provide_open_webui
+from tests.pipe.scripted_server import ScriptedServer, answer_json, frames, stream
+from tests.pipe.test_restore import restored
+from tests.pipe.test_stream import METADATA, a_pipe, answer, start
+
+START = RunStart(run_id="r", agent="a")
+CALL = ToolCallStart(tool_call_id="c", tool_name="weather", tool_args={"city": "Rome"})
+USER = {"id": "u1", "name": "Ada", "email": "ada@example.org", "role": "user"}
+PIXEL = "data:image/png;base64," + base64.b64encode(b"pixel").decode()
+
+
+@pytest.fixture(autouse=True)
+def middleware(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part of Open WebUI that reads results of tools, as far as the pipe uses it."""
+
+    async def process_tool_result(
+        request: Any, name: str, result: Any, kind: str, direct: bool, metadata: Any, user: Any
+    ) -> tuple[str, list[dict[str, str]], list[str]]:
+        assert user.id == "u1"
+        if result == PIXEL:
+            return f"{name}: read", [{"type": "image", "url": result}], ["<p>page</p>"]
+        return result if isinstance(result, str) else json.dumps(result), [], []
+
+    def get_citation_source_from_tool_result(
+        name: str, params: dict[str, Any], result: str, tool_id: str
+    ) -> list[dict[str, Any]]:
+        return [{"source": {"name": name}, "document": [result], "metadata": [{"source": params["query"]}]}]
+
+    members = {
+        "process_tool_result": process_tool_result,
+        "get_citation_source_from_tool_result": get_citation_source_from_tool_result,
+        "CITATION_TOOL_NAMES": ("query_knowledge_files",),
+    }
+    provide_open_webui(monkeypatch, {"utils.middleware": members})
+
+
+def a_tool(function: Any, *arguments: str, **fields: Any) -> dict[str, Any]:
+    """A tool as Open WebUI passes it to a pipe."""
+    parameters = {"type": "object", "properties": {name: {"type": "string"} for name in arguments}}
+    return {"spec": {"description": "A tool.", "parameters": parameters}, "callable": function, **fields}
+
+
+async def weather(city: str) -> str:
+    return f"It rains in {city}."
+
+
+WEATHER = a_tool(weather, "city", tool_id="weather")
+
+
+def asks_for(name: str = "weather", request_id: str = "tool:c", **fields: Any) -> ToolRequest:
+    return ToolRequest(**{"tool_call_id": "c", "request_id": request_id, "name": name} | fields)
+
+
+async def answered(
+    server: ScriptedServer, request: ToolRequest, tools: dict[str, Any], *more: Event, **fields: Any
+) -> InputAnswer:
+    """Return what the server gets for a request for a tool; `more` are events that follow the request."""
+    over = asyncio.Event()
+    server.on("POST", "runs", stream(frames(START, CALL, request, *more), over, frames(Done(), first=4 + len(more))))
+    server.on("POST", "input", answer_json({}, 202))
+
+    async def end() -> None:
+        await server.seen("POST", "input")
+        over.set()
+
+    ending = asyncio.create_task(end())
+    await answer(a_pipe(server.url), __user__=USER, __tools__=tools, **fields)
+    await ending
+    [sent] = await server.seen("POST", "input")
+    assert sent.query == "user_id=u1"
+    return InputAnswer.model_validate(sent.json)
+
+
+async def sent_request(server: ScriptedServer, tools: Any, metadata: dict[str, Any], **fields: Any) -> RunRequest:
+    server.on("POST", "runs", stream(frames(START, Done())))
+    await answer(a_pipe(server.url), __user__=USER, __tools__=tools, __metadata__=METADATA | metadata, **fields)
+    return RunRequest.model_validate(server.requests[-1].json)
+
+
+async def test_request_has_the_tools_and_the_features_that_are_switched_on(server: ScriptedServer) -> None:
+    tools = {
+        "weather": WEATHER,
+        "search_web": a_tool(weather, "query", type="builtin"),
+        "a name with spaces": WEATHER,
+        "no_spec": {"callable": weather},
+    }
+    features = {"web_search": True, "image_generation": False, "memory": True, "voice": True}
+    asked = await sent_request(server, tools, {"features": features, "skill_ids": ["s"]})
+    assert [(tool.name, tool.is_builtin, tool.asks_first) for tool in asked.openwebui_tools] == [
+        ("weather", False, False),
+        ("search_web", True, False),
+    ]
+    assert asked.openwebui_tools[0].parameters["properties"] == {"city": {"type": "string"}}
+    assert asked.openwebui_tools[0].id == "weather"
+    assert asked.openwebui_features == ("web_search", "skills")
+
+
+@pytest.mark.parametrize(
+    ("version", "names", "features"),
+    [
+        ("0.8.12", ["query_knowledge_files", "weather"], ("knowledge", "skills")),
+        ("0.9.6", ["weather"], ("knowledge", "skills")),
+        ("0.10.0", ["weather"], ()),
+    ],
+)
+async def test_what_older_versions_do_not_pass_is_read_from_the_metadata(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, version: str, names: list[str], features: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(PIPE, "VERSION", version)
+    preset = {"info": {"meta": {"knowledge": [{"id": "k"}]}}}
+    found = {"query_knowledge_files": a_tool(weather, "query", type="builtin")}
+    metadata = {"model": preset, "tools": found, "params": {"function_calling": "native"}}
+    prompt = {"role": "system", "content": "<available_skills>\n</available_skills>"}
+    body = {"model": "callboard.a", "messages": [prompt, {"role": "user", "content": "hi"}]}
+    asked = await sent_request(server, {"weather": WEATHER}, metadata, body=body)
+    assert sorted(tool.name for tool in asked.openwebui_tools) == names
+    assert asked.openwebui_features == features
+
+
+@pytest.mark.parametrize(
+    ("decided", "sent"), [({"memory": True}, ("memory",)), ({"memory": None}, ()), ({}, ()), (None, ())]
+)
+async def test_memory_counts_only_if_the_user_has_switched_it_on(
+    server: ScriptedServer, decided: Any, sent: tuple[str, ...]
+) -> None:
+    server.on("POST", "runs", stream(frames(START, Done())))
+    user = USER | {"settings": {"ui": decided}}
+    await answer(a_pipe(server.url), __user__=user, __metadata__=METADATA | {"features": {"memory": True}})
+    assert RunRequest.model_validate(server.requests[-1].json).openwebui_features == sent
+
+
+@pytest.mark.parametrize(("mode", "asks"), [("ask", True), ("a later mode", True), ("full", False), ("", False)])
+async def test_approval_mode_of_open_webui_is_passed_on_except_for_its_own_question(
+    server: ScriptedServer, mode: str, asks: bool
+) -> None:
+    tools = {"weather": WEATHER, "ask_user": a_tool(weather, type="builtin")}
+    asked = await sent_request(server, tools, {"params": {"tool_approval_mode": mode}})
+    assert [tool.asks_first for tool in asked.openwebui_tools] == [asks, False]
+
+
+@pytest.mark.parametrize(("mode", "count"), [("legacy", 0), ("default", 0), ("native", 1), (None, 1)])
+async def test_tools_that_open_webui_has_run_itself_are_not_offered(
+    server: ScriptedServer, mode: str | None, count: int
+) -> None:
+    metadata = {"features": {"web_search": True}, "skill_ids": ["s"], "params": {"function_calling": mode}}
+    asked = await sent_request(server, {"weather": WEATHER}, metadata)
+    assert (len(asked.openwebui_tools), len(asked.openwebui_features)) == (count, 2 * count)
+
+
+async def test_background_task_offers_nothing(server: ScriptedServer) -> None:
+    server.on("POST", "runs", stream(frames(START, Done())))
+    await start(a_pipe(server.url), __user__=USER, __tools__={"weather": WEATHER}, __task__="title_generation")
+    assert RunRequest.model_validate(server.requests[-1].json).openwebui_tools == ()
+
+
+async def test_tool_gets_its_known_arguments_and_its_result_is_sent(server: ScriptedServer) -> None:
+    told = await answered(server, asks_for(arguments={"city": "Rome", "made_up": 1}), {"weather": WEATHER})
+    assert (told.request_id, told.asked, told.value["text"]) == ("tool:c", True, "It rains in Rome.")
+
+
+async def test_mcp_server_checks_its_own_arguments(server: ScriptedServer) -> None:
+    async def take(**arguments: Any) -> dict[str, Any]:
+        return arguments
+
+    told = await answered(server, asks_for(arguments={"free": 1}), {"weather": a_tool(take, type="mcp")})
+    assert told.value["text"] == '{"free": 1}'
+
+
+async def test_direct_tool_runs_in_the_page(server: ScriptedServer) -> None:
+    calls = []
+
+    async def page(event: dict[str, Any]) -> object:
+        calls.append(event)
+        return "from the browser"
+
+    tool = a_tool(None, "city", direct=True, server={"url": "http://tools"})
+    told = await answered(server, asks_for(arguments={"city": "Rome"}), {"weather": tool}, __event_call__=page)
+    assert told.value["text"] == "from the browser"
+    assert calls[0]["type"] == "execute:tool"
+    assert calls[0]["data"]["params"] == {"city": "Rome"}
+    assert calls[0]["data"]["server"] == {"url": "http://tools"}
+    assert calls[0]["data"]["session_id"] == "session"
+
+
+async def test_direct_tool_without_a_page_fails(server: ScriptedServer) -> None:
+    told = await answered(server, asks_for(), {"weather": a_tool(None, direct=True)})
+    assert "no page is open" in ToolAnswer.model_validate(told.value).error
+
+
+async def test_picture_in_a_result_is_moved_to_the_file_store(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+
+    async def store(page: Any, name: str, kind: str, content: bytes) -> str:
+        kept.append((page.user["id"], name, kind, content))
+        return "/api/v1/files/1/content"
+
+    monkeypatch.setattr(PIPE, "store_file", store)
+
+    async def draw() -> str:
+        return PIXEL
+
+    told = await answered(server, asks_for("draw"), {"draw": a_tool(draw)})
+    read = ToolAnswer.model_validate(told.value)
+    assert read.files == ({"type": "image", "url": "/api/v1/files/1/content"},)
+    assert read.embeds == ("<p>page</p>",)
+    assert kept == [("u1", "draw.png", "image/png", b"pixel")]
+
+
+async def test_knowledge_tool_gives_sources_and_a_workspace_tool_of_its_name_does_not(server: ScriptedServer) -> None:
+    async def find(query: str) -> str:
+        return "found"
+
+    request = asks_for("query_knowledge_files", arguments={"query": "q"})
+    for kind, count in (("builtin", 1), ("", 0)):
+        server.requests.clear()
+        tools = {"query_knowledge_files": a_tool(find, "query", type=kind)}
+        told = await answered(server, request, tools)
+        assert len(ToolAnswer.model_validate(told.value).sources) == count
+
+
+async def fail() -> str:
+    raise RuntimeError("no rain today")
+
+
+async def fail_softly() -> dict[str, str]:
+    return {"error": "no rain today"}
+
+
+@pytest.mark.parametrize("function", [fail, fail_softly])
+async def test_error_of_a_tool_is_sent_as_an_error(server: ScriptedServer, function: Any) -> None:
+    told = await answered(server, asks_for(), {"weather": a_tool(function)})
+    assert "no rain today" in ToolAnswer.model_validate(told.value).error
+
+
+async def test_long_result_is_cut(server: ScriptedServer) -> None:
+    async def read() -> str:
+        return "x" * 500_010
+
+    told = await answered(server, asks_for(), {"weather": a_tool(read)})
+    assert told.value["text"].endswith("x\n… [10 more characters]")
+
+
+async def test_unknown_tool_is_an_error(server: ScriptedServer) -> None:
+    told = await answered(server, asks_for("gone"), {"weather": WEATHER})
+    assert "gone" in ToolAnswer.model_validate(told.value).error
+
+
+async def test_tool_that_takes_too_long_is_stopped(server: ScriptedServer) -> None:
+    stopped = asyncio.Event()
+
+    async def hang() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return ""
+
+    told = await answered(server, asks_for(timeout_seconds=0.05), {"weather": a_tool(hang)})
+    assert (told.value, told.asked) == (None, True)
+    assert stopped.is_set()
+
+
+async def test_request_that_is_sent_again_runs_the_tool_once(server: ScriptedServer) -> None:
+    runs = []
+
+    async def count() -> str:
+        runs.append(1)
+        return "once"
+
+    told = await answered(server, asks_for(), {"weather": a_tool(count)}, asks_for())
+    assert told.value["text"] == "once"
+    assert runs == [1]
+
+
+@pytest.fixture
+def hanging() -> tuple[Any, asyncio.Event, asyncio.Event]:
+    """A tool that never ends, an event that says that it runs, and one that says that it was stopped."""
+    begun = asyncio.Event()
+    stopped = asyncio.Event()
+
+    async def hang() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    return a_tool(hang), begun, stopped
+
+
+async def test_end_of_a_call_on_the_server_stops_its_tool(server: ScriptedServer, hanging: Any) -> None:
+    tool, begun, stopped = hanging
+    ended = frames(ToolCallError(tool_call_id="c", tool_name="weather", error="out of time"), Done(), first=4)
+    server.on("POST", "runs", stream(frames(START, CALL, asks_for()), begun, ended))
+    await answer(a_pipe(server.url), __user__=USER, __tools__={"weather": tool})
+    await stopped.wait()
+    assert [request.path for request in server.requests] == ["/v1/runs"]
+
+
+async def test_stop_of_the_user_stops_the_tool(server: ScriptedServer, hanging: Any) -> None:
+    tool, begun, stopped = hanging
+    server.on("POST", "runs", stream(frames(START, CALL, asks_for()), asyncio.Event()))
+
+    async def read() -> None:
+        async for _ in await start(a_pipe(server.url), __user__=USER, __tools__={"weather": tool}):
+            pass
+
+    reading = asyncio.create_task(read())
+    await begun.wait()
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    await server.seen("POST", "cancel")
+    await stopped.wait()
+
+
+async def test_restored_answer_cannot_run_tools_and_says_so(server: ScriptedServer) -> None:
+    over = asyncio.Event()
+    server.on("GET", "events", stream(frames(START, CALL, asks_for()), over, frames(Done(), first=4)))
+    server.on("POST", "input", answer_json({}, 202))
+
+    async def end() -> None:
+        await server.seen("POST", "input")
+        over.set()
+
+    ending = asyncio.create_task(end())
+    await restored(a_pipe(server.url), PIPE.LeftAnswer("r", [], is_logged=True))
+    await ending
+    [sent] = await server.seen("POST", "input")
+    assert InputAnswer.model_validate(sent.json) == InputAnswer(request_id="tool:c", value=None, asked=False)

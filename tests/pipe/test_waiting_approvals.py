@@ -1,0 +1,263 @@
+"""Approvals that wait: the pending card that the pipe makes, and the rest of the answer after it."""
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from callboard_protocol import (
+    Done,
+    InputRequest,
+    Message,
+    Parked,
+    RunStart,
+    Source,
+    ToolCallComplete,
+    ToolCallError,
+    ToolCallStart,
+)
+from tests.pipe.loader import PIPE, provide_open_webui
+from tests.pipe.owui_blocks import reduce_native, streamed_content, tool_blocks
+from tests.pipe.scripted_server import ScriptedServer, answer_json, error_response, frames, stream
+from tests.pipe.test_stream import METADATA, a_pipe, answer, start
+
+START = RunStart(run_id="r", agent="assistant")
+LOOK = ToolCallStart(tool_call_id="c0", tool_name="look")
+FOUND = ToolCallComplete(tool_call_id="c0", result="a door")
+SEND = ToolCallStart(tool_call_id="c1", tool_name="send", tool_args={"to": "Ann"})
+ASKED = InputRequest(request_id="approve:c1", kind="confirmation", title="Run send?", tool_call_id="c1")
+PARKED = Parked(tool_call_ids=("c1",))
+BEFORE = [START, Message(content="Look: "), LOOK, FOUND, SEND, ASKED, PARKED]
+SENT = ToolCallComplete(tool_call_id="c1", tool_name="send", result="sent")
+PICTURE = {"type": "image", "name": "p.png", "url": "data:image/png;base64,iVBORw0KGgo="}
+
+
+class OpenWebUI:
+    """The message of an answer in Open WebUI's database."""
+
+    def __init__(self) -> None:
+        self.message: dict[str, Any] = {"sources": [], "statusHistory": []}
+
+    async def find(self, _chat_id: str, _message_id: str) -> dict[str, Any]:
+        return self.message
+
+    def show(self, call_id: str = "c1", text: str = "", **card: Any) -> None:
+        """Show a pending card, with its output if there is a text."""
+        item = {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": "send", **card}
+        self.message.setdefault("output", []).append(item)
+        if text:
+            output = [{"type": "input_text", "text": text}]
+            self.message["output"].append({"type": "function_call_output", "call_id": call_id, "output": output})
+
+
+@pytest.fixture
+def open_webui(monkeypatch: pytest.MonkeyPatch) -> OpenWebUI:
+    webui = OpenWebUI()
+    chats = SimpleNamespace(get_message_by_id_and_message_id=webui.find)
+    provide_open_webui(monkeypatch, {"models.chats": {"Chats": chats}})
+    return webui
+
+
+def metadata(**fields: Any) -> dict[str, Any]:
+    """What Open WebUI gives with a request: the ids of the message, its tools and its parameters."""
+    return {**METADATA, "tools": {}, "params": {"tool_approval_mode": "full"}, **fields}
+
+
+def serve_run(server: ScriptedServer, *events: Any) -> None:
+    """Let the server have the run `r` with these events for the message."""
+    rows = [{"message_id": "message", "run_id": "r", "role": "user", "content": "Hello"}]
+    server.on("GET", "messages", answer_json({"messages": rows}))
+    server.on("GET", "r", answer_json({"listened_to": False}))
+    server.on("GET", "events", stream(frames(*events)))
+    server.on("POST", "input", answer_json({}, 202))
+
+
+async def answers(server: ScriptedServer) -> list[tuple[str, Any]]:
+    return [(one.json["request_id"], one.json["value"]) for one in server.requests if one.path.endswith("/input")]
+
+
+@pytest.mark.parametrize(
+    ("version", "ids", "stream_it", "waits"),
+    [
+        ("0.12.4", {}, True, True),
+        ("", {}, True, True),
+        ("0.11.4", {}, True, False),
+        ("0.12.4", {"chat_id": "local:1"}, True, False),
+        ("0.12.4", {"chat_id": "channel:1"}, True, False),
+        ("0.12.4", {"message_id": None}, True, False),
+        ("0.12.4", {}, False, False),
+    ],
+)
+async def test_approvals_wait_only_where_open_webui_can_show_it(
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    ids: dict[str, Any],
+    stream_it: bool,
+    waits: bool,
+) -> None:
+    monkeypatch.setattr(PIPE, "VERSION", version)
+    server.on("POST", "runs", stream(frames(START, Message(content="Hi"), Done())))
+    pipe = a_pipe(server.url)
+    if stream_it:
+        await answer(pipe, __metadata__=metadata(**ids))
+    else:
+        await pipe.pipe({"model": "callboard.assistant", "stream": False, "messages": []}, __metadata__=metadata())
+    [asked] = await server.seen("POST", "runs")
+    assert asked.json.get("approvals_wait", False) is waits
+
+
+async def test_a_parked_run_ends_the_answer_with_a_pending_card_for_each_call(server: ScriptedServer) -> None:
+    server.on("POST", "runs", stream(frames(*BEFORE)))
+    server.on("POST", "input", answer_json({}, 202))
+    given = metadata()
+    updates = await answer(a_pipe(server.url), __metadata__=given)
+    *_, text, card = reduce_native([update for update in updates if "output_index" in update])
+    assert card == {
+        "type": "function_call",
+        "id": "fc_c1",
+        "call_id": "c1",
+        "name": "send",
+        "arguments": '{"to": "Ann"}',
+        "status": "in_progress",
+    }
+    # The card of Open WebUI is the only one of this call.
+    [block] = tool_blocks(text["content"][0]["text"])
+    assert block.value("result") == "a door"
+    assert given["params"]["tool_approval_mode"] == "ask"
+    assert list(given["tools"]) == ["send"]
+    assert "Error" in await given["tools"]["send"]["callable"]()
+    assert [update for update in updates if "event" in update][-1]["event"]["data"]["description"].startswith(
+        "Waits for your approval, 2 calls"
+    )
+    assert not [one for one in server.requests if one.path.endswith("/cancel")]
+
+
+async def test_a_connection_that_breaks_after_the_run_was_parked_is_no_loss(server: ScriptedServer) -> None:
+    server.on("POST", "runs", stream(frames(*BEFORE), end="abort"))
+    server.on("GET", "events", stream())
+    server.on("POST", "input", answer_json({}, 202))
+    updates = await answer(a_pipe(server.url), __metadata__=metadata())
+    assert updates[-1]["item"]["id"] == "fc_c1"
+
+
+async def test_a_run_that_has_gone_on_since_it_was_parked_needs_no_card(server: ScriptedServer) -> None:
+    server.on("POST", "runs", stream(frames(*BEFORE, SENT, Message(content="Done."), Done())))
+    server.on("POST", "input", answer_json({}, 202))
+    text = streamed_content(await answer(a_pipe(server.url), __metadata__=metadata()))
+    assert [block.value("result") for block in tool_blocks(text)] == ["a door", "sent"]
+
+
+async def test_after_the_approval_only_the_rest_of_the_answer_is_streamed(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    open_webui.show(status="completed", approved=True, text="sent")
+    known = Source(source={"name": "known"}, metadata=({"source": "known", "source_number": 0},))
+    new = Source(source={"name": "new"}, metadata=({"source": "new", "source_number": 1},))
+    open_webui.message["sources"] = [
+        {"source": {"name": "known"}, "document": [""], "metadata": [{"source": "known", "source_number": 0}]}
+    ]
+    sent = SENT.model_copy(update={"files": (PICTURE,)})
+    serve_run(server, *BEFORE[:3], FOUND, known, *BEFORE[4:], sent, new, Message(content="Done [source1]."), Done())
+    updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
+    text = streamed_content(updates)
+    assert "Look" not in text
+    assert tool_blocks(text) == []
+    assert f"![]({PICTURE['url']})" in text
+    assert text.endswith("Done [2#source1].")
+    events = [update["event"] for update in updates if "event" in update]
+    assert [event["data"]["source"]["name"] for event in events if event["type"] == "source"] == ["new"]
+    assert await answers(server) == [("approve:c1", True)]
+
+
+async def test_an_answer_is_not_drawn_again_if_its_message_cannot_be_read(
+    server: ScriptedServer, open_webui: OpenWebUI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_chat_id: str, _message_id: str) -> dict[str, Any]:
+        raise RuntimeError("database is locked")
+
+    monkeypatch.setattr(sys.modules["open_webui.models.chats"].Chats, "get_message_by_id_and_message_id", fail)
+    serve_run(server, *BEFORE, SENT, Message(content="Done."), Done())
+    said = await start(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
+    assert "The pipe failed" in said
+    assert await answers(server) == []
+
+
+async def test_sources_of_other_functions_in_an_unknown_form_have_numbers_too(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    open_webui.show(status="completed", approved=True, text="sent")
+    open_webui.message["sources"] = [{"document": ["x"], "metadata": []}, {"source": "text", "document": ["x"]}]
+    new = Source(source={"name": "new"}, metadata=({"source": "new", "source_number": 1},))
+    serve_run(server, *BEFORE, SENT, new, Message(content="Done [source1]."), Done())
+    updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
+    assert streamed_content(updates).endswith("Done [3#source1].")
+
+
+async def test_a_refusal_is_sent_to_the_server_before_the_rest_is_streamed(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    open_webui.show(status="rejected", text="Error: tool call rejected by user.")
+    refused = ToolCallError(tool_call_id="c1", error="Not run: the user refused it.", code="denied")
+    serve_run(server, *BEFORE, refused, Message(content="As you like."), Done())
+    updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="model"))
+    assert streamed_content(updates) == "As you like."
+    assert await answers(server) == [("approve:c1", False)]
+
+
+async def test_an_answer_that_waits_again_after_an_approval_gets_another_card(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    open_webui.show(status="completed", approved=True, text="sent")
+    again = ToolCallStart(tool_call_id="c2", tool_name="send", tool_args={"to": "Bob"})
+    serve_run(server, *BEFORE, SENT, Message(content="One more."), again, Parked(tool_call_ids=("c2",)))
+    updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
+    assert updates[-1]["item"]["call_id"] == "c2"
+
+
+async def test_a_call_whose_tool_open_webui_has_not_found_is_shown_with_what_is_missing(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    open_webui.show(status="failed", approved=True, text='Error: Tool "send" not found.')
+    serve_run(server, *BEFORE, SENT, Message(content="Done."), Done())
+    updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
+    text = streamed_content(updates)
+    assert "callboard install-pipe" in text
+    [block] = tool_blocks(text)
+    assert block.value("result") == "sent"
+    assert text.endswith("Done.")
+    assert await answers(server) == [("approve:c1", True)]
+
+
+async def test_the_tool_of_an_approved_card_returns_the_result_of_its_call(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    open_webui.show(status="in_progress", approved=True)
+    serve_run(server, *BEFORE, SENT, Message(content="Done."))
+    # The server refuses an answer that was given before.
+    server.on("POST", "input", error_response(404, "unknown_input", "it was answered"))
+    given = metadata()
+    await a_pipe(server.url).offer_approved({"id": "ann"}, given)
+    assert given["params"]["tool_approval_mode"] == "ask"
+    assert await given["tools"]["send"]["callable"]() == "sent"
+    assert await answers(server) == [("approve:c1", True)]
+
+
+@pytest.mark.parametrize("card", [{"status": "in_progress"}, {"status": "pending"}, {"status": "queued"}])
+async def test_the_tool_of_a_card_that_is_not_approved_asks_the_server_for_nothing(
+    server: ScriptedServer, open_webui: OpenWebUI, card: dict[str, Any]
+) -> None:
+    open_webui.show(**card)
+    given = metadata()
+    await a_pipe(server.url).offer_approved({"id": "ann"}, given)
+    assert await given["tools"]["send"]["callable"]() == "Error: Not run: nobody has approved it."
+    assert server.requests == []
+
+
+async def test_a_server_that_is_away_is_named_on_the_approved_card(open_webui: OpenWebUI) -> None:
+    open_webui.show(status="in_progress", approved=True)
+    given = metadata()
+    await a_pipe("http://127.0.0.1:9", resume_seconds=0).offer_approved({"id": "ann"}, given)
+    said = await given["tools"]["send"]["callable"]()
+    assert said.startswith("Error: Callboard could not run this call: Cannot reach the Callboard server")

@@ -1,0 +1,690 @@
+"""A run whose approval nobody gives is parked, and any server continues it after the answer."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select, update
+
+from callboard import Agent, Skill, ToolResult, tool
+from callboard._application.retention import drop_expired
+from callboard.runs import Grants
+from callboard.runs.forgetting import END_RUNS_SECONDS, forget_user
+from callboard.storage import ANY_USER, GivenAnswer, LoggedFrame, LoggedRun, Store
+from callboard.storage.sql import run_record
+from callboard.storage.sql.tables import chats, messages, run_files, run_inputs, runs
+from callboard.storage.sql.tables import events as frames
+from callboard_protocol import (
+    Done,
+    Error,
+    Event,
+    InputRequest,
+    Parked,
+    Source,
+    Status,
+    ToolCallComplete,
+    ToolCallError,
+    ToolCallStart,
+    ToolStatus,
+)
+from tests.fakes.openai_server import Answer, OpenAIServer, call, chunks, finish, text
+from tests.processes import serving as forked
+from tests.runs.promises import check
+from tests.serving import Service, database_of, numbered, request, serving
+from tests.storage.trouble import locked_by_another_program
+
+AGENT = str(Path(__file__).with_name("careful_agent.py"))
+REFUND = chunks(text("I pay it back. "), call("refund", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
+TWO_REFUNDS = chunks(
+    call("refund", '{"seat": 7}', index=0, call_id="c1"),
+    call("refund", '{"seat": 8}', index=1, call_id="c2"),
+    finish("tool_calls"),
+)
+ANSWER = chunks(text("Done."), finish("stop"))
+
+
+def call_of(seen: Sequence[tuple[int, Event]], seat: int = 7) -> str:
+    """Return the id of the call for a seat; servers of one PostgreSQL give ids of their own."""
+    return next(
+        event.tool_call_id
+        for _, event in seen
+        if isinstance(event, ToolCallStart) and event.tool_args == {"seat": seat}
+    )
+
+
+def question_of(seen: Sequence[tuple[int, Event]], seat: int = 7) -> str:
+    """Return the id of the question whether the call for a seat may run."""
+    return f"approve:{call_of(seen, seat)}"
+
+
+class Till:
+    """An agent whose refunds need approval, the refunds that it has paid, and a gate that its tool `look` waits at."""
+
+    def __init__(self) -> None:
+        self.paid: list[int] = []
+        self.going_on = asyncio.Event()
+        self.needs_approval = True
+
+    def agent(self) -> Agent:
+        @tool(requires_confirmation=self.needs_approval)
+        async def refund(seat: int) -> str:
+            """Pay a seat back.
+
+            Args:
+                seat: Its number.
+            """
+            self.paid.append(seat)
+            return f"Seat {seat} is paid back."
+
+        @tool(read_only=True)
+        async def look(seat: int) -> ToolResult:
+            """Look whether a seat is free.
+
+            Args:
+                seat: Its number.
+            """
+            await self.going_on.wait()
+            return ToolResult("free", sources=(Source(source={"name": "plan", "url": "https://plan.example/7"}),))
+
+        return Agent("careful", skills=[Skill("seats", "Sells seats.", tools=[refund, look])])
+
+
+@pytest.fixture
+def till() -> Till:
+    return Till()
+
+
+Serve = Callable[..., Any]
+
+
+@pytest.fixture
+def answers() -> list[Answer]:
+    """The answers of the model."""
+    return [REFUND, ANSWER]
+
+
+@pytest.fixture
+async def model(answers: Sequence[Answer]) -> AsyncIterator[OpenAIServer]:
+    async with OpenAIServer(answers) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def serve(tmp_path: Path, database_url: str, model: OpenAIServer, till: Till) -> Serve:
+    """Starts a server of the same database, with a folder of its own."""
+
+    @asynccontextmanager
+    async def serve_in(name: str, **settings: Any) -> AsyncIterator[Service]:
+        values = {"database_url": database_url, "model_base_url": model.base_url, "model": "m", "lease_seconds": 5.0}
+        async with serving(tmp_path / name, till.agent(), **{**values, **settings}) as service:
+            yield service
+
+    return serve_in
+
+
+def body(**fields: Any) -> dict[str, Any]:
+    user = {"id": "ann", "name": "Ann"}
+    values = {"agent": "careful", "run_id": "run", "chat_id": "chat", "message_id": "message", "user": user}
+    return request(**{**values, "approvals_wait": True, **fields})
+
+
+async def answer(service: Service, request_id: str, value: object, status: int = 202, **more: Any) -> None:
+    given = {"request_id": request_id, "value": value, **more}
+    response = await service.client.post("/v1/runs/run/input?user_id=ann", json=given)
+    assert response.status_code == status, response.text
+
+
+async def read(service: Service, after: int = 0) -> list[tuple[int, Event]]:
+    """Read the events of the run until the connection ends."""
+    async with service.client.stream("GET", f"/v1/runs/run/events?user_id=ann&after={after}") as response:
+        assert response.status_code == 200
+        return [one async for one in numbered(response)]
+
+
+async def list_approvals(service: Service, user_id: str = "ann") -> list[dict[str, Any]]:
+    response = await service.client.get("/v1/approvals", params={"user_id": user_id})
+    assert response.status_code == 200, response.text
+    found: list[dict[str, Any]] = response.json()["approvals"]
+    return found
+
+
+async def park(service: Service, **fields: Any) -> list[tuple[int, Event]]:
+    """Start the run, say that nobody can be asked, and return the events up to the end of the connection."""
+    seen: list[tuple[int, Event]] = []
+    async with service.client.stream("POST", "/v1/runs", json=body(**fields)) as response:
+        async for one in numbered(response):
+            seen.append(one)
+            if isinstance(one[1], InputRequest):
+                await answer(service, one[1].request_id, None, asked=False)
+    return seen
+
+
+async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server_runs_the_call_once(
+    serve: Serve, till: Till, model: OpenAIServer
+) -> None:
+    async with serve("one") as one:
+        seen = await park(one)
+        assert isinstance(seen[-1][1], Parked)
+        assert seen[-1][1].tool_call_ids == (call_of(seen),)
+        # Neither a slot nor memory.
+        assert list(one.state.runs) == []
+        # It stays parked: a client that listens again gets nothing.
+        assert await read(one, seen[-1][0]) == []
+    async with serve("other") as other:
+        assert till.paid == []
+        [waiting] = await list_approvals(other)
+        assert (waiting["run_id"], waiting["request_id"], waiting["tool_name"]) == ("run", question_of(seen), "refund")
+        assert (waiting["arguments"], waiting["message_id"]) == ('{"seat": 7}', "message")
+        assert await list_approvals(other, "bob") == []
+        await answer(other, question_of(seen), True)
+        seen += await read(other, seen[-1][0])
+        assert await list_approvals(other) == []
+        await answer(other, question_of(seen), True, 404)
+    check(seen)
+    events = [event for _, event in seen]
+    assert events[-1] == Done()
+    assert [type(event) for event in events].count(InputRequest) == 1
+    assert till.paid == [7]
+    assert model.requests[1]["messages"][-1]["content"] == "Seat 7 is paid back."
+
+
+async def test_a_refusal_of_a_parked_call_goes_to_the_model_also_if_the_tool_no_longer_asks(
+    serve: Serve, till: Till, model: OpenAIServer
+) -> None:
+    async with serve("one") as one:
+        seen = await park(one)
+    till.needs_approval = False
+    async with serve("other") as other:
+        await answer(other, question_of(seen), False)
+        seen += await read(other, seen[-1][0])
+    check(seen)
+    [refused] = [event for _, event in seen if isinstance(event, ToolCallError)]
+    assert refused.code == "denied"
+    assert till.paid == []
+    assert "refused" in model.requests[1]["messages"][-1]["content"]
+
+
+async def test_a_parked_call_runs_with_the_changed_arguments_and_changes_that_do_not_fit_are_asked_for_again(
+    serve: Serve, till: Till, model: OpenAIServer
+) -> None:
+    async with serve("one") as one:
+        seen = await park(one)
+    async with serve("other") as other:
+        await answer(other, question_of(seen), {"arguments": {"seat": "none"}})
+        async with other.client.stream("GET", f"/v1/runs/run/events?user_id=ann&after={seen[-1][0]}") as response:
+            async for found in numbered(response):
+                seen.append(found)
+                if isinstance(found[1], InputRequest):
+                    await answer(other, found[1].request_id, {"arguments": {"seat": 8}})
+    check(seen)
+    assert till.paid == [8]
+    assert model.requests[1]["messages"][-1]["content"].endswith("Seat 8 is paid back.")
+
+
+async def test_a_run_is_parked_when_the_time_for_the_answer_is_over(serve: Serve, till: Till) -> None:
+    async with serve("one", input_timeout_seconds=0.05) as one:
+        seen = [event for _, event in await read_started(one)]
+    assert isinstance(seen[-1], Parked)
+
+
+async def test_a_run_is_parked_when_nobody_listens_any_more(serve: Serve, till: Till) -> None:
+    async with serve("one", detach_grace_seconds=0.05) as one:
+        async with one.client.stream("POST", "/v1/runs", json=body()) as response:
+            async for _, event in numbered(response):
+                if isinstance(event, InputRequest):
+                    break
+        [run] = one.state.runs
+        await run.wait()
+        [waiting] = await list_approvals(one)
+        # After the answer it runs to its end without a listener.
+        await answer(one, waiting["request_id"], True)
+        assert (await read(one))[-1][1] == Done()
+    assert till.paid == [7]
+
+
+async def read_started(service: Service, **fields: Any) -> list[tuple[int, Event]]:
+    async with service.client.stream("POST", "/v1/runs", json=body(**fields)) as response:
+        return [one async for one in numbered(response)]
+
+
+async def test_a_client_that_shows_no_waiting_approvals_gets_the_end_of_the_call(serve: Serve, till: Till) -> None:
+    async with serve("one") as one:
+        seen = await park(one, approvals_wait=False)
+        assert await list_approvals(one) == []
+    [error] = [event for _, event in seen if isinstance(event, ToolCallError)]
+    assert (error.code, seen[-1][1]) == ("not_asked", Done())
+
+
+async def test_a_parked_call_never_runs_if_its_user_may_no_longer_use_the_agent(serve: Serve, till: Till) -> None:
+    async with serve("one") as one:
+        seen = await park(one)
+    async with serve("other", agent_access=("careful=role:admin",)) as other:
+        await answer(other, question_of(seen), True)
+        seen += await read(other, seen[-1][0])
+    assert isinstance(seen[-1][1], Error)
+    assert till.paid == []
+
+
+@pytest.mark.parametrize("answers", [[TWO_REFUNDS, ANSWER]])
+async def test_two_parked_calls_are_answered_one_after_the_other(serve: Serve, till: Till, model: OpenAIServer) -> None:
+    async with serve("one") as one:
+        seen = await park(one)
+        assert {one["request_id"] for one in await list_approvals(one)} == {question_of(seen, 7), question_of(seen, 8)}
+        await answer(one, question_of(seen, 8), True)
+        seen += await read(one, seen[-1][0])
+        assert isinstance(seen[-1][1], Parked)
+        assert seen[-1][1].tool_call_ids == (call_of(seen),)
+        assert till.paid == [8]
+    async with serve("other") as other:
+        await answer(other, question_of(seen), False)
+        seen += await read(other, seen[-1][0])
+    check(seen)
+    assert till.paid == [8]
+    paid, refused = sorted(str(one["content"]) for one in model.requests[1]["messages"] if one["role"] == "tool")[::-1]
+    assert paid == "Seat 8 is paid back."
+    assert "refused" in refused
+
+
+@pytest.mark.parametrize("answers", [[TWO_REFUNDS, ANSWER]])
+async def test_approvals_are_listed_in_pages_the_newest_first(serve: Serve, till: Till) -> None:
+    async with serve("one") as one:
+        seen = await park(one)
+        pages: list[dict[str, Any]] = []
+        query = {"user_id": "ann", "limit": "1"}
+        while not pages or pages[-1]["next_cursor"]:
+            pages.append((await one.client.get("/v1/approvals", params=query)).json())
+            query["cursor"] = pages[-1]["next_cursor"]
+        for wrong in ({"limit": "0"}, {"limit": "201"}, {"cursor": "x"}, {"page": "2"}):
+            assert (await one.client.get("/v1/approvals", params=wrong)).status_code == 422
+        assert (await one.state.store.waiting_approvals(ANY_USER, 1)).next_cursor == pages[0]["next_cursor"]
+    listed = [[approval["tool_call_id"] for approval in page["approvals"]] for page in pages]
+    assert listed == [[call_of(seen, 8)], [call_of(seen, 7)]]
+
+
+def write_call(seat: int) -> str:
+    return f'<tool_call>\n{{"name": "refund", "arguments": {{"seat": {seat}}}}}\n</tool_call>\n'
+
+
+IN_TEXT = chunks(text(write_call(7) + write_call(8)), finish("stop"))
+
+
+@pytest.mark.parametrize("answers", [[IN_TEXT, ANSWER]])
+async def test_a_parked_call_of_the_models_text_waits_on_although_its_tool_is_always_allowed(
+    serve: Serve, till: Till
+) -> None:
+    async with serve("one") as one:
+        await Grants(one.state.store, "ann", "chat").add("careful", "refund")
+        seen = await park(one)
+        await answer(one, question_of(seen, 8), True)
+        seen += await read(one, seen[-1][0])
+        assert isinstance(seen[-1][1], Parked)
+        assert till.paid == [8]
+        # Its question is stored without `remember`, so this is neither yes nor no.
+        await answer(one, question_of(seen, 7), "always")
+        seen += await read(one, seen[-1][0])
+    assert till.paid == [8]
+
+
+def lock(doors: list[str]) -> Agent:
+    @tool(requires_confirmation=True, secrets=["pin"])
+    async def open_door(pin: str) -> str:
+        """Open the door.
+
+        Args:
+            pin: The secret number.
+        """
+        doors.append(pin)
+        return "open"
+
+    return Agent("careful", skills=[Skill("doors", "Opens doors.", tools=[open_door])])
+
+
+OPEN_DOOR = chunks(call("open_door", '{"pin": "4711"}', call_id="c1"), finish("tool_calls"))
+
+
+@pytest.mark.parametrize("answers", [[OPEN_DOOR, ANSWER]])
+async def test_a_call_whose_secret_argument_is_not_stored_does_not_wait(tmp_path: Path, model: OpenAIServer) -> None:
+    doors: list[str] = []
+    async with serving(tmp_path, lock(doors), model_base_url=model.base_url, model="m") as service:
+        seen = await park(service)
+        assert await list_approvals(service) == []
+    assert [event.code for _, event in seen if isinstance(event, ToolCallError)] == ["not_asked"]
+    assert isinstance(seen[-1][1], Done)
+    assert doors == []
+
+
+@pytest.mark.parametrize("answers", [[OPEN_DOOR, chunks(text("Done."), ending="hang")]])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="nobody can be asked"),
+        pytest.param({"input_timeout_seconds": 0.05}, id="the time is over"),
+        pytest.param({"detach_grace_seconds": 0.05}, id="nobody listens"),
+    ],
+)
+async def test_the_question_of_a_call_that_cannot_wait_is_closed_at_every_server(
+    tmp_path: Path, model: OpenAIServer, settings: dict[str, Any]
+) -> None:
+    doors: list[str] = []
+    fields = {"model_base_url": model.base_url, "model": "m", **settings}
+    async with serving(tmp_path, lock(doors), **fields) as service:
+        async with service.client.stream("POST", "/v1/runs", json=body()) as response:
+            async for _, event in numbered(response):
+                if isinstance(event, InputRequest):
+                    asked = event.request_id
+                    break
+            if not settings:
+                await answer(service, asked, None, asked=False)
+        [run] = service.state.runs
+        # Its log, because a listener would keep the run.
+        await anext(one async for one in run.log.events() if isinstance(one, ToolCallError))
+        store = service.state.store
+        assert isinstance(store, Store)
+        assert not run.ended
+        assert not await store.run_log("other").answer("run", asked, GivenAnswer(True))
+    assert doors == []
+
+
+@pytest.mark.parametrize("answers", [[OPEN_DOOR, ANSWER]])
+async def test_a_call_whose_secret_argument_is_not_stored_is_not_asked_about_again_after_a_restart(
+    tmp_path: Path, model: OpenAIServer
+) -> None:
+    doors: list[str] = []
+    seen: list[tuple[int, Event]] = []
+    settings: dict[str, Any] = {"model_base_url": model.base_url, "model": "m"}
+    settings |= {"drain_seconds": 0.0, "input_timeout_seconds": 5.0}
+    async with serving(tmp_path, lock(doors), **settings) as service:
+        async with service.client.stream("POST", "/v1/runs", json=body()) as response:
+            async for one in numbered(response):
+                seen.append(one)
+                if isinstance(one[1], InputRequest):
+                    break
+    async with serving(tmp_path, lock(doors), **settings) as service:
+        seen += await read(service, seen[-1][0])
+    assert [event.code for _, event in seen if isinstance(event, ToolCallError)] == ["interrupted"]
+    assert isinstance(seen[-1][1], Done)
+    assert doors == []
+
+
+BOTH = chunks(
+    call("refund", '{"seat": 7}', index=0, call_id="c1"), call("look", '{"seat": 8}', index=1, call_id="c2"),
+    finish("tool_calls"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("answers", [[BOTH, ANSWER]])
+async def test_a_run_is_not_parked_before_its_other_calls_have_ended_with_their_sources(
+    serve: Serve, till: Till
+) -> None:
+    async with serve("one") as one:
+        seen: list[Event] = []
+        async with one.client.stream("POST", "/v1/runs", json=body()) as response:
+            async for _, event in numbered(response):
+                seen.append(event)
+                if isinstance(event, InputRequest):
+                    await answer(one, event.request_id, None, asked=False)
+                    till.going_on.set()
+    assert [type(event) for event in seen[-3:]] == [ToolCallComplete, Source, Parked]
+
+
+async def test_the_time_in_which_a_run_was_parked_does_not_count_as_its_age(serve: Serve, till: Till) -> None:
+    async with serve("one") as one:
+        seen = await park(one)
+        days = 5 * 86_400
+        earlier = {"parked_at": runs.c.parked_at - days, "begun_at": runs.c.begun_at - days}
+        await database_of(one).execute(update(runs).values(**earlier))
+        await answer(one, question_of(seen), True)
+        seen += await read(one, seen[-1][0])
+    check(seen)
+    assert seen[-1][1] == Done()
+
+
+async def test_a_parked_run_that_is_cancelled_ends_and_its_call_never_runs(serve: Serve, till: Till) -> None:
+    async with serve("one") as one:
+        seen = await park(one)
+        cancelled = await one.client.post("/v1/runs/run/cancel?user_id=ann")
+        assert cancelled.status_code == 202
+        seen += await read(one, seen[-1][0])
+        assert await list_approvals(one) == []
+        await answer(one, question_of(seen), True, 404)
+    check(seen)
+    assert seen[-1][1] == Done(finish_reason="cancelled")
+    assert till.paid == []
+
+
+DAYS = 31 * 86_400
+
+
+async def age(service: Service) -> None:
+    """Let the chat be 31 days old, and the time come to drop what is too old."""
+    await database_of(service).execute(update(chats).values(updated_at=chats.c.updated_at - DAYS))
+    await drop_expired(service.state.store, service.app._board.settings)
+
+
+async def delete(service: Service, path: str) -> None:
+    response = await service.client.delete(path)
+    assert response.is_success, response.text
+
+
+async def forget_in_terminal(service: Service) -> None:
+    """As `callboard forget` does, beside the server."""
+    store = service.state.store
+    assert isinstance(store, Store)
+    async with asyncio.timeout(END_RUNS_SECONDS / 2):
+        await forget_user(store, store.run_log("terminal"), "ann", None)
+
+
+WAYS_TO_DELETE: list[Any] = [
+    pytest.param(partial(delete, path="/v1/chats/chat?user_id=ann"), False, id="chat"),
+    pytest.param(partial(delete, path="/v1/chats?user_id=ann"), False, id="all chats"),
+    pytest.param(partial(delete, path="/v1/user-data?user_id=ann"), True, id="user"),
+    pytest.param(forget_in_terminal, True, id="callboard forget"),
+    pytest.param(age, False, id="retention"),
+]
+
+
+@pytest.mark.parametrize(("remove", "of_user"), WAYS_TO_DELETE)
+async def test_a_parked_run_is_gone_with_its_chat_and_its_call_never_runs(
+    serve: Serve, till: Till, remove: Callable[[Service], Awaitable[None]], of_user: bool
+) -> None:
+    async with serve("one", retention_days=30) as one:
+        seen = await park(one)
+        await Grants(one.state.store, "ann", "chat").add("careful", "refund")
+        await Grants(one.state.store, "ann", "other chat").add("careful", "refund")
+        await remove(one)
+        assert await list_approvals(one) == []
+        given = {"request_id": question_of(seen), "value": True}
+        refused = await one.client.post("/v1/runs/run/input?user_id=ann", json=given)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "unknown_run")
+        assert "its chat was deleted" in refused.json()["error"]["message"]
+        for table in (runs, frames, run_inputs, run_files, messages):
+            assert await database_of(one).fetch(select(table)) == []
+        assert await Grants(one.state.store, "ann", "chat").list() == []
+        # A grant of another chat goes with its user only.
+        is_kept = bool(await Grants(one.state.store, "ann", "other chat").list())
+        assert is_kept == (not of_user)
+    assert till.paid == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"retention_days": 60, "result_retention_days": 1}])
+async def test_a_parked_run_waits_until_the_retention_of_its_chat_is_over(
+    serve: Serve, till: Till, settings: dict[str, Any]
+) -> None:
+    async with serve("one", **settings) as one:
+        seen = await park(one)
+        await age(one)
+        await answer(one, question_of(seen), True)
+        seen += await read(one, seen[-1][0])
+    assert seen[-1][1] == Done()
+    assert till.paid == [7]
+
+
+async def test_parked_runs_do_not_count_as_runs_of_their_user(serve: Serve, till: Till) -> None:
+    async with serve("one", max_user_runs=1) as one:
+        await park(one)
+        other = await read_started(one, run_id="second", message_id="second", agent="careful")
+    assert other[-1][1] == Done()
+
+
+LOOK = chunks(call("look", '{"seat": 8}', call_id="c2"), finish("tool_calls"))
+
+
+@pytest.mark.parametrize("answers", [[REFUND, LOOK, ANSWER, ANSWER]])
+async def test_an_approved_run_waits_until_its_user_has_a_place_for_it(serve: Serve, till: Till) -> None:
+    async with serve("one", max_user_runs=1) as one:
+        seen = await park(one)
+        async with one.client.stream("POST", "/v1/runs", json=body(run_id="2", message_id="2")) as other:
+            async for _, event in numbered(other):
+                if isinstance(event, ToolCallStart):
+                    break
+            await answer(one, question_of(seen), True)
+            async with asyncio.timeout(20):
+                while not one.state.runs.waiting:
+                    await list_approvals(one)
+            refused = await one.client.post("/v1/runs", json=body(run_id="3", message_id="3"))
+            assert refused.status_code == 429
+            assert till.paid == []
+            till.going_on.set()
+            seen += await read(one, seen[-1][0])
+    assert seen[-1][1] == Done()
+    assert till.paid == [7]
+
+
+@pytest.mark.parametrize("value", [True, False])
+async def test_an_approved_run_ends_if_its_user_has_no_tokens_left(serve: Serve, till: Till, value: bool) -> None:
+    async with serve("one", max_user_tokens_per_day=1000) as one:
+        seen = await park(one)
+        await one.state.store.usage("ann").add_tokens(1000)
+        await answer(one, question_of(seen), value)
+        seen += await read(one, seen[-1][0])
+        assert await list_approvals(one) == []
+    check(seen)
+    assert isinstance(seen[-1][1], Error)
+    assert seen[-1][1].code == "quota_exceeded"
+    assert "1,000 tokens of today are used up" in seen[-1][1].message
+    [error] = [event for _, event in seen if isinstance(event, ToolCallError)]
+    assert error.error.startswith("Not run")
+    assert till.paid == []
+
+
+async def test_an_approved_call_is_counted_once(serve: Serve, till: Till) -> None:
+    async with serve("one", max_user_calls_per_day=1) as one:
+        seen = await park(one)
+        await answer(one, question_of(seen), True)
+        seen += await read(one, seen[-1][0])
+        assert (await one.state.store.usage("ann").today()).calls == 1
+    assert seen[-1][1] == Done()
+    assert till.paid == [7]
+
+
+RUN = LoggedRun("run", "agent", "chat", "message", "ann")
+
+
+async def test_an_answer_that_was_stored_before_the_run_is_parked_releases_it(store: Store) -> None:
+    log = store.run_log("one")
+    other = store.run_log("other")
+    run = await log.begin(RUN)
+    await log.append(run, [LoggedFrame(b"1", question="sure?")])
+    assert await log.let_wait("run", "sure?")
+    assert await other.answer("run", "sure?", GivenAnswer(True))
+    assert not await log.let_wait("run", "sure?")
+    released: list[bool] = []
+    log.on_released = lambda: released.append(True)
+    await log.append(
+        LoggedRun("run", "agent", "chat", "message", "ann", last_seq=1), [LoggedFrame(b"2", parks=["sure?"])]
+    )
+    assert released == [True]
+    [taken] = await other.take_over()
+    assert (taken.losses, taken.is_parked) == (0, False)
+
+
+async def test_answers_and_parking_at_the_same_moment_never_leave_an_answered_run_parked(store: Store) -> None:
+    log = store.run_log("one")
+    other = store.run_log("other")
+    for number in range(20):
+        run = replace(RUN, run_id=f"run {number}")
+        await log.begin(run)
+        await log.append(run, [LoggedFrame(b"1", question="sure?")])
+        await log.let_wait(run.run_id, "sure?")
+        _, is_first = await asyncio.gather(
+            log.append(replace(run, last_seq=1), [LoggedFrame(b"2", parks=["sure?"])]),
+            other.answer(run.run_id, "sure?", GivenAnswer(True)),
+        )
+        assert is_first
+        [taken] = await other.take_over()
+        assert taken.run_id == run.run_id
+
+
+async def test_a_parked_call_that_had_begun_when_its_server_was_killed_is_not_run_again(tmp_path: Path) -> None:
+    slowly = chunks(call("refund_slowly", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
+    ran = tmp_path / "ran"
+    seen: list[tuple[int, Event]] = []
+
+    async with OpenAIServer([slowly, ANSWER]) as model:
+        settings = {"AGENTS": AGENT, "MODEL_BASE_URL": model.base_url, "MODEL": "m", "TEST_RAN": str(ran)}
+
+        async def play(path: str, json: Any, is_last: Callable[[Event], bool], **approve: bool) -> None:
+            """Read events at a new server, and kill it after the event `is_last`."""
+            with forked(tmp_path, **settings) as (url, process):
+                async with httpx.AsyncClient(base_url=url, timeout=None) as client:
+                    if approve:
+                        given = {"request_id": question_of(seen), "value": True}
+                        assert (await client.post("/v1/runs/run/input?user_id=ann", json=given)).is_success
+                    async with client.stream("POST" if json else "GET", path, json=json) as response:
+                        async for one in numbered(response):
+                            seen.append(one)
+                            if isinstance(one[1], InputRequest):
+                                given = {"request_id": one[1].request_id, "value": None, "asked": False}
+                                assert (await client.post("/v1/runs/run/input?user_id=ann", json=given)).is_success
+                            if is_last(one[1]):
+                                break
+                process.kill()
+                process.wait()
+
+        await play("/v1/runs", body(), lambda event: isinstance(event, Parked))
+        assert not ran.exists()
+        rest = "/v1/runs/run/events?user_id=ann&after={}"
+
+        def has_begun(event: Event) -> bool:
+            return isinstance(event, ToolStatus) and event.data.message == "approved"
+
+        await play(rest.format(seen[-1][0]), None, has_begun, approve=True)
+        await play(rest.format(seen[-1][0]), None, lambda event: isinstance(event, Done))
+    check(seen)
+    [error] = [event for _, event in seen if isinstance(event, ToolCallError)]
+    assert error.code == "interrupted"
+    assert (ran.read_text() if ran.exists() else "") in ("", "refund 7\n")
+
+
+async def test_run_that_cannot_be_parked_says_that_its_call_has_not_run(
+    tmp_path: Path, till: Till, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_record, "PATIENCE_SECONDS", 0.1)
+    seen: list[Event] = []
+    async with (
+        OpenAIServer([BOTH]) as model,
+        serving(tmp_path, till.agent(), model_base_url=model.base_url, model="m") as service,
+        AsyncExitStack() as locked,
+        service.client.stream("POST", "/v1/runs", json=body()) as response,
+    ):
+        async for _, event in numbered(response):
+            seen.append(event)
+            if isinstance(event, InputRequest):
+                await answer(service, event.request_id, None, asked=False)
+                await locked.enter_async_context(locked_by_another_program(tmp_path / "callboard.db"))
+                till.going_on.set()
+            if isinstance(event, Status):
+                await locked.aclose()
+        assert await list_approvals(service) == []
+    assert Parked not in map(type, seen)
+    [failed] = [event for event in seen if isinstance(event, ToolCallError)]
+    assert failed.code == "not_asked"
+    assert isinstance(seen[-1], Error)
+    assert seen[-1].message.startswith("The database failed, so the calls cannot wait for approval")
+    assert till.paid == []
