@@ -242,10 +242,11 @@ class ObservedRequest:
         self.has_ended = False
         self._number = next(_NUMBERS)
         self._tell = tell
-        self._began = time.monotonic()
         self.first_seconds: float | None = None
         """The time to the first piece of the answer; None until then."""
         tell(ModelAsked(model, messages, tools, self._number, request))
+        # After the observers, whose work is not the model's time: a span is at least as long as what it says.
+        self._began = time.monotonic()
 
     def receive(self) -> None:
         """Note the time of the first piece of the answer; later calls do nothing."""
