@@ -218,6 +218,7 @@ async def perform(
                 turn = {"chat_id": CHAT_ID, "message_id": f"m{number}", "user": USER, "task": scenario.task}
                 request = RunRequest.model_validate({"agent": "agent", "messages": said, **turn})
                 run = await runs.start(request)
+                assert isinstance(run, Run)
                 seen.turns.append(await _watch(run, scenario, toolbox))
                 said += _as_the_client_sends(seen.turns[-1])
             if scenario.stop_at == "text":

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from callboard._history import RowChange, Turn, TurnRows
 from callboard.agents import RunContext
-from callboard.runs.left_run import LEFT_RUN
+from callboard.runs.left_runs import LEFT_RUN
 from callboard.runs.recorder import NOT_REMEMBERED, Recorder
 from callboard.storage import LoggedFrame, LoggedRun, RunLog, Store, TurnWriter
 from callboard.storage.bus import Bus

@@ -125,7 +125,7 @@ async def send(request: Request) -> Response:
         body["user"] = {"id": visit.user, "role": said["role"] or "user", "groups": list(filter(None, groups))}
     with refuse_invalid():
         asked = RunRequest.model_validate(body)
-    run = await state.runs.start_or_follow(asked, visit.caller)
+    run = await state.runs.start(asked, caller=visit.caller)
     if isinstance(run, Run):
         listening = asyncio.create_task(_listen(run), name=f"try {run.run_id}")
         open_trials: set[asyncio.Task[None]] = request.app.state.open_trials

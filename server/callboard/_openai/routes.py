@@ -110,8 +110,13 @@ async def _start(
     with refuse_invalid():
         wanted = await REQUESTS.run(partial(body.build_run, client, user))
     read = await read_past_answers(wanted, holds_blocks=holds_blocks)
-    run = await get_server_state(request).runs.start(read, body.continuation, get_caller_name(request))
-    reservation.hold_until_end_of(run)
+    run = await get_server_state(request).runs.start(
+        read,
+        caller=get_caller_name(request),
+        continuation=body.continuation,
+        on_start=reservation.hold_until_end_of,
+    )
+    assert isinstance(run, Run), "no other server has the id of a run that is new"
     return run
 
 

@@ -89,10 +89,9 @@ async def start_run(request: Request) -> Response:
         body = await read_body(request, RunRequest, reservation)
         known = state.user_verifier.verify(body.user.id if body.user else None, request)
         body = body.model_copy(update={"user": known or body.user, "options": read_parameters(body.options)})
-        is_new = body.run_id not in state.runs
-        run = await state.runs.start_or_follow(await read_past_answers(body), get_caller_name(request))
-        if is_new and isinstance(run, Run):
-            reservation.hold_until_end_of(run)
+        run = await state.runs.start(
+            await read_past_answers(body), caller=get_caller_name(request), on_start=reservation.hold_until_end_of
+        )
     return RunStream(run, state.shutdown)
 
 

@@ -25,10 +25,7 @@ from callboard.runs.conversation import Conversation
 from callboard.runs.files import RunFiles
 from callboard.runs.grants import Grants, RunGrants, find_origin_of_tool
 from callboard.runs.inputs import Inputs
-from callboard.runs.left_run import (
-    LeftRun,
-    read_left_run,
-)
+from callboard.runs.left_runs import LeftRun, Reopened, end_run, read_left_run
 from callboard.runs.links import Links
 from callboard.runs.log import EventLog
 from callboard.runs.memory_budget import MemoryBudget, RunMemory
@@ -36,7 +33,6 @@ from callboard.runs.openwebui_tools import ToolRequests, offer_tools
 from callboard.runs.outgoing_events import EventEnricher
 from callboard.runs.quota import Quota
 from callboard.runs.recorder import Recorder
-from callboard.runs.reopening import Reopened, end_run
 from callboard.runs.run import Owner, Run
 from callboard.settings import Settings
 from callboard.storage import (

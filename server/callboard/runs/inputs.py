@@ -8,7 +8,6 @@ from typing import Any
 from callboard.calls.approval import is_approval
 from callboard.errors import StorageError, UnknownInput
 from callboard.runs.call_tracker import CallTracker
-from callboard.runs.left_run import NO_SIGNALS
 from callboard.runs.log import EventLog
 from callboard.storage import GivenAnswer, RunLog, RunSignals
 from callboard_protocol import APPROVAL_PREFIX, InputRequest, ToolRequest
@@ -17,6 +16,8 @@ ARRIVAL_SECONDS = 5.0
 """The longest wait for an answer that another server has accepted and stored."""
 QUIET_SECONDS = 0.1
 """How long the agent sends no event before its run is parked; after the end of a call it may send sources."""
+
+NO_SIGNALS = RunSignals(is_cancelled=False, answers={})
 
 
 class Inputs:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from callboard.errors import CallboardError, RunLost, StorageError, UnknownChat
-from callboard.runs.left_run import LEFT_RUN
+from callboard.runs.left_runs import LEFT_RUN
 from callboard.runs.run_watcher import RunWatcher
 from callboard.storage import RELEASED_RUN, LoggedRun, Notification, RunLog
 from callboard_protocol import Error

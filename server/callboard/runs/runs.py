@@ -19,12 +19,11 @@ from callboard.runs.conversation import Continuation, open_conversation
 from callboard.runs.factory import RunFactory, RunSpec, is_stored, observed_run, owner_of
 from callboard.runs.followed_run import FollowedRun
 from callboard.runs.forgetting import forget_user
-from callboard.runs.left_run import LEFT_RUN, end_of_left_run
+from callboard.runs.left_runs import LEFT_RUN, Reopened, end_of_left_run, reopen
 from callboard.runs.links import NO_LINKS, Links
 from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard.runs.ownership import Ownership
 from callboard.runs.quota import Quota
-from callboard.runs.reopening import Reopened, reopen
 from callboard.runs.run import INTERRUPTED, Owner, Run
 from callboard.runs.run_slots import RunSlots
 from callboard.runs.run_watcher import RunWatcher
@@ -122,33 +121,23 @@ class Runs:
                 if signal.is_cancelled:
                     run.cancel()
 
-    async def start_or_follow(self, request: RunRequest, caller: str | None = None) -> Run | FollowedRun:
+    async def start(
+        self,
+        request: RunRequest,
+        *,
+        caller: str | None = None,
+        continuation: Continuation | None = None,
+        on_start: Callable[[Run], None] = lambda _: None,
+    ) -> Run | FollowedRun:
         """Start the run of `request`, or return the existing run with its id, on this or another server.
 
-        Raises the errors of `start`.
-        """
-        try:
-            return await self.start(request, caller=caller)
-        except _RunsElsewhere as elsewhere:
-            # The same request may have started the run here a moment ago.
-            if run := self._find_here(elsewhere.run.run_id, owner_of(request)):
-                return run
-            if elsewhere.run.owner != owner_of(request):
-                raise
-            return elsewhere.run
-
-    async def start(
-        self, request: RunRequest, continuation: Continuation | None = None, caller: str | None = None
-    ) -> Run:
-        """Start the run of `request`, or return the existing run with its id on this server.
-
-        `caller` is the name of the request's API key, for the audit. If the stored history cannot be read, the run
-        starts with the client's messages only, and a status says so.
+        `caller` is the name of the request's API key, for the audit; `on_start` is called with the run if it is new. If
+        the stored history cannot be read, the run starts with the client's messages only, and a status says so.
 
         Raises:
             UnknownAgent: There is no such agent.
             AgentRefused: The user may not use the agent.
-            RunConflict: The run id belongs to another chat, user or server.
+            RunConflict: The run id belongs to another chat or user.
             TooManyRuns: No slot is free.
             QuotaExceeded: The user has used up a daily quota.
             ShuttingDown: The server starts no more runs.
@@ -157,8 +146,8 @@ class Runs:
         """
         run_id = request.run_id or uuid4().hex
         owner = owner_of(request)
-        if run := self._find_here(run_id, owner):
-            return run
+        if existing := self._find_here(run_id, owner):
+            return existing
         self._refuse_when_closing()
         agent = self._registry.get(request.agent)
         self.access.check(agent.agent_id, request.user)
@@ -173,22 +162,24 @@ class Runs:
             # The OpenAI routes pass a continuation, and have no event for a question.
             conversation = replace(conversation, can_ask=continuation is None)
             # During the queries, the same request may have arrived again, or the shutdown may have begun.
-            if run := self._find_here(run_id, owner):
-                return run
+            if existing := self._find_here(run_id, owner):
+                return existing
             self._refuse_when_closing()
             is_alone = await self._run_log.is_alone()
             traced = self._tracer.begin(observed_run(run_id, request), agent.name)
             # Runs of the OpenAI routes end with their connection, so no other server continues them.
             packed = await self._pack(request, traced) if continuation is None else None
             logged, new = await self._begin_in_store(run_id, conversation.request, packed)
-            if run := self._find_here(run_id, owner):
-                return run
+            if existing := self._find_here(run_id, owner):
+                return existing
+            if isinstance(logged, FollowedRun):
+                _check_owner(logged, owner)
+                return logged
             if self.is_closing and logged and not new:
                 # Otherwise another server would take over the run, although the client got an error.
                 with suppress(StorageError):
                     await self._run_log.withdraw(run_id)
             self._refuse_when_closing()
-            record = self._factory.open_record(run_id, owner, logged, conversation, new)
             run = self._make_run(
                 RunSpec(
                     run_id,
@@ -198,13 +189,14 @@ class Runs:
                     functions,
                     is_alone,
                     traced,
-                    record,
+                    self._factory.open_record(run_id, owner, logged, conversation, new),
                     logged,
                     caller,
                     can_be_continued=logged is not None and packed is not None and _can_continue(agent),
                 )
             )
             unless_started.pop_all()
+        on_start(run)
         _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
         return run
 
@@ -244,7 +236,7 @@ class Runs:
         if self._is_closed:
             raise _shutting_down()
         logged = (await self._run_log.find([run_id])).get(run_id)
-        return FollowedRun(logged, self._run_log, self._watcher, self._runs.get) if logged else None
+        return self._follow(logged) if logged else None
 
     async def continue_run(self, logged: LoggedRun) -> Error | None:
         """Continue a run that was lost, handed over or unparked; return its last event if it can only be ended.
@@ -333,12 +325,12 @@ class Runs:
 
     async def _begin_in_store(
         self, run_id: str, request: RunRequest, packed: bytes | None
-    ) -> tuple[LoggedRun | None, NewRun | None]:
+    ) -> tuple[LoggedRun | FollowedRun | None, NewRun | None]:
         """Begin the run in the database as this server's; return (None, None) if the run is not stored.
 
-        `packed` is the request for a server that continues the run. If the database fails, the second value is what the
-        run's record needs to begin the run later. Raises `_RunsElsewhere`, and `StorageError` if there may be other
-        servers.
+        The first value is a `FollowedRun` if another server has begun a run with that id. `packed` is the request for a
+        server that continues the run. If the database fails, the second value is what the run's record needs to begin
+        the run later. Raises `StorageError` if there may be other servers.
         """
         if not is_stored(request):
             return None, None
@@ -353,16 +345,13 @@ class Runs:
                 raise
             _log.warning("run_not_begun", run_id=run_id, error=str(error))
             return mine, NewRun(packed, first)
-        if there is not mine:
-            raise _RunsElsewhere(FollowedRun(there, self._run_log, self._watcher, self._runs.get))
-        return mine, None
+        return (mine if there is mine else self._follow(there)), None
+
+    def _follow(self, logged: LoggedRun) -> FollowedRun:
+        return FollowedRun(logged, self._run_log, self._watcher, self._runs.get)
 
     def __iter__(self) -> Iterator[Run]:
         return iter(tuple(self._runs.values()))
-
-    def __contains__(self, run_id: object) -> bool:
-        """Return whether this server has a run with that id, live or ended."""
-        return run_id in self._runs
 
     def is_live(self, run_id: str) -> bool:
         """Return whether this server runs that run at the moment."""
@@ -426,9 +415,8 @@ class Runs:
             raise _shutting_down()
 
     def _find_here(self, run_id: str, owner: Owner) -> Run | None:
-        run = self._runs.get(run_id)
-        if run and run.owner != owner:
-            raise RunConflict(f"run {run_id!r} belongs to another chat or user: choose another run_id")
+        if run := self._runs.get(run_id):
+            _check_owner(run, owner)
         return run
 
     async def _forget_own_chat(self, chat_id: str) -> None:
@@ -479,12 +467,9 @@ class Runs:
         return True
 
 
-class _RunsElsewhere(RunConflict):
-    """The run with that id is not on this server, but in the database."""
-
-    def __init__(self, run: FollowedRun) -> None:
-        super().__init__(f"run {run.run_id!r} exists already: choose another run_id")
-        self.run = run
+def _check_owner(run: Run | FollowedRun, owner: Owner) -> None:
+    if run.owner != owner:
+        raise RunConflict(f"run {run.run_id!r} belongs to another chat or user: choose another run_id")
 
 
 def _shutting_down() -> ShuttingDown:
