@@ -92,7 +92,7 @@ async def test_a_run_that_is_cancelled_elsewhere_leaves_no_call_running(tmp_path
     assert (item.status, item.error.type) == ("incomplete", "mcp_tool_execution_error")
 
 
-async def read_too_slowly(folder: Path, activity: str) -> list[Any]:
+async def read_too_slowly(folder: Path, activity: str, *, is_stored: bool = False) -> list[Any]:
     """Return the events of a response whose reader reads the start of a call, and then too slowly to get its end."""
     listens = asyncio.Event()
 
@@ -104,7 +104,9 @@ async def read_too_slowly(folder: Path, activity: str) -> list[Any]:
 
     asked: dict[str, Any] = {"callboard": {"tool_activity": activity}}
     async with asking(folder, ScriptedAgent(script)) as (_, client):
-        stream = await client.responses.create(model="scripted", input=QUESTION, stream=True, extra_body=asked)
+        stream = await client.responses.create(
+            model="scripted", input=QUESTION, stream=True, store=is_stored, extra_body=asked
+        )
         events: list[Any] = []
         async for event in stream:
             events.append(event)
@@ -119,6 +121,12 @@ async def test_reader_that_was_too_slow_gets_an_output_for_every_function_call(t
     assert (last.type, called.type, output.type) == ("response.failed", "function_call", "function_call_output")
     assert called.call_id == output.call_id
     assert "whether it took effect is not known" in output.output[0].text
+
+
+async def test_a_slow_reader_of_a_stored_response_gets_all_of_it_from_the_database(tmp_path: Path) -> None:
+    *_, last = await read_too_slowly(tmp_path, "items", is_stored=True)
+    assert last.type == "response.incomplete"
+    assert last.response.output_text == "x" * 2 * MAX_LOG_BYTES
 
 
 async def test_a_call_that_runs_when_its_reader_is_too_slow_is_told_as_cut_off(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 """Numbers the events of one run, encodes them as frames, and delivers them to any number of listeners.
 
-Appending never waits: listeners read from the log, so a slow listener delays nobody. The newest events are also kept
-as objects, for listeners in this process. If the run is stored, listeners see an event after its record has stored it.
+Appending never waits: listeners read from the log, so a slow listener delays nobody. If the run is stored, listeners
+see an event after its record has stored it.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 
 from callboard._history import RowChange
@@ -30,12 +30,6 @@ from callboard_protocol import (
 MAX_LOG_BYTES = 16 * 1024 * 1024
 MAX_CHUNK_BYTES = 64 * 1024
 
-MAX_RECENT_BYTES = 4 * MAX_CHUNK_BYTES
-"""The most memory of the events that are kept as objects."""
-
-EVENT_BYTES = 500
-"""A rough estimate of the memory of an event without its texts."""
-
 
 class EventLog:
     """The events of a run, numbered from 1.
@@ -53,8 +47,6 @@ class EventLog:
         self._memory = memory or RunMemory()
         self._on_append = on_append
         self._frames: deque[bytes] = deque()
-        self._recent: deque[tuple[Event, int]] = deque()
-        self._recent_bytes = 0
         self._first_seq = 1
         self._bytes = 0
         self._max_bytes = max_bytes
@@ -104,10 +96,9 @@ class EventLog:
         """Remove and return an event that no event may follow, if it is not stored."""
         if not (self._record and self._shown_seq < self.last_seq and self._record.take_back_last()):
             return None
-        self._count_bytes(-len(self._frames.pop()))
-        event, size_bytes = self._recent.pop()
-        self._recent_bytes -= size_bytes
-        return event
+        frame = self._frames.pop()
+        self._count_bytes(-len(frame))
+        return next(_decode(Decoder(), frame))
 
     def on_recovered(self) -> None:
         """Report that the run is stored again; see `RecordListener`."""
@@ -158,7 +149,6 @@ class EventLog:
         while len(self._frames) > 1 and (self._bytes > self._max_bytes or not self._memory.make_room()):
             self._count_bytes(-len(self._frames.popleft()))
             self._first_seq += 1
-        self._keep_recent(event, len(frame) + EVENT_BYTES)
         if self._record:
             question = event.request_id if isinstance(event, InputRequest | ToolRequest) else None
             is_last = isinstance(event, Done | Error)
@@ -176,7 +166,6 @@ class EventLog:
     def close(self) -> None:
         """Close the log: listeners end after the last event."""
         self.closed = True
-        self._recent.clear()
         self._wake()
 
     async def hand_over(self) -> bool:
@@ -209,35 +198,26 @@ class EventLog:
 
         Dropped frames are read from the database. Raises `LogExpired` if they are not there either.
         """
-        while await self._has_more(after):
+        while True:
+            while after >= self._shown_seq:
+                if self.is_abandoned or (self.closed and self._shown_seq == self.last_seq):
+                    return
+                await self._wait_for_change()
             if self._has_dropped(after):
                 frames = await self._record.read(after, MAX_CHUNK_BYTES) if self._record else []
                 if not frames:
                     raise self._expired(after)
-                after += len(frames)
-                yield b"".join(frames)
             else:
-                ready = self._chunk(after)
-                after = ready[-1]
-                yield b"".join(self._frames[seq - self._first_seq] for seq in ready)
+                frames = self._frames_after(after)
+            after += len(frames)
+            yield b"".join(frames)
 
-    async def events(self, after: int = 0) -> AsyncIterator[Event]:
-        """Yield the events after event `after`, until the log is closed. Raises `LogExpired` if they were dropped."""
-        while await self._has_more(after):
-            if self._has_dropped(after):
-                raise self._expired(after)
-            ready = self._chunk(after)
-            after = ready[-1]
-            for event in [self._event(seq) for seq in ready]:
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield all events, until the log is closed. Raises the errors of `tail`."""
+        decoder = Decoder()
+        async for chunk in self.tail():
+            for event in _decode(decoder, chunk):
                 yield event
-
-    async def _has_more(self, after: int) -> bool:
-        """Wait for an event after `after`; return False if there will be none."""
-        while after >= self._shown_seq:
-            if self.is_abandoned or (self.closed and self._shown_seq == self.last_seq):
-                return False
-            await self._wait_for_change()
-        return True
 
     def _has_dropped(self, after: int) -> bool:
         return after + 1 < self._first_seq
@@ -248,30 +228,17 @@ class EventLog:
             "what the chat keeps of this one"
         )
 
-    def _chunk(self, after: int) -> range:
-        """Return the numbers of the events after `after` that are sent in one chunk."""
+    def _frames_after(self, after: int) -> list[bytes]:
+        """Return the frames after event `after` that are sent in one chunk."""
+        frames: list[bytes] = []
         size_bytes = 0
         for seq in range(after + 1, self._shown_seq + 1):
-            size_bytes += len(self._frames[seq - self._first_seq])
-            if size_bytes > MAX_CHUNK_BYTES and seq > after + 1:
-                return range(after + 1, seq)
-        return range(after + 1, self._shown_seq + 1)
-
-    def _keep_recent(self, event: Event, size_bytes: int) -> None:
-        self._recent.append((event, size_bytes))
-        self._recent_bytes += size_bytes
-        while self._recent_bytes > MAX_RECENT_BYTES:
-            self._recent_bytes -= self._recent.popleft()[1]
-
-    def _event(self, seq: int) -> Event:
-        newer = self.last_seq - seq
-        if newer < len(self._recent):
-            return self._recent[-1 - newer][0]
-        # The listener is far behind, or the run has ended: the event is no longer kept as an object.
-        [frame] = Decoder().feed(self._frames[seq - self._first_seq])
-        event = decode(frame)
-        assert event is not None
-        return event
+            frame = self._frames[seq - self._first_seq]
+            size_bytes += len(frame)
+            if frames and size_bytes > MAX_CHUNK_BYTES:
+                break
+            frames.append(frame)
+        return frames
 
     async def _wait_for_change(self) -> None:
         # A future for each listener: an `asyncio.Event` needs more memory than everything else of an idle listener.
@@ -290,3 +257,10 @@ class EventLog:
         for changed in self._waiting:
             if not changed.done():
                 changed.set_result(None)
+
+
+def _decode(decoder: Decoder, chunk: bytes) -> Iterator[Event]:
+    for frame in decoder.feed(chunk):
+        event = decode(frame)
+        assert event is not None, "this server has encoded it"
+        yield event
