@@ -55,7 +55,7 @@ def test_the_core_alone_serves_agents_written_by_hand_and_agents_with_a_model(co
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": paths},
-        timeout=50,
+        timeout=120,
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.splitlines() == [

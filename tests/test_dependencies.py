@@ -28,7 +28,7 @@ def named(lines: list[str]) -> set[str]:
 
 def imported_by(statement: str) -> set[str]:
     code = f"import sys\n{statement}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     return set(ended.stdout.split())
 
 

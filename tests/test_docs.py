@@ -302,6 +302,6 @@ def test_the_settings_that_a_page_names_are_there() -> None:
 
 def test_the_script_that_writes_the_reference_finds_nothing_to_do() -> None:
     ended = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "reference.py", "--check"], capture_output=True, text=True, timeout=50
+        [sys.executable, ROOT / "scripts" / "reference.py", "--check"], capture_output=True, text=True, timeout=120
     )
     assert (ended.returncode, ended.stderr) == (0, "")

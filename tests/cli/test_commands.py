@@ -239,7 +239,9 @@ def test_commands_without_a_server_import_none(tmp_path: Path, arguments: list[s
         "assert not loaded, loaded"
     )
     command = [sys.executable, "-c", code, *arguments]
-    ended = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=120
+    )
     assert ended.returncode == 0, ended.stderr
 
 
@@ -261,7 +263,7 @@ def test_reload_says_which_extra_it_lacks(tmp_path: Path) -> None:
     code = "import sys; sys.modules['watchfiles'] = None; from callboard._cli import main; sys.exit(main())"
     command = [sys.executable, "-c", code, "serve", "--reload"]
     variables = environment(tmp_path, AGENTS=str(tmp_path))
-    ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 1
     assert "pip install 'callboard[reload]'" in ended.stderr
     assert "Traceback" not in ended.stderr

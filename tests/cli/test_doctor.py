@@ -112,7 +112,7 @@ def test_control_characters_of_another_program_are_removed(doctor: Doctor) -> No
 def test_a_terminal_without_check_marks_gets_the_lines_too(tmp_path: Path) -> None:
     variables = environment(tmp_path) | {"PYTHONIOENCODING": "ascii"}
     command = [*COMMAND, "doctor"]
-    ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "\\u2713 settings: read from the environment\n" in ended.stdout
 
@@ -360,7 +360,7 @@ def without(library: str, folder: Path, **settings: str) -> list[str]:
     code = f"import sys; sys.modules[{library!r}] = None; from callboard._cli import main; sys.exit(main(['doctor']))"
     command = [sys.executable, "-c", code]
     variables = environment(folder, **settings)
-    ended = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr) == (1, "")
     return [line for line in ended.stdout.splitlines() if line.startswith("✗")]
 

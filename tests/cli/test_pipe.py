@@ -23,7 +23,7 @@ SIGN_IN = ("--email", ADMIN, "--password", PASSWORD)
 @pytest.mark.parametrize(("options", "file"), [((), PIPE), (("--events",), EVENTS), (("--filter",), FILTER)])
 def test_the_functions_are_printed_byte_for_byte(tmp_path: Path, options: tuple[str, ...], file: Path) -> None:
     command = [*COMMAND, "pipe", *options]
-    ended = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=30)
+    ended = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=120)
     assert ended.stdout == file.read_bytes()
     assert (ended.returncode, ended.stderr) == (0, b"")
 
@@ -42,7 +42,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=50)
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     [wheel] = folder.glob("callboard-*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -54,7 +54,9 @@ def from_wheel(wheel: Path, folder: Path, *arguments: str) -> subprocess.Complet
     # -P: files in the working directory cannot be imported.
     command = [sys.executable, "-P", *COMMAND[1:], *arguments]
     variables = environment(folder) | {"PYTHONPATH": str(wheel)}
-    return subprocess.run(command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+    return subprocess.run(
+        command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, timeout=120
+    )
 
 
 @pytest.mark.slow
@@ -77,7 +79,7 @@ def test_a_server_from_the_wheel_runs_the_demo_without_an_agents_file(unpacked_w
     with subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         try:
-            answer = httpx.post(f"{address(server.stderr)}/v1/runs", json=asked, timeout=30)
+            answer = httpx.post(f"{address(server.stderr)}/v1/runs", json=asked, timeout=120)
         finally:
             server.kill()
     assert '"tool_name":"show_clock"' in answer.text
@@ -183,7 +185,7 @@ def test_the_script_runs_without_any_package(tmp_path: Path) -> None:
     with stand_in.serving() as webui:
         # -I -S: no packages, no environment of Python's own.
         command = [sys.executable, "-I", "-S", str(script), "--url", webui.url, *SIGN_IN]
-        ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=30)
+        ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     assert webui.functions["callboard"]["content"] == PIPE.read_text()
     assert "callboard" not in webui.valves

@@ -138,7 +138,7 @@ class Watch:
 
     async def all_ended(self) -> None:
         """Return once nothing is under way any more, what the page itself cannot wait for included."""
-        async with asyncio.timeout(20), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(lambda: not self._open)
 
 

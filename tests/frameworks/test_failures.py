@@ -132,7 +132,7 @@ def run(code: str, **values: object) -> str:
     """Return the output of a new Python process, because this process has already imported the frameworks."""
     given = "".join(f"{name} = {value!r}\n" for name, value in values.items())
     command = [sys.executable, "-c", given + code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=50, check=True).stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.strip()
 
 
 def test_an_adapter_works_without_openais_client() -> None:

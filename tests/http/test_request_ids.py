@@ -94,9 +94,9 @@ def test_every_line_of_a_run_has_the_id_of_the_request_that_began_it(tmp_path: P
     agents.write_text(LOGGING_AGENT)
     with processes.serving(tmp_path / "data", AGENTS=str(agents)) as (url, process):
         body = request(agent="looker", run_id="r", chat_id="c")
-        httpx.post(f"{url}/v1/runs", json=body, headers={"X-Request-Id": "the-first"}, timeout=30)
+        httpx.post(f"{url}/v1/runs", json=body, headers={"X-Request-Id": "the-first"}, timeout=120)
         # Another listener of the same run has an id of its own, and its run keeps that of the first.
-        httpx.get(f"{url}/v1/runs/r/events", headers={"X-Request-Id": "the-second"}, timeout=30)
+        httpx.get(f"{url}/v1/runs/r/events", headers={"X-Request-Id": "the-second"}, timeout=120)
         lines: list[dict[str, Any]] = []
         assert process.stderr
         while not lines or lines[-1]["event"] != "run_ended":

@@ -150,7 +150,7 @@ async def test_endless_description_body_is_ignored() -> None:
 async def test_description_after_timeout_has_answers_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptions, "DESCRIPTION_SECONDS", 0.5)
     pages = {**ollama("{{ .Messages }}"), "GET /props": Silence(), "POST /tokenize": Silence()}
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert (await describe(pages)).template == "{{ .Messages }}"
 
 

@@ -211,7 +211,7 @@ async def test_two_late_runs_of_a_chat_that_both_go_on_do_not_wait_for_each_othe
         # The second tries again, and so has the first tried.
         await asyncio.sleep(run_record.RETRY_SECONDS * 1.5)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not all(steps.record.is_stored for steps in turns):  # noqa: ASYNC110 - no event tells of both
                 await asyncio.sleep(0.01)
     finally:
@@ -276,7 +276,7 @@ async def test_an_entry_of_the_audit_that_the_database_refuses_is_not_waited_for
     # No input of a user leads to an entry that the database refuses.
     record.append(LoggedFrame(b"frame"), audit=AuditEntry(cast("AuditKind", None)))
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await record.settled()
         assert record.is_late
     finally:
