@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from callboard._call_ids import nine_characters
-from callboard._formats.descriptions import ModelKey
+from callboard._formats.call_styles import ModelKey
 from callboard.calls import ToolCall
 from callboard.models import REASONING, ChatDict, content_text
 from callboard_protocol import EXTERNAL_ID_PREFIX
@@ -53,18 +53,10 @@ class ProviderDetails:
         if fields:
             self._kept[answer_key(text)] = {"origin": self._origin, "message": fields}
 
-    def with_thoughts(self, messages: Sequence[ChatDict]) -> list[ChatDict]:
-        """Return the messages with the `thought` of each call, for formats that show thoughts to the model again."""
-        return [
-            {**message, "tool_calls": [self._with_thought(call) for call in message["tool_calls"]]}
-            if message.get("tool_calls")
-            else message
-            for message in messages
-        ]
-
-    def _with_thought(self, call: ChatDict) -> ChatDict:
-        thought = self._kept.get(call["id"], {}).get("thought")
-        return {**call, "thought": thought} if thought else call
+    @property
+    def thoughts(self) -> dict[str, str]:
+        """The `thought` of each call that has one, by the call's id, for formats that show it to the model again."""
+        return {call_id: entry["thought"] for call_id, entry in self._kept.items() if "thought" in entry}
 
     def outgoing(self, messages: Sequence[ChatDict]) -> list[ChatDict]:
         """Return the messages with the fields that this model sent with them.
