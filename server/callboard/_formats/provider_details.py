@@ -73,9 +73,10 @@ class ProviderDetails:
                 sent.append({**message, "tool_call_id": ids.get(call_id, call_id)})
             elif calls := message.get("tool_calls"):
                 asked = [self._outgoing_call(call, ids, used) for call in calls]
-                sent.append({**self._own_message(calls[0]["id"]), **message, "tool_calls": asked})
+                sent.append({**self._own(calls[0]["id"]).get("message", {}), **message, "tool_calls": asked})
             elif message["role"] == "assistant" and self._kept:
-                sent.append({**self._own_message(answer_key(content_text(message.get("content")))), **message})
+                key = answer_key(content_text(message.get("content")))
+                sent.append({**self._own(key).get("message", {}), **message})
             else:
                 sent.append(message)
         return sent
@@ -84,10 +85,6 @@ class ProviderDetails:
         """Return the entry of `key` if this model sent it, otherwise {}."""
         entry = self._kept.get(key, {})
         return entry if entry.get("origin") == self._origin else {}
-
-    def _own_message(self, key: str) -> ChatDict:
-        fields: ChatDict = self._own(key).get("message", {})
-        return fields
 
     def _outgoing_call(self, call: ChatDict, ids: dict[str, str], used: set[str]) -> ChatDict:
         call_id = call["id"]

@@ -1,7 +1,7 @@
 """Runs the tool calls of a turn: start, approval, execution within limits, end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -25,8 +25,10 @@ from callboard.calls.approval import (
 from callboard.calls.call import (
     REPAIRED,
     CallContext,
+    EndedCall,
     RejectedCall,
     ResolvedCall,
+    RunningCall,
     ToolCall,
     describe_repairs,
     label_call,
@@ -34,22 +36,20 @@ from callboard.calls.call import (
     show_arguments,
     spend_nothing,
 )
-from callboard.calls.changes import ChangesForm, explain_changes
 from callboard.calls.context import StatusChannel, StatusReport, ToolContext
-from callboard.calls.event_buffer import EventBuffer
 from callboard.calls.executor import execute, runs_in_thread
-from callboard.calls.forms import ask_until_fitting
+from callboard.calls.forms import ChangesForm, ask_until_fitting
 from callboard.calls.limits import Budget
 from callboard.calls.masking import mask_result
-from callboard.calls.result import ToolResult
 from callboard.calls.running_tool import contain, running_a_tool, stopping_time, tools_around
-from callboard.calls.started_call import EndedCall, RunningCall
+from callboard.calls.tool import ToolResult
 from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
 from callboard.redaction import without_paths
 from callboard.text import storable
 from callboard.trace_context import within_call
 from callboard_protocol import (
     FROM_TEXT_STATUS,
+    Event,
     InputRequest,
     Source,
     ToolCallComplete,
@@ -61,6 +61,61 @@ from callboard_protocol import (
 )
 
 R = TypeVar("R")
+
+CHANGES_NOTE = "The user changed the arguments of this call before they allowed it. It ran with"
+"""The note for the model about the user's changes, before the changed arguments."""
+
+
+class EventBuffer:
+    """Holds events until the reader takes them. `on_send` is called with each event when it is sent.
+
+    Not an `asyncio.Queue`, which takes more memory than everything else that a turn without events needs here.
+    """
+
+    def __init__(self, on_send: Callable[[Event], None] = lambda _: None) -> None:
+        self._on_send = on_send
+        self._unread: list[Event | Callable[[], None]] = []
+        self._more: asyncio.Future[None] | None = None
+
+    def send(self, event: Event) -> None:
+        """Add an event."""
+        self._on_send(event)
+        self._unread.append(event)
+        self._wake()
+
+    async def wait_until_written(self) -> None:
+        """Return when the reader has processed every event sent so far: starts and approvals are then stored."""
+        written = asyncio.Event()
+        self.call_in_order(written.set)
+        await written.wait()
+
+    def call_in_order(self, function: Callable[[], None]) -> None:
+        """Call the function when every event sent so far is processed; never if reading has stopped."""
+        self._unread.append(function)
+        self._wake()
+
+    async def read(self, work: "asyncio.Task[object]") -> AsyncGenerator[Event, None]:
+        """Yield the events until `work`, the task that sends them, has ended. Closing the generator cancels it."""
+        work.add_done_callback(lambda _: self._wake())
+        try:
+            while self._unread or not work.done():
+                unread = self._unread
+                self._unread = []
+                for item in unread:
+                    if isinstance(item, Event):
+                        yield item
+                    else:
+                        item()
+                if not self._unread and not work.done():
+                    self._more = asyncio.get_running_loop().create_future()
+                    await self._more
+        finally:
+            work.cancel()
+            await asyncio.wait({work})
+
+    def _wake(self) -> None:
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
 
 
 class CallRunner:
@@ -165,14 +220,18 @@ class CallRunner:
             send_question=self._ask,
             clock=running.clock,
         )
-        shared.redaction.add(*_find_secrets(call))
+        # The tool may repeat the values of its secret arguments in its result.
+        values = [call.arguments.get(name) for name in tool.secret_arguments]
+        secrets = [one.get_secret_value() if isinstance(one, SecretStr) else str(one) for one in values if one]
+        shared.redaction.add(*secrets)
         outcome: ToolResult | ToolError
         note = ""
         try:
             if spending and (refused := await spending):
                 raise refused
             call = await self._approve_if_needed(call)
-            note = explain_changes(call)
+            if call.call.is_changed:
+                note = f"{CHANGES_NOTE} {show_arguments(call)}"
             limit = shared.limits.tool_timeout_seconds
             with within_call(call.id):
                 outcome = await execute(tool, call.arguments, context, default_timeout_seconds=limit)
@@ -434,9 +493,3 @@ class CallRunner:
         if isinstance(outcome, ToolResult) and outcome.plan is not None and not is_inner:
             self._events.send(outcome.plan)
         return call.end(end, outcome)
-
-
-def _find_secrets(call: ResolvedCall) -> list[str]:
-    """Return the values of the call's secret arguments, because the tool may repeat them in its result."""
-    values = [call.arguments.get(name) for name in call.tool.secret_arguments]
-    return [value.get_secret_value() if isinstance(value, SecretStr) else str(value) for value in values if value]

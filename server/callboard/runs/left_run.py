@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from callboard.calls.approval import CHANGED, PENDING, is_approval
-from callboard.calls.call import REPAIRED
-from callboard.calls.started_call import EndedCall, RunningCall, follow_call
+from callboard.calls.call import REPAIRED, EndedCall, RunningCall, follow_call
 from callboard.storage import RunLog, RunSignals
 from callboard.threads import REQUESTS
 from callboard_protocol import (
