@@ -122,8 +122,11 @@ class Answer:
         """Whether the endpoint could not read a call that the model wrote."""
         return self._finish.reason == "malformed_function_call"
 
-    def raise_for_failure(self) -> None:
-        """Raise `ModelMalformedCall` or `ModelAborted` if the endpoint ended the answer with such an error."""
+    def closing_events(self, claim_id: ClaimId) -> Iterator[Event]:
+        """Yield the last events of the answer: the text of a refusal, and each picture as a call that has ended.
+
+        Raises `ModelMalformedCall` or `ModelAborted` instead if the endpoint ended the answer with such an error.
+        """
         message = " ".join([self._finish.word, *"".join(self._refusal).split()]).strip()[:MAX_QUOTED_CHARS]
         quoted = f" ({message})" if message else ""
         if self.is_malformed:
@@ -136,9 +139,6 @@ class Answer:
                 f"The model's endpoint gave the answer up with an error{quoted}. "
                 "What came until then is all there is: ask again, and look at its log if it happens often."
             )
-
-    def closing_events(self, claim_id: ClaimId) -> Iterator[Event]:
-        """Yield the last events of the answer: the text of a refusal, and each picture as a call that has ended."""
         if words := "".join(self._refusal):
             if "".join(self.text).strip():
                 yield Message(content="\n\n")

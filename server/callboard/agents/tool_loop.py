@@ -163,7 +163,6 @@ class _Turn:
                 break
             if is_shown:
                 yield Rewind()
-        self.answer.raise_for_failure()
         for event in self.answer.closing_events(self._context.claim_tool_call_id):
             if isinstance(event, ToolCallStart):
                 self._context.begun.add(event.tool_call_id)

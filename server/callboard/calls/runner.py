@@ -20,7 +20,6 @@ from callboard.calls.approval import (
     PENDING,
     UNFIT,
     WAITING,
-    Approval,
 )
 from callboard.calls.call import (
     REPAIRED,
@@ -128,6 +127,8 @@ class CallRunner:
 
     def __init__(self, events: EventBuffer, context: CallContext) -> None:
         self.budget = Budget(context.limits, context.allowances)
+        self.approval = context.approval
+        """Which calls need the user's approval, and who is asked."""
         self._events = events
         self._context = context
         self._open: dict[str, RunningCall] = {}
@@ -136,11 +137,6 @@ class CallRunner:
     def is_over_limit(self) -> bool:
         """Whether the model has asked for more calls than the turn allows."""
         return self.budget.is_exceeded
-
-    @property
-    def approval(self) -> Approval:
-        """Which calls need the user's approval, and who is asked."""
-        return self._context.approval
 
     # --- Calls of Callboard's tools ---------------------------------------------------------------------------------
 
@@ -152,17 +148,17 @@ class CallRunner:
         """
         for call in calls:
             self._announce(call)
+        own = [call for call in calls if isinstance(call, ResolvedCall) and not call.is_external]
+        # An earlier server has counted a call before it asked for its approval.
+        counted = [] if self._context.spend is spend_nothing else [one for one in own if not one.call.needs_approval]
         # At the same time as the starts, so that the store can write both in one transaction.
-        spending = {call.id: asyncio.create_task(self._spend()) for call in calls if self._is_counted(call)}
-        ended: dict[str, EndedCall] = {}
+        spending = {call.id: asyncio.create_task(self._spend()) for call in counted}
         running: dict[str, asyncio.Task[EndedCall]] = {}
         try:
             await self._events.wait_until_written()
-            for call in calls:
-                if isinstance(call, RejectedCall):
-                    ended[call.id] = self._end(call.id, call.error)
-                elif not call.is_external:
-                    running[call.id] = asyncio.create_task(self._run_tool(call, spending.get(call.id)))
+            rejected = [call for call in calls if isinstance(call, RejectedCall)]
+            ended = {call.id: self._end(call.id, call.error) for call in rejected}
+            running = {call.id: asyncio.create_task(self._run_tool(call, spending.get(call.id))) for call in own}
             await asyncio.gather(*running.values())
         finally:
             at_work = [task for task in [*running.values(), *spending.values()] if not task.done()]
@@ -186,11 +182,6 @@ class CallRunner:
             self._send_status(call.id, FROM_TEXT_STATUS, "read from the model's text")
         if isinstance(call, ResolvedCall) and call.repairs:
             self._send_status(call.id, REPAIRED, describe_repairs(call))
-
-    def _is_counted(self, call: ResolvedCall | RejectedCall) -> bool:
-        is_run_here = isinstance(call, ResolvedCall) and not call.is_external
-        # An earlier server has counted a call before it asked for its approval.
-        return is_run_here and not call.call.needs_approval and self._context.spend is not spend_nothing
 
     async def _spend(self) -> ToolLimit | None:
         """Count a call against the user's quota; return the error if none is left."""
@@ -252,14 +243,14 @@ class CallRunner:
         """
         tool = call.tool
         is_from_text = call.call.asks_first and self.approval.is_needed_for_text(tool)
-        if call.call.needs_approval or is_from_text or self.approval.is_needed(tool, call.arguments):
-            self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
-            reason = FROM_TEXT if call.call.rescued else ""
-            shown = ToolCall(call.id, tool.name, tool.without_secrets(call.arguments))
-            form = ChangesForm(call, self._context.redaction)
-            await self.approve(shown, title=tool.title, reason=reason, form=form)
-            return form.call
-        return call
+        if not (call.call.needs_approval or is_from_text or self.approval.is_needed(tool, call.arguments)):
+            return call
+        self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
+        reason = FROM_TEXT if call.call.rescued else ""
+        shown = ToolCall(call.id, tool.name, tool.without_secrets(call.arguments))
+        form = ChangesForm(call, self._context.redaction)
+        await self.approve(shown, title=tool.title, reason=reason, form=form)
+        return form.call
 
     # --- Calls that a framework runs --------------------------------------------------------------------------------
 
