@@ -59,7 +59,7 @@ class Turns:
     async def play(self, agent: Agent = CLOCK) -> list[Event]:
         """Play one turn, and wait for what it asked of the endpoint."""
         events = await play(agent, self._context_for("What is the time?", model=self.model, formats=self.formats))
-        await self.formats.call_styles.wait_for_description(self.key)
+        await self.formats.call_styles.descriptions.wait(self.key)
         return events
 
     async def format(self) -> str:
@@ -79,7 +79,7 @@ async def turns(
         try:
             yield made
         finally:
-            await made.formats.call_styles.aclose()
+            await made.formats.call_styles.descriptions.aclose()
             await made.model.aclose()
 
 
@@ -273,7 +273,7 @@ async def test_what_is_found_holds_for_the_next_answer_of_the_same_turn(context_
     reader = chosen.reader([now], str)
     callers = formats.call_styles
     callers.note_text_call(ModelKey("my-model", "here"), "nemotron_nano", describing)
-    await callers.wait_for_description(ModelKey("my-model", "here"))
+    await callers.descriptions.wait(ModelKey("my-model", "here"))
     assert reader.calls() == []
     assert chosen.name == "nemotron_nano"
 
@@ -305,12 +305,12 @@ async def test_a_model_that_has_called_natively_by_then_is_neither_asked_about_n
     callers = CallStyles()
     callers.note_text_call(key, "nemotron_nano", model)
     callers.note_native_call(key)
-    await callers.wait_for_description(key)
+    await callers.descriptions.wait(key)
     assert callers.own_syntax(key) is None
     later = CallStyles()
     later.note_native_call(key)
     later.note_text_call(key, "nemotron_nano", model)
-    await later.wait_for_description(key)
+    await later.descriptions.wait(key)
     assert model.times_asked == 1
 
 
@@ -328,7 +328,7 @@ async def test_a_model_that_fails_to_describe_itself_is_judged_by_its_name_and_a
         for seconds, times_asked in ((0.0, 1), (1.0, 1), (601.0, 2)):
             now_seconds = seconds
             callers.note_text_call(key, "nemotron_nano", model)
-            await callers.wait_for_description(key)
+            await callers.descriptions.wait(key)
             assert (callers.own_syntax(key), model.times_asked) == ("nemotron_nano", times_asked)
     assert [(log["event"], log["model"]) for log in logs if log["log_level"] == "warning"] == [
         ("model_not_described", key.name)
@@ -347,7 +347,7 @@ async def test_who_is_cancelled_while_waiting_leaves_the_question_to_others() ->
     callers = CallStyles()
     model: DescribedModel = Slow(ModelDescription(template=NEMOTRON_WORDS))
     callers.note_text_call(key, "nemotron_nano", model)
-    waiting = [asyncio.create_task(callers.wait_for_description(key)) for _ in range(2)]
+    waiting = [asyncio.create_task(callers.descriptions.wait(key)) for _ in range(2)]
     done, _ = await asyncio.wait(waiting, timeout=0)
     assert not done
     waiting[0].cancel()

@@ -16,16 +16,11 @@ from pathlib import Path
 from typing import get_args
 
 from callboard._formats import (
-    AutoFormat,
-    FamilyFormat,
     Format,
     FormatChoice,
-    NativeFormat,
     ReasoningPiece,
     TextPiece,
     ToolFormat,
-    react_format,
-    xml_format,
 )
 from callboard.calls import tool
 from callboard.models import ModelDelta, TextDelta, ToolCallDelta
@@ -86,12 +81,12 @@ def ways(count: int) -> list[Way]:
     xml = tokens(count, PROSE, f'<tool_call>\n{{"name": "search", "arguments": {ARGUMENTS}}}\n</tool_call>\n' * CALLS)
     return [
         Way("no handler, native deltas", native),
-        Way("native", native, NativeFormat()),
-        Way("auto", native, AutoFormat()),
-        Way("rescue", native, FamilyFormat("rescue")),
+        Way("native", native, Format("native")),
+        Way("auto", native, Format()),
+        Way("rescue", native, Format("rescue")),
         Way("no handler, react deltas", react),
-        Way("react", react, react_format()),
-        Way("xml", xml, xml_format()),
+        Way("react", react, Format("react")),
+        Way("xml", xml, Format("xml")),
     ]
 
 

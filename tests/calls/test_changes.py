@@ -5,11 +5,10 @@ import asyncio
 import pytest
 from pydantic import SecretStr
 
-from callboard.agents.resolution import resolve_calls
+from callboard.agents.tool_loop import resolve_calls
 from callboard.calls import Budget, CallContext, CallRunner, EventBuffer, Limits, ResolvedCall, Tool, ToolCall, tool
 from callboard.calls.approval import REFUSED, Approval
-from callboard.calls.changes import ChangesForm
-from callboard.calls.forms import UnfitAnswer
+from callboard.calls.forms import ChangesForm, UnfitAnswer
 from callboard.redaction import Redaction
 from callboard_formats.syntax import WrittenCall
 from callboard_protocol import InputRequest

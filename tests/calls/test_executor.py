@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callboard.calls import StatusReport, Tool, ToolContext, ToolResult, execute, report_status, tool
-from callboard.calls.result import as_result
+from callboard.calls.tool import as_result
 from callboard.errors import ToolError, ToolTimeout
 from callboard_protocol import Source
 from tests.calls.conftest import Stage

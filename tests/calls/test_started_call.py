@@ -1,8 +1,8 @@
 """Running and ended calls, made from the events of a run."""
 
 from callboard.calls import EndedCall, RunningCall, follow_call
+from callboard.calls.call import MAX_STEPS
 from callboard.calls.context import CallClock
-from callboard.calls.started_call import MAX_STEPS
 from callboard_protocol import (
     Event,
     Message,

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from callboard._formats import FormatChoice, ToolFormat
 from callboard.calls import ToolCall, tool
-from callboard.models import TextDelta, ToolCallDelta
+from callboard.models import ModelDelta, TextDelta, ToolCallDelta
 from callboard_formats import parse
 from callboard_formats.detection import find_format
 from callboard_formats.formats import names
@@ -40,19 +40,23 @@ def now() -> str:
     return "12:00"
 
 
-def answers(formats: FormatChoice, model: str, text: str) -> list[ToolCall]:
-    reader = formats.for_name(model).reader([now], lambda given: given or "new")
-    reader.feed(TextDelta(text))
+def answers(formats: FormatChoice, model: str, delta: ModelDelta) -> list[ToolCall]:
+    """Read an answer of the model, as a turn does."""
+    chosen = formats.for_name(model)
+    reader = chosen.reader([now], lambda given: given or "new")
+    reader.feed(delta)
     reader.finish()
-    return reader.calls()
+    calls = reader.calls()
+    chosen.note_calls(calls)
+    return calls
 
 
 def test_a_model_that_writes_its_familys_calls_is_read_in_that_syntax_afterwards() -> None:
     formats = FormatChoice()
     assert formats.for_name("qwen3-8b").name == "auto"
-    assert len(answers(formats, "qwen3-8b", CALL)) == 1
+    assert len(answers(formats, "qwen3-8b", TextDelta(CALL))) == 1
     assert formats.for_name("qwen3-8b").name == "hermes"
-    [call] = answers(formats, "qwen3-8b", f"I look.\n{CALL}\nThere.")
+    [call] = answers(formats, "qwen3-8b", TextDelta(f"I look.\n{CALL}\nThere."))
     assert call.asks_first
     assert formats.for_name("qwen3-32b").name == "auto"
 
@@ -61,7 +65,7 @@ def test_a_found_syntax_is_logged_once() -> None:
     formats = FormatChoice()
     with capture_logs() as logs:
         for _ in range(3):
-            answers(formats, "qwen3-8b", CALL)
+            answers(formats, "qwen3-8b", TextDelta(CALL))
     found = [log for log in logs if log["event"] == "format_found"]
     assert [(log["model"], log["format"], log["because"]) for log in found] == [("qwen3-8b", "hermes", "its name")]
 
@@ -69,16 +73,16 @@ def test_a_found_syntax_is_logged_once() -> None:
 @pytest.mark.parametrize("model", ["gpt-5", "deepseek-v3.2"])
 def test_a_call_in_another_familys_syntax_does_not_change_the_format(model: str) -> None:
     formats = FormatChoice()
-    answers(formats, model, CALL)
+    answers(formats, model, TextDelta(CALL))
     assert formats.for_name(model).name == "auto"
 
 
 def test_a_native_call_ends_the_reading_of_the_familys_syntax() -> None:
     formats = FormatChoice()
-    answers(formats, "qwen3-8b", CALL)
-    formats.for_name("qwen3-8b").reader([now], str).feed(ToolCallDelta(0, "call_1", "now", "{}"))
+    answers(formats, "qwen3-8b", TextDelta(CALL))
+    answers(formats, "qwen3-8b", ToolCallDelta(0, "call_1", "now", "{}"))
     assert formats.for_name("qwen3-8b").name == "auto"
-    assert answers(formats, "qwen3-8b", CALL) == []
+    assert answers(formats, "qwen3-8b", TextDelta(CALL)) == []
 
 
 def family_of(model: str) -> str | None:
@@ -279,8 +283,8 @@ def test_data_and_examples_are_not_read_as_unmarked_calls(name: str, text: str) 
 
 def test_unmarked_calls_count_as_the_familys_syntax() -> None:
     formats = FormatChoice()
-    assert len(answers(formats, "qwen2.5-7b", '{"name": "now", "arguments": {}}')) == 1
+    assert len(answers(formats, "qwen2.5-7b", TextDelta('{"name": "now", "arguments": {}}'))) == 1
     assert formats.for_name("qwen2.5-7b").name == "hermes"
     with capture_logs() as logs:
-        assert len(answers(formats, "qwen2.5-7b", '{"name": "now", "arguments": {}}')) == 1
+        assert len(answers(formats, "qwen2.5-7b", TextDelta('{"name": "now", "arguments": {}}'))) == 1
     assert not [log for log in logs if log["event"] == "calls_in_another_format"]

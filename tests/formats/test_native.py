@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from callboard._formats import (
     ArgumentsPiece,
-    AutoFormat,
-    FamilyFormat,
     Format,
-    NativeFormat,
     NativeReader,
     Piece,
     ReasoningPiece,
@@ -284,7 +281,7 @@ def test_a_request_offers_the_tools_and_replaces_only_invalid_arguments() -> Non
         ToolCall("c", "add", "{oops"),
     ]
     messages = [{"role": "user", "content": "x"}, *round_messages("", calls, ["3", "Error: x", "Error: y"])]
-    request = NativeFormat().request(messages, [add])
+    request = Format("native").request(messages, [add])
     assert request.tools == [add.schema()]
     sent = [call["function"]["arguments"] for call in request.messages[1]["tool_calls"]]
     assert sent == ['{"a":1,  "b":2}', "{}", "{}"]
@@ -293,7 +290,7 @@ def test_a_request_offers_the_tools_and_replaces_only_invalid_arguments() -> Non
     assert messages[1]["tool_calls"][2]["function"]["arguments"] == "{oops"
 
 
-@pytest.mark.parametrize("asked", [NativeFormat(), AutoFormat(), FamilyFormat("rescue")], ids=lambda one: one.name)
+@pytest.mark.parametrize("asked", [Format("native"), Format(), Format("rescue")], ids=lambda one: one.name)
 def test_text_that_was_held_back_comes_before_the_call_that_follows_it(asked: Format) -> None:
     reader = asked.reader([add], Claims())
     pieces = [
@@ -314,5 +311,5 @@ async def test_patterns_are_compiled_before_the_first_answer(tmp_path: Path) -> 
     async with serving(tmp_path):
         pass
     prepared = grammar.cache_info()
-    AutoFormat().reader([add], str).feed(TextDelta("An answer."))
+    Format().reader([add], str).feed(TextDelta("An answer."))
     assert grammar.cache_info().misses == prepared.misses > 0

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from callboard._formats import (
+    Format,
     FormatChoice,
     ReasoningPiece,
     TextPiece,
@@ -367,18 +368,24 @@ def test_without_tools_no_text_is_held_back() -> None:
 
 
 def rescued_from(choice: FormatChoice, model: str, tool_format: ToolFormat | None = None) -> int:
-    reader = choice.for_name(model, tool_format).reader(TOOLS, lambda given: given or "new")
-    reader.feed(TextDelta(OBJECT))
+    return len(read_answer(choice.for_name(model, tool_format), TextDelta(OBJECT)))
+
+
+def read_answer(chosen: Format, delta: ModelDelta) -> list[ToolCall]:
+    """Read an answer, as a turn does."""
+    reader = chosen.reader(TOOLS, lambda given: given or "new")
+    reader.feed(delta)
     reader.finish()
-    return len(reader.calls())
+    calls = reader.calls()
+    chosen.note_calls(calls)
+    return calls
 
 
 @pytest.mark.parametrize("seen_by", ["auto", "native", "rescue", "react", "hermes"])
 def test_no_call_is_rescued_after_a_native_call_of_the_model(seen_by: ToolFormat) -> None:
     choice = FormatChoice()
     assert rescued_from(choice, "m") == 1
-    reader = choice.for_name("m", seen_by).reader(TOOLS, lambda given: given or "new")
-    reader.feed(ToolCallDelta(0, "n", "search", "{}"))
+    read_answer(choice.for_name("m", seen_by), ToolCallDelta(0, "n", "search", "{}"))
     assert rescued_from(choice, "m") == 0
     assert rescued_from(choice, "m", "rescue") == 1
     assert rescued_from(choice, "another") == 1

@@ -5,7 +5,7 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
-from callboard._formats import FamilyFormat, NativeFormat, react_format, xml_format
+from callboard._formats import Format
 from callboard.calls import Tool, tool
 from callboard.models import Finish, TextDelta
 from callboard_protocol import (
@@ -92,7 +92,7 @@ async def test_a_truncated_call_is_never_completed() -> None:
     assert (ran, results(events)) == ([], [])
 
 
-FORMATS = {"react": react_format(), "xml": xml_format()}
+FORMATS = {"react": Format("react"), "xml": Format("xml")}
 CALLS = {
     "react": 'Thought: Sums.\nAction: add\nAction Input: {"a": 1, "b": 2}\n',
     "xml": '<think>Sums.</think><tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>',
@@ -145,7 +145,7 @@ async def test_a_model_that_thinks_before_its_actions_reads_its_own_thoughts_in_
         'Action: add\nAction Input: {"a": 3, "b": 4}\n'
         "Thought: I wonder what comes out.\n"
     )
-    stage = Stage([tokens(asked), tokens(ENDS["react"])], TOOLS, tool_format=react_format())
+    stage = Stage([tokens(asked), tokens(ENDS["react"])], TOOLS, tool_format=Format("react"))
     await stage.play()
     assert stage.requests[1].messages[2]["content"] == (
         "I look at it.\n"
@@ -157,7 +157,7 @@ async def test_a_model_that_thinks_before_its_actions_reads_its_own_thoughts_in_
 @pytest.mark.parametrize("before", ["<think>Sums.</think>\n", "Observation: It is 3.\n", ""])
 async def test_text_that_is_no_thought_of_the_format_is_not_sent_as_one(before: str) -> None:
     asked = f'{before}Action: add\nAction Input: {{"a": 1, "b": 2}}'
-    stage = Stage([tokens(asked), tokens(ENDS["react"])], TOOLS, tool_format=react_format())
+    stage = Stage([tokens(asked), tokens(ENDS["react"])], TOOLS, tool_format=Format("react"))
     await stage.play()
     assert stage.requests[1].messages[2]["content"] == 'Action: add\nAction Input: {"a": 1, "b": 2}'
 
@@ -181,7 +181,7 @@ async def test_a_call_cut_off_in_the_text_is_refused_and_the_model_tries_again(n
 
 @pytest.mark.parametrize("written", CALLS)
 async def test_call_in_an_unexpected_format_runs_only_with_rescue_and_is_reported(written: str) -> None:
-    stage = Stage([tokens(CALLS[written]), tokens(ENDS[written])], TOOLS, tool_format=FamilyFormat("rescue"))
+    stage = Stage([tokens(CALLS[written]), tokens(ENDS[written])], TOOLS, tool_format=Format("rescue"))
     with capture_logs() as logs:
         events = await stage.play()
     assert results(events) == ["3"]
@@ -193,7 +193,7 @@ async def test_call_in_an_unexpected_format_runs_only_with_rescue_and_is_reporte
 @pytest.mark.parametrize("written", CALLS)
 async def test_call_in_text_stays_text_with_the_native_format(written: str) -> None:
     said = CALLS[written].removeprefix("Thought: Sums.\n").removeprefix("<think>Sums.</think>")
-    events = await Stage([tokens(said)], TOOLS, tool_format=NativeFormat()).play()
+    events = await Stage([tokens(said)], TOOLS, tool_format=Format("native")).play()
     assert (results(events), text_of(events)) == ([], said)
 
 
@@ -215,7 +215,7 @@ async def test_native_calls_of_a_model_that_was_asked_for_text_are_run(name: str
 
 async def test_a_call_that_stands_in_the_text_as_well_is_run_once() -> None:
     answers: list[Answer] = [[TextDelta(CALLS["xml"]), wants("add", {"a": 1, "b": 2})], says("3")]
-    stage = Stage(answers, TOOLS, tool_format=FamilyFormat("rescue"))
+    stage = Stage(answers, TOOLS, tool_format=Format("rescue"))
     with capture_logs():
         events = await stage.play()
     assert results(events) == ["3"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callboard.models.finish_reasons import read_finish
+from callboard.models.chunks import read_finish
 from callboard.models.model import Finish
 
 REASONS: list[tuple[object, str]] = [

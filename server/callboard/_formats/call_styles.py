@@ -6,21 +6,87 @@ other way to call. Its endpoint is asked for the template after the first such c
 wait for that request.
 """
 
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import structlog
 
-from callboard._formats.descriptions import ModelDescriptions, ModelKey
-from callboard._formats.format import ClaimId, Format, Piece, Reader
-from callboard.calls import Tool, ToolCall
-from callboard.models import ChatDict, DescribedModel, ModelDelta, ModelDescription, ModelRequest, ToolCallDelta
+from callboard.models import DescribedModel, ModelDescription
 from callboard_formats.detection import FoundFormat, find_format, prompt_opens_thought
 from callboard_formats.formats import is_written_by
 
 _log = structlog.get_logger(__name__)
 
+RETRY_SECONDS = 600.0
+"""The time until an endpoint that gave no description is asked again: it may have been busy, or been replaced."""
+
 NO_EVIDENCE = "neither its chat template nor its name tells one"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelKey:
+    """A model's name and the address of its endpoint: two endpoints may serve different models of one name."""
+
+    name: str = ""
+    endpoint: str = ""
+
+
+class ModelDescriptions:
+    """The descriptions that endpoints give of their models, requested once per model and process.
+
+    A request takes a moment; only `wait` waits for it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: dict[ModelKey, ModelDescription] = {}
+        self._retry_at: dict[ModelKey, float] = {}
+        self._requests: dict[ModelKey, asyncio.Task[None]] = {}
+
+    def get(self, key: ModelKey) -> ModelDescription:
+        """Return the description of a model; an empty one if none is known."""
+        return self._known.get(key, ModelDescription())
+
+    def request(self, key: ModelKey, model: DescribedModel, then: Callable[[ModelKey], None]) -> bool:
+        """Request the description in the background; return whether a request is running now.
+
+        No request is made for a known model, or within `RETRY_SECONDS` of an empty answer. `then` is called at the end
+        of a request that this call has started.
+        """
+        if key in self._requests:
+            return True
+        if key in self._known or self._clock() < self._retry_at.get(key, 0.0):
+            return False
+        self._requests[key] = asyncio.create_task(self._request(key, model, then), name=f"describe {key.name}")
+        return True
+
+    async def wait(self, key: ModelKey) -> None:
+        """Wait for a running request. Cancelling the waiter does not cancel the request."""
+        if (request := self._requests.get(key)) is not None:
+            await asyncio.wait({request})
+
+    async def aclose(self) -> None:
+        """Cancel all running requests."""
+        requests = list(self._requests.values())
+        for task in requests:
+            task.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
+
+    async def _request(self, key: ModelKey, model: DescribedModel, then: Callable[[ModelKey], None]) -> None:
+        try:
+            description = await model.describe()
+        except Exception as error:  # noqa: BLE001 - foreign code: an application's own model may raise anything
+            _log.warning("model_not_described", model=key.name, endpoint=key.endpoint, exc_info=error)
+            description = ModelDescription()
+        finally:
+            del self._requests[key]
+        if description == ModelDescription():
+            self._retry_at[key] = self._clock() + RETRY_SECONDS
+        else:
+            self._known[key] = description
+        then(key)
 
 
 class CallStyles:
@@ -30,7 +96,7 @@ class CallStyles:
     """
 
     def __init__(self, descriptions: ModelDescriptions | None = None) -> None:
-        self._descriptions = descriptions or ModelDescriptions()
+        self.descriptions = descriptions or ModelDescriptions()
         self._native: set[ModelKey] = set()
         self._written: dict[ModelKey, set[str]] = {}
         self._own: dict[ModelKey, str] = {}
@@ -52,7 +118,7 @@ class CallStyles:
         written = self._written.setdefault(model, set())
         is_new = syntax not in written
         written.add(syntax)
-        is_requested = described is not None and self._descriptions.request(model, described, self._decide)
+        is_requested = described is not None and self.descriptions.request(model, described, self._decide)
         if is_new and not is_requested:
             self._decide(model)
 
@@ -64,27 +130,19 @@ class CallStyles:
         """Request the description of a model whose syntax is known: its prompt tells whether it opens a thought."""
         if model not in self._native:
             # The next answer looks the description up.
-            self._descriptions.request(model, described, lambda _: None)
+            self.descriptions.request(model, described, lambda _: None)
 
     def prompt_opens(self, model: ModelKey, syntax: str) -> bool | None:
         """Return whether the prompt of a model of this syntax opens a thought; None if no description tells."""
-        description = self._descriptions.get(model)
+        description = self.descriptions.get(model)
         return prompt_opens_thought(syntax, description.template, description.prompt)
-
-    async def wait_for_description(self, model: ModelKey) -> None:
-        """Wait for a running request for the description of this model."""
-        await self._descriptions.wait(model)
-
-    async def aclose(self) -> None:
-        """Cancel all running requests for descriptions."""
-        await self._descriptions.aclose()
 
     def _decide(self, model: ModelKey) -> None:
         """Decide which syntax is the model's own: the one that the evidence names, if the model has written it."""
         if model in self._native:
             return
         written = self._written[model]
-        found = find_model_format(model.name, self._descriptions.get(model))
+        found = find_model_format(model.name, self.descriptions.get(model))
         if found is None:
             self._log_once(model, "auto", NO_EVIDENCE)
         elif any(is_written_by(syntax, found.name) for syntax in written):
@@ -107,54 +165,3 @@ def find_model_format(model: str, description: ModelDescription) -> FoundFormat 
     if found is not None and found.is_from_template and description.program:
         return replace(found, because=f"{found.because} ({description.program})")
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedFormat:
-    """A format that behaves as `format` and notes in `styles` how `model` calls.
-
-    `described` is the model again, if its endpoint can be asked for a description.
-    """
-
-    format: Format
-    model: ModelKey
-    styles: CallStyles
-    described: DescribedModel | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of `format`."""
-        return self.format.name
-
-    def request(self, messages: Sequence[ChatDict], tools: Sequence[Tool]) -> ModelRequest:
-        """Return the request of `format`."""
-        return self.format.request(messages, tools)
-
-    def reader(self, tools: Sequence[Tool], claim_id: ClaimId, messages: Sequence[ChatDict] = ()) -> Reader:
-        """Return the reader of `format`, observed."""
-        return _ObservedReader(self.format.reader(tools, claim_id, messages), self.model, self.styles, self.described)
-
-
-@dataclass(frozen=True, slots=True)
-class _ObservedReader:
-    reader: Reader
-    model: ModelKey
-    styles: CallStyles
-    described: DescribedModel | None
-
-    def feed(self, delta: ModelDelta) -> list[Piece]:
-        if isinstance(delta, ToolCallDelta) and delta.name:
-            self.styles.note_native_call(self.model)
-        return self.reader.feed(delta)
-
-    def finish(self) -> list[Piece]:
-        pieces = self.reader.finish()
-        for call in self.reader.calls():
-            if call.rescued:
-                self.styles.note_text_call(self.model, call.syntax, self.described)
-            elif call.written and self.described is not None:
-                self.styles.request_description(self.model, self.described)
-        return pieces
-
-    def calls(self) -> list[ToolCall]:
-        return self.reader.calls()

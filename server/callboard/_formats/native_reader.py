@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from callboard._formats.format import ArgumentsPiece, ClaimId, Piece
+from callboard._formats.pieces import ArgumentsPiece, ClaimId, Piece
 from callboard.calls import MAX_NAME_CHARS, ToolCall
 from callboard.models import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta, merge_details
 from callboard_formats import ReasoningPiece, TextPiece

@@ -1,16 +1,17 @@
-"""Reads a model's whole answer in any of the formats that `TOOL_FORMAT` accepts."""
+"""Reads a model's whole answer in any of the formats that `TOOL_FORMAT` accepts, and says what a call means."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from callboard._formats.calls import understand
 from callboard._formats.rescuing.reader import RescuingReader
 from callboard.calls import ToolCall
-from callboard.errors import ToolError
+from callboard.errors import InvalidArguments, ToolError, UnknownTool
 from callboard.models import TextDelta
-from callboard_formats import Parsed, ParsedCall, ReasoningPiece, TextPiece
+from callboard_formats import Parsed, ParsedCall, ReasoningPiece, TextPiece, syntax
 from callboard_formats import parse as parse_text
-from callboard_formats.calls import tool_meant
+from callboard_formats.calls import MeantCall, tool_meant
+from callboard_formats.calls import understand as read_call
 from callboard_formats.formats import names
 from callboard_formats.parser import schemas_of
 
@@ -63,3 +64,18 @@ def _parsed(call: ToolCall, schemas: Mapping[str, Mapping[str, Any]]) -> ParsedC
     except ToolError as error:
         return ParsedCall(tool_meant(call.name, schemas), None, error=str(error), error_code=error.code)
     return ParsedCall(meant.name, meant.arguments, meant.repairs)
+
+
+def understand(call: ToolCall, schemas: Mapping[str, Mapping[str, Any]]) -> MeantCall:
+    """Return the tool and the arguments that `call` means. `schemas` maps each tool's name to its parameters.
+
+    Raises `UnknownTool`, with the closest name, and `InvalidArguments`, also for a call that was cut off.
+    """
+    # A native call has no `written`, and only the name of `call` is cut at `MAX_NAME_CHARS`.
+    written = replace(call.written or syntax.WrittenCall("", ""), name=call.name, arguments=call.arguments_text)
+    try:
+        return read_call(written, schemas)
+    except syntax.UnknownTool as error:
+        raise UnknownTool(str(error)) from error
+    except syntax.InvalidArguments as error:
+        raise InvalidArguments(str(error)) from error

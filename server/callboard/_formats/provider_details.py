@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from callboard._call_ids import nine_characters
-from callboard._formats.descriptions import ModelKey
+from callboard._formats.call_styles import ModelKey
 from callboard.calls import ToolCall
 from callboard.models import REASONING, ChatDict, content_text
 from callboard_protocol import EXTERNAL_ID_PREFIX
@@ -53,18 +53,10 @@ class ProviderDetails:
         if fields:
             self._kept[answer_key(text)] = {"origin": self._origin, "message": fields}
 
-    def with_thoughts(self, messages: Sequence[ChatDict]) -> list[ChatDict]:
-        """Return the messages with the `thought` of each call, for formats that show thoughts to the model again."""
-        return [
-            {**message, "tool_calls": [self._with_thought(call) for call in message["tool_calls"]]}
-            if message.get("tool_calls")
-            else message
-            for message in messages
-        ]
-
-    def _with_thought(self, call: ChatDict) -> ChatDict:
-        thought = self._kept.get(call["id"], {}).get("thought")
-        return {**call, "thought": thought} if thought else call
+    @property
+    def thoughts(self) -> dict[str, str]:
+        """The `thought` of each call that has one, by the call's id, for formats that show it to the model again."""
+        return {call_id: entry["thought"] for call_id, entry in self._kept.items() if "thought" in entry}
 
     def outgoing(self, messages: Sequence[ChatDict]) -> list[ChatDict]:
         """Return the messages with the fields that this model sent with them.
@@ -81,9 +73,10 @@ class ProviderDetails:
                 sent.append({**message, "tool_call_id": ids.get(call_id, call_id)})
             elif calls := message.get("tool_calls"):
                 asked = [self._outgoing_call(call, ids, used) for call in calls]
-                sent.append({**self._own_message(calls[0]["id"]), **message, "tool_calls": asked})
+                sent.append({**self._own(calls[0]["id"]).get("message", {}), **message, "tool_calls": asked})
             elif message["role"] == "assistant" and self._kept:
-                sent.append({**self._own_message(answer_key(content_text(message.get("content")))), **message})
+                key = answer_key(content_text(message.get("content")))
+                sent.append({**self._own(key).get("message", {}), **message})
             else:
                 sent.append(message)
         return sent
@@ -92,10 +85,6 @@ class ProviderDetails:
         """Return the entry of `key` if this model sent it, otherwise {}."""
         entry = self._kept.get(key, {})
         return entry if entry.get("origin") == self._origin else {}
-
-    def _own_message(self, key: str) -> ChatDict:
-        fields: ChatDict = self._own(key).get("message", {})
-        return fields
 
     def _outgoing_call(self, call: ChatDict, ids: dict[str, str], used: set[str]) -> ChatDict:
         call_id = call["id"]

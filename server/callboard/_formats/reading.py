@@ -5,12 +5,13 @@ count, because the text repeats them.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 
 import structlog
 
-from callboard._formats.format import ArgumentsPiece, ClaimId, Piece, make_pieces
 from callboard._formats.native_reader import NativeReader
+from callboard._formats.pieces import ArgumentsPiece, ClaimId, Piece, make_pieces
 from callboard._formats.rescuing.completeness import is_complete
 from callboard._formats.rescuing.react_labels import LabelRemover
 from callboard._formats.rescuing.repetition import is_repeated, sent_texts
@@ -71,7 +72,7 @@ class ScanningReader:
         self._held: list[ArgumentsPiece] = []
         self._parts = 0
         self._has_text = False
-        self._labels = LabelRemover(lambda: sent_texts(messages)) if is_requested else None
+        self._labels = LabelRemover(partial(sent_texts, messages)) if is_requested else None
         self._parser: StreamParser | None = None
 
     def feed(self, delta: ModelDelta) -> list[Piece]:

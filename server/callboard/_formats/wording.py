@@ -1,12 +1,11 @@
-"""The texts that explain tools, earlier calls and their results to models without native tools."""
+"""Writes rounds as chat messages; for models without native tools, writes tools, calls and results as text."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from callboard.calls import Tool
-
-NO_MORE_CALLS = "No tool can be called any more. Answer now with the information that you have."
+from callboard.calls import RejectedCall, ResolvedCall, Tool, ToolCall
+from callboard.models import ChatDict, content_text
 
 
 class Wording(Protocol):
@@ -25,25 +24,19 @@ class Wording(Protocol):
         ...
 
 
-def describe_tools(tools: Sequence[Tool]) -> str:
-    """Return a paragraph for each tool: its name, its description and the JSON schema of its arguments."""
-    return "\n\n".join(
-        f"{tool.name}: {tool.description.strip()}\nArguments (JSON schema): {_schema(tool)}" for tool in tools
-    )
-
-
-def _schema(tool: Tool) -> str:
-    return json.dumps(dict(tool.parameters), ensure_ascii=False)
-
-
 class ReactWording:
     """ReAct: the lines `Thought:`, `Action:`, `Action Input:` and `Observation:`."""
 
     def instructions(self, tools: Sequence[Tool]) -> str:
         """Return the list of tools and the explanation of the lines."""
         names = ", ".join(tool.name for tool in tools)
+        schemas = [json.dumps(dict(tool.parameters), ensure_ascii=False) for tool in tools]
+        described = "\n\n".join(
+            f"{tool.name}: {tool.description.strip()}\nArguments (JSON schema): {schema}"
+            for tool, schema in zip(tools, schemas, strict=True)
+        )
         return (
-            f"You can use these tools:\n\n{describe_tools(tools)}\n\n"
+            f"You can use these tools:\n\n{described}\n\n"
             "To use a tool, write exactly this, then stop and wait for the observation:\n\n"
             "Thought: why you need the tool\n"
             f"Action: the tool's name, one of: {names}\n"
@@ -88,3 +81,86 @@ class XmlWording:
     def results(self, results: Sequence[tuple[str, str]]) -> str:
         """Return each result between `<tool_response>` tags."""
         return "\n".join(f"<tool_response>\n{result}\n</tool_response>" for _, result in results)
+
+
+WORDINGS: Mapping[str, Wording] = {"react": ReactWording(), "xml": XmlWording()}
+"""The wordings by the name of the format."""
+
+
+def convert_calls_to_text(
+    messages: Sequence[ChatDict], wording: Wording, thoughts: Mapping[str, str]
+) -> tuple[list[ChatDict], bool]:
+    """Return the messages with calls and results as text, and whether there were any calls.
+
+    `thoughts` are the texts that the model wrote before calls, by the calls' ids.
+
+    Results become a user message. It is joined with a user message that follows, because many chat templates require
+    that user and assistant alternate.
+    """
+    worded: list[ChatDict] = []
+    names: dict[str, str] = {}
+    results: list[tuple[str, str]] = []
+    for message in messages:
+        if message["role"] == "tool":
+            name = names.get(message.get("tool_call_id", ""), "tool")
+            results.append((name, content_text(message.get("content"))))
+            continue
+        _add_results(worded, results, wording)
+        if calls := message.get("tool_calls"):
+            names |= {call["id"]: call["function"]["name"] for call in calls}
+            written = [
+                wording.call(call["function"]["name"], call["function"]["arguments"], thoughts.get(call["id"], ""))
+                for call in calls
+            ]
+            said = content_text(message.get("content"))
+            content = "\n".join([*([said] if said.strip() else []), *written])
+            message = {key: value for key, value in message.items() if key != "tool_calls"} | {"content": content}
+        _add(worded, message)
+    _add_results(worded, results, wording)
+    return worded, bool(names)
+
+
+def with_instructions(messages: Sequence[ChatDict], instructions: str) -> list[ChatDict]:
+    """Return the messages with `instructions` appended to the system message, or with a new system message."""
+    if messages and messages[0]["role"] in ("system", "developer"):
+        said = content_text(messages[0].get("content"))
+        return [{**messages[0], "content": f"{said}\n\n{instructions}" if said else instructions}, *messages[1:]]
+    return [{"role": "system", "content": instructions}, *messages]
+
+
+def _add_results(worded: list[ChatDict], results: list[tuple[str, str]], wording: Wording) -> None:
+    if results:
+        worded.append({"role": "user", "content": wording.results(results)})
+        results.clear()
+
+
+def _add(worded: list[ChatDict], message: ChatDict) -> None:
+    before = worded[-1] if worded else None
+    if before is None or message["role"] != "user" or before["role"] != "user":
+        worded.append(message)
+    elif isinstance(before["content"], str) and isinstance(message["content"], str):
+        worded[-1] = {**message, "content": f"{before['content']}\n\n{message['content']}"}
+    else:
+        worded[-1] = {**message, "content": [*_parts(before["content"]), *_parts(message["content"])]}
+
+
+def _parts(content: object) -> list[object]:
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def round_messages(
+    text: str, calls: Sequence[ToolCall | ResolvedCall | RejectedCall], results: Sequence[str]
+) -> list[ChatDict]:
+    """Return one round as OpenAI messages: an assistant message with the calls, then a `tool` message for each result.
+
+    `results` are in the order of `calls`.
+    """
+    asked = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments_text}}
+        for call in calls
+    ]
+    answers: list[ChatDict] = [
+        {"role": "tool", "tool_call_id": call.id, "content": result}
+        for call, result in zip(calls, results, strict=True)
+    ]
+    return [{"role": "assistant", "content": text or None, "tool_calls": asked}, *answers]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from inspect import signature
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Never, Protocol
+from typing import Any, Never, Protocol
 
 import structlog
 
@@ -34,9 +34,6 @@ from callboard.settings import ToolFormat
 from callboard.skills import Skill
 from callboard.skills.skill import find_clash
 from callboard_protocol import Event
-
-if TYPE_CHECKING:
-    from callboard._formats import Format, FormatChoice
 
 _log = structlog.get_logger(__name__)
 
@@ -182,7 +179,7 @@ class Agent:
         """Run one turn in the tool loop, or ask the model once for a background task. Raises `ModelError`."""
         context = TurnContext.of(context)
         # Imported here, so that the file of an agent loads fast. A server has imported it before its first run.
-        from callboard._formats import ProviderDetails, model_key
+        from callboard._formats import ProviderDetails
         from callboard.agents.tool_loop import run_completion, run_tool_loop
 
         model = self.model or context.model
@@ -195,6 +192,9 @@ class Agent:
                 yield known.status
             prompt = "\n\n".join(part for part in (self.build_system_prompt(), known.prompt) if part)
             model_name = await model.find_name() if isinstance(model, ModelEndpoint) else model.name
+            # The server's own format is for the server's model.
+            own_format = self.tool_format or (None if self.model is None else "auto")
+            tool_format = await context.formats.for_model(model, model_name, own_format)
             events = run_tool_loop(
                 replace(
                     context,
@@ -205,18 +205,12 @@ class Agent:
                     allowances=self._list_allowances(context.calls_made),
                 ),
                 (*self.tools, *context.openwebui_tools),
-                tool_format=await self._choose_format(model, model_name, context.formats),
-                details=ProviderDetails(model_key(model, model_name), context.provider_details),
+                tool_format=tool_format,
+                details=ProviderDetails(tool_format.model, context.provider_details),
             )
         async with aclosing(events):
             async for event in events:
                 yield event
-
-    async def _choose_format(self, model: ChatModel, model_name: str, server: "FormatChoice") -> "Format":
-        if self.tool_format is None and self.model is None:
-            return await server.for_model(model, model_name)
-        # The server's own format is for the server's model.
-        return await server.for_model(model, model_name, self.tool_format or "auto")
 
     def _list_allowances(self, calls_made: Sequence[str]) -> list[Allowance]:
         allowances: list[Allowance] = []

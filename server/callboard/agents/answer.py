@@ -1,10 +1,9 @@
-"""One answer of the model, and how a turn ends with it. Pure."""
+"""One answer of the model: its events while its stream is read, its calls, and how a turn ends with it. Pure."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from callboard._formats import ClaimId, Reader
+from callboard._formats import ArgumentsPiece, ClaimId, Piece, Reader, ReasoningPiece, TextPiece, tool_meant
 from callboard.agents.notices import (
     CUT_OFF,
     FILTERED,
@@ -14,7 +13,7 @@ from callboard.agents.notices import (
     REFUSED,
     SHOWN_TO_USER,
 )
-from callboard.calls import ToolCall
+from callboard.calls import ClientTool, Tool, ToolCall
 from callboard.errors import ModelAborted, ModelMalformedCall
 from callboard.models import (
     KNOWN_REASONS,
@@ -26,7 +25,15 @@ from callboard.models import (
     TokenUsage,
     merge_details,
 )
-from callboard_protocol import Event, FinishReason, Message, ToolCallComplete, ToolCallStart
+from callboard_protocol import (
+    Event,
+    FinishReason,
+    Message,
+    Reasoning,
+    ToolCallArgsDelta,
+    ToolCallComplete,
+    ToolCallStart,
+)
 
 MAX_QUOTED_CHARS = 500
 """The longest quotation of an endpoint's message."""
@@ -39,27 +46,37 @@ _ENDINGS: dict[str | None, tuple[FinishReason, str]] = {
 """The finish reasons that are not `stop`, by the endpoint's reason, each with the text for an answer without text."""
 
 
-@dataclass(slots=True)
 class Answer:
-    """One answer of the model, filled as its stream is read. `details` are the fields of `MessageDetails`."""
+    """One answer of the model, filled as its stream is read.
 
-    reader: Reader
-    text: list[str] = field(default_factory=list)
-    refusal: list[str] = field(default_factory=list)
-    pictures: list[str] = field(default_factory=list)
-    finish: Finish = field(default_factory=lambda: Finish(None))
-    usage: TokenUsage | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    Half-written arguments are events for at most `max_calls` calls. `details` are the fields of `MessageDetails`.
+    """
 
-    def take(self, delta: ModelDelta) -> None:
-        """Add a piece of the model's stream that is not text; `reader` reads the text and the calls."""
+    def __init__(self, reader: Reader, tools: Sequence[Tool], max_calls: int) -> None:
+        self.text: list[str] = []
+        self.usage: TokenUsage | None = None
+        self.details: Mapping[str, Any] = {}
+        self.calls: list[ToolCall] = []
+        """The calls in the answer, set by `finish`."""
+        self._finish = Finish(None)
+        self._refusal: list[str] = []
+        self._pictures: list[str] = []
+        self._reader = reader
+        self._known = [tool.name for tool in tools]
+        # The call of a client's function has no start event, and half-written arguments cannot be searched for secrets.
+        self._unannounced = {tool.name for tool in tools if isinstance(tool, ClientTool) or tool.secret_arguments}
+        self._announced: set[str] = set()
+        self._max_calls = max_calls
+
+    def feed(self, delta: ModelDelta) -> list[Event]:
+        """Add a piece of the model's stream, and return the events that can be shown now."""
         match delta:
             case Finish():
-                self.finish = delta
+                self._finish = delta
             case RefusalDelta():
-                self.refusal.append(delta.text)
+                self._refusal.append(delta.text)
             case PictureDelta():
-                self.pictures.append(delta.url)
+                self._pictures.append(delta.url)
             case TokenUsage():
                 # Some endpoints send the total so far with every chunk: the last one counts.
                 self.usage = delta
@@ -69,45 +86,65 @@ class Answer:
                 self.details = merge_details(self.details, fields)
             case _:
                 pass
+        return self._show(self._reader.feed(delta))
+
+    def finish(self) -> list[Event]:
+        """Return the events that were held back until the end of the stream."""
+        events = self._show(self._reader.finish())
+        self.calls = self._reader.calls()
+        return events
+
+    def _show(self, pieces: Sequence[Piece]) -> list[Event]:
+        events: list[Event] = []
+        for piece in pieces:
+            match piece:
+                case TextPiece():
+                    self.text.append(piece.text)
+                    events.append(Message(content=piece.text))
+                case ReasoningPiece():
+                    events.append(Reasoning(content=piece.text))
+                case ArgumentsPiece(call_id=call_id, name=name):
+                    # Calls that will not run are not announced: those without tools and those over the maximum.
+                    is_shown = bool(self._known) and tool_meant(name, self._known) not in self._unannounced
+                    if is_shown and (call_id in self._announced or len(self._announced) < self._max_calls):
+                        self._announced.add(call_id)
+                        events.append(ToolCallArgsDelta(tool_call_id=call_id, tool_name=name, delta=piece.text))
+        return events
 
     @property
     def reason(self) -> str | None:
         """Why the answer ended, in the endpoint's word; `refusal` if there is text of a refusal."""
-        is_refused = self.refusal and self.finish.reason != "content_filter"
-        return "refusal" if is_refused else self.finish.reason
+        is_refused = self._refusal and self._finish.reason != "content_filter"
+        return "refusal" if is_refused else self._finish.reason
 
     @property
     def is_malformed(self) -> bool:
         """Whether the endpoint could not read a call that the model wrote."""
-        return self.finish.reason == "malformed_function_call"
+        return self._finish.reason == "malformed_function_call"
 
-    def calls(self) -> list[ToolCall]:
-        """Return the calls to run; none if the answer was filtered or is a refusal."""
-        return [] if self.reason in ("content_filter", "refusal") else self.reader.calls()
+    def closing_events(self, claim_id: ClaimId) -> Iterator[Event]:
+        """Yield the last events of the answer: the text of a refusal, and each picture as a call that has ended.
 
-    def raise_for_failure(self) -> None:
-        """Raise `ModelMalformedCall` or `ModelAborted` if the endpoint ended the answer with such an error."""
-        message = " ".join([self.finish.word, *"".join(self.refusal).split()]).strip()[:MAX_QUOTED_CHARS]
+        Raises `ModelMalformedCall` or `ModelAborted` instead if the endpoint ended the answer with such an error.
+        """
+        message = " ".join([self._finish.word, *"".join(self._refusal).split()]).strip()[:MAX_QUOTED_CHARS]
         quoted = f" ({message})" if message else ""
         if self.is_malformed:
             raise ModelMalformedCall(
                 f"The model wrote a tool call that its endpoint could not read, twice{quoted}. "
                 "Ask again, or put it in other words."
             )
-        if self.finish.reason == "error":
+        if self._finish.reason == "error":
             raise ModelAborted(
                 f"The model's endpoint gave the answer up with an error{quoted}. "
                 "What came until then is all there is: ask again, and look at its log if it happens often."
             )
-
-    def closing_events(self, claim_id: ClaimId) -> Iterator[Event]:
-        """Yield the last events of the answer: the text of a refusal, and each picture as a call that has ended."""
-        if words := "".join(self.refusal):
+        if words := "".join(self._refusal):
             if "".join(self.text).strip():
                 yield Message(content="\n\n")
             self.text.append(words)
             yield Message(content=words, refusal=True)
-        for url in self.pictures:
+        for url in self._pictures:
             call_id = claim_id("")
             yield ToolCallStart(tool_call_id=call_id, tool_name=PICTURE_TOOL)
             yield ToolCallComplete(
@@ -123,6 +160,6 @@ class Answer:
         reason, notice = _ENDINGS.get(self.reason, ("stop", NOTHING_SAID))
         if is_over_limit:
             reason, notice = "max_turns", LIMIT_REACHED
-        elif word := self.finish.word or (self.reason not in KNOWN_REASONS and self.reason):
+        elif word := self._finish.word or (self.reason not in KNOWN_REASONS and self.reason):
             notice = f"{notice} The endpoint's reason: {word}."
-        return reason, "" if self.pictures or "".join(self.text).strip() else notice
+        return reason, "" if self._pictures or "".join(self.text).strip() else notice

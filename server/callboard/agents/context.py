@@ -1,13 +1,17 @@
 """The context of a run, which every kind of agent gets."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from callboard.agents.own_calls import OwnCalls
 from callboard.calls import (
+    Budget,
     CallContext,
+    CallRunner,
     ClientTool,
+    EventBuffer,
     Limits,
     Tool,
     ToolCall,
@@ -108,6 +112,8 @@ class TurnContext(CallContext, RunContext):
     `observers`: are told of requests to models.
     `calls_made` and `unfinished` belong to a turn that another server has begun: the tools of the calls that have
     ended, which count against the limits, and the calls that a built-in agent runs again.
+    `own_budget`: empty, or the budget of the calls made with `call`. It is a list, so that the first call makes the
+    budget for all copies of the context.
     """
 
     formats: "FormatChoice" = field(default_factory=_default_formats)
@@ -117,7 +123,7 @@ class TurnContext(CallContext, RunContext):
     calls_made: Sequence[str] = ()
     unfinished: Sequence[ToolCall] = ()
     emit: Callable[[Event], Awaitable[None]] = field(default=_emit_nowhere, repr=False)
-    own_calls: OwnCalls = field(default_factory=OwnCalls, repr=False)
+    own_budget: list[Budget] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(cls, context: RunContext) -> "TurnContext":
@@ -128,7 +134,25 @@ class TurnContext(CallContext, RunContext):
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str = "") -> ToolResult:
         """Run a tool; see `RunContext.call`."""
-        return await self.own_calls.run(self, tool, arguments, call_id)
+        # Imported here, so that the file of an agent loads fast. A server has imported it before its first run.
+        from callboard.agents.tool_loop import resolve_calls
+
+        _refuse_other(tool)
+        if not self.own_budget:
+            self.own_budget.append(Budget(self.limits))
+        self.redaction.add(*tool.secret_values)
+        call = ToolCall(self.claim_tool_call_id(call_id), tool.name, arguments)
+        calls = resolve_calls([call], {tool.name: tool}, self.own_budget[0])
+        events = EventBuffer()
+        work = asyncio.create_task(CallRunner(events, self).run_round(calls), name=f"call {tool.name} of {self.run_id}")
+        async with aclosing(events.read(work)) as reading:
+            async for event in reading:
+                await self.emit(event)
+        outcome = work.result()[call.id].outcome
+        if isinstance(outcome, ToolResult):
+            return outcome
+        assert outcome is not None, "the runner sets it"
+        raise outcome
 
     async def ask(self, question: InputRequest) -> Any:
         """Ask the user; see `RunContext.ask`."""
@@ -140,3 +164,15 @@ class TurnContext(CallContext, RunContext):
             return await self.approval.answer_to(asked)
 
         return await ask_until_fitting(question, send)
+
+
+def _refuse_other(tool: object) -> None:
+    """Raise `AgentError` for anything that `RunContext.call` cannot run."""
+    if isinstance(tool, Tool) and not isinstance(tool, ClientTool) and not tool.is_method:
+        return
+    name = getattr(tool, "name", None) or getattr(tool, "__name__", repr(tool))
+    if isinstance(tool, ClientTool):
+        raise AgentError(f"{name} is a function of the client, which runs it: yield ToolCallExternal for the call.")
+    if isinstance(tool, Tool):
+        raise AgentError(f"{name} is a method that belongs to no instance: pass instance.{name} to context.call.")
+    raise AgentError(f"context.call takes a tool, and {name} is none: write @tool above its function.")

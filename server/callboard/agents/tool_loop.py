@@ -5,49 +5,43 @@ run stores the events.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from callboard._formats import (
-    ArgumentsPiece,
-    AutoFormat,
-    Format,
-    NativeFormat,
-    Piece,
-    ProviderDetails,
-    ReasoningPiece,
-    TextPiece,
-    round_messages,
-    tool_meant,
-)
-from callboard._formats.transcript import with_instructions
+from callboard._formats import Format, ProviderDetails, round_messages, tool_meant, understand, with_instructions
 from callboard.agents.answer import Answer
 from callboard.agents.context import RunContext, TurnContext
-from callboard.agents.resolution import resolve_calls
-from callboard.calls import CallRunner, ClientTool, EventBuffer, ResolvedCall, Tool, ToolCall
-from callboard.calls.call import read_object, write_arguments
-from callboard.models import (
-    ModelRequest,
-    TokenUsage,
+from callboard.calls import (
+    Budget,
+    CallRunner,
+    ClientTool,
+    EventBuffer,
+    RejectedCall,
+    ResolvedCall,
+    Tool,
+    ToolCall,
+    check_arguments,
+    new_external_id,
+    write_arguments,
 )
-from callboard_protocol import (
-    Done,
-    Event,
-    FinishReason,
-    Message,
-    Reasoning,
-    Rewind,
-    Status,
-    ToolCallArgsDelta,
-    ToolCallStart,
-)
+from callboard.calls.call import read_object
+from callboard.errors import InvalidArguments, ToolDenied, ToolError
+from callboard.models import ModelRequest, TokenUsage
+from callboard.settings import TextCalls
+from callboard_protocol import Done, Event, FinishReason, Message, Rewind, Status, ToolCallStart
 
 MAX_CALLS_PER_ANSWER = 128
 """The calls of one answer that are run, or twice the turn's limit if that is more; each has a card and a row."""
 
 MUST_CALL = "Do not answer in text: your answer must be a call of one of these tools."
+
+NOT_REPEATED = (
+    "The arguments do not fit the tool's schema. They are not repeated here, because some of them are secret. "
+    "Write one JSON object that fits, and call again."
+)
 
 
 async def run_tool_loop(
@@ -71,30 +65,27 @@ async def run_tool_loop(
 
     Raises `ModelError`. Closing the generator closes the model's stream and cancels the tools.
     """
-    runner_events = EventBuffer()
-    runner = CallRunner(runner_events, context)
     context.redaction.add(*(secret for tool in tools for secret in tool.secret_values))
-    turn = _Turn(context, tool_format or NativeFormat(), details or ProviderDetails())
-    turn.max_calls_per_answer = 1 if turn.one_call else max(MAX_CALLS_PER_ANSWER, 2 * context.limits.max_tool_calls)
+    turn = _Turn(context, tool_format or Format("native"), details or ProviderDetails())
     own: dict[str, Tool] = {tool.name: tool for tool in tools}
     external = {function.name: function for function in context.functions if function.name not in own}
     by_name = own | external
     round_ = _Round(None, context.unfinished)
     while True:
         if round_.calls:
-            async with aclosing(turn.run_round(round_, by_name, runner, runner_events)) as events:
+            async with aclosing(turn.run_round(round_, by_name)) as events:
                 async for event in events:
                     yield event
         if turn.is_handed_over:
             break
         # The client's functions are not counted by the limit, so they are offered even when it is reached.
-        offered = external if runner.is_over_limit else by_name
+        offered = external if turn.runner.is_over_limit else by_name
         async with aclosing(turn.ask(tuple(offered.values()))) as events:
             async for event in events:
                 yield event
         answer = turn.answer
-        made = answer.calls()
-        if runner.is_over_limit:
+        made = [] if answer.reason in ("content_filter", "refusal") else answer.calls
+        if turn.runner.is_over_limit:
             made = [call for call in made if tool_meant(call.name, by_name) in external]
         if not made:
             break
@@ -103,7 +94,7 @@ async def run_tool_loop(
             yield Status(content=f"The model asked for {len(made)} calls at once; {left_out} were left out")
         is_cut_short = answer.reason == "length" and not left_out
         round_ = _Round("".join(answer.text), kept, answer.details, is_cut_short)
-    for event in turn.conclude(is_over_limit=runner.is_over_limit):
+    for event in turn.conclude():
         yield event
 
 
@@ -112,14 +103,15 @@ async def run_completion(context: RunContext) -> AsyncGenerator[Event, None]:
 
     Raises `ModelError`.
     """
-    turn = _Turn(TurnContext.of(context), AutoFormat(), ProviderDetails())
+    turn = _Turn(TurnContext.of(context), Format(), ProviderDetails())
     async with aclosing(turn.ask(())) as events:
         async for event in events:
             if isinstance(event, Message | Rewind):
                 yield event
-    reason, _ = turn.answer.conclude()
-    for event in turn.end(reason):
-        yield event
+    for event in turn.conclude():
+        # A background task gets no notice in place of a missing answer.
+        if not isinstance(event, Message):
+            yield event
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +135,18 @@ class _Turn:
         """The last answer of the model, set by `ask`."""
         self.is_handed_over = False
         """Whether the model has called a function that the client runs."""
-        self.max_calls_per_answer = MAX_CALLS_PER_ANSWER
+        self._one_call = context.options.get("parallel_tool_calls") is False
+        """The client wants no more than one call in an answer."""
+        self.max_calls_per_answer = (
+            1 if self._one_call else max(MAX_CALLS_PER_ANSWER, 2 * context.limits.max_tool_calls)
+        )
+        self._events = EventBuffer()
+        self.runner = CallRunner(self._events, context)
         self._context = context
         self._messages = list(context.messages)
         self._format = tool_format
         self._details = details
         self._usage: TokenUsage | None = None
-
-    @property
-    def one_call(self) -> bool:
-        """Whether the client wants no more than one call in an answer."""
-        return self._context.options.get("parallel_tool_calls") is False
 
     async def ask(self, tools: Sequence[Tool]) -> AsyncGenerator[Event, None]:
         """Ask the model and yield the events of its answer; ask again if the endpoint could not read the call.
@@ -170,7 +163,6 @@ class _Turn:
                 break
             if is_shown:
                 yield Rewind()
-        self.answer.raise_for_failure()
         for event in self.answer.closing_events(self._context.claim_tool_call_id):
             if isinstance(event, ToolCallStart):
                 self._context.begun.add(event.tool_call_id)
@@ -178,43 +170,23 @@ class _Turn:
 
     async def _ask_once(self, tools: Sequence[Tool]) -> AsyncGenerator[Event, None]:
         reader = self._format.reader(tools, self._context.claim_tool_call_id, self._messages)
-        self.answer = answer = Answer(reader)
-        # The call of a client's function has no start event, and half-written arguments cannot be searched for secrets.
-        unannounced = {tool.name for tool in tools if isinstance(tool, ClientTool) or tool.secret_arguments}
-        known = [tool.name for tool in tools]
-        announced: set[str] = set()
-        async with aclosing(self._read_pieces(self._build_request(tools), answer)) as pieces:
-            async for piece in pieces:
-                match piece:
-                    case TextPiece():
-                        answer.text.append(piece.text)
-                        yield Message(content=piece.text)
-                    case ReasoningPiece():
-                        yield Reasoning(content=piece.text)
-                    case ArgumentsPiece():
-                        # Calls that will not run are not announced: those without tools and those over the maximum.
-                        is_shown = bool(tools) and tool_meant(piece.name, known) not in unannounced
-                        if is_shown and (piece.call_id in announced or len(announced) < self.max_calls_per_answer):
-                            announced.add(piece.call_id)
-                            yield ToolCallArgsDelta(tool_call_id=piece.call_id, tool_name=piece.name, delta=piece.text)
-        if answer.usage is not None:
-            self._usage = answer.usage + (self._usage or TokenUsage())
-
-    async def _read_pieces(self, request: ModelRequest, answer: Answer) -> AsyncGenerator[Piece, None]:
-        stream = self._context.model.stream(request)
+        self.answer = answer = Answer(reader, tools, self.max_calls_per_answer)
+        stream = self._context.model.stream(self._build_request(tools))
         try:
             async for delta in stream:
-                answer.take(delta)
-                for piece in answer.reader.feed(delta):
-                    yield piece
+                for event in answer.feed(delta):
+                    yield event
         finally:
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
-        for piece in answer.reader.finish():
-            yield piece
+        for event in answer.finish():
+            yield event
+        self._format.note_calls(answer.calls)
+        if answer.usage is not None:
+            self._usage = answer.usage + (self._usage or TokenUsage())
 
     def _build_request(self, tools: Sequence[Tool]) -> ModelRequest:
-        formatted = self._format.request(self._details.with_thoughts(self._messages), tools)
+        formatted = self._format.request(self._messages, tools, self._details.thoughts)
         options = self._context.options
         must_call = self._context.must_call and bool(tools)
         if tools and not formatted.tools:
@@ -227,22 +199,21 @@ class _Turn:
             formatted,
             messages=self._details.outgoing(formatted.messages),
             options=options,
-            one_call=self.one_call and bool(tools),
+            one_call=self._one_call and bool(tools),
             must_call=must_call,
         )
 
-    async def run_round(
-        self, round_: _Round, tools: Mapping[str, Tool], runner: CallRunner, runner_events: EventBuffer
-    ) -> AsyncGenerator[Event, None]:
+    async def run_round(self, round_: _Round, tools: Mapping[str, Tool]) -> AsyncGenerator[Event, None]:
         """Run the calls of a round and yield their events; then add the answer and the results to the conversation.
 
         If the client runs one of the calls, set `is_handed_over` instead of adding them.
         """
-        text_calls = runner.approval.text_calls
-        made = resolve_calls(round_.calls, tools, runner.budget, text_calls=text_calls, cut_short=round_.is_cut_short)
+        text_calls = self._context.approval.text_calls
+        is_cut_short = round_.is_cut_short
+        made = resolve_calls(round_.calls, tools, self.runner.budget, text_calls=text_calls, cut_short=is_cut_short)
         self._details.note_calls([one.call for one in made], round_.details)
-        running = asyncio.create_task(runner.run_round(made))
-        async with aclosing(runner_events.read(running)) as events:
+        running = asyncio.create_task(self.runner.run_round(made))
+        async with aclosing(self._events.read(running)) as events:
             async for event in events:
                 yield event
         ended = running.result()
@@ -258,19 +229,76 @@ class _Turn:
             answer, *results = round_messages(round_.text or "", made, [ended[call.id].result_text for call in made])
             self._messages += results if round_.text is None else [answer, *results]
 
-    def conclude(self, *, is_over_limit: bool) -> list[Event]:
-        """Return the last events of a turn that ends with the last answer, or waits for results of the client."""
-        if self.is_handed_over:
-            return self.end("tool_calls")
-        answer = self.answer
-        follows_calls = self._messages[-1]["role"] == "tool"
-        self._details.note_answer("".join(answer.text), answer.details, follows_calls=follows_calls)
-        reason, notice = answer.conclude(is_over_limit=is_over_limit)
-        return self.end(reason, notice)
+    def conclude(self) -> list[Event]:
+        """Return the last events of a turn that ends with the last answer, or waits for results of the client.
 
-    def end(self, reason: FinishReason, notice: str = "") -> list[Event]:
-        """Return the last events: the notice, `Usage` if the model reported any, `Done`."""
-        events: list[Event] = [Message(content=notice, refusal=reason == "refusal")] if notice else []
+        These are a notice if the answer has no text, `Usage` if the model reported any, and `Done`.
+        """
+        events: list[Event] = []
+        if self.is_handed_over:
+            reason: FinishReason = "tool_calls"
+        else:
+            answer = self.answer
+            follows_calls = any(message["role"] == "tool" for message in self._messages[-1:])
+            self._details.note_answer("".join(answer.text), answer.details, follows_calls=follows_calls)
+            reason, notice = answer.conclude(is_over_limit=self.runner.is_over_limit)
+            if notice:
+                events.append(Message(content=notice, refusal=reason == "refusal"))
         if self._usage is not None:
             events.append(self._usage.to_event())
         return [*events, Done(finish_reason=reason)]
+
+
+def resolve_calls(
+    calls: Sequence[ToolCall],
+    tools: Mapping[str, Tool],
+    budget: Budget,
+    *,
+    text_calls: TextCalls = "ask",
+    cut_short: bool = False,
+) -> list[ResolvedCall | RejectedCall]:
+    """Resolve or reject each call, in order, and take it from the budget.
+
+    `text_calls`: calls of the client's functions that were read from the model's text are resolved only with "run".
+    `cut_short`: the model reached its token limit, so a last call without arguments may have lost them.
+    """
+    resolved: list[ResolvedCall | RejectedCall] = []
+    for call in calls:
+        try:
+            if cut_short and call is calls[-1] and not call.arguments_text.strip():
+                raise InvalidArguments("The call was cut off before its arguments: the answer was too long. Try again.")
+            one = _resolve(call, tools, text_calls)
+            if not one.is_external:
+                budget.spend_execution(one.name, one.arguments)
+            resolved.append(one)
+        except ToolError as error:
+            tool = tools.get(tool_meant(call.name, tools))
+            if isinstance(error, InvalidArguments) and tool and tool.secret_arguments:
+                error = InvalidArguments(NOT_REPEATED)
+            resolved.append(RejectedCall(call, budget.refuse(error), tool))
+    return resolved
+
+
+def _resolve(call: ToolCall, tools: Mapping[str, Tool], text_calls: TextCalls) -> ResolvedCall:
+    """Return the call with its tool and its checked arguments. Raises `ToolError` if it cannot run."""
+    meant = understand(call, {name: tool.parameters for name, tool in tools.items()})
+    tool = tools[meant.name]
+    arguments = check_arguments(tool, meant.arguments)
+    if isinstance(tool, ClientTool):
+        if call.asks_first and text_calls != "run":
+            raise ToolDenied("Not run: it was read from the text of the answer. Call the function natively.")
+        text = _write_for_client(call.arguments_text, arguments)
+        return ResolvedCall(replace(call, id=new_external_id()), tool, arguments, text, meant.repairs)
+    # Repaired arguments are shown, stored and repeated to the model as they run, not as they were written.
+    text = write_arguments(arguments) if meant.repairs else call.arguments_text
+    return ResolvedCall(call, tool, arguments, text, meant.repairs)
+
+
+def _write_for_client(written: str, arguments: Mapping[str, Any]) -> str:
+    """Return the arguments as JSON text: the model's own text, unless it says something else."""
+    try:
+        if json.loads(written) == arguments:
+            return written
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps(dict(arguments), ensure_ascii=False)

@@ -10,14 +10,18 @@ from callboard.calls.arguments import ReadArguments, checked_schema_arguments, i
 from callboard.calls.call import (
     MAX_NAME_CHARS,
     CallContext,
+    EndedCall,
     RejectedCall,
     ResolvedCall,
+    RunningCall,
     Spend,
+    StartedCall,
     ToolCall,
+    follow_call,
+    format_error,
     spend_nothing,
     write_arguments,
 )
-from callboard.calls.client_tool import ClientTool, new_external_id
 from callboard.calls.context import (
     Quotas,
     Services,
@@ -28,16 +32,21 @@ from callboard.calls.context import (
     report_status,
 )
 from callboard.calls.decorator import tool
-from callboard.calls.event_buffer import EventBuffer
 from callboard.calls.executor import check_arguments, error_text, execute, runs_in_thread
 from callboard.calls.forms import ask_until_fitting, read_form, show_default
 from callboard.calls.limits import Allowance, Budget, Limits
 from callboard.calls.masking import mask_result
-from callboard.calls.result import ToolResult, as_result
-from callboard.calls.runner import CallRunner
+from callboard.calls.runner import CallRunner, EventBuffer
 from callboard.calls.running_tool import RunningTool, contain, containing, current_tool, tools_around
-from callboard.calls.started_call import EndedCall, RunningCall, StartedCall, follow_call, format_error
-from callboard.calls.tool import NeedsConfirmation, Tool, refuse_special_parameter
+from callboard.calls.tool import (
+    ClientTool,
+    NeedsConfirmation,
+    Tool,
+    ToolResult,
+    as_result,
+    new_external_id,
+    refuse_special_parameter,
+)
 
 __all__ = [
     "ALWAYS",

@@ -18,8 +18,7 @@ from anyio.lowlevel import RunVar
 from callboard._watchdog import remember_task
 from callboard.calls.arguments import ReadArguments
 from callboard.calls.context import ToolContext
-from callboard.calls.result import ToolResult, as_result
-from callboard.calls.tool import Tool
+from callboard.calls.tool import Tool, ToolResult, as_result
 from callboard.errors import ToolError, ToolTimeout
 from callboard.redaction import without_paths
 from callboard.text import storable
@@ -62,7 +61,10 @@ async def execute(
     thread = _Thread()
     running = asyncio.create_task(_attempt(tool, arguments, context, thread), name=f"tool {context.tool_name}")
     try:
-        await _wait(running, limit, context)
+        context.clock.restart()
+        while not running.done() and (left_seconds := limit - context.clock.seconds) > 0:
+            # While the tool waits for its user, the time that is left does not change: look again after a moment.
+            await asyncio.wait({running}, timeout=max(left_seconds, MIN_WAIT_SECONDS))
         if running.done():
             if running.cancelled():
                 raise ToolError(f"{context.tool_name} cancelled itself.")
@@ -75,17 +77,6 @@ async def execute(
         raise
     finally:
         context.channel.close()
-
-
-async def _wait(running: asyncio.Task[ToolResult], limit_seconds: float, context: ToolContext) -> None:
-    """Return when the tool has ended or its time is over, without the time in which it waits for its user."""
-    context.clock.restart()
-    while not running.done():
-        left_seconds = limit_seconds - context.clock.seconds
-        if left_seconds <= 0:
-            return
-        # During a question the time that is left does not change, so look again after a moment.
-        await asyncio.wait({running}, timeout=max(left_seconds, MIN_WAIT_SECONDS))
 
 
 def error_text(error: BaseException) -> str:
@@ -110,11 +101,12 @@ class _Thread:
         self.ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def run(self, function: Callable[[], Any]) -> Any:
-        """Run the function. To be called in the thread."""
+    def run(self, function: Callable[[], object]) -> object:
+        """Return the result of the function, or all values of its generator. To be called in the thread."""
         self.begun = True
         try:
-            return function()
+            value = function()
+            return list(value) if inspect.isgenerator(value) else value
         finally:
             # The event loop may be closed by then.
             with contextlib.suppress(RuntimeError):
@@ -163,9 +155,7 @@ async def _attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
 async def _call(tool: Tool, arguments: dict[str, Any], thread: _Thread) -> object:
     work = partial(tool.function, **arguments)
     if runs_in_thread(tool):
-        value = await anyio.to_thread.run_sync(
-            thread.run, partial(_collect, work), abandon_on_cancel=True, limiter=_limiter()
-        )
+        value = await anyio.to_thread.run_sync(thread.run, work, abandon_on_cancel=True, limiter=_limiter())
     else:
         value = work()
     if inspect.isawaitable(value):
@@ -174,12 +164,6 @@ async def _call(tool: Tool, arguments: dict[str, Any], thread: _Thread) -> objec
         async with contextlib.aclosing(value):
             return [part async for part in value]
     return value
-
-
-def _collect(work: Callable[[], object]) -> object:
-    """Call the function and return its result, or all values of its generator, which must run in this thread too."""
-    value = work()
-    return list(value) if inspect.isgenerator(value) else value
 
 
 def _named(error: ToolError) -> ToolError:

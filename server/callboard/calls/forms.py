@@ -1,5 +1,7 @@
 """Questions with a form or with choices: which forms can be asked, and how an answer is read.
 
+With such a form the user can also change the arguments of a call while they are asked to approve it.
+
 A form is a flat JSON schema, as in MCP's elicitation:
 https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#requested-schema
 """
@@ -8,12 +10,17 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from callboard.calls.approval import AnswerTo
-from callboard.calls.arguments import is_blank
+from callboard.calls.approval import ALWAYS, AnswerTo
+from callboard.calls.arguments import CALL_AGAIN, DO_NOT_FIT, is_blank
+from callboard.calls.call import ResolvedCall, read_object, write_arguments
+from callboard.calls.executor import check_arguments
+from callboard.errors import ToolError
+from callboard.redaction import Redaction
 from callboard_protocol import InputRequest
 from callboard_protocol.wire import MAX_CHOICES_BYTES, MAX_FORM_BYTES
 
@@ -115,6 +122,52 @@ def read_form(schema: Mapping[str, Any]) -> dict[str, Any]:
     if len(json.dumps(form)) > MAX_FORM_BYTES:
         raise ValueError(f"a form has at most {MAX_FORM_BYTES} bytes")
     return form
+
+
+class ChangesForm:
+    """The form in which the user can change a call's arguments.
+
+    `schema` has the arguments with their values as defaults; {} if none can be changed, for example because all are
+    secret or none fits a form. `call` is the call to run: after `read`, with the user's changes. `was_unfit`: the last
+    changes did not fit.
+    """
+
+    def __init__(self, call: ResolvedCall, redaction: Redaction) -> None:
+        self.call = call
+        self.was_unfit = False
+        hidden = call.tool.secret_arguments
+        # In some formats the model writes every value as a text, so its own text would not fit the schema.
+        self._given = read_object(write_arguments(call.arguments) if call.call.is_untyped else call.arguments_text)
+        self.schema = make_changes_form(call.tool.parameters, self._given, hidden, redaction.value)
+        if hidden and call.call.is_untyped:
+            # The values for the function, written as JSON, have asterisks in place of secrets.
+            self.schema = {}
+
+    def read(self, answer: Any) -> Any:
+        """Make the changes that an answer has, and return its decision: True or `ALWAYS`.
+
+        An answer without arguments is returned unchanged.
+
+        Raises `UnfitAnswer` if the tool does not accept the changed arguments.
+        """
+        given = answer.get("arguments") if isinstance(answer, Mapping) else None
+        if not (self.schema and isinstance(given, Mapping)):
+            return answer
+        self.was_unfit = True
+        arguments = read_changes(self.schema, self._given, given)
+        if arguments != self._given:
+            try:
+                values = check_arguments(self.call.tool, arguments)
+            except ToolError as error:
+                raise UnfitAnswer(str(error).removeprefix(DO_NOT_FIT).removesuffix(CALL_AGAIN)) from error
+            self.call = replace(
+                self.call,
+                call=replace(self.call.call, is_changed=True),
+                arguments=values,
+                arguments_text=write_arguments(arguments),
+            )
+        self.was_unfit = False
+        return ALWAYS if answer.get("always") is True else True
 
 
 def make_changes_form(

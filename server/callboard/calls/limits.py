@@ -60,7 +60,13 @@ class Budget:
         if self._executions <= 0:
             self._executions = -1
             raise ToolLimit(USED_UP)
-        self._refuse_repetition(name, arguments)
+        call = json.dumps([name, arguments], sort_keys=True, default=str)
+        self._same_calls = self._same_calls + 1 if call == self._last_call else 1
+        self._last_call = call
+        if self._same_calls > MAX_SAME_CALLS:
+            raise ToolLimit(
+                f"Not run: {name} was already called with these arguments, result above. Use it, or try something else."
+            )
         for allowance in self._allowances:
             if name not in allowance.tools:
                 continue
@@ -81,12 +87,3 @@ class Budget:
     def is_exceeded(self) -> bool:
         """Whether the model has asked for more calls than the limits allow."""
         return self._executions < 0 or self._refusals < 0
-
-    def _refuse_repetition(self, name: str, arguments: Mapping[str, Any]) -> None:
-        call = json.dumps([name, arguments], sort_keys=True, default=str)
-        self._same_calls = self._same_calls + 1 if call == self._last_call else 1
-        self._last_call = call
-        if self._same_calls > MAX_SAME_CALLS:
-            raise ToolLimit(
-                f"Not run: {name} was already called with these arguments, result above. Use it, or try something else."
-            )

@@ -1,7 +1,7 @@
 """Runs the tool calls of a turn: start, approval, execution within limits, end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -20,13 +20,14 @@ from callboard.calls.approval import (
     PENDING,
     UNFIT,
     WAITING,
-    Approval,
 )
 from callboard.calls.call import (
     REPAIRED,
     CallContext,
+    EndedCall,
     RejectedCall,
     ResolvedCall,
+    RunningCall,
     ToolCall,
     describe_repairs,
     label_call,
@@ -34,22 +35,20 @@ from callboard.calls.call import (
     show_arguments,
     spend_nothing,
 )
-from callboard.calls.changes import ChangesForm, explain_changes
 from callboard.calls.context import StatusChannel, StatusReport, ToolContext
-from callboard.calls.event_buffer import EventBuffer
 from callboard.calls.executor import execute, runs_in_thread
-from callboard.calls.forms import ask_until_fitting
+from callboard.calls.forms import ChangesForm, ask_until_fitting
 from callboard.calls.limits import Budget
 from callboard.calls.masking import mask_result
-from callboard.calls.result import ToolResult
 from callboard.calls.running_tool import contain, running_a_tool, stopping_time, tools_around
-from callboard.calls.started_call import EndedCall, RunningCall
+from callboard.calls.tool import ToolResult
 from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
 from callboard.redaction import without_paths
 from callboard.text import storable
 from callboard.trace_context import within_call
 from callboard_protocol import (
     FROM_TEXT_STATUS,
+    Event,
     InputRequest,
     Source,
     ToolCallComplete,
@@ -62,6 +61,61 @@ from callboard_protocol import (
 
 R = TypeVar("R")
 
+CHANGES_NOTE = "The user changed the arguments of this call before they allowed it. It ran with"
+"""The note for the model about the user's changes, before the changed arguments."""
+
+
+class EventBuffer:
+    """Holds events until the reader takes them. `on_send` is called with each event when it is sent.
+
+    Not an `asyncio.Queue`, which takes more memory than everything else that a turn without events needs here.
+    """
+
+    def __init__(self, on_send: Callable[[Event], None] = lambda _: None) -> None:
+        self._on_send = on_send
+        self._unread: list[Event | Callable[[], None]] = []
+        self._more: asyncio.Future[None] | None = None
+
+    def send(self, event: Event) -> None:
+        """Add an event."""
+        self._on_send(event)
+        self._unread.append(event)
+        self._wake()
+
+    async def wait_until_written(self) -> None:
+        """Return when the reader has processed every event sent so far: starts and approvals are then stored."""
+        written = asyncio.Event()
+        self.call_in_order(written.set)
+        await written.wait()
+
+    def call_in_order(self, function: Callable[[], None]) -> None:
+        """Call the function when every event sent so far is processed; never if reading has stopped."""
+        self._unread.append(function)
+        self._wake()
+
+    async def read(self, work: "asyncio.Task[object]") -> AsyncGenerator[Event, None]:
+        """Yield the events until `work`, the task that sends them, has ended. Closing the generator cancels it."""
+        work.add_done_callback(lambda _: self._wake())
+        try:
+            while self._unread or not work.done():
+                unread = self._unread
+                self._unread = []
+                for item in unread:
+                    if isinstance(item, Event):
+                        yield item
+                    else:
+                        item()
+                if not self._unread and not work.done():
+                    self._more = asyncio.get_running_loop().create_future()
+                    await self._more
+        finally:
+            work.cancel()
+            await asyncio.wait({work})
+
+    def _wake(self) -> None:
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
+
 
 class CallRunner:
     """Runs the calls of one turn, sends their events and enforces the limits of the turn.
@@ -73,6 +127,8 @@ class CallRunner:
 
     def __init__(self, events: EventBuffer, context: CallContext) -> None:
         self.budget = Budget(context.limits, context.allowances)
+        self.approval = context.approval
+        """Which calls need the user's approval, and who is asked."""
         self._events = events
         self._context = context
         self._open: dict[str, RunningCall] = {}
@@ -81,11 +137,6 @@ class CallRunner:
     def is_over_limit(self) -> bool:
         """Whether the model has asked for more calls than the turn allows."""
         return self.budget.is_exceeded
-
-    @property
-    def approval(self) -> Approval:
-        """Which calls need the user's approval, and who is asked."""
-        return self._context.approval
 
     # --- Calls of Callboard's tools ---------------------------------------------------------------------------------
 
@@ -97,17 +148,17 @@ class CallRunner:
         """
         for call in calls:
             self._announce(call)
+        own = [call for call in calls if isinstance(call, ResolvedCall) and not call.is_external]
+        # An earlier server has counted a call before it asked for its approval.
+        counted = [] if self._context.spend is spend_nothing else [one for one in own if not one.call.needs_approval]
         # At the same time as the starts, so that the store can write both in one transaction.
-        spending = {call.id: asyncio.create_task(self._spend()) for call in calls if self._is_counted(call)}
-        ended: dict[str, EndedCall] = {}
+        spending = {call.id: asyncio.create_task(self._spend()) for call in counted}
         running: dict[str, asyncio.Task[EndedCall]] = {}
         try:
             await self._events.wait_until_written()
-            for call in calls:
-                if isinstance(call, RejectedCall):
-                    ended[call.id] = self._end(call.id, call.error)
-                elif not call.is_external:
-                    running[call.id] = asyncio.create_task(self._run_tool(call, spending.get(call.id)))
+            rejected = [call for call in calls if isinstance(call, RejectedCall)]
+            ended = {call.id: self._end(call.id, call.error) for call in rejected}
+            running = {call.id: asyncio.create_task(self._run_tool(call, spending.get(call.id))) for call in own}
             await asyncio.gather(*running.values())
         finally:
             at_work = [task for task in [*running.values(), *spending.values()] if not task.done()]
@@ -131,11 +182,6 @@ class CallRunner:
             self._send_status(call.id, FROM_TEXT_STATUS, "read from the model's text")
         if isinstance(call, ResolvedCall) and call.repairs:
             self._send_status(call.id, REPAIRED, describe_repairs(call))
-
-    def _is_counted(self, call: ResolvedCall | RejectedCall) -> bool:
-        is_run_here = isinstance(call, ResolvedCall) and not call.is_external
-        # An earlier server has counted a call before it asked for its approval.
-        return is_run_here and not call.call.needs_approval and self._context.spend is not spend_nothing
 
     async def _spend(self) -> ToolLimit | None:
         """Count a call against the user's quota; return the error if none is left."""
@@ -165,14 +211,18 @@ class CallRunner:
             send_question=self._ask,
             clock=running.clock,
         )
-        shared.redaction.add(*_find_secrets(call))
+        # The tool may repeat the values of its secret arguments in its result.
+        values = [call.arguments.get(name) for name in tool.secret_arguments]
+        secrets = [one.get_secret_value() if isinstance(one, SecretStr) else str(one) for one in values if one]
+        shared.redaction.add(*secrets)
         outcome: ToolResult | ToolError
         note = ""
         try:
             if spending and (refused := await spending):
                 raise refused
             call = await self._approve_if_needed(call)
-            note = explain_changes(call)
+            if call.call.is_changed:
+                note = f"{CHANGES_NOTE} {show_arguments(call)}"
             limit = shared.limits.tool_timeout_seconds
             with within_call(call.id):
                 outcome = await execute(tool, call.arguments, context, default_timeout_seconds=limit)
@@ -193,14 +243,14 @@ class CallRunner:
         """
         tool = call.tool
         is_from_text = call.call.asks_first and self.approval.is_needed_for_text(tool)
-        if call.call.needs_approval or is_from_text or self.approval.is_needed(tool, call.arguments):
-            self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
-            reason = FROM_TEXT if call.call.rescued else ""
-            shown = ToolCall(call.id, tool.name, tool.without_secrets(call.arguments))
-            form = ChangesForm(call, self._context.redaction)
-            await self.approve(shown, title=tool.title, reason=reason, form=form)
-            return form.call
-        return call
+        if not (call.call.needs_approval or is_from_text or self.approval.is_needed(tool, call.arguments)):
+            return call
+        self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
+        reason = FROM_TEXT if call.call.rescued else ""
+        shown = ToolCall(call.id, tool.name, tool.without_secrets(call.arguments))
+        form = ChangesForm(call, self._context.redaction)
+        await self.approve(shown, title=tool.title, reason=reason, form=form)
+        return form.call
 
     # --- Calls that a framework runs --------------------------------------------------------------------------------
 
@@ -434,9 +484,3 @@ class CallRunner:
         if isinstance(outcome, ToolResult) and outcome.plan is not None and not is_inner:
             self._events.send(outcome.plan)
         return call.end(end, outcome)
-
-
-def _find_secrets(call: ResolvedCall) -> list[str]:
-    """Return the values of the call's secret arguments, because the tool may repeat them in its result."""
-    values = [call.arguments.get(name) for name in call.tool.secret_arguments]
-    return [value.get_secret_value() if isinstance(value, SecretStr) else str(value) for value in values if value]

@@ -1,4 +1,4 @@
-"""A tool: a function that a model may call, with its schema."""
+"""A tool: a function that a model may call, with its schema; and its result."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MethodType
-from typing import Any, Concatenate, Generic, Self, get_args, get_type_hints, overload
+from typing import Any, Concatenate, Generic, NoReturn, Self, get_args, get_type_hints, overload
+from uuid import uuid4
 
 from pydantic import SecretStr
+from pydantic_core import to_json, to_jsonable_python
 from typing_extensions import ParamSpec, TypeVar
 
 from callboard.calls.arguments import ReadArguments, schema_arguments
 from callboard.calls.context import ToolContext
-from callboard.errors import AgentError
+from callboard.errors import AgentError, RequestError, ToolError
 from callboard.redaction import MASK
+from callboard.text import storable
+from callboard_protocol import EXTERNAL_ID_PREFIX, OfferedFunction, Plan, Source
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any)
@@ -28,7 +32,6 @@ NeedsConfirmation = Callable[[Mapping[str, Any]], bool]
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """The function names that OpenAI's API accepts."""
-
 
 _SPECIAL_NAME = re.compile(r"__\w+__")
 
@@ -80,6 +83,10 @@ class Tool(Generic[P, R]):
     changes: NeedsConfirmation | None = field(default=None, repr=False)
     secrets: Sequence[str | SecretStr] = field(default=(), repr=False)
     is_method: bool = field(default=False, repr=False)
+    secret_arguments: frozenset[str] = field(init=False, repr=False, compare=False)
+    """The names of its arguments whose values are secret."""
+    secret_values: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The values that are removed from every text."""
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.name):
@@ -94,6 +101,10 @@ class Tool(Generic[P, R]):
             raise AgentError(f"The tool '{self.name}' needs its secrets as a sequence: secrets=(\"password\",).")
         if self.read_arguments is None:
             self._adopt_schema()
+        secrets = [one.get_secret_value() if isinstance(one, SecretStr) else one for one in self.secrets]
+        names = frozenset(one for one in secrets if one in self.parameters.get("properties", {}))
+        object.__setattr__(self, "secret_arguments", names)
+        object.__setattr__(self, "secret_values", tuple(value for value in secrets if value not in names))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function directly, for the author's own code and tests."""
@@ -126,16 +137,6 @@ class Tool(Generic[P, R]):
         """Return whether a call with these arguments may do more than read."""
         return self.changes is None or self.changes(arguments)
 
-    @property
-    def secret_arguments(self) -> frozenset[str]:
-        """The names of its arguments whose values are secret."""
-        return frozenset(name for name in self._secret_texts() if name in self.parameters.get("properties", {}))
-
-    @property
-    def secret_values(self) -> tuple[str, ...]:
-        """The values that are removed from every text."""
-        return tuple(value for value in self._secret_texts() if value not in self.secret_arguments)
-
     def without_secrets(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments with secret values masked, and unknown ones too: they may be misspelt secrets."""
         hidden = self.secret_arguments
@@ -143,9 +144,6 @@ class Tool(Generic[P, R]):
             return dict(arguments)
         shown = self.parameters.get("properties", {}).keys() - hidden
         return {name: value if name in shown else MASK for name, value in arguments.items()}
-
-    def _secret_texts(self) -> tuple[str, ...]:
-        return tuple(one.get_secret_value() if isinstance(one, SecretStr) else one for one in self.secrets)
 
     def _adopt_schema(self) -> None:
         if self.parameters.get("type") != "object":
@@ -181,3 +179,102 @@ def _find_context_parameter(function: Callable[..., Any]) -> str | None:
         hints = {name: one.annotation for name, one in inspect.signature(function).parameters.items()}
     names = [name for name, hint in hints.items() if name != "return" and is_context(hint)]
     return names[0] if names else None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTool(Tool):
+    """A function of the client. A call of it ends the run; `strict` is OpenAI's field, sent to the model."""
+
+    strict: bool | None = None
+
+    @classmethod
+    def of(cls, offered: OfferedFunction) -> ClientTool:
+        """Return the tool for a client's function. Raises `RequestError` if its parameters are not an object."""
+        parameters = {"type": "object", "properties": {}, **offered.parameters}
+        if parameters["type"] != "object":
+            raise RequestError(f"tools: the parameters of {offered.name} must be a JSON schema of type 'object'")
+        return cls(
+            name=offered.name,
+            # OpenAI's clients may leave it out; then the model has at least the name.
+            description=offered.description.strip() or offered.name,
+            parameters=parameters,
+            function=_is_not_run_here,
+            # The client checks its own arguments: patterns in its schema could take forever to match here.
+            read_arguments=dict,
+            strict=offered.strict,
+        )
+
+    def schema(self) -> dict[str, Any]:
+        """Return the function in the client's own form."""
+        schema = Tool.schema(self)
+        return schema if self.strict is None else {**schema, "function": {**schema["function"], "strict": self.strict}}
+
+
+def new_external_id() -> str:
+    """Return an id that cannot be guessed: the client's next request finds the run by it."""
+    return f"{EXTERNAL_ID_PREFIX}{uuid4().hex}"
+
+
+def _is_not_run_here() -> NoReturn:
+    raise AssertionError("the client's functions are the client's to run")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a tool that returns more than text.
+
+    The model reads `text`, or `data` as JSON if `text` is empty. `files` are shown under the call, in Open WebUI's
+    form (`{"type": "image", "url": …}`). `embeds` are HTML pages or URLs that are shown in frames. `sources` are
+    citations (`Source`, or its fields as a dict). `plan` replaces the plan of the agent's work. `error` says why the
+    call failed; the other fields are ignored then.
+    """
+
+    text: str = ""
+    files: tuple[Mapping[str, Any], ...] = ()
+    embeds: tuple[str, ...] = ()
+    sources: tuple[Source | Mapping[str, Any], ...] = ()
+    data: Any = None
+    error: str = ""
+    plan: Plan | None = None
+
+
+def as_result(value: object) -> ToolResult:
+    """Return a tool's return value as a result: text unchanged, None as empty text, everything else as JSON.
+
+    Raises `ToolError` if the result is an error, and `TypeError` or `ValueError` (also pydantic's errors) if the value
+    cannot be a result.
+    """
+    match value:
+        case ToolResult():
+            return _check(value)
+        case str():
+            return ToolResult(storable(value))
+        case None:
+            return ToolResult("")
+        case _:
+            return ToolResult(_write_json(value))
+
+
+def _check(result: ToolResult) -> ToolResult:
+    # Checked here, so that a wrong field is an error of this call and not of the run.
+    if result.error:
+        raise ToolError(storable(str(result.error)))
+    if not isinstance(result.text, str):
+        raise TypeError(f"ToolResult.text must be a string, not {type(result.text).__name__}")
+    if isinstance(result.embeds, str) or not all(isinstance(embed, str) for embed in result.embeds):
+        raise TypeError("ToolResult.embeds must be a sequence of strings")
+    files = to_jsonable_python(list(result.files))
+    if not all(isinstance(file, dict) for file in files):
+        raise TypeError("ToolResult.files must be a sequence of dicts")
+    return ToolResult(
+        text=storable(result.text or ("" if result.data is None else _write_json(result.data))),
+        data=result.data,
+        files=tuple(files),
+        embeds=tuple(storable(embed) for embed in result.embeds),
+        sources=tuple(Source.model_validate(source) for source in result.sources),
+        plan=None if result.plan is None else Plan.model_validate(result.plan),
+    )
+
+
+def _write_json(value: object) -> str:
+    return to_json(value, inf_nan_mode="null").decode()

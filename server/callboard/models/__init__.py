@@ -3,11 +3,11 @@
 This package knows nothing of tools' code. The tool loop uses it; it uses settings and errors.
 """
 
-from callboard.models.details import REASONING, merge_details
+from callboard.models.chunks import KNOWN_REASONS, REASONING, merge_details
 from callboard.models.embeddings import EMBEDDING_TIMEOUT_SECONDS, EmbeddingEndpoint
-from callboard.models.finish_reasons import KNOWN_REASONS
+from callboard.models.endpoint_quirks import with_valid_arguments
+from callboard.models.endpoint_stream import REFUSAL_STATUSES, upstream_code
 from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, LocalModel, find_local_model
-from callboard.models.messages import with_valid_arguments
 from callboard.models.model import (
     RESERVED_OPTIONS,
     ChatDict,
@@ -28,7 +28,6 @@ from callboard.models.model import (
     select_options,
 )
 from callboard.models.openai_compatible import OpenAICompatible
-from callboard.models.refusals import REFUSAL_STATUSES, upstream_code
 from callboard.models.scripted import Pause, Script, ScriptedModel, content_text, task_answer, typed, user_text
 
 __all__ = [

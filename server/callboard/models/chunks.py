@@ -6,6 +6,10 @@ never skipped for its type, because a tool must not run without arguments that i
 The format is https://platform.openai.com/docs/api-reference/chat/streaming, plus reasoning in one of the fields
 `REASONING`, Mistral's `thinking` parts (https://docs.mistral.ai/capabilities/reasoning) and OpenRouter's `images`
 (https://openrouter.ai/docs/features/multimodal/image-generation).
+
+OpenAI's finish reasons: https://platform.openai.com/docs/api-reference/chat/object. Gateways pass on those of other
+makers: Gemini (https://ai.google.dev/api/generate-content#FinishReason), Anthropic
+(https://docs.claude.com/en/api/handling-stop-reasons), Mistral, DeepSeek, Zhipu, vLLM and SGLang.
 """
 
 import json
@@ -14,8 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from callboard.models.details import REASONING
-from callboard.models.finish_reasons import read_finish
 from callboard.models.model import (
     Finish,
     MessageDetails,
@@ -35,8 +37,33 @@ MESSAGE_FIELDS = frozenset(
 """The fields of a message that are read here, or that an endpoint never needs back. Some need the reasoning back."""
 CALL_FIELDS = frozenset({"index", "id", "type", "function", "name", "arguments"})
 FUNCTION_FIELDS = frozenset({"name", "arguments"})
+REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
+"""The names of the fields with a model's reasoning, whose pieces are joined as text."""
+_TEXTS = frozenset({"text", "summary", "thinking"})
+"""The fields of an entry of reasoning whose pieces are joined as text."""
 MAX_COST = 1e9
 """The largest plausible cost of one answer. Larger numbers are ignored."""
+
+MAX_WORD_CHARS = 100
+"""The longest part of an endpoint's own word that is kept."""
+
+_REASON_WORDS = {
+    "stop": "stop end_turn stop_sequence eos eos_token complete completed",
+    "tool_calls": "tool_calls tool_call tool_use function_call",
+    "length": "length max_tokens max_output_tokens max_length model_length model_context_window_exceeded",
+    "content_filter": "content_filter content_filtered safety recitation blocklist prohibited_content spii language "
+    "image_safety image_prohibited_content image_recitation guardrail_intervened sensitive error_toxic",
+    "refusal": "refusal refused",
+    "malformed_function_call": "malformed_function_call malformed_tool_call unexpected_tool_call malformed_response",
+    "error": "error abort aborted cancelled canceled failed timeout network_error server_error internal_error "
+    "upstream_error gateway_error insufficient_system_resource too_many_tool_calls missing_thought_signature",
+}
+KNOWN_REASONS = frozenset({None, *_REASON_WORDS})
+"""The values of `Finish.reason` that the tool loop knows."""
+
+_REASONS = {word.replace("_", ""): reason for reason, words in _REASON_WORDS.items() for word in words.split()}
+_SPECIFIC_REASONS = frozenset({"content_filter", "refusal", "malformed_function_call"})
+_NO_REASON = frozenset({"", "null", "none", "finishreasonunspecified"})
 
 _PICTURES = ("data:image/", "https://", "http://")
 
@@ -247,3 +274,78 @@ def _read_text(content: object) -> str:
 
 def _read_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def read_finish(reason: object, native: object = None) -> Finish | None:
+    """Return the `Finish` for a choice's `finish_reason`, or None if the answer has not ended.
+
+    `native` is OpenRouter's `native_finish_reason`, from the model's maker. It is used if it is more specific than
+    `stop` or `error`. Case, `_` and `-` are ignored. Of several words the first known one counts, for example in
+    Gemini's `content_filter: PROHIBITED_CONTENT`.
+    """
+    if reason is None:
+        return None
+    if isinstance(reason, Mapping):
+        # SGLang's form: {"type": "stop", "matched": 2}.
+        reason = reason.get("type", reason)
+    word = reason if isinstance(reason, str) else json.dumps(reason) if reason else ""
+    word = " ".join(word.split())[:MAX_WORD_CHARS]
+    parts = [re.sub(r"[^a-z]", "", part.lower()) for part in re.split(r"[:.\s]", word)]
+    if all(part in _NO_REASON for part in parts):
+        return None
+    known = next((_REASONS[part] for part in parts if part in _REASONS), word)
+    if known in ("stop", "error") and (more := read_finish(native)) and more.reason in _SPECIFIC_REASONS:
+        return more
+    return Finish(known, "" if known == word else word)
+
+
+def merge_details(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of two pieces of a stream that OpenAI does not have, merged."""
+    return dict(before) | {
+        name: _merge(name, before[name], value) if name in before else value for name, value in after.items()
+    }
+
+
+def _merge(name: str, before: Any, after: Any) -> Any:
+    match before, after:
+        case str(), str() if name in REASONING:
+            return before + after
+        case dict(), dict():
+            return merge_details(before, after)
+        case list(), list():
+            merged = list(before)
+            for entry in after:
+                _add_entry(merged, entry)
+            return merged
+        case _:
+            return after
+
+
+def _add_entry(merged: list[Any], entry: Any) -> None:
+    """Add an entry, or merge it into the entry that it continues."""
+    for place, other in enumerate(merged):
+        if _continues(other, entry):
+            fields = {name: value for name, value in entry.items() if value is not None}
+            texts = {
+                name: other[name] + fields[name]
+                for name in _TEXTS
+                if isinstance(other.get(name), str) and isinstance(fields.get(name), str)
+            }
+            merged[place] = other | fields | texts
+            return
+    merged.append(entry)
+
+
+def _continues(entry: Any, following: Any) -> bool:
+    """Return whether both entries are pieces of one reasoning, whose signature comes with its last piece.
+
+    OpenRouter numbers the reasonings of an answer by `index`. LiteLLM sends the pieces of each one after the other:
+    https://openrouter.ai/docs/use-cases/reasoning-tokens, https://docs.litellm.ai/docs/reasoning_content.
+    """
+    match entry, following:
+        case {"type": "thinking"}, {"type": "thinking"}:
+            return not entry.get("signature")
+        case {"type": "reasoning.text" | "reasoning.summary" as kind, "index": index}, {"type": other, "index": place}:
+            return kind == other and index == place and index is not None
+        case _:
+            return False

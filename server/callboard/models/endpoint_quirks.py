@@ -1,11 +1,15 @@
-"""Adapts requests to parts that some endpoints refuse or require, which are learnt from their error messages."""
+"""Adapts requests to parts that endpoints refuse or require.
+
+Arguments that are not JSON are replaced for every endpoint. The rest is learnt from error messages.
+"""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from callboard._call_ids import nine_characters
+from callboard.models.model import ChatDict
 
 Message = dict[str, Any]
 Body = dict[str, Any]
@@ -90,6 +94,34 @@ class EndpointQuirks:
         if calls := _calls_of(fields):
             adapted["tool_calls"] = [self._remove_refused(call) for call in calls]
         return adapted
+
+
+def with_valid_arguments(messages: Sequence[ChatDict]) -> list[ChatDict]:
+    """Return the messages with {} for arguments of calls that are not a JSON object.
+
+    Chat templates parse the arguments of earlier calls, and vLLM and llama.cpp answer 400 or 500 if that fails. The
+    call's result tells the model about the mistake.
+    """
+    return [
+        {**message, "tool_calls": [_with_valid_call(call) for call in _calls_of(message)]}
+        if _calls_of(message)
+        else message
+        for message in messages
+    ]
+
+
+def _with_valid_call(call: dict[str, Any]) -> dict[str, Any]:
+    # Imported here, because a model can be declared without a parser of its answers.
+    from callboard_formats import InvalidArguments, parse_arguments
+
+    function = call["function"]
+    try:
+        if function["arguments"].strip():
+            parse_arguments(function["arguments"])
+            return call
+    except InvalidArguments:
+        pass
+    return {**call, "function": {**function, "arguments": "{}"}}
 
 
 def _calls_of(message: Message) -> list[dict[str, Any]]:

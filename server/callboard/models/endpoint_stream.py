@@ -8,8 +8,9 @@ U+2028 and U+0085, which JSON may contain unescaped.
 import json
 import re
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing
+from typing import Any
 
 import anyio.lowlevel
 import httpx
@@ -18,6 +19,23 @@ from callboard_protocol import Decoder, Frame, FrameTooLong
 
 MAX_CHUNK_BYTES = 16 * 1024 * 1024
 """The largest chunk of a stream. The largest chunks in practice contain a picture."""
+REFUSAL_STATUSES = frozenset({400, 413, 415, 422})
+"""Statuses that concern the request itself: the same request would be refused again."""
+
+CONTEXT_TOO_LONG = "context_length_exceeded"
+"""OpenAI's code for a context that is too long. Clients that see it shorten their request."""
+
+FILTERED = "content_filter"
+"""The code of OpenAI and Azure for content that their filter blocks."""
+
+_TOO_LONG = re.compile(
+    r"(?:maximum|available|exceed\w*|longer than|beyond)\b[^.]{0,60}\bcontext (?:length|size|window)"
+    r"|context (?:length|size|window)[^.]{0,40}\b(?:exceed|too (?:long|large|small))"
+    r"|(?:prompt|input|request) is too long|exceed_context_size",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+
 MAX_ERROR_BYTES = 64 * 1024
 MAX_QUOTED_CHARS = 200
 _UNPACKED_PIECE_BYTES = 64 * 1024
@@ -91,6 +109,21 @@ async def read_error(response: httpx.Response) -> EndpointError:
         body = body[0]
     error = body.get("error", body) if isinstance(body, dict) else body
     return EndpointError(response.status_code, error, text or response.reason_phrase)
+
+
+def upstream_code(body: object, message: str) -> str:
+    """Return the endpoint's error code, empty if it gave none as text.
+
+    `body` is the error object. Many endpoints report a context that is too long only in their message.
+    """
+    fields: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
+    if isinstance(nested := fields.get("error"), Mapping):
+        fields = nested
+    code = fields.get("code")
+    kind = fields.get("type")
+    if CONTEXT_TOO_LONG in (code, kind) or _TOO_LONG.search(f"{kind} {message}"):
+        return CONTEXT_TOO_LONG
+    return code if isinstance(code, str) and _CODE.fullmatch(code) else ""
 
 
 async def read_json(response: httpx.Response) -> object:

@@ -26,10 +26,13 @@ from callboard.errors import (
     ModelUnauthorized,
     ModelUnreachable,
 )
-from callboard.models.chunks import ChunkReader
+from callboard.models.chunks import KNOWN_REASONS, ChunkReader
 from callboard.models.descriptions import describe_model
 from callboard.models.endpoint_quirks import EndpointQuirks
 from callboard.models.endpoint_stream import (
+    CONTEXT_TOO_LONG,
+    FILTERED,
+    REFUSAL_STATUSES,
     CutOff,
     EndpointError,
     UnreadableAnswer,
@@ -38,8 +41,8 @@ from callboard.models.endpoint_stream import (
     read_error,
     read_json,
     send,
+    upstream_code,
 )
-from callboard.models.finish_reasons import KNOWN_REASONS
 from callboard.models.model import (
     Finish,
     ModelDelta,
@@ -50,7 +53,6 @@ from callboard.models.model import (
     ToolCallDelta,
     select_options,
 )
-from callboard.models.refusals import CONTEXT_TOO_LONG, FILTERED, REFUSAL_STATUSES, upstream_code
 from callboard.models.retries import RetryPolicy
 from callboard.models.tls import tls_context
 from callboard.redaction import hide_key
@@ -85,9 +87,12 @@ class OpenAICompatible:
         timeout_seconds: float = 300.0,
         max_retries: int = 2,
     ) -> None:
-        self._model = model or ""
+        self.name = model or ""
+        """The model's id at its endpoint, empty until the endpoint has been asked for it."""
+        parts = urlsplit(base_url)
+        self.address = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+        """The endpoint's address, without a key or password."""
         self._secret = (api_key or "").strip()
-        self._address = _remove_credentials(base_url)
         self._timeout_seconds = timeout_seconds
         self._retries = RetryPolicy(max_retries)
         self._client = _make_client(httpx.URL(base_url), self._secret, timeout_seconds)
@@ -98,35 +103,25 @@ class OpenAICompatible:
         """The texts that must not appear in logs, events or the database."""
         return (self._secret,) if self._secret else ()
 
-    @property
-    def name(self) -> str:
-        """The model's id at its endpoint, empty until the endpoint has been asked for it."""
-        return self._model
-
-    @property
-    def address(self) -> str:
-        """The endpoint's address, without a key or password."""
-        return self._address
-
     def named(self, name: str) -> "OpenAICompatible":
         """Return another model of the same endpoint, which shares the connections."""
         other = copy(self)
-        other._model = name
+        other.name = name
         return other
 
     async def find_name(self) -> str:
         """Return the model's id, or the first id that the endpoint lists if none was given. Raises `ModelError`."""
-        if not self._model:
+        if not self.name:
             names = await self.list_names()
             if not names:
-                raise ModelError(f"The model endpoint {self._address} lists no models: name one in CALLBOARD_MODEL.")
-            self._model = names[0]
-        return self._model
+                raise ModelError(f"The model endpoint {self.address} lists no models: name one in CALLBOARD_MODEL.")
+            self.name = names[0]
+        return self.name
 
     async def list_names(self) -> list[str]:
         """Return the ids of the endpoint's models. Raises `ModelError` and its subclasses."""
         try:
-            deadline = self._deadline()
+            deadline = asyncio.get_running_loop().time() + self._timeout_seconds
             async with asyncio.timeout_at(deadline):
                 listed = await read_json(await self._send("GET", "models", deadline))
         except _FAILURES as error:
@@ -137,7 +132,7 @@ class OpenAICompatible:
 
     async def describe(self) -> ModelDescription:
         """Return the endpoint's description of the model and its chat template, empty if it has none."""
-        return await describe_model(self._client, self._model)
+        return await describe_model(self._client, self.name)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
         """Yield the answer's deltas. There is always a `Finish`, whose reason is None if the endpoint gave none.
@@ -180,9 +175,10 @@ class OpenAICompatible:
                 return
 
     async def _stream_once(self, body: dict[str, Any]) -> AsyncGenerator[ModelDelta, None]:
-        finished = has_text = has_usage_last = False
+        finish: Finish | None = None
+        has_text = has_usage_last = False
         reader = ChunkReader()
-        deadline = self._deadline()
+        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
         async with asyncio.timeout_at(deadline):
             response = await self._send("POST", "chat/completions", deadline, body)
         try:
@@ -192,17 +188,18 @@ class OpenAICompatible:
                     if deltas:
                         has_usage_last = all(isinstance(delta, TokenUsage) for delta in deltas)
                     for delta in deltas:
-                        if isinstance(delta, Finish):
-                            finished = True
-                            self._warn_if_unknown(delta)
+                        finish = delta if isinstance(delta, Finish) else finish
                         has_text = has_text or isinstance(delta, TextDelta | ToolCallDelta)
                         yield delta
         except CutOff:
             # Some endpoints send a finish reason, or the usage of the whole answer, but no `[DONE]`.
-            if not finished and not (has_text and has_usage_last):
+            if finish is None and not (has_text and has_usage_last):
                 raise
-        if not finished:
+        if finish is None:
             yield Finish(None)
+        elif finish.reason not in KNOWN_REASONS:
+            # The answer counts as complete.
+            _log.warning("unknown_finish_reason", reason=finish.reason, model=self.name)
 
     async def aclose(self) -> None:
         """Close the connections that are kept open for reuse."""
@@ -211,7 +208,7 @@ class OpenAICompatible:
     def _to_body(self, request: ModelRequest) -> dict[str, Any]:
         """Return the request as the JSON body of OpenAI's API."""
         body: dict[str, Any] = {
-            "model": self._model,
+            "model": self.name,
             "messages": list(request.messages),
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -251,16 +248,8 @@ class OpenAICompatible:
             await asyncio.sleep(delay)
             retries += 1
 
-    def _warn_if_unknown(self, finish: Finish) -> None:
-        """Log an unknown finish reason. The answer then counts as complete."""
-        if finish.reason not in KNOWN_REASONS:
-            _log.warning("unknown_finish_reason", reason=finish.reason, model=self._model)
-
-    def _deadline(self) -> float:
-        return asyncio.get_running_loop().time() + self._timeout_seconds
-
     def _to_model_error(self, error: Exception) -> ModelError:
-        subject = f"The model endpoint {self._address}"
+        subject = f"The model endpoint {self.address}"
         match error:
             case EndpointError():
                 return self._to_refusal_error(error)
@@ -288,12 +277,12 @@ class OpenAICompatible:
                 )
             case _:
                 return ModelError(
-                    f"The request to the model endpoint {self._address} cannot be written as JSON "
+                    f"The request to the model endpoint {self.address} cannot be written as JSON "
                     f"({self._hide_key(str(error))[:DETAIL_CHARS]}): change the messages or options."
                 )
 
     def _to_refusal_error(self, error: EndpointError) -> ModelError:
-        subject = f"The model endpoint {self._address}"
+        subject = f"The model endpoint {self.address}"
         status = error.status
         detail = " ".join(self._hide_key(error.detail).split())[:DETAIL_CHARS].rstrip(" .")
         code = upstream_code(error.body, detail)
@@ -313,7 +302,7 @@ class OpenAICompatible:
             )
         outcome = f"{subject} failed" if status is None else f"{subject} answered {status}"
         advice = "Check CALLBOARD_MODEL_BASE_URL (often it ends in /v1)" if status == 404 else "Look at its log"
-        return ModelError(f"{outcome}: {detail}. {advice} and check that it serves CALLBOARD_MODEL ({self._model}).")
+        return ModelError(f"{outcome}: {detail}. {advice} and check that it serves CALLBOARD_MODEL ({self.name}).")
 
     def _hide_key(self, text: str) -> str:
         # Some endpoints quote the key that they refuse.
@@ -337,11 +326,6 @@ def _root_cause_text(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return str(error) or type(error).__name__
-
-
-def _remove_credentials(base_url: str) -> str:
-    parts = urlsplit(base_url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _make_client(base_url: httpx.URL, key: str, timeout_seconds: float) -> httpx.AsyncClient:

@@ -16,8 +16,7 @@ from pydantic_core import to_json
 from callboard.agents import Agent, AgentLike, Approval
 from callboard.calls import ToolCall
 from callboard.calls.approval import CHANGED, PENDING, is_approval
-from callboard.calls.call import REPAIRED
-from callboard.calls.started_call import EndedCall, RunningCall, follow_call
+from callboard.calls.call import REPAIRED, EndedCall, RunningCall, follow_call
 from callboard.errors import StorageError
 from callboard.redaction import MASK
 from callboard.runs.conversation import Conversation, open_conversation

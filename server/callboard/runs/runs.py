@@ -407,7 +407,7 @@ class Runs:
         await asyncio.gather(*late)
         await asyncio.gather(*self._forgetting)
         await self._quota.close()
-        await self._factory.formats.call_styles.aclose()
+        await self._factory.formats.call_styles.descriptions.aclose()
         self._is_closed = True
 
     def _refuse_when_closing(self) -> None:

@@ -110,7 +110,8 @@ class Rescuer:
         self._grammar = grammar(SYNTAXES)
         self._known = known
         self._context = BlockContext(line_start=True, first=False, schemas={name: {} for name in known})
-        self._stopped = not known
+        self.is_stopped = not known
+        """All further text is passed on. To be set after `release`."""
         self._markdown = MarkdownTracker()
         self._line: list[str] = []
         """The pieces of the current line that were passed on."""
@@ -128,7 +129,7 @@ class Rescuer:
 
     def feed(self, text: str) -> str:
         """Return the text that can be shown now."""
-        if self._stopped:
+        if self.is_stopped:
             return text
         if self._line and self._passed_to == len(self._text) and "\n" not in text:
             # The fast path for most tokens: in the middle of a line no text is held back.
@@ -155,13 +156,9 @@ class Rescuer:
             self._pass(len(self._text))
         return self._take_output()
 
-    def stop(self) -> None:
-        """Pass all further text on. Call it after `release`."""
-        self._stopped = True
-
     def finish(self, sent_texts: Callable[[], Iterable[str]]) -> tuple[str, list[WrittenCall]]:
         """Return the held text, or the calls in it if none of `sent_texts` contains them."""
-        if self._stopped:
+        if self.is_stopped:
             return self.release(), []
         self._read(final=True)
         calls: list[WrittenCall] = []
