@@ -91,12 +91,11 @@ class CallMetrics:
 
     def end(self, _: ObservedRun, call: ToolCallComplete | ToolCallError) -> None:
         """Count a call that has a result, or that failed or was not run."""
-        if isinstance(call, ToolCallComplete):
-            outcome = OK
-        else:
+        outcome = OK
+        if isinstance(call, ToolCallError):
             outcome = call.code if call.code in CALL_CODES else OTHER
         # A result proves that a tool of this name exists.
-        tool = self._tools.label(call.tool_name, is_real=outcome == OK)
+        tool = self._tools.label(call.tool_name, is_real=isinstance(call, ToolCallComplete))
         self._ended.labels(tool, outcome).inc()
         if call.duration_ms is not None:
             self._seconds.labels(tool).observe(call.duration_ms / 1000)

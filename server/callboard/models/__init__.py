@@ -3,6 +3,7 @@
 This package knows nothing of tools' code. The tool loop uses it; it uses settings and errors.
 """
 
+from callboard.models.call_joiner import CallJoiner, JoinedCall
 from callboard.models.details import REASONING, merge_details
 from callboard.models.embeddings import EMBEDDING_TIMEOUT_SECONDS, EmbeddingEndpoint
 from callboard.models.finish_reasons import KNOWN_REASONS
@@ -38,11 +39,13 @@ __all__ = [
     "REASONING",
     "REFUSAL_STATUSES",
     "RESERVED_OPTIONS",
+    "CallJoiner",
     "ChatDict",
     "ChatModel",
     "DescribedModel",
     "EmbeddingEndpoint",
     "Finish",
+    "JoinedCall",
     "LocalEndpoint",
     "LocalModel",
     "MessageDetails",
