@@ -89,7 +89,7 @@ FAULTS = (
     ),
     Fault(
         "two native calls of one tool are joined if the endpoint numbers both 0",
-        "server/callboard/_formats/native_reader.py",
+        "server/callboard/models/call_joiner.py",
         "return is_other or (restarts and _is_object(self.arguments) and not is_same)",
         "return is_other",
         ("tests/formats/test_native.py", "tests/formats", "tests/loop"),

@@ -364,6 +364,19 @@ async def test_spans_with_contents_have_no_secrets(tmp_path: Path, receiver: Otl
     assert run.attributes["output.value"] == f"I look. {SAID[2]} [secret]"
 
 
+async def test_contents_have_each_call_of_an_endpoint_that_gives_all_calls_the_same_index(
+    tmp_path: Path, receiver: OtlpReceiver
+) -> None:
+    both = (call("told", json.dumps({"words": word}), index=0, call_id=f"c{word}") for word in ("a", "b"))
+    await run_once(tmp_path, [chunks(*both, finish("tool_calls")), chunks(text("Done."), finish("stop"))], content=True)
+    first = next(span for span in receiver.spans if span.name.startswith("chat"))
+    [answer] = json.loads(first.attributes["gen_ai.output.messages"])
+    assert [(part["id"], part["arguments"]) for part in answer["parts"]] == [
+        ("ca", '{"words": "a"}'),
+        ("cb", '{"words": "b"}'),
+    ]
+
+
 async def test_span_of_a_call_has_the_arguments_that_the_user_has_changed(
     tmp_path: Path, receiver: OtlpReceiver
 ) -> None:

@@ -81,7 +81,7 @@ async def test_lifespan_of_a_hand_written_agent_is_opened_with_the_application()
 def test_every_server_has_the_agents_that_need_nothing_and_says_what_the_others_need() -> None:
     loaded = load_agents()
     assert ids(loaded.registry) == BUILT_IN
-    assert loaded.unavailable == {
+    assert loaded.registry.unavailable == {
         "media": "needs CALLBOARD_SEERR_URL, CALLBOARD_SEERR_API_KEY",
         "home": "needs CALLBOARD_HOME_ASSISTANT_URL, CALLBOARD_HOME_ASSISTANT_TOKEN",
     }
@@ -90,7 +90,7 @@ def test_every_server_has_the_agents_that_need_nothing_and_says_what_the_others_
 def test_a_service_that_is_set_brings_its_agent() -> None:
     loaded = load_agents(CALLBOARD_SEERR_URL="http://seerr.local", CALLBOARD_SEERR_API_KEY="k")
     assert ids(loaded.registry) == [*BUILT_IN, "media"]
-    assert list(loaded.unavailable) == ["home"]
+    assert list(loaded.registry.unavailable) == ["home"]
 
 
 @pytest.fixture

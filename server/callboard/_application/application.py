@@ -5,7 +5,6 @@ import hmac
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from secrets import token_hex
 from types import EllipsisType
 from typing import Any
@@ -27,8 +26,9 @@ from callboard.errors import CallboardError
 from callboard.http.app import build_routes, wrap_with_gate
 from callboard.http.auth import api_key
 from callboard.http.body import BodyBudget
+from callboard.http.errors import error_response
 from callboard.http.gate import Access
-from callboard.http.lifetime import OnDemandLifespan, Shutdown
+from callboard.http.lifetime import OwnLifespan, Shutdown
 from callboard.http.state import ServerState
 from callboard.http.user_verifier import UserVerifier
 from callboard.observers import Observer
@@ -52,7 +52,7 @@ class Application:
         self._skill_routes = Router()
         metrics_key = board.settings.metrics_key
         self._routes = build_routes(
-            self._live,
+            self.lifespan,
             board.authenticate,
             self._links,
             routes=[*board.routes, Mount("/skills", self._skill_routes), *list_part_routes()],
@@ -61,20 +61,39 @@ class Application:
         )
         access = Access.from_settings(board.settings)
         self._inspector = make_inspector(board.settings, board.authenticate, access)
-        pages = self._inspector.wrap(self._routes) if self._inspector else self._routes
-        self._opening = OnDemandLifespan(pages, partial(self._live, self._routes))
-        self._app = wrap_with_gate(self._opening, access)
+        self._pages = self._inspector.wrap(self._routes) if self._inspector else self._routes
+        self._app = wrap_with_gate(self._open_and_serve, access)
+        # True if a server sends the lifespan events, or if an application around this one opens it.
+        self._is_opened_from_outside = False
+        self._own_lifespan: OwnLifespan | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or the server's lifespan."""
+        if scope["type"] != "lifespan":
+            await self._app(scope, receive, send)
+            return
 
-        async def send_lifespan(message: Message) -> None:
+        async def send_reason(message: Message) -> None:
             if message["type"] == "lifespan.startup.failed" and isinstance(self.start_error, CallboardError):
                 # Replaces a traceback by the message, which says what to do.
                 message = {**message, "message": str(self.start_error)}
             await send(message)
 
-        await self._app(scope, receive, send_lifespan if scope["type"] == "lifespan" else send)
+        await self._routes(scope, receive, send_reason)
+
+    async def _open_and_serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that has passed the gate; the first one opens the application if nothing else does."""
+        if self._is_opened_from_outside:
+            await self._pages(scope, receive, send)
+            return
+        # After a failed start, the next request tries again.
+        if self._own_lifespan is None or self._own_lifespan.has_failed:
+            self._own_lifespan = OwnLifespan(self._live)
+        try:
+            async with self._own_lifespan.serving() as state:
+                await self._pages({**scope, "state": {**scope.get("state", {}), **state}}, receive, send)
+        except CallboardError as error:
+            await error_response(error)(scope, receive, send)
 
     @property
     def state(self) -> ServerState:
@@ -102,18 +121,18 @@ class Application:
         `Starlette(routes=[Mount("/board", app)], lifespan=app.lifespan)`. Without it the first request opens the
         application.
         """
-        self._opening.is_served = True
-        async with self._live(self._routes) as state:
+        self._is_opened_from_outside = True
+        async with self._live() as state:
             yield state
 
     @asynccontextmanager
-    async def _live(self, routes: Starlette) -> AsyncIterator[Mapping[str, Any]]:
+    async def _live(self) -> AsyncIterator[Mapping[str, Any]]:
         self.start_error = None
         use_plain_tracebacks()
         async with AsyncExitStack() as closing:
             try:
                 observers = [self._inspector.watch.observe] if self._inspector else []
-                opening = _open(self._board, routes, self._links, self._opening.close, observers)
+                opening = _open(self._board, self._routes, self._links, self._close_own_lifespan, observers)
                 state = await closing.enter_async_context(opening)
                 if self._inspector:
                     await self._inspector.open(state)
@@ -121,12 +140,16 @@ class Application:
                     Mount(f"/{skill.name}", routes=skill.routes) for skill in state.registry.skills if skill.routes
                 ]
                 lifespan = self._board.lifespan
-                user_state = await closing.enter_async_context(lifespan(routes)) if lifespan else None
+                user_state = await closing.enter_async_context(lifespan(self._routes)) if lifespan else None
             # The lifespans of skills and users may raise any error; the server reports it and stops.
             except Exception as error:
                 self.start_error = error
                 raise
             yield user_state or {}
+
+    def _close_own_lifespan(self) -> None:
+        if self._own_lifespan is not None:
+            self._own_lifespan.close()
 
 
 @asynccontextmanager

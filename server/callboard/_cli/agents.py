@@ -23,7 +23,7 @@ def run(_options: argparse.Namespace) -> int:
             print(f"    tools: {', '.join(tools)}")
         for line in loaded.lacks.get(agent.agent_id, ()):
             print(f"    lacks {line}")
-    for agent_id, reason in loaded.unavailable.items():
+    for agent_id, reason in loaded.registry.unavailable.items():
         print(f"{agent_id}: left out, {reason}")
     servers, problems = _read_servers()
     for server in servers:

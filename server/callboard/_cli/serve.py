@@ -125,7 +125,7 @@ def _begin_log(settings: Settings, variables: Mapping[str, str]) -> Redaction:
 def _load_agents(settings: Settings, variables: Mapping[str, str]) -> LoadedAgents:
     """Return the built-in agents and the user's; log those that are left out, and misspelt settings."""
     loaded = load_all_agents(settings, variables)
-    for agent_id, reason in loaded.unavailable.items():
+    for agent_id, reason in loaded.registry.unavailable.items():
         _log.info("agent_left_out", agent=agent_id, reason=reason)
     for agent_id, lines in loaded.lacks.items():
         _log.info("agent_lacks", agent=agent_id, lacks=lines)
@@ -161,7 +161,7 @@ def _build(
         redaction=redaction,
     )
     broken = {f"file {number}": str(problem) for number, problem in enumerate(loaded.problems, 1)}
-    board.agents.unavailable.update(loaded.unavailable | broken)
+    board.agents.unavailable.update(loaded.registry.unavailable | broken)
     return board.asgi()
 
 

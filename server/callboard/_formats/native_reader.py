@@ -1,23 +1,9 @@
-"""Assembles native tool calls from the pieces that endpoints stream.
-
-By https://platform.openai.com/docs/guides/function-calling#streaming each piece names its call by `index`. Endpoints
-that call themselves compatible leave the index out, give every call 0, count from 1, repeat the name or invent an id
-for each piece, send the arguments before the name, send `{}` before the arguments, or send every call again in a whole
-message. This reader accepts all of these.
-"""
-
-import json
-import re
-from dataclasses import dataclass, field
-from typing import Any
+"""Reads native tool calls from the pieces that endpoints stream, and shows their arguments while they arrive."""
 
 from callboard._formats.pieces import ArgumentsPiece, ClaimId, Piece
-from callboard.calls import MAX_NAME_CHARS, ToolCall
-from callboard.models import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta, merge_details
+from callboard.calls import ToolCall
+from callboard.models import CallJoiner, JoinedCall, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats import ReasoningPiece, TextPiece
-
-# https://github.com/BerriAI/litellm/issues/4537: LiteLLM sends `{}` before the arguments of some models.
-_EMPTY_OBJECT_BEFORE = re.compile(r"\s*\{\s*\}\s*(?=\{)")
 
 
 class NativeReader:
@@ -28,11 +14,8 @@ class NativeReader:
 
     def __init__(self, claim_id: ClaimId) -> None:
         self._claim_id = claim_id
-        self._calls: list[_Call] = []
-        # The last call to begin, by index and given id; by one of them, with None for the other; and by neither.
-        self._latest: dict[tuple[int | str | None, str | None], _Call] = {}
-        # The calls from before the whole message that it has not repeated yet.
-        self._unrepeated: list[_Call] = []
+        self._joiner = CallJoiner()
+        self._claimed_ids: dict[JoinedCall, str] = {}
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
         """Return the pieces that `delta` adds. Arguments are shown as soon as their call has a name."""
@@ -42,164 +25,29 @@ class NativeReader:
             case ReasoningDelta():
                 return [ReasoningPiece(delta.text)]
             case ToolCallDelta():
-                return self._tool_call(delta)
+                call = self._joiner.add(delta)
+                return self._show(call) if call and (call.name or delta.is_whole) else []
             case _:
                 return []
 
     def finish(self) -> list[Piece]:
         """Return the arguments of calls that have no name."""
-        return [piece for call in self._calls for piece in self._show(call)]
+        return [piece for call in self._joiner.calls for piece in self._show(call)]
 
     def calls(self) -> list[ToolCall]:
         """Return the calls that have a name or arguments, in the order they began."""
         return [
             ToolCall(self._id(call), call.name, call.arguments, provider_id=call.given_id, details=call.details)
-            for call in self._calls
+            for call in self._joiner.calls
             if call.name or call.arguments
         ]
 
-    def _tool_call(self, delta: ToolCallDelta) -> list[Piece]:
-        if not (delta.id or delta.name or delta.arguments or delta.details):
-            return []
-        if delta.is_whole:
-            return self._whole_call(delta)
-        known = self._latest.get((None, delta.id)) if delta.id else None
-        if known and known.is_repeated_by(delta):
-            known.details |= delta.details
-            return []
-        call = self._match(delta)
-        if call is None:
-            call = self._begin(delta.index)
-        had_id = bool(call.given_id)
-        call.take(delta)
-        if call.given_id and not had_id:
-            self._latest[None, call.given_id] = call
-            self._latest[call.index, call.given_id] = call
-        return self._show(call) if call.name else []
-
-    def _whole_call(self, delta: ToolCallDelta) -> list[Piece]:
-        """Add a call of a whole message, unless it was streamed before."""
-        if delta.index == 0:
-            self._unrepeated = list(self._calls)
-        alike = [call for call in self._unrepeated if not call.name or call.name == delta.name]
-        call = (
-            next((one for one in alike if one.given_id and one.given_id == delta.id), None)
-            or next((one for one in alike if _read(one.arguments) == _read(delta.arguments or "")), None)
-            or next((one for one in alike if one.is_unfinished()), None)
-        )
-        if call is None:
-            call = self._begin(delta.index)
-            call.take(delta)
-        else:
-            self._unrepeated.remove(call)
-            call.complete(delta)
-        return self._show(call)
-
-    def _begin(self, index: int | str | None) -> "_Call":
-        call = _Call(index)
-        self._calls.append(call)
-        self._latest[None, None] = call
-        self._latest[index, None] = call
-        return call
-
-    def _match(self, delta: ToolCallDelta) -> "_Call | None":
-        """Return the call that `delta` continues; None if it begins a new one."""
-        with_its_id = self._latest.get((delta.index, delta.id)) if delta.id else None
-        if with_its_id and not with_its_id.ended_before(delta):
-            return with_its_id
-        if with_its_index := self._latest.get((delta.index, None)):
-            return None if with_its_index.ended_before(delta) else with_its_index
-        # No call begins without a name and an id, so the piece continues the last call, whatever its index.
-        return self._calls[-1] if self._calls and not delta.name and not delta.id else None
-
-    def _show(self, call: "_Call") -> list[Piece]:
+    def _show(self, call: JoinedCall) -> list[Piece]:
         text = "".join(call.pieces[call.shown :])
         call.shown = len(call.pieces)
         return [ArgumentsPiece(self._id(call), call.name, text)] if text else []
 
-    def _id(self, call: "_Call") -> str:
-        if not call.claimed_id:
-            call.claimed_id = self._claim_id(call.given_id)
-        return call.claimed_id
-
-
-@dataclass(slots=True, eq=False)
-class _Call:
-    """A call that is still being streamed."""
-
-    index: int | str | None
-    given_id: str = ""
-    claimed_id: str = ""
-    name: str = ""
-    pieces: list[str] = field(default_factory=list)
-    shown: int = 0
-    details: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def arguments(self) -> str:
-        return _EMPTY_OBJECT_BEFORE.sub("", "".join(self.pieces), count=1)
-
-    def take(self, delta: ToolCallDelta) -> None:
-        self.given_id = self.given_id or delta.id or ""
-        self.details = merge_details(self.details, delta.details)
-        if delta.arguments:
-            self.pieces.append(delta.arguments)
-        if not delta.name or delta.name == self.name or len(self.name) > MAX_NAME_CHARS:
-            return
-        # Endpoints repeat the name, send a longer beginning of it each time, or send it in pieces.
-        self.name = delta.name if delta.name.startswith(self.name) else self.name + delta.name
-
-    def ended_before(self, delta: ToolCallDelta) -> bool:
-        """Return whether `delta` begins another call although it has this call's index or id."""
-        if not delta.name:
-            # Every call has a name. Without a name, even a new id was only invented for this piece.
-            return False
-        restarts = (delta.arguments or "").lstrip().startswith("{")
-        if delta.id and self.given_id and delta.id != self.given_id:
-            return delta.name != self.name or restarts or not self.pieces or _is_object(self.arguments)
-        if not self.pieces:
-            return False
-        is_other = self.name not in ("", delta.name)
-        # It can still be the same call if the id is equal: the arguments came before the name, or were `{}` so far.
-        is_same = bool(self.given_id) and delta.id == self.given_id and (not self.name or not _read(self.arguments))
-        return is_other or (restarts and _is_object(self.arguments) and not is_same)
-
-    def is_repeated_by(self, delta: ToolCallDelta) -> bool:
-        """Return whether `delta`, which has this call's id, repeats the whole call."""
-        written = delta.arguments or ""
-        return delta.name == self.name and _is_object(written) and _read(written) == _read(self.arguments)
-
-    def is_unfinished(self) -> bool:
-        """Return whether the arguments are empty or not yet a complete object."""
-        return not _read(self.arguments) or not _is_object(self.arguments)
-
-    def complete(self, whole: ToolCallDelta) -> None:
-        """Add the parts of a whole message that this call lacks."""
-        self.name = self.name or whole.name or ""
-        self.given_id = self.given_id or whole.id or ""
-        self.details |= whole.details
-        known = self.arguments
-        written = whole.arguments or ""
-        if not written or not self.is_unfinished():
-            return
-        if written.startswith(known):
-            self.pieces.append(written[len(known) :])
-        else:
-            # The pieces shown so far were wrong. They cannot be taken back, so the rest is not shown.
-            self.pieces = [written]
-            self.shown = 1
-
-
-def _read(arguments: str) -> object:
-    """Return the JSON object that the text is; {} for empty text; the text itself if it is no object."""
-    if not arguments.strip():
-        return {}
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
-    return value if isinstance(value, dict) else arguments
-
-
-def _is_object(text: str) -> bool:
-    return bool(text.strip()) and _read(text) != text
+    def _id(self, call: JoinedCall) -> str:
+        if call not in self._claimed_ids:
+            self._claimed_ids[call] = self._claim_id(call.given_id)
+        return self._claimed_ids[call]

@@ -293,11 +293,10 @@ class RunWatch:
         before = watched.chars
         watched.take(what)
         self._chars += watched.chars - before
-        self._make_room()
+        if self._is_full:
+            self._make_room()
 
     def _make_room(self) -> None:
-        if not self._is_full:
-            return
         for watched in self:
             if watched.ended_at is not None and self._is_full:
                 self._drop(watched)

@@ -60,15 +60,12 @@ class RunMetrics:
         self._began.pop(run.run_id, None)
         self._left.labels(self._agents.label(run.agent_id)).inc()
 
-    def finish(self, run: ObservedRun, done: Done) -> None:
-        """Count a run that has ended without an error, also if it was cancelled."""
-        self._end(run, done.finish_reason)
-
-    def fail(self, run: ObservedRun, error: Error) -> None:
-        """Count a run that failed."""
-        self._end(run, error.code if error.code in ERROR_CODES else OTHER)
-
-    def _end(self, run: ObservedRun, ending: str) -> None:
+    def end(self, run: ObservedRun, event: Done | Error) -> None:
+        """Count a run that has ended; a cancelled run ends without an error."""
+        if isinstance(event, Done):
+            ending: str = event.finish_reason
+        else:
+            ending = event.code if event.code in ERROR_CODES else OTHER
         agent = self._agents.label(run.agent_id)
         kind = "task" if run.task else "chat"
         self._ended.labels(agent, kind, ending).inc()
@@ -92,19 +89,16 @@ class CallMetrics:
             registry=registry,
         )
 
-    def complete(self, _: ObservedRun, call: ToolCallComplete) -> None:
-        """Count a call with a result. The result proves that a tool of this name exists."""
-        self._end(self._tools.label(call.tool_name, is_real=True), OK, call.duration_ms)
-
-    def fail(self, _: ObservedRun, call: ToolCallError) -> None:
-        """Count a call that failed or was not run."""
-        outcome = call.code if call.code in CALL_CODES else OTHER
-        self._end(self._tools.label(call.tool_name), outcome, call.duration_ms)
-
-    def _end(self, tool: str, outcome: str, duration_ms: int | None) -> None:
+    def end(self, _: ObservedRun, call: ToolCallComplete | ToolCallError) -> None:
+        """Count a call that has a result, or that failed or was not run."""
+        outcome = OK
+        if isinstance(call, ToolCallError):
+            outcome = call.code if call.code in CALL_CODES else OTHER
+        # A result proves that a tool of this name exists.
+        tool = self._tools.label(call.tool_name, is_real=isinstance(call, ToolCallComplete))
         self._ended.labels(tool, outcome).inc()
-        if duration_ms is not None:
-            self._seconds.labels(tool).observe(duration_ms / 1000)
+        if call.duration_ms is not None:
+            self._seconds.labels(tool).observe(call.duration_ms / 1000)
 
 
 class ModelMetrics:

@@ -60,10 +60,10 @@ class Metrics(Collector):
             RunStart: runs.begin,
             RunTakenOver: runs.take_over,
             RunLeft: runs.leave,
-            Done: runs.finish,
-            Error: runs.fail,
-            ToolCallComplete: calls.complete,
-            ToolCallError: calls.fail,
+            Done: runs.end,
+            Error: runs.end,
+            ToolCallComplete: calls.end,
+            ToolCallError: calls.end,
             ModelAnswered: models.end,
         }
 

@@ -37,6 +37,7 @@ from callboard.openwebui import has_own_header
 from callboard.runs import Run
 from callboard.storage import Responses
 from callboard.threads import REQUESTS
+from callboard_protocol import User
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -51,7 +52,8 @@ async def chat_completions(request: Request) -> Response:
         client = read_client_context(body.callboard, request.headers)
         activity = _read_activity(client, "none", "status", "details")
         is_drawn = has_own_header(request.headers)
-        run = await _start(request, body, client, reservation, holds_blocks=is_drawn or activity == "details")
+        user = read_user(body.user, request, get_server_state(request).user_verifier)
+        run = await _start(request, body, client, user, reservation, holds_blocks=is_drawn or activity == "details")
     answer = ChatAnswer(run.run_id, body, int(time.time()), activity, is_drawn=is_drawn)
     return await _respond(request, run, answer, body)
 
@@ -74,7 +76,7 @@ async def responses(request: Request) -> Response:
         user = read_user(body.user, request, get_server_state(request).user_verifier)
         kept = get_server_state(request).store.responses(user.id if user else None)
         body = await body.with_kept_items(kept)
-        run = await _start(request, body, client, reservation, holds_blocks=from_open_webui)
+        run = await _start(request, body, client, user, reservation, holds_blocks=from_open_webui)
     answer = ResponseAnswer(run.run_id, body, int(time.time()), activity, is_drawn=from_open_webui)
     return await _respond(request, run, answer, body, kept if body.is_kept else None)
 
@@ -103,10 +105,15 @@ def _read_activity(client: ClientContext, default: ToolActivity, *others: ToolAc
 
 
 async def _start(
-    request: Request, body: RequestBody, client: ClientContext, reservation: BodyReservation, *, holds_blocks: bool
+    request: Request,
+    body: RequestBody,
+    client: ClientContext,
+    user: User | None,
+    reservation: BodyReservation,
+    *,
+    holds_blocks: bool,
 ) -> Run:
     """Start the run. `holds_blocks`: earlier answers have blocks of calls, and tags in the model's text are escaped."""
-    user = read_user(body.user, request, get_server_state(request).user_verifier)
     with refuse_invalid():
         wanted = await REQUESTS.run(partial(body.build_run, client, user))
     read = await read_past_answers(wanted, holds_blocks=holds_blocks)

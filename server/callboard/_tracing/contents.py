@@ -4,7 +4,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
+from callboard.models import (
+    CallJoiner,
+    ChatDict,
+    Finish,
+    ModelDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 
 Part = dict[str, Any]
 
@@ -28,7 +37,11 @@ def output_messages(deltas: Sequence[ModelDelta]) -> list[dict[str, Any]]:
         parts.append({"type": "reasoning", "content": thought})
     if text:
         parts.append({"type": "text", "content": text})
-    parts += _join_calls([delta for delta in deltas if isinstance(delta, ToolCallDelta)])
+    joiner = CallJoiner()
+    for delta in deltas:
+        if isinstance(delta, ToolCallDelta):
+            joiner.add(delta)
+    parts += [_call_part(call.given_id or None, call.name, call.arguments) for call in joiner.calls]
     reasons = [delta.reason for delta in deltas if isinstance(delta, Finish)]
     return [{"role": "assistant", "parts": parts, "finish_reason": (reasons or [None])[-1] or "stop"}]
 
@@ -79,16 +92,3 @@ def _content_part(piece: Mapping[str, Any]) -> Part:
 
 def _call_part(call_id: object, name: object, arguments: object) -> Part:
     return {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
-
-
-def _join_calls(deltas: Sequence[ToolCallDelta]) -> list[Part]:
-    """Join the deltas of each call, which have the same index."""
-    calls: dict[object, Part] = {}
-    for delta in deltas:
-        call = calls.setdefault(delta.index, _call_part(None, None, ""))
-        call["id"] = call["id"] or delta.id
-        call["name"] = call["name"] or delta.name
-        if delta.is_whole and call["arguments"]:
-            continue
-        call["arguments"] += delta.arguments or ""
-    return list(calls.values())

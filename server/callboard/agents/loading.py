@@ -32,14 +32,13 @@ _ADVICE = "Correct the mistake and start again; until then the agents of this so
 class LoadedAgents:
     """The agents that were loaded, the source of each by its id, and an error for each source that failed.
 
-    `unavailable` are the built-in agents whose settings are not set, by id, each with the reason. `lacks` are lines
-    that say what loaded agents work without, by id, each with the fix.
+    `registry.unavailable` has the built-in agents whose settings are not set. `lacks` are lines that say what loaded
+    agents work without, by id, each with the fix.
     """
 
     registry: Registry = field(default_factory=Registry)
     sources: dict[str, str] = field(default_factory=dict)
     problems: list[AgentError] = field(default_factory=list)
-    unavailable: dict[str, str] = field(default_factory=dict)
     lacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -69,7 +68,7 @@ def load_all_agents(settings: Settings, variables: Mapping[str, str] | None = No
     from callboard.agents.builtin import builtin_agents
 
     loaded = LoadedAgents()
-    agents, loaded.unavailable = builtin_agents(variables)
+    agents, loaded.registry.unavailable = builtin_agents(variables)
     _add(agents, "built in", loaded)
     for given in _expand_folders(settings.agents):
         _load(_find_source(given), loaded)

@@ -11,9 +11,7 @@ from starlette.types import ASGIApp, Lifespan
 from callboard.http import approval_routes, chat_routes, run_routes, user_routes
 from callboard.http.auth import ApiKey, Authenticate, Authentication
 from callboard.http.errors import EXCEPTION_HANDLERS
-from callboard.http.gate import Access, Gate, RefuseMalformed
-from callboard.http.request_ids import HEADER as REQUEST_ID
-from callboard.http.request_ids import RequestIds
+from callboard.http.gate import REQUEST_ID, Access, Gate
 from callboard.runs import Links
 
 ROUTES = [
@@ -52,23 +50,19 @@ def build_routes(
         middleware: Further middleware; it sees authenticated requests only.
         metrics_key: A key that grants access to `/metrics` alone.
     """
-    own_middleware = [Middleware(RefuseMalformed)]
-    if authenticate is not None:
-        own_middleware.append(
-            Middleware(Authentication, authenticate=authenticate, links=links, metrics_key=metrics_key)
-        )
+    checks = Middleware(Authentication, authenticate=authenticate, links=links, metrics_key=metrics_key)
     return Starlette(
         routes=[*routes, *ROUTES],
-        middleware=[*own_middleware, *middleware],
+        middleware=[checks, *middleware],
         exception_handlers=EXCEPTION_HANDLERS,
         lifespan=lifespan,
     )
 
 
 def wrap_with_gate(app: ASGIApp, access: Access) -> ASGIApp:
-    """Return the application behind `Gate`, with CORS headers for allowed origins and an id for each request.
+    """Return the application behind `Gate`, with CORS headers for allowed origins.
 
-    These wrap all other middleware, so that error responses have the CORS headers and the id as well.
+    These wrap all other middleware, so that error responses have the CORS headers and the request's id as well.
     """
     if access.origins:
         app = CORSMiddleware(
@@ -80,4 +74,4 @@ def wrap_with_gate(app: ASGIApp, access: Access) -> ASGIApp:
             allow_private_network=True,
             expose_headers=EXPOSED_HEADERS,
         )
-    return RequestIds(Gate(app, access))
+    return Gate(app, access)

@@ -1,14 +1,15 @@
-"""Authentication: identifies the caller before every route except `/health` and `/ready`."""
+"""Checks each request before its route: its form, and its caller, except for `/health` and `/ready`."""
 
 import hmac
 from collections.abc import Awaitable, Callable
 
+from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
 from callboard._named_keys import KeysFile
-from callboard.errors import RequestError, Unauthorized, UserRefused
+from callboard.errors import BodyRefused, RequestError, Unauthorized, UserRefused
 from callboard.http.errors import error_response
 from callboard.http.principal import SCOPE_KEY, Principal, bind_query
 from callboard.runs import Links
@@ -17,6 +18,8 @@ from callboard.settings import Settings
 RESULT_PATH = "/v1/tool-calls/"
 OPEN_PATHS = frozenset({"/health", "/ready"})
 METRICS_PATH = "/metrics"
+METHODS_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+JSON = "application/json"
 
 UNNAMED_KEY = "api key"
 """The caller name of `CALLBOARD_API_KEY`, which has no name. A named key cannot have it because it contains a space."""
@@ -94,13 +97,14 @@ def _read_authorization(connection: HTTPConnection) -> tuple[str, str, str]:
 
 
 class Authentication:
-    """Middleware that answers 401 or 403 to requests that `authenticate` refuses.
+    """Middleware that refuses malformed requests (415, 422), and callers whom `authenticate` refuses (401, 403).
 
-    Links that this server has signed pass without a key. `metrics_key` grants access to `/metrics` alone.
+    If `authenticate` is None, every caller passes. Links that this server has signed pass without a key. `metrics_key`
+    grants access to `/metrics` alone.
     """
 
     def __init__(
-        self, app: ASGIApp, authenticate: Authenticate, links: Links, metrics_key: ApiKey | None = None
+        self, app: ASGIApp, authenticate: Authenticate | None, links: Links, metrics_key: ApiKey | None = None
     ) -> None:
         self._app = app
         self._authenticate = authenticate
@@ -108,10 +112,15 @@ class Authentication:
         self._metrics_key = metrics_key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request whose caller may use the server, and refuse all others."""
-        if scope["type"] not in ("http", "websocket"):
+        """Serve a well-formed request whose caller may use the server, and refuse all others."""
+        if scope["type"] == "http" and (fault := _find_fault(scope)):
+            await error_response(fault)(scope, receive, send)
+        elif scope["type"] == "lifespan" or self._authenticate is None:
             await self._app(scope, receive, send)
-            return
+        else:
+            await self._identify(self._authenticate, scope, receive, send)
+
+    async def _identify(self, authenticate: Authenticate, scope: Scope, receive: Receive, send: Send) -> None:
         connection = HTTPConnection(scope)
         path = read_route_path(scope)
         may_pass = path in OPEN_PATHS or has_valid_signature(connection, self._links)
@@ -120,7 +129,7 @@ class Authentication:
             return
         refusal: RequestError = Unauthorized("You may not use this server.")
         try:
-            principal = await self._authenticate(connection)
+            principal = await authenticate(connection)
             if principal is not None:
                 scope = bind_query(scope, path, principal)
         except (Unauthorized, UserRefused) as error:
@@ -135,6 +144,24 @@ class Authentication:
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
         else:
             await error_response(refusal)(scope, receive, send)
+
+
+def _find_fault(scope: Scope) -> RequestError | None:
+    """Return the error of a request with a NUL in its address, or with a body that is not declared as JSON.
+
+    No stored id contains a NUL. SQLite would search and find nothing; PostgreSQL reports an error. Web pages can send
+    bodies of other types (forms, beacons) to any origin without a CORS preflight, but not JSON.
+    """
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        return RequestError("the address contains a NUL character (%00), which no id has: remove it")
+    if scope["method"] in METHODS_WITHOUT_BODY:
+        return None
+    headers = Headers(scope=scope)
+    types = {value.partition(";")[0].strip().lower() for value in headers.getlist("content-type")}
+    has_body = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+    if (types or has_body) and types != {JSON}:
+        return BodyRefused(f"the request's body must be declared as JSON: send Content-Type: {JSON}")
+    return None
 
 
 def has_valid_signature(request: HTTPConnection, links: Links) -> bool:

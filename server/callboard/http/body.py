@@ -42,14 +42,11 @@ class BodyReservation:
     """The part of the memory budget that one body uses."""
 
     def __init__(self, budget: "BodyBudget") -> None:
+        self.max_body_bytes = budget.max_body_bytes
+        """The size limit of this body."""
         self._budget = budget
         self._used_bytes = 0
         self._end_of_run: asyncio.Task[None] | None = None
-
-    @property
-    def max_body_bytes(self) -> int:
-        """The size limit of this body."""
-        return self._budget.max_body_bytes
 
     def try_add(self, byte_count: int, value_count: int) -> bool:
         """Add this many bytes and JSON values; return False if they exceed the budget.

@@ -17,10 +17,8 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 import anyio
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from callboard.errors import CallboardError, ShuttingDown
-from callboard.http.errors import error_response
+from callboard.errors import ShuttingDown
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -31,43 +29,12 @@ Opening = Callable[[], AbstractAsyncContextManager[Mapping[str, Any]]]
 """Opens an application until the block ends, and yields the state for its requests."""
 
 
-class OnDemandLifespan:
-    """Middleware that opens `app` with the first request if no server has started its lifespan.
+class OwnLifespan:
+    """Opens an application for its first request, and closes it after `close` and the current requests.
 
-    An ASGI server starts only the application that it serves. An application that is mounted in another one gets no
-    lifespan events. An application that was opened here closes after `close`, or with the event loop.
+    ASGI servers start only the application that they serve: one that is mounted in another gets no lifespan events. It
+    is kept open in one task, because cancel scopes must be closed in the task that opened them.
     """
-
-    def __init__(self, app: ASGIApp, opening: Opening) -> None:
-        self._app = app
-        self._opening = opening
-        self.is_served = False
-        """True if a server sends the lifespan events; may also be set by a caller who opens the application."""
-        self._own_lifespan: _OwnLifespan | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, after opening the application if no server has done so."""
-        if scope["type"] == "lifespan" or self.is_served:
-            self.is_served = True
-            await self._app(scope, receive, send)
-            return
-        # After a failed start, the next request tries again.
-        if self._own_lifespan is None or self._own_lifespan.has_failed:
-            self._own_lifespan = _OwnLifespan(self._opening)
-        try:
-            async with self._own_lifespan.serving() as state:
-                await self._app({**scope, "state": {**scope.get("state", {}), **state}}, receive, send)
-        except CallboardError as error:
-            await error_response(error)(scope, receive, send)
-
-    def close(self) -> None:
-        """Refuse new requests, and close the application that was opened here after its current requests."""
-        if self._own_lifespan is not None:
-            self._own_lifespan.close()
-
-
-class _OwnLifespan:
-    """Keeps an application open in one task, because cancel scopes must be closed in the task that opened them."""
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
@@ -81,6 +48,7 @@ class _OwnLifespan:
 
     @property
     def has_failed(self) -> bool:
+        """True if the application could not be opened; a new object may try again."""
         return self._task.done() and not self._is_closing
 
     @asynccontextmanager
@@ -99,6 +67,7 @@ class _OwnLifespan:
             self._end_if_idle()
 
     def close(self) -> None:
+        """Refuse new requests, and close the application after its current requests, or with the event loop."""
         self._is_closing = True
         self._end_if_idle()
 

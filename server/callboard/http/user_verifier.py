@@ -45,10 +45,11 @@ class UserVerifier:
         another one. If signatures are required and the request names a user, raises `Unauthorized` unless that user is
         signed.
         """
-        if bound := find_bound_user(request, user_id):
+        bound = find_bound_user(request, user_id)
+        if bound or self.secret is None:
             return bound
         signed = self.find_verified_user(request)
-        if self.secret is None or user_id is None:
+        if user_id is None:
             return None
         if signed is None:
             raise Unauthorized(

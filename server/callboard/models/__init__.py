@@ -3,6 +3,7 @@
 This package knows nothing of tools' code. The tool loop uses it; it uses settings and errors.
 """
 
+from callboard.models.call_joiner import CallJoiner, JoinedCall
 from callboard.models.chunks import KNOWN_REASONS, REASONING, merge_details
 from callboard.models.embeddings import EMBEDDING_TIMEOUT_SECONDS, EmbeddingEndpoint
 from callboard.models.endpoint_quirks import with_valid_arguments
@@ -37,11 +38,13 @@ __all__ = [
     "REASONING",
     "REFUSAL_STATUSES",
     "RESERVED_OPTIONS",
+    "CallJoiner",
     "ChatDict",
     "ChatModel",
     "DescribedModel",
     "EmbeddingEndpoint",
     "Finish",
+    "JoinedCall",
     "LocalEndpoint",
     "LocalModel",
     "MessageDetails",

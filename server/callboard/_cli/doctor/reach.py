@@ -28,7 +28,7 @@ async def check_agents(context: Context) -> AsyncIterator[str]:
     for agent_id, lacks in loaded.lacks.items():
         for lack in lacks:
             yield f"– agent {agent_id}: lacks {lack}"
-    for agent_id, reason in loaded.unavailable.items():
+    for agent_id, reason in loaded.registry.unavailable.items():
         yield f"– agent {agent_id}: left out, {reason}"
     for problem in loaded.problems:
         yield f"✗ agents: {problem}"
