@@ -18,12 +18,11 @@ from sqlalchemy.pool import NullPool
 
 from callboard.errors import StorageError
 from callboard.storage.sql import database
-from callboard.storage.sql.database import Database
+from callboard.storage.sql.database import Database, T, Work
 from callboard.storage.sql.postgresql_bus import PostgresqlBus
 from callboard.storage.sql.postgresql_dialect import PostgresqlDialect
 from callboard.storage.sql.postgresql_lease import PostgresqlLease
 from callboard.storage.sql.tables import servers
-from callboard.storage.sql.write_queue import T, Work
 
 MIGRATION_SECONDS = 3600
 BUS_ANSWER_SECONDS = 5.0

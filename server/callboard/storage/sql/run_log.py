@@ -30,11 +30,10 @@ from sqlalchemy import (
 
 from callboard.errors import RunLost, StorageError, TooManyRuns
 from callboard.storage.bus import RELEASED_RUN, Bus, OnNotification
-from callboard.storage.sql.database import Database
+from callboard.storage.sql.database import Database, Work
 from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.parking import let_question_wait, unpark, unpark_if_answered
 from callboard.storage.sql.tables import events, run_files, run_inputs, runs
-from callboard.storage.sql.write_queue import Work
 from callboard.storage.values import GivenAnswer, LoggedFrame, LoggedRun, RunSignals
 
 FRAMES_PER_QUERY = 500
