@@ -347,8 +347,10 @@ class Database(ABC):
 
         Returns False, without setting results, if one write of several failed: the caller runs each of them alone.
         """
-        begin = self._begin_write if len(group) == 1 else self._begin_group_write
-        transaction = Transaction(lambda connection: [writing.work(connection) for writing in group], begin)
+        transaction = Transaction(
+            lambda connection: [writing.work(connection) for writing in group],
+            lambda connection: self._begin_write(connection, len(group)),
+        )
         written = asyncio.ensure_future(self._transact(transaction))
         await asyncio.wait({written})
         error = written.exception()
@@ -423,12 +425,9 @@ class Database(ABC):
         """Hold the lock of this process for one writer at a time, if the database needs one."""
         return nullcontext()
 
-    def _begin_write(self, connection: Connection) -> None:  # noqa: B027 - PostgreSQL needs nothing
-        """Begin the transaction of one write, if its first statement would not do it."""
-
-    def _begin_group_write(self, connection: Connection) -> None:
-        """Begin the transaction of several writes."""
-        self._begin_write(connection)
+    @abstractmethod
+    def _begin_write(self, connection: Connection, writes: int = 1) -> None:
+        """Begin the transaction of so many writes."""
 
     def _begin_migration(self, connection: Connection) -> None:
         """Begin the transaction of a migration, which waits for the migrations of other servers."""

@@ -237,7 +237,7 @@ class SqliteDatabase(Database):
         finally:
             self._lock.release()
 
-    def _begin_write(self, connection: Connection) -> None:
+    def _begin_write(self, connection: Connection, _writes: int = 1) -> None:
         # Explicitly, because the driver begins no transaction before DDL: a migration would not be atomic.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
