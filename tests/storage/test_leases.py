@@ -60,14 +60,14 @@ async def test_a_lease_is_renewed_while_the_event_loop_is_busy(store: Store) -> 
 async def test_a_server_notices_the_start_and_the_end_of_another(store: Store) -> None:
     first = store.run_log("first")
     async with first.open(0.3, print):
-        assert not first.may_lose_runs()
+        assert await first.is_alone()
         # A log has the lease of its store's database, so each server needs a store.
         other = await Store.open(store.database.where)
         second = other.run_log("second")
         async with second.open(60, print):
-            assert second.may_lose_runs()
-            while not first.may_lose_runs():  # noqa: ASYNC110 - nobody tells
+            assert not await second.is_alone()
+            while await first.is_alone():  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0)
-        while first.may_lose_runs():  # noqa: ASYNC110 - nobody tells
+        while not await first.is_alone():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
         await other.close()

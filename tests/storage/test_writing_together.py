@@ -11,9 +11,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from callboard.errors import UnknownChat
 from callboard.storage import LoggedFrame, LoggedRun, Store
-from callboard.storage.sql.database import Database
+from callboard.storage.sql.database import WRITES_AT_ONCE, Database, Work
 from callboard.storage.sql.tables import chats
-from callboard.storage.sql.write_queue import MAX_TOGETHER, Work
 from tests.bench.statements import counted
 
 only_postgresql = pytest.mark.parametrize(
@@ -42,7 +41,7 @@ async def kept(database: Database) -> Sequence[str]:
 
 
 async def test_writes_that_wait_together_share_one_transaction(store: Store) -> None:
-    names = [f"chat-{number:03}" for number in range(MAX_TOGETHER + 20)]
+    names = [f"chat-{number:03}" for number in range(WRITES_AT_ONCE + 20)]
     with counted() as counts:
         assert await asyncio.gather(*(store.database.write(adding(name)) for name in names)) == names
     assert counts.committed == 2

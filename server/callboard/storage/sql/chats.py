@@ -8,6 +8,7 @@ response refers to it any more.
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -17,12 +18,11 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func,
 from callboard._history import ChatHistory, StoredTurn
 from callboard._history.records import StoredStatus
 from callboard._history.turns import group_calls, read_turns
-from callboard.errors import UnknownChat, UnknownToolCall
+from callboard.errors import StorageError, UnknownChat, UnknownToolCall
 from callboard.storage.rows import read_call, read_history_call
-from callboard.storage.sql.database import ROWS_AT_ONCE, Database, Query, Rows
+from callboard.storage.sql.database import ROWS_AT_ONCE, Database, Query, Rows, T
 from callboard.storage.sql.queries import UserChats, match_call, read_page, unknown_chat
 from callboard.storage.sql.tables import chats, messages, records, response_items, runs, tool_events
-from callboard.storage.sql.write_queue import T
 from callboard.storage.values import (
     DIGEST_CHARS,
     GRANTS,
@@ -82,7 +82,8 @@ class Chats(UserChats):
         Late runs of the chat are stored first; if that fails, their calls are read from memory. Raises `UnknownChat` if
         the chat is another user's.
         """
-        await self._database.catch_up(chat_id)
+        with suppress(StorageError):
+            await self._database.late.store(chat_id)
         rows = await self._database.read(
             lambda connection: connection.execute(READ_HISTORY, {"chat": chat_id}).all(), is_patient=True
         )
@@ -142,7 +143,8 @@ class Chats(UserChats):
 
     async def chat_of_call(self, tool_call_id: str) -> str | None:
         """Return the chat id of a call, None if this user has no such call."""
-        await self._database.catch_up()
+        with suppress(StorageError):
+            await self._database.late.store()
         is_call = messages.c.tool_call_id == tool_call_id, messages.c.role == "tool"
         chat_id: str | None = await self._database.scalar(
             select(messages.c.chat_id).join(chats).where(*is_call, self._is_mine)

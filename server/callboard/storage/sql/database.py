@@ -4,8 +4,8 @@ Every failure becomes a `StorageError`. During `start` its message is for the op
 what to do. Later its message is for users and names no file or host; the log has the details.
 
 A read or write is a function of a connection. Only this module waits for temporary failures, such as a lock of another
-program or a restarting database server. The subclasses are in `sqlite.py` and `postgresql.py`, the differences in SQL
-in `Dialect`.
+program or a restarting database server. Writes that wait at the same time share one transaction, because a commit costs
+more than a statement. The subclasses are in `sqlite.py` and `postgresql.py`, the differences in SQL in `Dialect`.
 """
 
 import asyncio
@@ -13,9 +13,11 @@ import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext, suppress
+from contextvars import Context
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import structlog
 from sqlalchemy import (
@@ -42,7 +44,6 @@ from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.failures import describe_failure, is_connection_lost, is_database_failure, is_temporary
 from callboard.storage.sql.late_records import LateRecords
 from callboard.storage.sql.versions import UnknownVersion, alembic_lock, count_missing, migrate
-from callboard.storage.sql.write_queue import T, Transaction, Work, WriteQueue
 from callboard.storage.values import StoreAccess
 
 PATIENCE_SECONDS = 20
@@ -61,11 +62,44 @@ ROWS_PER_PAGE = 100
 """The rows of one page of a long read."""
 ROWS_AT_ONCE = 100
 """The rows that a bulk change writes or deletes in one transaction; small, because other writes wait for it."""
+WRITES_AT_ONCE = 100
+"""The most writes in one transaction."""
 
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+"""A read or write; it may run in a thread, and runs again if its transaction was rolled back."""
 Query = Select[*tuple[Any, ...]]
 Rows = Sequence[Row[*tuple[Any, ...]]]
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Transaction(Generic[T]):
+    """A work, and the function that begins its transaction and takes the locks; None if the work only reads."""
+
+    work: Work[T]
+    begin: Work[object] | None = None
+    has_begun: bool = False
+    """True after `begin` has returned in the last attempt."""
+
+    def run(self, connection: Connection) -> T:
+        """Run the work, commit if it writes, and return its result."""
+        if self.begin is None:
+            return self.work(connection)
+        self.begin(connection)
+        self.has_begun = True
+        result = self.work(connection)
+        connection.commit()
+        return result
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    """A write that waits, and the future for its result."""
+
+    work: Work[Any]
+    done: "asyncio.Future[Any]"
 
 
 class Database(ABC):
@@ -100,7 +134,9 @@ class Database(ABC):
         self.late = LateRecords()
         self._is_starting = True
         self._health: asyncio.Task[StorageError | None] | None = None
-        self._queue = WriteQueue(self._transact, self._begin_write, self._begin_group_write)
+        self._waiting: list[_Write] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._single_writes: set[asyncio.Task[bool]] = set()
 
     @abstractmethod
     def _create_engine(self, url: URL) -> Engine:
@@ -135,17 +171,15 @@ class Database(ABC):
         self._reset()
         async with AsyncExitStack() as unless_started:
             unless_started.push_async_callback(self.close)
-            with self._translate_failures():
-                await self._open_file()
-                async with alembic_lock():
-                    transaction = Transaction(self._begin_migration, [migrate])
-                    deadline = time.monotonic() + PATIENCE_SECONDS
-                    await self._run_transaction(transaction, deadline, self._run_migration)
+            await self._open_file()
+            async with alembic_lock():
+                migration = Transaction(migrate, self._begin_migration)
+                await self._transact(migration, PATIENCE_SECONDS, self._run_migration)
             unless_started.pop_all()
         self._is_starting = False
 
     async def _open_file(self) -> None:  # noqa: B027 - only SQLite has a file
-        """Open the database file before the first read."""
+        """Open the database file before the first read; raises `StorageError`."""
 
     def _check_file(self) -> None:  # noqa: B027 - only SQLite has a file
         """Raise `StorageError` if the database file is not the one that was opened."""
@@ -153,7 +187,8 @@ class Database(ABC):
     async def close(self) -> None:
         """Try to write everything that waits, and close all connections."""
         await self.late.close()
-        await self._queue.finish()
+        if writers := {task for task in (self._writer, *self._single_writes) if task}:
+            await asyncio.wait(writers)
         # A server that no longer answers would block the close.
         with suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -201,7 +236,7 @@ class Database(ABC):
         began = time.monotonic()
         try:
             self._check_free_space()
-            await self._transact(Transaction(self._begin_write, [self._touch]), HEALTH_PATIENCE_SECONDS)
+            await self._transact(Transaction(self._touch, self._begin_write), HEALTH_PATIENCE_SECONDS)
         except StorageError as error:
             # Another write succeeded meanwhile: the database is busy, not broken.
             return None if self._written_at > began else error
@@ -219,10 +254,8 @@ class Database(ABC):
 
         With `is_patient` it waits as long as a write does for a temporary failure to end.
         """
-        deadline = time.monotonic() + (self._patience_seconds if is_patient else 0)
-        with self._measuring("read"), self._translate_failures(is_patient=is_patient):
-            self._check_file()
-            return await self._retry(lambda: self._run(work), deadline)
+        with self._measuring("read"):
+            return await self._transact(Transaction(work), None if is_patient else 0)
 
     async def fetch(self, query: Query) -> Rows:
         """Return the rows of a query."""
@@ -277,66 +310,100 @@ class Database(ABC):
         `work` must be short, because other writes wait for it. It runs again if the connection was lost, or if another
         write in the same transaction failed. Locks are waited for before its first statement.
         """
+        writing = _Write(work, asyncio.get_running_loop().create_future())
+        self._waiting.append(writing)
+        if self._writer is None:
+            # An empty context, so that its log lines are not attributed to the request that happened to start it.
+            self._writer = asyncio.create_task(self._write_all(), name="write", context=Context())
         with self._measuring("write"):
-            return await self._queue.write(work)
+            result: T = await writing.done
+        return result
 
     @property
     def waiting_writes(self) -> int:
         """The number of writes that wait for the current transaction to end."""
-        return len(self._queue)
+        return len(self._waiting)
 
-    @property
-    def _patience_seconds(self) -> float:
-        return PATIENCE_IN_TROUBLE_SECONDS if self._is_in_trouble else PATIENCE_SECONDS
+    async def _write_all(self) -> None:
+        # Let the tasks that are ready add their writes to the same transaction.
+        await asyncio.sleep(0)
+        try:
+            while self._waiting:
+                # Skip writes that were cancelled while they waited.
+                waiting = [writing for writing in self._waiting if not writing.done.done()]
+                group = waiting[:WRITES_AT_ONCE]
+                self._waiting = waiting[WRITES_AT_ONCE:]
+                if group and not await self._write_group(group):
+                    # Concurrently, so that a write that waits for a lock does not delay the others.
+                    for writing in group:
+                        task = asyncio.create_task(self._write_group([writing]), name="single write")
+                        self._single_writes.add(task)
+                        task.add_done_callback(self._single_writes.discard)
+        finally:
+            self._writer = None
 
-    async def _transact(self, transaction: Transaction, patience_seconds: float | None = None) -> list[Any]:
-        if patience_seconds is None:
-            patience_seconds = self._patience_seconds
-        deadline = time.monotonic() + patience_seconds
-        with self._translate_failures(is_writing=True, is_patient=patience_seconds >= PATIENCE_SECONDS):
-            async with self._write_lock(deadline):
-                self._check_file()
-                results = await self._run_transaction(transaction, deadline, self._run)
-                self._is_in_trouble = False
-                self._written_at = time.monotonic()
-        self.late.retry()
-        return results
+    async def _write_group(self, group: Sequence[_Write]) -> bool:
+        """Run a group of writes in one transaction and set their results.
 
-    async def _run_transaction(
-        self, transaction: Transaction, deadline: float, run: Callable[[Work[Any]], Awaitable[list[Any]]]
-    ) -> list[Any]:
-        """Run a transaction; retry until `deadline` if a temporary failure keeps it from beginning."""
-
-        async def attempt() -> list[Any]:
-            transaction.has_begun = False
-            return await run(transaction.run)
-
-        return await self._retry(attempt, deadline, lambda: not transaction.has_begun)
-
-    async def _retry(
-        self, attempt: Callable[[], Awaitable[T]], deadline: float, may_wait: Callable[[], bool] = lambda: True
-    ) -> T:
-        """Return the result of `attempt`; repeat it after temporary failures until `deadline`, if `may_wait` allows it.
-
-        If the connection was lost, it is repeated once at once: idle connections are lost with a restart of the
-        database server, and the pool then replaces all of them.
+        Returns False, without setting results, if one write of several failed: the caller runs each of them alone.
         """
-        has_reconnected = False
-        while True:
-            try:
-                return await attempt()
-            except (SQLAlchemyError, OSError) as error:
-                if not has_reconnected and is_connection_lost(error):
-                    has_reconnected = True
-                    continue
-                if not (may_wait() and is_temporary(error)) or time.monotonic() >= deadline:
-                    raise
-            await asyncio.sleep(RECONNECT_SECONDS)
+        transaction = Transaction(
+            lambda connection: [writing.work(connection) for writing in group],
+            lambda connection: self._begin_write(connection, len(group)),
+        )
+        written = asyncio.ensure_future(self._transact(transaction))
+        await asyncio.wait({written})
+        error = written.exception()
+        if error and transaction.has_begun and len(group) > 1:
+            return False
+        for place, writing in enumerate(group):
+            if writing.done.done():
+                continue
+            if error:
+                writing.done.set_exception(error)
+            else:
+                writing.done.set_result(written.result()[place])
+        return True
 
-    async def catch_up(self, chat_id: str | None = None) -> None:
-        """Try to store the late runs of a chat, or of all chats."""
-        with suppress(StorageError):
-            await self.late.store(chat_id)
+    async def _transact(
+        self,
+        transaction: Transaction[T],
+        patience_seconds: float | None = None,
+        run: Callable[[Work[T]], Awaitable[T]] | None = None,
+    ) -> T:
+        """Run a transaction on a connection and return its result. Failures of the database become `StorageError`.
+
+        If a temporary failure keeps it from beginning, it is retried for `patience_seconds`, by default as long as
+        writes wait now. If the connection was lost, it is repeated once at once: idle connections are lost with a
+        restart of the database server, and the pool then replaces all of them.
+        """
+        if patience_seconds is None:
+            patience_seconds = PATIENCE_IN_TROUBLE_SECONDS if self._is_in_trouble else PATIENCE_SECONDS
+        deadline = time.monotonic() + patience_seconds
+        is_writing = transaction.begin is not None
+        has_reconnected = False
+        async with self._write_lock(deadline) if is_writing else nullcontext():
+            while True:
+                transaction.has_begun = False
+                try:
+                    self._check_file()
+                    result = await (run or self._run)(transaction.run)
+                    break
+                except (UnknownVersion, SQLAlchemyError, sqlite3.Error, OSError) as error:
+                    if not has_reconnected and is_connection_lost(error):
+                        has_reconnected = True
+                        continue
+                    if transaction.has_begun or not is_temporary(error) or time.monotonic() >= deadline:
+                        is_patient = patience_seconds >= PATIENCE_SECONDS
+                        if is_database_failure(error) and (is_patient if is_temporary(error) else is_writing):
+                            self._is_in_trouble = True
+                        raise self._translate(error) from error
+                await asyncio.sleep(RECONNECT_SECONDS)
+        if is_writing:
+            self._is_in_trouble = False
+            self._written_at = time.monotonic()
+            self.late.retry()
+        return result
 
     @abstractmethod
     def hold_lease(self, server_id: str, lease_seconds: float) -> AbstractAsyncContextManager[None]:
@@ -354,17 +421,13 @@ class Database(ABC):
     async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:
         """Return those of the servers that are no longer running."""
 
-    @asynccontextmanager
-    async def _write_lock(self, _deadline: float) -> AsyncIterator[None]:
+    def _write_lock(self, _deadline: float) -> AbstractAsyncContextManager[None]:
         """Hold the lock of this process for one writer at a time, if the database needs one."""
-        yield
+        return nullcontext()
 
-    def _begin_write(self, connection: Connection) -> None:  # noqa: B027 - PostgreSQL needs nothing
-        """Begin the transaction of one write, if its first statement would not do it."""
-
-    def _begin_group_write(self, connection: Connection) -> None:
-        """Begin the transaction of several writes."""
-        self._begin_write(connection)
+    @abstractmethod
+    def _begin_write(self, connection: Connection, writes: int = 1) -> None:
+        """Begin the transaction of so many writes."""
 
     def _begin_migration(self, connection: Connection) -> None:
         """Begin the transaction of a migration, which waits for the migrations of other servers."""
@@ -387,20 +450,11 @@ class Database(ABC):
         finally:
             self.on_access(StoreAccess(operation, time.monotonic() - began, is_failed))
 
-    @contextmanager
-    def _translate_failures(self, *, is_writing: bool = False, is_patient: bool = False) -> Iterator[None]:
-        try:
-            yield
-        except UnknownVersion as error:
-            raise self._make_failure(
-                "it was made by another version of Callboard", error, "install that version"
-            ) from error
-        except (SQLAlchemyError, sqlite3.Error, OSError) as error:
-            if is_database_failure(error) and (is_patient if is_temporary(error) else is_writing):
-                self._is_in_trouble = True
-            raise self._make_failure(
-                describe_failure(error), error, "check free disk space, permissions and other programs that use it"
-            ) from error
+    def _translate(self, error: Exception) -> StorageError:
+        if isinstance(error, UnknownVersion):
+            return self._make_failure("it was made by another version of Callboard", error, "install that version")
+        advice = "check free disk space, permissions and other programs that use it"
+        return self._make_failure(describe_failure(error), error, advice)
 
     def _make_failure(self, why: str, error: Exception | None = None, advice: str = "") -> StorageError:
         if self._is_starting:

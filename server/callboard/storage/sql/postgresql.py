@@ -18,12 +18,11 @@ from sqlalchemy.pool import NullPool
 
 from callboard.errors import StorageError
 from callboard.storage.sql import database
-from callboard.storage.sql.database import Database
+from callboard.storage.sql.database import Database, T, Work
 from callboard.storage.sql.postgresql_bus import PostgresqlBus
 from callboard.storage.sql.postgresql_dialect import PostgresqlDialect
 from callboard.storage.sql.postgresql_lease import PostgresqlLease
 from callboard.storage.sql.tables import servers
-from callboard.storage.sql.write_queue import T, Work
 
 MIGRATION_SECONDS = 3600
 BUS_ANSWER_SECONDS = 5.0
@@ -81,7 +80,7 @@ class PostgresqlDatabase(Database):
 
     def may_lose_runs(self) -> bool:
         """Return whether one of the last renewals of this server's lease found a lease of another server."""
-        return self._lease is not None and not self._lease.is_alone
+        return self._lease is not None and not self._lease.peers.is_alone
 
     async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:
         """Return the servers whose leases have expired."""
@@ -111,9 +110,10 @@ class PostgresqlDatabase(Database):
         cursor.execute(f"SET statement_timeout = '{database.STATEMENT_SECONDS}s'")
         cursor.close()
 
-    def _begin_group_write(self, connection: Connection) -> None:
+    def _begin_write(self, connection: Connection, writes: int = 1) -> None:
         # A write that waits for a lock must not delay the others: after this timeout each runs in its own transaction.
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{SHARED_LOCK_SECONDS}s'")
+        if writes > 1:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{SHARED_LOCK_SECONDS}s'")
 
     def _begin_migration(self, connection: Connection) -> None:
         # Without a timeout, because the migration of another server may take long.

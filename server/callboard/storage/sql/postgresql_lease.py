@@ -72,12 +72,7 @@ class PostgresqlLease:
         self._release: Executable = delete(servers).where((servers.c.id == server_id) | is_old)
         is_another = and_(servers.c.id != server_id, servers.c.lease_until > now)
         self._find_another = select(servers.c.id).where(is_another).limit(1)
-        self._peers = PeerTracker(lease_seconds)
-
-    @property
-    def is_alone(self) -> bool:
-        """See `PeerTracker.is_alone`."""
-        return self._peers.is_alone
+        self.peers = PeerTracker(lease_seconds)
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -115,7 +110,7 @@ class PostgresqlLease:
                     # Two servers that start at the same time do not both believe that they are alone.
                     await connection.commit()
                     another = await connection.scalar(self._find_another)
-                    self._peers.note(are_others_there=another is not None)
+                    self.peers.note(are_others_there=another is not None)
                     await connection.commit()
                     on_held()
                     await asyncio.sleep(self._lease_seconds / RENEWALS_A_LEASE)

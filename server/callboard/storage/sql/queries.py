@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, Connection, Table, and_, select, true
 
 from callboard.errors import RequestError, UnknownChat
-from callboard.storage.sql.database import Database, Query, Rows
+from callboard.storage.sql.database import Database, Query, Rows, T, Work
 from callboard.storage.sql.tables import chats, messages
-from callboard.storage.sql.write_queue import T, Work
 from callboard.storage.summaries import ChatFilter
 from callboard.storage.values import ANY_USER, AuditFilter, CallState, ToolCallFilter
 from callboard_protocol import ENDINGS

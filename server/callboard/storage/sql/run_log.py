@@ -30,11 +30,10 @@ from sqlalchemy import (
 
 from callboard.errors import RunLost, StorageError, TooManyRuns
 from callboard.storage.bus import RELEASED_RUN, Bus, OnNotification
-from callboard.storage.sql.database import Database
+from callboard.storage.sql.database import Database, Work
 from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.parking import let_question_wait, unpark, unpark_if_answered
 from callboard.storage.sql.tables import events, run_files, run_inputs, runs
-from callboard.storage.sql.write_queue import Work
 from callboard.storage.values import GivenAnswer, LoggedFrame, LoggedRun, RunSignals
 
 FRAMES_PER_QUERY = 500
@@ -117,10 +116,6 @@ class RunLog:
         """Return whether no other server uses the database, as far as this one knows."""
         return await self._database.is_alone()
 
-    def may_lose_runs(self) -> bool:
-        """Return whether another server could take over the runs of this one while it is running."""
-        return self._database.may_lose_runs()
-
     async def begin(
         self, run: LoggedRun, request: bytes | None = None, max_of_user: int | None = None, first: bytes | None = None
     ) -> LoggedRun:
@@ -184,13 +179,6 @@ class RunLog:
         await self._database.execute(
             delete(runs).where(runs.c.id == run_id, runs.c.owner == self._server_id, ~has_begun)
         )
-
-    async def _withdraw_unbegun(self) -> None:
-        for run_id in tuple(self._unbegun):
-            # The run may have been begun again meanwhile.
-            if run_id in self._unbegun:
-                await self.withdraw(run_id)
-                self._unbegun.discard(run_id)
 
     async def load_request(self, run_id: str) -> bytes | None:
         """Return the request of an active run, None if it has none or has ended."""
@@ -395,7 +383,11 @@ class RunLog:
         Also takes over runs that this server owns and does not run: an earlier takeover was committed, but the
         connection was lost before the server learned of it.
         """
-        await self._withdraw_unbegun()
+        for run_id in tuple(self._unbegun):
+            # The run may have been begun again meanwhile.
+            if run_id in self._unbegun:
+                await self.withdraw(run_id)
+                self._unbegun.discard(run_id)
         active = await self._database.fetch(ACTIVE_RUNS)
         owners = {row.owner for row in active} - {self._server_id}
         dead = await self._database.find_dead_servers(owners) if owners else owners

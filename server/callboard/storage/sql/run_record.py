@@ -108,6 +108,8 @@ class RunRecord:
         new: NewRun | None = None,
         keep_audit_days: float = 0.0,
     ) -> None:
+        self.chat_id = run.chat_id
+        self.user_id = run.user_id
         self.turn = turn
         self.error: StorageError | None = None
         """The failure because of which the run goes on without the database; None if it does not."""
@@ -135,16 +137,6 @@ class RunRecord:
         self._listener = listener
         if self._new:
             self._be_late(StorageError("the run could not be begun in the database"))
-
-    @property
-    def chat_id(self) -> str | None:
-        """The id of the run's chat."""
-        return self._run.chat_id
-
-    @property
-    def user_id(self) -> str | None:
-        """The id of the run's user."""
-        return self._run.user_id
 
     @property
     def calls(self) -> Sequence[HistoryCall]:
@@ -180,25 +172,20 @@ class RunRecord:
         if frame:
             self._newest_seq += 1
             self.has_ended = self.has_ended or frame.is_last
-            if self.turn is None:
-                frame = None
         if self._is_storing:
-            self._add(frame, changes, audit)
+            if frame and self.turn:
+                self._waiting.frames.append(frame)
+                self._bytes += frame.size_bytes
+            self._waiting.changes += changes
+            if audit:
+                self._waiting.audit.append(audit)
+            if self.has_ended and self.is_late:
+                # `LateRecords` limits the records of runs that have ended: apply the limit now.
+                self._database.late.add(self)
+            if self._waiting and self._storing is None:
+                self._storing = asyncio.create_task(self._store(), name=f"record of {self._run.run_id}")
         if self.is_late:
             self._show_unstored()
-
-    def _add(self, frame: LoggedFrame | None, changes: Sequence[RowChange], audit: AuditEntry | None) -> None:
-        if frame:
-            self._waiting.frames.append(frame)
-            self._bytes += frame.size_bytes
-        self._waiting.changes += changes
-        if audit:
-            self._waiting.audit.append(audit)
-        if self.has_ended and self.is_late:
-            # `LateRecords` limits the records of runs that have ended: apply the limit now.
-            self._database.late.add(self)
-        if self._waiting and self._storing is None:
-            self._storing = asyncio.create_task(self._store(), name=f"record of {self._run.run_id}")
 
     def take_back_last(self) -> bool:
         """Remove the newest frame if it is not stored and no other may follow it; return whether it was removed."""
@@ -217,7 +204,7 @@ class RunRecord:
     async def settled(self) -> None:
         """Wait until everything added is stored, or until the run no longer waits for the database, or is lost."""
         while self._is_storing and not self.is_stored:
-            if self.is_late and not self._run_log.may_lose_runs():
+            if self.is_late and not self._database.may_lose_runs():
                 return
             await self._next_change()
 
@@ -329,7 +316,11 @@ class RunRecord:
         if self.chat_id is not None:
             # The rows of a chat are stored in the order of its turns.
             await self._database.late.store(self.chat_id, before=self)
-        await self._begin_if_new()
+        if self._new:
+            begun = await self._run_log.begin(self._run, self._new.request, first=self._new.first)
+            if begun is not self._run:
+                raise RunLost(f"run {self._run.run_id!r} was begun by another server")
+            self._new = None
 
         def write_rows(connection: Connection) -> None:
             nonlocal may_be_written
@@ -351,13 +342,6 @@ class RunRecord:
             self._recover()
         if self._listener:
             self._listener.on_shown(self._run.last_seq)
-
-    async def _begin_if_new(self) -> None:
-        if self._new is None:
-            return
-        if await self._run_log.begin(self._run, self._new.request, first=self._new.first) is not self._run:
-            raise RunLost(f"run {self._run.run_id!r} was begun by another server")
-        self._new = None
 
     def _recover(self) -> None:
         self._state = _State.STORING
@@ -416,5 +400,5 @@ class RunRecord:
 
     def _show_unstored(self) -> None:
         """Release unstored events to listeners, unless another server may continue the run from the stored events."""
-        if self._listener and (self._state is _State.IN_MEMORY or not self._run_log.may_lose_runs()):
+        if self._listener and (self._state is _State.IN_MEMORY or not self._database.may_lose_runs()):
             self._listener.on_shown(self._newest_seq)

@@ -20,12 +20,11 @@ from sqlalchemy.pool import QueuePool, StaticPool
 from callboard._private_files import create_private_file, make_private, make_private_folder
 from callboard.errors import StorageError
 from callboard.storage.sql import database, sqlite_backup
-from callboard.storage.sql.database import Database
+from callboard.storage.sql.database import Database, T, Transaction, Work
 from callboard.storage.sql.open_file import REPLACED, OpenFile, add_suffix, check_log
 from callboard.storage.sql.server_file import ServerFile, is_gone
 from callboard.storage.sql.sqlite_dialect import SqliteDialect
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS, WordIndex
-from callboard.storage.sql.write_queue import T, Transaction, Work
 
 CHECK_SECONDS = 5
 """The longest time that `check_integrity` waits for another writer."""
@@ -71,6 +70,8 @@ class SqliteDatabase(Database):
             self._opened = await asyncio.to_thread(OpenFile.open, self.file, database.PATIENCE_SECONDS)
         except OSError as error:
             raise StorageError(f"CALLBOARD_DATA_DIR cannot be written: {error}") from error
+        except sqlite3.Error as error:
+            raise self._translate(error) from error
 
     def _check_file(self) -> None:
         if self._opened:
@@ -85,7 +86,7 @@ class SqliteDatabase(Database):
         # Statements run in threads, so that they do not block the event loop.
         self._threads = ThreadPoolExecutor(THREADS if self.file else 1, thread_name_prefix="sqlite")
         # SQLite lets one connection write at a time, and the others poll; this lock is fair and wakes the next at once.
-        self._writer = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def close(self) -> None:
         """Try to write everything that waits, and close the file."""
@@ -101,9 +102,7 @@ class SqliteDatabase(Database):
             self._touch(connection)
             connection.rollback()
 
-        with self._translate_failures():
-            transaction = Transaction(self._begin_write, [touch])
-            await self._run_transaction(transaction, time.monotonic() + CHECK_SECONDS, self._run)
+        await self._transact(Transaction(touch, self._begin_write), CHECK_SECONDS)
 
         # In another transaction, so that a running server can write during the check.
         def check(connection: Connection) -> str:
@@ -142,7 +141,8 @@ class SqliteDatabase(Database):
     async def truncate_log(self) -> None:
         """Empty SQLite's log."""
         if self.file:
-            await self._transact(Transaction(self._empty_log, []))
+            # A checkpoint needs no transaction: it is the step that takes the locks.
+            await self._transact(Transaction(lambda _: None, self._empty_log))
 
     def _empty_log(self, connection: Connection) -> None:
         is_busy, *_ = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
@@ -229,15 +229,15 @@ class SqliteDatabase(Database):
     async def _write_lock(self, deadline: float) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
-                await self._writer.acquire()
+                await self._lock.acquire()
         except TimeoutError as error:
-            raise _QueueTimeout from error
+            raise self._translate(_QueueTimeout()) from error
         try:
             yield
         finally:
-            self._writer.release()
+            self._lock.release()
 
-    def _begin_write(self, connection: Connection) -> None:
+    def _begin_write(self, connection: Connection, _writes: int = 1) -> None:
         # Explicitly, because the driver begins no transaction before DDL: a migration would not be atomic.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 

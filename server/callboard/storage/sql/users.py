@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row, Table, select
 
-from callboard.errors import UnknownChat
+from callboard.errors import StorageError, UnknownChat
 from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.chats import Chats, delete_chats
 from callboard.storage.sql.database import Database, Rows
@@ -66,7 +66,8 @@ RESPONSE_TABLE = _UserTable("response", responses, json={"input"})
 
 async def read_user(database: Database, user_id: str) -> AsyncIterator[list[Line]]:
     """Yield the lines of a user's export page by page, beginning with chats and their messages."""
-    await database.catch_up()
+    with suppress(StorageError):
+        await database.late.store()
     chat = _UserTable("chat", chats, hidden={"user_id", "id"})
     async for rows in chat.pages(database, user_id):
         for row in rows:
