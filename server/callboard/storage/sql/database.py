@@ -389,7 +389,10 @@ class Database(ABC):
                     self._check_file()
                     result = await (run or self._run)(transaction.run)
                     break
-                except (UnknownVersion, SQLAlchemyError, sqlite3.Error, OSError) as error:
+                except UnknownVersion as error:
+                    why = "it was made by another version of Callboard"
+                    raise self._make_failure(why, error, "install that version") from error
+                except (SQLAlchemyError, sqlite3.Error, OSError) as error:
                     if not has_reconnected and is_connection_lost(error):
                         has_reconnected = True
                         continue
@@ -451,8 +454,6 @@ class Database(ABC):
             self.on_access(StoreAccess(operation, time.monotonic() - began, is_failed))
 
     def _translate(self, error: Exception) -> StorageError:
-        if isinstance(error, UnknownVersion):
-            return self._make_failure("it was made by another version of Callboard", error, "install that version")
         advice = "check free disk space, permissions and other programs that use it"
         return self._make_failure(describe_failure(error), error, advice)
 
