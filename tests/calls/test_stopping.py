@@ -56,8 +56,8 @@ class Worker:
 
 async def test_next_report_of_a_thread_that_is_out_of_time_raises(stage: Stage, by_hand: ByHand) -> None:
     worker = Worker()
-    with pytest.raises(ToolTimeout, match=r"did not end within 0\.05 s and was stopped\."):
-        await stage.run(by_hand(worker.reporting), 0.05)
+    with pytest.raises(ToolTimeout, match=r"did not end within 0\.5 s and was stopped\."):
+        await stage.run(by_hand(worker.reporting), 0.5)
     assert worker.ended.is_set()
     assert worker.told == ["cancelled"]
 
@@ -65,7 +65,7 @@ async def test_next_report_of_a_thread_that_is_out_of_time_raises(stage: Stage, 
 async def test_error_says_that_a_thread_still_runs_if_it_does_not_stop(stage: Stage, by_hand: ByHand) -> None:
     worker = Worker(listens=False)
     with pytest.raises(ToolTimeout, match=r"could not be stopped: it may still be at work\."):
-        await stage.run(by_hand(worker.reporting), 0.05)
+        await stage.run(by_hand(worker.reporting), 0.5)
     assert not worker.ended.is_set()
     worker.release.set()
 

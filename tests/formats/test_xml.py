@@ -1,7 +1,5 @@
 """Calls between XML-like tags, closed or not, in upper and lower case."""
 
-import time
-
 import pytest
 
 from callboard._formats import parse
@@ -86,14 +84,7 @@ def test_at_most_four_stop_sequences() -> None:
 
 @pytest.mark.parametrize("head", ["<function=a><parameter=", "<invoke name=a><parameter name="])
 def test_blanks_in_a_tag_are_read_in_linear_time(head: str) -> None:
-    def seconds(blanks: int) -> float:
-        started = time.process_time()
-        parse(head + " " * blanks, TOOLS, "xml")
-        return time.process_time() - started
-
-    seconds(1_000)
-    # Sixteen times the text. Quadratic time would be 256 times as long.
-    assert seconds(160_000) < 64 * max(seconds(10_000), 0.002)
+    assert is_linear(lambda size: seconds(head + " " * size, "xml"))
 
 
 @pytest.mark.parametrize(
