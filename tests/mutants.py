@@ -219,7 +219,7 @@ FAULTS = (
     ),
     Fault(
         "a run that is handed over counts as a crash",
-        "server/callboard/storage/sql/run_log.py",
+        "server/callboard/storage/sql/stored_runs.py",
         "losses = runs.c.losses + case((runs.c.owner.in_([UNOWNED, self._server_id]), 0), else_=1)",
         "losses = runs.c.losses + case((runs.c.owner.in_([self._server_id]), 0), else_=1)",
         ("tests/storage/test_shared_runs.py", "tests/storage"),

@@ -17,12 +17,12 @@ from tests.test_docs import API, ROOT
 PAGES = sorted((ROOT / "docs" / "reference" / "api").glob("*.md"))
 
 FOR_RUNS_ONLY = {
-    "LoggedFrame",
-    "LoggedRun",
+    "StoredFrame",
+    "StoredRun",
     "NewRun",
     "Notification",
     "PastResponse",
-    "RunLog",
+    "StoredRuns",
     "RunRecord",
     "RunSignals",
     "TurnWriter",

@@ -310,11 +310,11 @@ class Campaign:
         problems += self._look_at_calls(answer) or await self._look_at_chat(answer)
 
     async def _stored_frames(self, answer: Answer) -> bytes:
-        run_log = self.stage.engine.store.run_log("looks")
-        assert run_log
+        stored_runs = self.stage.engine.store.stored_runs("looks")
+        assert stored_runs
         deadline = time.monotonic() + KEPT_SECONDS
         while True:
-            found = (await run_log.find([answer.run_id])).get(answer.run_id)
+            found = (await stored_runs.find([answer.run_id])).get(answer.run_id)
             if found is None:
                 answer.problems.append("the store has no such run")
                 return b""
@@ -326,7 +326,7 @@ class Campaign:
         if not found.is_ended:
             answer.problems.append(f"the store has not seen its end: {found}")
         frames: list[bytes] = []
-        while more := await run_log.read(answer.run_id, len(frames), 2**20):
+        while more := await stored_runs.read(answer.run_id, len(frames), 2**20):
             frames += more
         return b"".join(frames)
 

@@ -208,7 +208,7 @@ async def perform(
             services,
             settings,
             Redaction(secrets),
-            store.run_log("server"),
+            store.stored_runs("server"),
             observers=[lambda _, what: seen.observed.append(what)],
         )
         async with runs.holding_lease():

@@ -20,7 +20,7 @@ from callboard.runs.inputs import Inputs
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing_events import EventEnricher
 from callboard.runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL, Ending, Recorder
-from callboard.storage import LoggedRun, Store
+from callboard.storage import Store, StoredRun
 from callboard.storage.sql import database as database_module
 from callboard.text import storable
 from callboard_protocol import (
@@ -61,10 +61,10 @@ async def make_recorder(
     """Return a recorder; its run is stored if there is a store."""
     if store is None:
         return plain_recorder(log, ids, redaction=redaction)
-    run_log = store.run_log("server")
-    run = await run_log.begin(LoggedRun("run", "demo", "chat", "m", None))
+    stored_runs = store.stored_runs("server")
+    run = await stored_runs.begin(StoredRun("run", "demo", "chat", "m", None))
     turn = store.turn(Turn("chat", "run", "m", None, None))
-    log.store_in(store.record(run_log, run, turn), RunFiles("run"))
+    log.store_in(store.record(stored_runs, run, turn), RunFiles("run"))
     return plain_recorder(log, ids, turn.rows, redaction)
 
 

@@ -16,7 +16,7 @@ from callboard._history import RowChange, Turn, TurnRows
 from callboard.agents import RunContext
 from callboard.runs.left_runs import LEFT_RUN
 from callboard.runs.recorder import NOT_REMEMBERED, Recorder
-from callboard.storage import LoggedFrame, LoggedRun, RunLog, Store, TurnWriter
+from callboard.storage import Store, StoredFrame, StoredRun, StoredRuns, TurnWriter
 from callboard.storage.bus import Bus
 from callboard_protocol import (
     Done,
@@ -93,7 +93,7 @@ async def test_call_with_a_huge_duration_is_stored(tmp_path: Path) -> None:
         assert (call.result, call.duration_ms) == ("sold", 2**31 - 1)
 
 
-class OwnLog(RunLog):
+class OwnLog(StoredRuns):
     """A log of runs in which the second call of `take_over` and of `find` raises."""
 
     failures: Counter[str]
@@ -104,14 +104,14 @@ class OwnLog(RunLog):
         if self.failures[why] == 2:
             raise RuntimeError("a mistake")
 
-    async def take_over(self) -> list[LoggedRun]:
+    async def take_over(self) -> list[StoredRun]:
         # The first call is at the start of the server.
         self.fail_once("take_over")
         if self.failures["take_over"] > 2:
             self.has_looked_again.set()
         return await super().take_over()
 
-    async def find(self, run_ids: Collection[str]) -> dict[str, LoggedRun]:
+    async def find(self, run_ids: Collection[str]) -> dict[str, StoredRun]:
         # The first call is for the client's request.
         self.fail_once("find")
         return await super().find(run_ids)
@@ -124,19 +124,19 @@ async def test_watcher_and_takeover_continue_after_an_unexpected_error(
     OwnLog.has_looked_again = asyncio.Event()
 
     class LoggingStore(Store):
-        def run_log(self, server_id: str) -> OwnLog:
+        def stored_runs(self, server_id: str) -> OwnLog:
             return OwnLog(self.database, server_id, Bus())
 
     monkeypatch.setattr(serving_module, "make_store", lambda: LoggingStore(f"sqlite:///{database}"))
     elsewhere = await Store.open(f"sqlite:///{database}")
-    log = elsewhere.run_log("elsewhere")
+    log = elsewhere.stored_runs("elsewhere")
     async with log.open(60, print), serving(tmp_path, lease_seconds=0.5) as service:
-        run = await log.begin(LoggedRun("run", "scripted", "chat", None, "ann"))
-        await log.append(run, [LoggedFrame(encode(1, RunStart(run_id="run", agent="scripted")))])
+        run = await log.begin(StoredRun("run", "scripted", "chat", None, "ann"))
+        await log.append(run, [StoredFrame(encode(1, RunStart(run_id="run", agent="scripted")))])
         async with service.client.stream("GET", "/v1/runs/run/events?user_id=ann") as response:
             seen = numbered(response)
             assert isinstance((await anext(seen))[1], RunStart)
-            await log.append(replace(run, last_seq=1), [LoggedFrame(encode(2, Done()), is_last=True)])
+            await log.append(replace(run, last_seq=1), [StoredFrame(encode(2, Done()), is_last=True)])
             assert (await anext(seen))[1] == Done()
         await OwnLog.has_looked_again.wait()
         assert OwnLog.failures["find"] > 2
@@ -157,10 +157,10 @@ async def test_left_run_that_cannot_be_read_is_ended(tmp_path: Path, kept: bytes
         yield Message(content="Here I am.")
 
     store = await Store.open(f"sqlite:///{tmp_path / 'callboard.db'}")
-    log = store.run_log("gone")
-    run = await log.begin(LoggedRun("run", "scripted", "chat", None, "ann"), kept)
+    log = store.stored_runs("gone")
+    run = await log.begin(StoredRun("run", "scripted", "chat", None, "ann"), kept)
     start = encode(1, RunStart(run_id="run", agent="scripted"))
-    await log.append(run, [LoggedFrame(start if is_frame_readable else start.replace(b'{"', b"{{"))])
+    await log.append(run, [StoredFrame(start if is_frame_readable else start.replace(b'{"', b"{{"))])
     await store.close()
     async with (
         serving(tmp_path, Careful(script)) as service,

@@ -31,7 +31,7 @@ from callboard.storage import Store
 async def write():
     store = await Store.open(sys.argv[1])
     records = store.records("numbers", "ann")
-    async with store.run_log("writer").open(10, print):
+    async with store.stored_runs("writer").open(10, print):
         number = 0
         while True:
             await asyncio.gather(*(records.put(str(place), [number, "x" * 50_000]) for place in range(5)))

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from callboard.agents import RunContext
 from callboard.errors import StorageError
 from callboard.runs.run_watcher import MAX_RECEIVED_BYTES, Follower
-from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, Notification, RunLog, Store, bus
+from callboard.storage import GivenAnswer, Notification, Store, StoredFrame, StoredRun, StoredRuns, bus
 from callboard.storage.redis_bus import CHANNEL, RedisBus, read_address
 from callboard_protocol import Done, Event, Message
 from tests.faults.store_proxy import StoreProxy
@@ -29,7 +29,7 @@ REDIS = pytest.mark.needs("postgresql", "redis")
 
 pytestmark = pytest.mark.timeout(60)
 
-RUN = LoggedRun("run", "agent", "chat", "message", "ann")
+RUN = StoredRun("run", "agent", "chat", "message", "ann")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def url_of_bus(request: pytest.FixtureRequest) -> str | None:
 @asynccontextmanager
 async def two_logs(
     database_url: str, url_of_bus: str | None, received: asyncio.Queue[Notification], other_url: str | None = None
-) -> AsyncIterator[tuple[RunLog, RunLog]]:
+) -> AsyncIterator[tuple[StoredRuns, StoredRuns]]:
     """The logs of two servers; what the second is notified of is in `received`. `other_url` is its way to the same."""
     sides = (("owner", database_url, _fail), ("other", other_url or database_url, received.put_nowait))
     async with AsyncExitStack() as closing:
@@ -63,7 +63,7 @@ async def two_logs(
         for name, url, on_notification in sides:
             store = await Store.open(url, url_of_bus)
             closing.push_async_callback(store.close)
-            logs.append(store.run_log(name))
+            logs.append(store.stored_runs(name))
             await closing.enter_async_context(logs[-1].open(60, on_notification))
         yield logs[0], logs[1]
 
@@ -88,11 +88,11 @@ async def test_committed_frames_of_a_followed_run_reach_the_other_server_and_not
     received: asyncio.Queue[Notification] = asyncio.Queue()
     async with two_logs(postgresql_url, url_of_bus, received) as (owner, other):
         run = await owner.begin(RUN)
-        await owner.append(run, [LoggedFrame(b"nobody follows yet")])
+        await owner.append(run, [StoredFrame(b"nobody follows yet")])
         assert await other.mark_listened(["run", "none"], 60) == {"run"}
-        await owner.append(LoggedRun("run", "agent", "chat", "message", "ann", last_seq=1), [LoggedFrame(b"2")])
-        more = [LoggedFrame(b"3"), LoggedFrame(b"4", is_last=True)]
-        await owner.append(LoggedRun("run", "agent", "chat", "message", "ann", last_seq=2), more)
+        await owner.append(StoredRun("run", "agent", "chat", "message", "ann", last_seq=1), [StoredFrame(b"2")])
+        more = [StoredFrame(b"3"), StoredFrame(b"4", is_last=True)]
+        await owner.append(StoredRun("run", "agent", "chat", "message", "ann", last_seq=2), more)
         assert await received.get() == Notification("owner", "run", 1, 2, b"2")
         assert await received.get() == Notification("owner", "run", 2, 4, b"34", is_ended=True)
         assert await other.mark_listened(["run"], 60) == set()
@@ -103,11 +103,11 @@ async def test_signals_and_released_runs_wake_the_other_server(postgresql_url: s
     # Here the second server is the one that owns the run.
     async with two_logs(postgresql_url, url_of_bus, received) as (asked, owner):
         run = await owner.begin(RUN)
-        await owner.append(run, [LoggedFrame(b"1", question="sure?")])
+        await owner.append(run, [StoredFrame(b"1", question="sure?")])
         assert await asked.answer("run", "sure?", GivenAnswer(True))
         assert not await asked.answer("run", "sure?", GivenAnswer(False))
         await asked.cancel("run")
-        mine = await asked.begin(LoggedRun("mine", "agent", "chat", "message", "ann"))
+        mine = await asked.begin(StoredRun("mine", "agent", "chat", "message", "ann"))
         await asked.hand_over(mine)
         assert [(await received.get()).run_id for _ in range(3)] == ["run", "run", bus.RELEASED_RUN]
         assert received.empty()
@@ -230,7 +230,7 @@ async def test_frames_come_by_redis_to_a_server_that_cannot_read_the_database(
         own_way = f"postgresql+asyncpg://postgres@127.0.0.1:{way.port}/{name}?ssl=disable"
 
         store = await Store.open(postgresql_url)
-        log = store.run_log("looking")
+        log = store.stored_runs("looking")
 
         async def cut(part: int) -> None:
             if part == 1:
@@ -326,8 +326,8 @@ async def test_a_cluster_passes_notifications_on_between_its_nodes(postgresql_ur
     with throw_away_cluster() as urls:
         one = await Store.open(postgresql_url, urls[0])
         other = await Store.open(postgresql_url, urls[1])
-        async with one.run_log("one").open(60, print), other.run_log("other").open(60, received.put_nowait):
-            log = one.run_log("third")
+        async with one.stored_runs("one").open(60, print), other.stored_runs("other").open(60, received.put_nowait):
+            log = one.stored_runs("third")
             async with log.open(60, print):
                 await log.cancel("run")
                 assert await received.get() == Notification("third", "run")
@@ -338,8 +338,8 @@ async def test_a_cluster_passes_notifications_on_between_its_nodes(postgresql_ur
 async def test_a_redis_beside_sqlite_is_not_looked_at_and_has_no_effect(database: Path) -> None:
     with capture_logs() as logs:
         store = await Store.open(f"sqlite:///{database}", "redis://nowhere.invalid:6379/0")
-        async with store.run_log("server").open(60, print):
-            await store.run_log("other").cancel("run")
+        async with store.stored_runs("server").open(60, print):
+            await store.stored_runs("other").cancel("run")
         await store.close()
     assert [log["event"] for log in logs] == ["redis_url_has_no_effect"]
 
@@ -373,7 +373,7 @@ def notification(after: int, *frames: bytes, sender: str = "owner") -> Notificat
 
 
 def follower(seq: int) -> Follower:
-    return Follower(LoggedRun("run", "agent", None, None, None, last_seq=seq, owner="owner"), seq)
+    return Follower(StoredRun("run", "agent", None, None, None, last_seq=seq, owner="owner"), seq)
 
 
 def test_a_listener_takes_frames_that_follow_directly_and_reads_the_others_from_the_database() -> None:

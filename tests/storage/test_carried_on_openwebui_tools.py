@@ -35,8 +35,8 @@ async def test_result_that_was_sent_while_no_server_ran_the_call_counts(tmp_path
         play = Killing(tmp_path, model, AGENT, asked=ASKED)
         await play.run_until(lambda event: isinstance(event, ToolRequest))
         async with play.opened_store() as store:
-            run_log = store.run_log("another server")
-            assert await run_log.answer("run", "tool:c1", GivenAnswer({"text": "Sunny."}))
+            stored_runs = store.stored_runs("another server")
+            assert await stored_runs.answer("run", "tool:c1", GivenAnswer({"text": "Sunny."}))
         await play.go_on()
     check(play.seen)
     assert len([event for event in play.events if isinstance(event, ToolRequest)]) == 1

@@ -139,7 +139,7 @@ async def test_an_answer_that_was_given_while_no_server_ran_the_call_counts(tmp_
         await play.run_until(lambda event: isinstance(event, InputRequest))
         async with play.opened_store() as store:
             [question] = [event.request_id for event in play.events if isinstance(event, InputRequest)]
-            assert await store.run_log("client").answer("run", question, GivenAnswer(True))
+            assert await store.stored_runs("client").answer("run", question, GivenAnswer(True))
         await play.go_on()
     check(play.seen)
     assert [event.type for event in play.events].count("input_request") == 1
@@ -157,7 +157,7 @@ async def test_changed_arguments_that_were_given_while_no_server_ran_the_call_co
         await play.run_until(lambda event: isinstance(event, InputRequest))
         async with play.opened_store() as store:
             [question] = [event.request_id for event in play.events if isinstance(event, InputRequest)]
-            assert await store.run_log("client").answer("run", question, GivenAnswer(CHANGED))
+            assert await store.stored_runs("client").answer("run", question, GivenAnswer(CHANGED))
         messages = await play.go_on()
     check(play.seen)
     assert play.ran == ["refund 8"]
@@ -199,7 +199,7 @@ async def test_a_run_cancelled_while_no_server_ran_it_ends_as_cancelled(tmp_path
         play = Killing(tmp_path, model, AGENT)
         await play.run_until(lambda event: isinstance(event, ToolCallStart))
         async with play.opened_store() as store:
-            await store.run_log("client").cancel("run")
+            await store.stored_runs("client").cancel("run")
         await play.go_on()
     check(play.seen)
     assert play.events[-1] == Done(finish_reason="cancelled")

@@ -17,7 +17,7 @@ from callboard import Agent, Skill, tool
 from callboard.errors import RunLost
 from callboard.models import Finish, ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta
 from callboard.runs.runs import MAX_OWNERS
-from callboard.storage import LoggedFrame, LoggedRun, Store
+from callboard.storage import Store, StoredFrame, StoredRun
 from callboard.testing import Call, FakeModel
 from callboard_protocol import (
     TERMINAL,
@@ -376,11 +376,11 @@ async def test_a_rolling_restart_loses_nothing_to_the_byte_however_often(tmp_pat
 
 
 async def test_a_released_run_can_be_taken_by_any_server_and_its_owner_cannot_write(store: Store) -> None:
-    here = store.run_log("here")
-    heir = store.run_log("heir")
-    frames = [LoggedFrame(b"1")]
+    here = store.stored_runs("here")
+    heir = store.stored_runs("heir")
+    frames = [StoredFrame(b"1")]
     async with here.open(60, lambda _: None):
-        run = await here.begin(LoggedRun("run", "agent", "chat", "message", "ann"))
+        run = await here.begin(StoredRun("run", "agent", "chat", "message", "ann"))
         assert await heir.take_over() == []
         await here.hand_over(run)
         with pytest.raises(RunLost):

@@ -15,7 +15,7 @@ from callboard.errors import RunLost, StorageError
 from callboard.runs.files import RunFiles
 from callboard.runs.forgetting import forget_user
 from callboard.runs.log import EventLog
-from callboard.storage import AuditEntry, AuditKind, LoggedFrame, LoggedRun, NewRun, RunRecord, Store
+from callboard.storage import AuditEntry, AuditKind, NewRun, RunRecord, Store, StoredFrame, StoredRun
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import late_records, run_record
 from callboard_protocol import Done, Event, Status
@@ -80,14 +80,14 @@ class SpeakingLog:
         was_last = self._record.take_back_last()
         self._say("late")
         if was_last:
-            self._record.append(LoggedFrame(b"last", is_last=True))
+            self._record.append(StoredFrame(b"last", is_last=True))
 
     def on_recovered(self) -> None:
         self._say("recovered")
 
     def _say(self, what: str) -> None:
         self.said.append(what)
-        self._record.append(LoggedFrame(what.encode()))
+        self._record.append(StoredFrame(what.encode()))
 
 
 @asynccontextmanager
@@ -230,7 +230,7 @@ async def test_the_last_event_is_not_taken_back_while_it_is_being_stored(
     log = SpeakingLog(steps.record)
     await steps.begin()
     async with locked_by_another_program(database):
-        steps.record.append(LoggedFrame(b"last", is_last=True), steps.turn.rows.finish("Hi.", is_answered=True))
+        steps.record.append(StoredFrame(b"last", is_last=True), steps.turn.rows.finish("Hi.", is_answered=True))
         await steps.record.settled()
         assert steps.record.is_late
     await store.database.late.store()
@@ -264,17 +264,17 @@ async def closed_events(log: EventLog) -> AsyncIterator[Event]:
 
 async def test_who_waits_for_a_lost_run_to_be_stored_is_told(store: Store) -> None:
     steps = await begin_turn(store, "chat", "question")
-    await store.run_log("server").forget_user("ann")
-    steps.record.append(LoggedFrame(b"frame"))
+    await store.stored_runs("server").forget_user("ann")
+    steps.record.append(StoredFrame(b"frame"))
     with pytest.raises(RunLost):
         await steps.record.store_now()
 
 
 async def test_an_entry_of_the_audit_that_the_database_refuses_is_not_waited_for(store: Store) -> None:
-    run = LoggedRun("run", "agent", None, None, "ann")
-    record = store.record(store.run_log("server"), run, None)
+    run = StoredRun("run", "agent", None, None, "ann")
+    record = store.record(store.stored_runs("server"), run, None)
     # No input of a user leads to an entry that the database refuses.
-    record.append(LoggedFrame(b"frame"), audit=AuditEntry(cast("AuditKind", None)))
+    record.append(StoredFrame(b"frame"), audit=AuditEntry(cast("AuditKind", None)))
     try:
         async with asyncio.timeout(30):
             await record.settled()
@@ -286,7 +286,7 @@ async def test_an_entry_of_the_audit_that_the_database_refuses_is_not_waited_for
 async def test_the_files_of_a_late_run_count_as_what_it_takes(store: Store, database: Path) -> None:
     steps = await begin_turn(store, "chat", "question")
     async with locked_by_another_program(database):
-        steps.record.append(LoggedFrame(b"frame", files={"file": "x" * 1_000_000}))
+        steps.record.append(StoredFrame(b"frame", files={"file": "x" * 1_000_000}))
         await steps.record.settled()
         assert steps.record.size_bytes >= 1_000_000
     await store.database.late.store()
@@ -315,30 +315,30 @@ async def test_a_user_is_forgotten_with_a_run_that_could_not_even_be_begun(
     store: Store, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_record, "RETRY_SECONDS", 60)
-    run_log = store.run_log("server")
+    stored_runs = store.stored_runs("server")
     turn = store.turn(Turn("chat", "run", None, "ann", "question"))
-    run = LoggedRun("run", "agent", "chat", None, "ann", last_seq=1)
-    record = store.record(run_log, run, turn, new=NewRun(None, b"first"))
+    run = StoredRun("run", "agent", "chat", None, "ann", last_seq=1)
+    record = store.record(stored_runs, run, turn, new=NewRun(None, b"first"))
     async with locked_by_another_program(database):
         log = SpeakingLog(record)
-        record.append(LoggedFrame(b"last", is_last=True), turn.rows.begin("question"))
+        record.append(StoredFrame(b"last", is_last=True), turn.rows.begin("question"))
         with pytest.raises(StorageError):
             await record.store_now()
-    await forget_user(store, run_log, "ann", None)
+    await forget_user(store, stored_runs, "ann", None)
     await wait_until_stored(store)
     assert log.said == ["late"]
-    assert await run_log.of_user("ann") == []
-    assert await run_log.read("run", 0, 1000) == []
+    assert await stored_runs.of_user("ann") == []
+    assert await stored_runs.read("run", 0, 1000) == []
 
 
 async def test_a_run_that_is_begun_while_it_is_withdrawn_is_run_once(store: Store, database: Path) -> None:
-    run_log = store.run_log("server")
-    run = LoggedRun("run", "agent", "chat", None, "ann", last_seq=1)
+    stored_runs = store.stored_runs("server")
+    run = StoredRun("run", "agent", "chat", None, "ann", last_seq=1)
     async with locked_by_another_program(database):
         with pytest.raises(StorageError):
-            await run_log.begin(run)
-    tending = asyncio.create_task(run_log.take_over())
+            await stored_runs.begin(run)
+    tending = asyncio.create_task(stored_runs.take_over())
     await asyncio.sleep(0)
-    assert await run_log.begin(run) is run
+    assert await stored_runs.begin(run) is run
     assert await tending == []
-    assert await run_log.take_over() == []
+    assert await stored_runs.take_over() == []

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from callboard.errors import RunLost
-from callboard.storage import LoggedFrame, LoggedRun, Store
+from callboard.storage import Store, StoredFrame, StoredRun
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -16,16 +16,16 @@ on_postgresql = pytest.mark.parametrize(
     "database_url", [pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))], indirect=True
 )
 
-RUN = LoggedRun("run", "agent", "chat", "message", "ann")
+RUN = StoredRun("run", "agent", "chat", "message", "ann")
 
 
 async def test_each_run_of_a_dead_server_is_taken_over_by_one_of_several(store: Store) -> None:
     ids = {f"left-{number}" for number in range(30)}
-    gone = store.run_log("gone")
+    gone = store.stored_runs("gone")
     async with gone.open(60, print):
         for run_id in ids:
             await gone.begin(replace(RUN, run_id=run_id))
-    takers = [store.run_log(f"taker-{number}") for number in range(5)]
+    takers = [store.stored_runs(f"taker-{number}") for number in range(5)]
     async with AsyncExitStack() as there:
         for taker in takers:
             await there.enter_async_context(taker.open(60, print))
@@ -36,34 +36,34 @@ async def test_each_run_of_a_dead_server_is_taken_over_by_one_of_several(store: 
 
 
 async def test_a_run_that_returns_to_its_first_server_is_written_only_in_its_new_epoch(store: Store) -> None:
-    first = store.run_log("first")
-    second = store.run_log("second")
+    first = store.stored_runs("first")
+    second = store.stored_runs("second")
     run = await first.begin(RUN)
     [taken] = await second.take_over()
     [again] = await first.take_over()
     assert (taken.epoch, again.epoch) == (2, 3)
     with pytest.raises(RunLost):
-        await first.append(run, [LoggedFrame(b"of the first epoch")])
-    await first.append(again, [LoggedFrame(b"1")])
+        await first.append(run, [StoredFrame(b"of the first epoch")])
+    await first.append(again, [StoredFrame(b"1")])
 
 
 @on_postgresql
 async def test_a_lease_is_renewed_while_the_event_loop_is_busy(store: Store) -> None:
-    busy = store.run_log("busy")
+    busy = store.stored_runs("busy")
     async with busy.open(0.6, print):
         await busy.begin(RUN)
         time.sleep(1.5)  # noqa: ASYNC251 - as a tool may that blocks the event loop
-        assert await store.run_log("heir").take_over() == []
+        assert await store.stored_runs("heir").take_over() == []
 
 
 @on_postgresql
 async def test_a_server_notices_the_start_and_the_end_of_another(store: Store) -> None:
-    first = store.run_log("first")
+    first = store.stored_runs("first")
     async with first.open(0.3, print):
         assert await first.is_alone()
         # A log has the lease of its store's database, so each server needs a store.
         other = await Store.open(store.database.where)
-        second = other.run_log("second")
+        second = other.stored_runs("second")
         async with second.open(60, print):
             assert not await second.is_alone()
             while await first.is_alone():  # noqa: ASYNC110 - nobody tells

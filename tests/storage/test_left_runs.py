@@ -12,7 +12,7 @@ from sqlalchemy.engine import Engine
 from callboard import Agent, Skill, tool
 from callboard._history import HistoryCall, RowChange, Turn, TurnRows
 from callboard.runs.stored_request import pack_request
-from callboard.storage import LoggedFrame, LoggedRun, Store
+from callboard.storage import Store, StoredFrame, StoredRun
 from callboard_protocol import (
     CallEvent,
     Done,
@@ -63,14 +63,14 @@ async def carried_on(folder: Path, model: OpenAIServer, left: Append) -> AsyncIt
         request(agent="careful", run_id="run", chat_id="chat", message_id="message", user={"id": "ann"})
     )
     store = await Store.open(url)
-    log = store.run_log("gone")
-    run = await log.begin(LoggedRun("run", "careful", "chat", "message", "ann"), pack_request(asked.model_dump()))
+    log = store.stored_runs("gone")
+    run = await log.begin(StoredRun("run", "careful", "chat", "message", "ann"), pack_request(asked.model_dump()))
     turn = store.turn(Turn("chat", "run", "message", "ann", None, place=1))
     record = store.record(log, run, turn)
     seq = 0
     for event, changes in left(turn.rows):
         seq += event is not None
-        record.append(LoggedFrame(encode(seq, event)) if event else None, changes)
+        record.append(StoredFrame(encode(seq, event)) if event else None, changes)
     await record.store_now()
     await store.close()
     agent = Agent("careful", skills=[Skill("seats", "Sells seats.", tools=[sell, look])])

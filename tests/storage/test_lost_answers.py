@@ -13,7 +13,7 @@ from sqlalchemy.engine import make_url
 from callboard._history import HistoryCall, NewResponse, Turn
 from callboard.agents import RunContext
 from callboard.errors import StorageError
-from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, Store
+from callboard.storage import GivenAnswer, Store, StoredFrame, StoredRun
 from callboard.storage.sql.tables import servers
 from callboard_protocol import Done, Event, InputRequest, Message, encode
 from tests.faults.store_proxy import StoreProxy
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.parametrize(
     "database_url", [pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))], indirect=True
 )
 
-MINE = LoggedRun("run", "agent", "chat", None, "ann")
+MINE = StoredRun("run", "agent", "chat", None, "ann")
 
 
 @pytest.fixture
@@ -67,27 +67,27 @@ async def test_a_run_whose_begin_was_committed_belongs_to_this_server(
 
 async def test_the_id_of_another_run_stays_taken(troubled: tuple[StoreProxy, Store]) -> None:
     _, store = troubled
-    log = store.run_log("server")
+    log = store.stored_runs("server")
     assert await log.begin(MINE) is MINE
     for other in (replace(MINE, chat_id="other"), replace(MINE, user_id="bob")):
         assert await log.begin(other) is not other
-    assert await store.run_log("other").begin(replace(MINE)) == MINE
-    await log.append(MINE, [LoggedFrame(encode(1, Message(content="Hi.")))])
+    assert await store.stored_runs("other").begin(replace(MINE)) == MINE
+    await log.append(MINE, [StoredFrame(encode(1, Message(content="Hi.")))])
     again = replace(MINE)
     assert await log.begin(again) is not again
 
 
 async def test_a_run_whose_takeover_was_committed_is_returned_once(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
-    await store.run_log("gone").begin(MINE)
-    log = store.run_log("server")
+    await store.stored_runs("gone").begin(MINE)
+    log = store.stored_runs("server")
     proxy.lose_answers("COMMIT")
     taken = [*await log.take_over(), *await log.take_over()]
     assert proxy.has_lost_answers
     assert [(run.run_id, run.losses) for run in taken] == [("run", 1)]
     # This server runs it now.
     assert await log.take_over() == []
-    await log.append(taken[0], [LoggedFrame(encode(1, Done()), is_last=True)])
+    await log.append(taken[0], [StoredFrame(encode(1, Done()), is_last=True)])
     assert await log.take_over() == []
 
 
@@ -95,7 +95,7 @@ async def test_a_run_with_an_unknown_begin_is_withdrawn(
     troubled: tuple[StoreProxy, Store],
 ) -> None:
     proxy, store = troubled
-    log = store.run_log("server")
+    log = store.stored_runs("server")
     proxy.lose_answers("COMMIT", "COMMIT")
     with pytest.raises(StorageError):
         await log.begin(MINE)
@@ -106,7 +106,7 @@ async def test_a_run_with_an_unknown_begin_is_withdrawn(
 
 async def test_a_run_that_is_asked_for_again_is_not_withdrawn(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
-    log = store.run_log("server")
+    log = store.stored_runs("server")
     proxy.lose_answers("COMMIT", "COMMIT")
     with pytest.raises(StorageError):
         await log.begin(MINE)
@@ -118,10 +118,10 @@ async def test_a_run_that_is_asked_for_again_is_not_withdrawn(troubled: tuple[St
 
 async def test_an_answer_that_was_committed_is_accepted(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
-    log = store.run_log("server")
+    log = store.stored_runs("server")
     await log.begin(MINE)
     question = InputRequest(request_id="q", kind="confirmation", title="Sell it?")
-    await log.append(MINE, [LoggedFrame(encode(1, question), question="q")])
+    await log.append(MINE, [StoredFrame(encode(1, question), question="q")])
     proxy.lose_answers("COMMIT")
     assert await log.answer("run", "q", GivenAnswer(True))
     assert proxy.has_lost_answers
@@ -175,7 +175,7 @@ async def test_a_lease_is_renewed_after_its_connection_is_lost_twice(
         until: float = await store.database.scalar(select(servers.c.lease_until).where(servers.c.id == "server"))
         return until
 
-    async with troubled_store.run_log("server").open(0.6, print):
+    async with troubled_store.stored_runs("server").open(0.6, print):
         proxy.cut()
         before = await lease_until()
         proxy.lose_answers("INSERT INTO servers")

@@ -16,7 +16,7 @@ from callboard import Agent, Skill, ToolResult, tool
 from callboard._application.retention import drop_expired
 from callboard.runs import Grants
 from callboard.runs.forgetting import END_RUNS_SECONDS, forget_user
-from callboard.storage import ANY_USER, GivenAnswer, LoggedFrame, LoggedRun, Store
+from callboard.storage import ANY_USER, GivenAnswer, Store, StoredFrame, StoredRun
 from callboard.storage.sql import run_record
 from callboard.storage.sql.tables import chats, messages, run_files, run_inputs, runs
 from callboard.storage.sql.tables import events as frames
@@ -387,7 +387,7 @@ async def test_the_question_of_a_call_that_cannot_wait_is_closed_at_every_server
         store = service.state.store
         assert isinstance(store, Store)
         assert not run.ended
-        assert not await store.run_log("other").answer("run", asked, GivenAnswer(True))
+        assert not await store.stored_runs("other").answer("run", asked, GivenAnswer(True))
     assert doors == []
 
 
@@ -477,7 +477,7 @@ async def forget_in_terminal(service: Service) -> None:
     store = service.state.store
     assert isinstance(store, Store)
     async with asyncio.timeout(END_RUNS_SECONDS / 2):
-        await forget_user(store, store.run_log("terminal"), "ann", None)
+        await forget_user(store, store.stored_runs("terminal"), "ann", None)
 
 
 WAYS_TO_DELETE: list[Any] = [
@@ -545,7 +545,7 @@ async def test_an_approved_run_waits_until_its_user_has_a_place_for_it(serve: Se
                     break
             await answer(one, question_of(seen), True)
             async with asyncio.timeout(20):
-                while not one.state.runs.waiting:
+                while not one.state.runs.queued:
                     await list_approvals(one)
             refused = await one.client.post("/v1/runs", json=body(run_id="3", message_id="3"))
             assert refused.status_code == 429
@@ -583,21 +583,21 @@ async def test_an_approved_call_is_counted_once(serve: Serve, till: Till) -> Non
     assert till.paid == [7]
 
 
-RUN = LoggedRun("run", "agent", "chat", "message", "ann")
+RUN = StoredRun("run", "agent", "chat", "message", "ann")
 
 
 async def test_an_answer_that_was_stored_before_the_run_is_parked_releases_it(store: Store) -> None:
-    log = store.run_log("one")
-    other = store.run_log("other")
+    log = store.stored_runs("one")
+    other = store.stored_runs("other")
     run = await log.begin(RUN)
-    await log.append(run, [LoggedFrame(b"1", question="sure?")])
+    await log.append(run, [StoredFrame(b"1", question="sure?")])
     assert await log.let_wait("run", "sure?")
     assert await other.answer("run", "sure?", GivenAnswer(True))
     assert not await log.let_wait("run", "sure?")
     released: list[bool] = []
     log.on_released = lambda: released.append(True)
     await log.append(
-        LoggedRun("run", "agent", "chat", "message", "ann", last_seq=1), [LoggedFrame(b"2", parks=["sure?"])]
+        StoredRun("run", "agent", "chat", "message", "ann", last_seq=1), [StoredFrame(b"2", parks=["sure?"])]
     )
     assert released == [True]
     [taken] = await other.take_over()
@@ -605,15 +605,15 @@ async def test_an_answer_that_was_stored_before_the_run_is_parked_releases_it(st
 
 
 async def test_answers_and_parking_at_the_same_moment_never_leave_an_answered_run_parked(store: Store) -> None:
-    log = store.run_log("one")
-    other = store.run_log("other")
+    log = store.stored_runs("one")
+    other = store.stored_runs("other")
     for number in range(20):
         run = replace(RUN, run_id=f"run {number}")
         await log.begin(run)
-        await log.append(run, [LoggedFrame(b"1", question="sure?")])
+        await log.append(run, [StoredFrame(b"1", question="sure?")])
         await log.let_wait(run.run_id, "sure?")
         _, is_first = await asyncio.gather(
-            log.append(replace(run, last_seq=1), [LoggedFrame(b"2", parks=["sure?"])]),
+            log.append(replace(run, last_seq=1), [StoredFrame(b"2", parks=["sure?"])]),
             other.answer(run.run_id, "sure?", GivenAnswer(True)),
         )
         assert is_first

@@ -18,7 +18,7 @@ from callboard.agents import RunContext
 from callboard.errors import RunLost
 from callboard.runs.files import RunFiles
 from callboard.runs.log import EventLog
-from callboard.storage import GivenAnswer, LoggedFrame, LoggedRun, Store
+from callboard.storage import GivenAnswer, Store, StoredFrame, StoredRun
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql.tables import runs
 from callboard_protocol import (
@@ -194,16 +194,16 @@ async def test_a_server_that_starts_leaves_the_calls_of_others_alone(tmp_path: P
     assert (call["result"], call["error_code"]) == ("found", None)
 
 
-RUN = LoggedRun("run", "agent", "chat", "message", "ann")
+RUN = StoredRun("run", "agent", "chat", "message", "ann")
 
 
-def frames(*contents: bytes, is_last: bool = False) -> list[LoggedFrame]:
-    return [LoggedFrame(content, is_last=is_last and content == contents[-1]) for content in contents]
+def frames(*contents: bytes, is_last: bool = False) -> list[StoredFrame]:
+    return [StoredFrame(content, is_last=is_last and content == contents[-1]) for content in contents]
 
 
 async def test_events_of_an_earlier_owner_are_refused_after_a_takeover(store: Store) -> None:
-    gone = store.run_log("gone")
-    heir = store.run_log("heir")
+    gone = store.stored_runs("gone")
+    heir = store.stored_runs("heir")
     async with gone.open(60, print):
         run = await gone.begin(RUN)
         await gone.append(run, frames(b"1", b"2"))
@@ -218,7 +218,7 @@ async def test_events_of_an_earlier_owner_are_refused_after_a_takeover(store: St
 
 
 async def test_call_rows_of_an_earlier_owner_are_refused_after_a_takeover(store: Store) -> None:
-    heir = store.run_log("heir")
+    heir = store.stored_runs("heir")
     steps = await RecordedSteps.open(store, Turn("chat", "run", "message", "ann", "hello"), "gone")
     await steps.begin()
     await steps.call_started(HistoryCall("a", "pay", "{}", 0, 0), "")
@@ -226,7 +226,7 @@ async def test_call_rows_of_an_earlier_owner_are_refused_after_a_takeover(store:
     turn = store.turn(Turn("chat", "run", "message", "ann", None))
     await turn.restore()
     record = store.record(heir, taken, turn)
-    record.append(LoggedFrame(b"end"), turn.rows.end_call("a", "Error: lost", "interrupted", None))
+    record.append(StoredFrame(b"end"), turn.rows.end_call("a", "Error: lost", "interrupted", None))
     await record.store_now()
     # Neither the call's end nor another call is stored by the server that has lost the run.
     await steps.call_ended("a", "paid", None, 5)
@@ -237,7 +237,7 @@ async def test_call_rows_of_an_earlier_owner_are_refused_after_a_takeover(store:
 
 
 async def test_frames_that_are_written_once_more_after_a_lost_commit_are_there_once(store: Store) -> None:
-    log = store.run_log("server")
+    log = store.stored_runs("server")
     run = await log.begin(RUN)
     for _ in range(2):
         await log.append(run, frames(b"1", b"2"))
@@ -245,7 +245,7 @@ async def test_frames_that_are_written_once_more_after_a_lost_commit_are_there_o
 
 
 async def test_a_run_that_did_not_begin_is_forgotten_and_one_that_did_is_not(store: Store) -> None:
-    log = store.run_log("server")
+    log = store.stored_runs("server")
     run = await log.begin(RUN)
     await log.append(run, frames(b"1", b"2"))
     await log.begin(replace(RUN, run_id="refused"))
@@ -255,7 +255,7 @@ async def test_a_run_that_did_not_begin_is_forgotten_and_one_that_did_is_not(sto
 
 
 async def test_the_log_of_a_run_that_ended_is_forgotten_after_its_time(store: Store) -> None:
-    log = store.run_log("server")
+    log = store.stored_runs("server")
     for name in ("ended", "going on"):
         await log.begin(replace(RUN, run_id=name))
     await log.append(replace(RUN, run_id="ended"), frames(b"1", is_last=True))
@@ -266,10 +266,10 @@ async def test_the_log_of_a_run_that_ended_is_forgotten_after_its_time(store: St
 
 
 async def test_of_a_user_whose_logs_are_too_large_the_oldest_that_ended_are_forgotten(store: Store) -> None:
-    log = store.run_log("server")
+    log = store.stored_runs("server")
     for number, user in enumerate(["ann", "ann", "ann", "bob", None]):
         run = await log.begin(replace(RUN, run_id=f"run {number}", user_id=user))
-        await log.append(run, [LoggedFrame(b"x" * 60, files={"file": "y" * 40}, is_last=True)])
+        await log.append(run, [StoredFrame(b"x" * 60, files={"file": "y" * 40}, is_last=True)])
     going_on = await log.begin(replace(RUN, run_id="going on"))
     await log.append(going_on, frames(b"x" * 1_000))
     assert await log.drop(ended_before_seconds=60, max_user_bytes=200) == 1
@@ -279,10 +279,10 @@ async def test_of_a_user_whose_logs_are_too_large_the_oldest_that_ended_are_forg
 
 
 async def test_a_question_has_one_answer_whoever_gives_it(store: Store) -> None:
-    owner = store.run_log("owner")
-    other = store.run_log("other")
+    owner = store.stored_runs("owner")
+    other = store.stored_runs("other")
     run = await owner.begin(RUN)
-    await owner.append(run, [LoggedFrame(b"1", question="sure?")])
+    await owner.append(run, [StoredFrame(b"1", question="sure?")])
     assert await owner.signals(["run"]) == {}
     taken = await asyncio.gather(
         *(log.answer("run", "sure?", GivenAnswer(log is other, "phone")) for log in (owner, other) * 5)
@@ -300,7 +300,7 @@ async def test_a_question_has_one_answer_whoever_gives_it(store: Store) -> None:
 
 async def test_an_agent_is_stopped_after_another_server_took_over_its_run(store: Store) -> None:
     lost = asyncio.Event()
-    log = store.run_log("server")
+    log = store.stored_runs("server")
     run = await log.begin(RUN)
     record = store.record(log, replace(run, epoch=0), store.turn(Turn("chat", "run", None, "ann", None)))
     events = EventLog()
@@ -336,7 +336,7 @@ async def test_a_zombie_starts_no_tool_and_its_listeners_see_how_it_goes_on(tmp_
 
     async with serving(tmp_path, ScriptedAgent(script), database_url=database_url) as service:
         store = await Store.open(database_url)
-        heir = store.run_log("heir")
+        heir = store.stored_runs("heir")
         seen: list[Event] = []
         async with heir.open(60, print):
             async with service.client.stream("POST", "/v1/runs", json=body()) as response:
@@ -348,7 +348,7 @@ async def test_a_zombie_starts_no_tool_and_its_listeners_see_how_it_goes_on(tmp_
             assert [event.type for event in seen] == ["run_start", "message"]
             [left] = (await heir.find(["run"])).values()
             last = encode(left.last_seq + 1, Done())
-            await heir.append(left, [LoggedFrame(last, is_last=True)])
+            await heir.append(left, [StoredFrame(last, is_last=True)])
             assert await read_bytes(service, after=2) == last
             seen_by_prometheus = await scrape(service.client)
             assert seen_by_prometheus.sum("callboard_runs_left_total", agent="scripted") == 1
@@ -530,7 +530,7 @@ async def test_a_run_that_comes_back_while_its_first_life_is_still_tidying_up_is
         other = await Store.open(database_url)
         taken = {"owner": "other", "epoch": 2}
         await other.database.execute(update(runs).values(taken))
-        await other.run_log("other").hand_over(replace(LoggedRun("run", "", None, None, None), epoch=2))
+        await other.stored_runs("other").hand_over(replace(StoredRun("run", "", None, None, None), epoch=2))
         await other.close()
         going_on.set()
         await lives[1].wait()

@@ -43,6 +43,6 @@ async def test_arguments_and_results_are_stored_once_and_in_the_events_while_the
             ARGUMENT: {"events": 1, "messages": 1, **audited},
             RESULT: {"events": 1, "messages": 1},
         }
-        assert await service.state.store.run_log("server").drop(ended_before_seconds=-1, max_user_bytes=10**9) == 1
+        assert await service.state.store.stored_runs("server").drop(ended_before_seconds=-1, max_user_bytes=10**9) == 1
         assert await database.scalar(select(func.count()).select_from(events)) == 0
         assert await database.read(count) == {ARGUMENT: {"messages": 1, **audited}, RESULT: {"messages": 1}}

@@ -8,7 +8,7 @@ from sqlalchemy import select, text
 
 from callboard._history import NewResponse, Turn
 from callboard._history.records import HistoryCall
-from callboard.storage import LoggedFrame, LoggedRun, Store
+from callboard.storage import Store, StoredFrame, StoredRun
 from callboard.storage.sql.database import ROWS_PER_PAGE
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS, audit, chats, metadata, runs, usage
 from callboard.storage.sql.users import USER_TABLES
@@ -38,10 +38,10 @@ async def live(store: Store, user: str, chats: int = 2) -> None:
     for number in range(MANY):
         await store.records("notes", user).put(f"{number:04}", {"of": user})
     await store.records("tasks", user).put("0000", {"of": user})
-    log = store.run_log("server")
-    run = LoggedRun(f"run-{user}", "agent", f"{user}-0", "m", user)
+    log = store.stored_runs("server")
+    run = StoredRun(f"run-{user}", "agent", f"{user}-0", "m", user)
     await log.begin(run, user.encode())
-    await log.append(run, [LoggedFrame(user.encode(), question=f"{user}?", files={"f": f"data:{user}"})])
+    await log.append(run, [StoredFrame(user.encode(), question=f"{user}?", files={"f": f"data:{user}"})])
 
 
 async def _embed(texts: Sequence[str]) -> Sequence[Sequence[float]]:
@@ -107,7 +107,7 @@ async def count_lost_words(store: Store, index: str, wanted: str) -> Any:
 async def test_no_row_of_any_table_is_left_of_a_user(store: Store) -> None:
     for user in ("anneliese", "bob"):
         await live(store, user)
-    log = store.run_log("server")
+    log = store.stored_runs("server")
     [run] = await log.of_user("anneliese")
     assert run.run_id == "run-anneliese"
     assert await log.forget_user("anneliese") == 1
@@ -132,7 +132,7 @@ async def test_only_chats_without_recent_activity_are_dropped(store: Store) -> N
     going_on = StoredSteps(store, Turn("late", "run-late", None, "ann", "hi"))
     await going_on.begin()
     await going_on.call_started(HistoryCall("c", "look", "{}", 0, 0), "")
-    await store.run_log("server").begin(LoggedRun("run-late", "agent", "late", None, "ann"))
+    await store.stored_runs("server").begin(StoredRun("run-late", "agent", "late", None, "ann"))
     assert await store.drop_chats(0) == 0
     # The run in ann-0 goes on too.
     kept = {"late", "ann-0"}

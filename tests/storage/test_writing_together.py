@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, insert, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from callboard.errors import UnknownChat
-from callboard.storage import LoggedFrame, LoggedRun, Store
+from callboard.storage import Store, StoredFrame, StoredRun
 from callboard.storage.sql.database import WRITES_AT_ONCE, Database, Work
 from callboard.storage.sql.tables import chats
 from tests.bench.statements import counted
@@ -108,12 +108,12 @@ async def test_checkpoints_of_another_server_are_not_mistaken_for_a_replaced_fil
     url = f"sqlite:///{tmp_path / 'callboard.db'}"
     one = await Store.open(url)
     other = await Store.open(url)
-    async with one.run_log("one").open(60, print), other.run_log("other").open(60, print):
+    async with one.stored_runs("one").open(60, print), other.stored_runs("other").open(60, print):
         for number in range(16):
             store = one if number % 2 else other
-            log = store.run_log(str(number))
-            run = await log.begin(LoggedRun(f"run-{number}", "agent", "chat", None, "ann"))
-            await log.append(run, [LoggedFrame(os.urandom(1024 * 1024))])
+            log = store.stored_runs(str(number))
+            run = await log.begin(StoredRun(f"run-{number}", "agent", "chat", None, "ann"))
+            await log.append(run, [StoredFrame(os.urandom(1024 * 1024))])
         await one.check()
         await other.check()
     await one.close()

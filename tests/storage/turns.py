@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from callboard._history import HistoryCall, RowChange, Turn
-from callboard.storage import LoggedFrame, LoggedRun, RunRecord, Store
+from callboard.storage import RunRecord, Store, StoredFrame, StoredRun
 
 
 class StoredSteps:
@@ -56,9 +56,9 @@ class RecordedSteps(StoredSteps):
     @classmethod
     async def open(cls, store: Store, turn: Turn, server_id: str = "server") -> "RecordedSteps":
         """Begin the run of a turn."""
-        run_log = store.run_log(server_id)
-        run = LoggedRun(turn.run_id, "agent", turn.chat_id, turn.message_id, turn.user_id)
-        return cls(store, turn, store.record(run_log, await run_log.begin(run), store.turn(turn)))
+        stored_runs = store.stored_runs(server_id)
+        run = StoredRun(turn.run_id, "agent", turn.chat_id, turn.message_id, turn.user_id)
+        return cls(store, turn, store.record(stored_runs, await stored_runs.begin(run), store.turn(turn)))
 
     async def finish(self, text: str, *, is_answered: bool, **values: Any) -> bool:
         return await self._append(self.turn.rows.finish(text, is_answered=is_answered, **values), is_last=True)
@@ -67,6 +67,6 @@ class RecordedSteps(StoredSteps):
         return await self._append(changes)
 
     async def _append(self, changes: list[RowChange], *, is_last: bool = False) -> bool:
-        self.record.append(LoggedFrame(b"frame", is_last=is_last), changes)
+        self.record.append(StoredFrame(b"frame", is_last=is_last), changes)
         await self.record.settled()
         return self.turn.is_kept

@@ -174,12 +174,12 @@ async def _open(
         if interrupted := await store.close_interrupted_calls():
             _log.warning("calls_interrupted_by_last_stop", calls=interrupted)
         await closing.enter_async_context(retaining(store, settings))
-        run_log = store.run_log(token_hex())
+        stored_runs = store.stored_runs(token_hex())
         observers = [*board.observers, *more_observers]
         routes.state.metrics = metrics = make_metrics(settings, agents, store, lambda: runs)
         if metrics:
             observers.append(metrics.observe)
-        runs = Runs(agents, services, settings, board.redaction, run_log, links, observers, make_tracer(settings))
+        runs = Runs(agents, services, settings, board.redaction, stored_runs, links, observers, make_tracer(settings))
         await closing.enter_async_context(runs.holding_lease())
         closing.push_async_callback(runs.close)
         preparing = asyncio.create_task(REQUESTS.run(prepare_reading), name="prepare reading")

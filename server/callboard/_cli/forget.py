@@ -25,10 +25,10 @@ async def _forget(user_id: str) -> None:
     store = Store(settings.resolved_database_url, settings.redis_url)
     await store.start()
     try:
-        run_log = store.run_log(token_hex())
+        stored_runs = store.stored_runs(token_hex())
         # Opening the log announces this process: a server without peers does not look for their signals.
-        async with run_log.open(settings.lease_seconds, lambda _: None):
-            forgotten = await forget_user(store, run_log, user_id, COMMAND)
+        async with stored_runs.open(settings.lease_seconds, lambda _: None):
+            forgotten = await forget_user(store, stored_runs, user_id, COMMAND)
     finally:
         await store.close()
     for kind, count in forgotten.items():

@@ -36,7 +36,7 @@ class GaugeMetrics:
         self._labels |= counts.keys()
         for label in sorted(self._labels):
             self._open_runs.labels(label).set(counts[label])
-        self._waiting_runs.set(runs.waiting)
+        self._waiting_runs.set(runs.queued)
         self._listeners.set(runs.listeners)
         self._log_bytes.set(runs.log_bytes)
         self._waiting_writes.set(queues.waiting_writes)

@@ -37,10 +37,10 @@ from callboard.runs.run import Owner, Run
 from callboard.settings import Settings
 from callboard.storage import (
     AuditEntry,
-    LoggedRun,
     NewRun,
-    RunLog,
     RunRecord,
+    StoredRun,
+    StoredRuns,
 )
 from callboard.text import storable
 from callboard.threads import REQUESTS
@@ -59,7 +59,7 @@ _log = structlog.get_logger(__name__)
 class RunSpec:
     """The inputs of a new or continued run.
 
-    `logged` and `record` are None if the run is not stored, `reopened` is None if the run is new. `is_alone` means that
+    `stored` and `record` are None if the run is not stored, `reopened` is None if the run is new. `is_alone` means that
     no other server uses the database. `can_be_continued` means that another server can continue the run. `caller` is
     the name of the request's API key.
     """
@@ -72,7 +72,7 @@ class RunSpec:
     is_alone: bool
     traced: TracedRun
     record: RunRecord | None
-    logged: LoggedRun | None
+    stored: StoredRun | None
     caller: str | None
     can_be_continued: bool
     reopened: Reopened | None = None
@@ -90,7 +90,7 @@ class RunFactory:
         services: Services,
         settings: Settings,
         redaction: Redaction,
-        run_log: RunLog,
+        stored_runs: StoredRuns,
         links: Links,
         observers: Sequence[Observer],
         tracer: RunTracer,
@@ -101,7 +101,7 @@ class RunFactory:
         self._store = services.store
         self._settings = settings
         self._redaction = redaction
-        self._run_log = run_log
+        self._stored_runs = stored_runs
         self._links = links
         self._observers = observers
         self._tracer = tracer
@@ -120,7 +120,7 @@ class RunFactory:
         owner = spec.owner
         conversation = spec.conversation
         record = spec.record
-        logged = spec.logged
+        stored = spec.stored
         reopened = spec.reopened
         left = reopened.left if reopened else LeftRun()
         request = conversation.request
@@ -134,12 +134,12 @@ class RunFactory:
             keeps_answers=self._tracer.has_contents and bool(tracing_observers),
         )
         log = EventLog(memory=memory, on_append=observers.tell)
-        run_log = self._run_log if logged else None
+        stored_runs = self._stored_runs if stored else None
         calls = CallTracker(self._share_call_ids(conversation, is_alone=spec.is_alone), left.next_round)
         inputs = Inputs(
             run_id,
             log,
-            run_log,
+            stored_runs,
             calls,
             self._settings.input_timeout_seconds,
             # A server that continues the run can run the calls that wait.
@@ -160,15 +160,15 @@ class RunFactory:
             recorder,
             enricher,
             self._settings.detach_grace_seconds,
-            run_log,
+            stored_runs,
             can_be_continued=spec.can_be_continued,
             ignored=ignored_options(spec.agent, [function.name for function in spec.functions], request.options),
         )
-        if reopened and logged:
-            observers.tell(RunTakenOver(logged.losses))
+        if reopened and stored:
+            observers.tell(RunTakenOver(stored.losses))
             for end in reopened.closed:
                 observers.tell(end)
-            log.continue_after(logged.last_seq + len(reopened.closed))
+            log.continue_after(stored.last_seq + len(reopened.closed))
             recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
         else:
             # Before `store_in`, because the run was begun in the database with this event.
@@ -187,7 +187,7 @@ class RunFactory:
                 redaction,
                 lambda run: on_end(run, memory, observers),
                 self._settings.run_timeout_seconds,
-                logged.age_seconds if logged else 0.0,
+                stored.age_seconds if stored else 0.0,
                 needs_listeners=not left.signals.has_waited,
             )
         if left.signals.is_cancelled:
@@ -287,54 +287,54 @@ class RunFactory:
         return rows.begin(await self._redaction.large(find_question(messages)), results, response)
 
     def open_record(
-        self, run_id: str, owner: Owner, logged: LoggedRun | None, conversation: Conversation, new: NewRun | None
+        self, run_id: str, owner: Owner, stored: StoredRun | None, conversation: Conversation, new: NewRun | None
     ) -> RunRecord | None:
         """Return the record of a new run; None if neither its turn nor an audit is stored."""
-        if logged is None:
-            not_stored = LoggedRun(run_id, owner.agent_id, owner.chat_id, owner.message_id, owner.user_id)
+        if stored is None:
+            not_stored = StoredRun(run_id, owner.agent_id, owner.chat_id, owner.message_id, owner.user_id)
             return self._make_record(not_stored, None) if self._settings.audit else None
         place = sum(message["role"] == "user" for message in conversation.messages)
-        return self._make_record(logged, _make_turn(logged, place, name_user(conversation.request)), new)
+        return self._make_record(stored, _make_turn(stored, place, name_user(conversation.request)), new)
 
-    def _make_record(self, logged: LoggedRun, turn: Turn | None, new: NewRun | None = None) -> RunRecord:
+    def _make_record(self, stored: StoredRun, turn: Turn | None, new: NewRun | None = None) -> RunRecord:
         writer = self._store.turn(turn, self._settings.compact_results) if turn else None
         keep_days = self._settings.audit_retention_days
-        return self._store.record(self._run_log, logged, writer, new=new, keep_audit_days=keep_days)
+        return self._store.record(self._stored_runs, stored, writer, new=new, keep_audit_days=keep_days)
 
     @asynccontextmanager
     async def record_of_left_run(
-        self, logged: LoggedRun, request: RunRequest | None
-    ) -> AsyncIterator[tuple[LoggedRun, RunRecord]]:
+        self, stored: StoredRun, request: RunRequest | None
+    ) -> AsyncIterator[tuple[StoredRun, RunRecord]]:
         """Yield the current state of a stored run, and its record; the record is stopped if the block raises.
 
         Raises `StorageError`, and `RunLost` if another server has taken over the run.
         """
-        found = (await self._run_log.find([logged.run_id])).get(logged.run_id)
-        if found is None or found.epoch != logged.epoch:
-            raise RunLost(f"run {logged.run_id!r} has been taken over by another server")
-        logged = replace(found, age_seconds=logged.age_seconds)
+        found = (await self._stored_runs.find([stored.run_id])).get(stored.run_id)
+        if found is None or found.epoch != stored.epoch:
+            raise RunLost(f"run {stored.run_id!r} has been taken over by another server")
+        stored = replace(found, age_seconds=stored.age_seconds)
         place = sum(message.role == "user" for message in request.messages) if request else None
-        record = self._make_record(logged, _make_turn(logged, place, name_user(request) if request else None))
+        record = self._make_record(stored, _make_turn(stored, place, name_user(request) if request else None))
         with ExitStack() as unless_used:
             unless_used.callback(record.stop)
-            yield logged, record
+            yield stored, record
             unless_used.pop_all()
 
-    async def end_left_run(self, logged: LoggedRun, ending: Error) -> None:
+    async def end_left_run(self, stored: StoredRun, ending: Error) -> None:
         """End a left run that cannot continue, and notify observers. Raises `StorageError`, `RunLost`."""
         try:
-            left = await read_left_run(self._run_log, logged.run_id)
+            left = await read_left_run(self._stored_runs, stored.run_id)
         except StorageError:
             raise
         except Exception as error:  # noqa: BLE001 - another version may have written the events; listeners need an end
-            _log.error("left_run_unreadable", run_id=logged.run_id, exc_info=error)
+            _log.error("left_run_unreadable", run_id=stored.run_id, exc_info=error)
             left = LeftRun()
-        async with self.record_of_left_run(logged, None) as (logged, record):
-            last = await end_run(record, logged, left, ending)
-        observed = ObservedRun(logged.run_id, logged.agent_id, logged.chat_id, logged.user_id)
-        traced = self._tracer.begin(observed, logged.agent_id)
+        async with self.record_of_left_run(stored, None) as (stored, record):
+            last = await end_run(record, stored, left, ending)
+        observed = ObservedRun(stored.run_id, stored.agent_id, stored.chat_id, stored.user_id)
+        traced = self._tracer.begin(observed, stored.agent_id)
         observers = RunObservers(observed, [*self._observers, *traced.observers(self._redaction)])
-        observers.tell(RunTakenOver(logged.losses))
+        observers.tell(RunTakenOver(stored.losses))
         for event in last:
             observers.tell(event)
 
@@ -365,15 +365,15 @@ class RunFactory:
         return ids
 
 
-def _make_turn(logged: LoggedRun, place: int | None, user_name: str | None) -> Turn:
+def _make_turn(stored: StoredRun, place: int | None, user_name: str | None) -> Turn:
     return Turn(
-        str(logged.chat_id),
-        logged.run_id,
-        logged.message_id,
-        logged.user_id,
+        str(stored.chat_id),
+        stored.run_id,
+        stored.message_id,
+        stored.user_id,
         None,
         place=place,
-        agent_id=logged.agent_id,
+        agent_id=stored.agent_id,
         user_name=user_name,
     )
 

@@ -13,7 +13,7 @@ from callboard.runs.inputs import unknown_input
 from callboard.runs.log import MAX_CHUNK_BYTES
 from callboard.runs.run import Owner, Run
 from callboard.runs.run_watcher import RunWatcher
-from callboard.storage import GivenAnswer, LoggedRun, RunLog
+from callboard.storage import GivenAnswer, StoredRun, StoredRuns
 
 RETRY_SECONDS = 1.0
 
@@ -27,13 +27,13 @@ class FollowedRun:
     """
 
     def __init__(
-        self, run: LoggedRun, run_log: RunLog, watcher: RunWatcher, find_own: Callable[[str], Run | None]
+        self, run: StoredRun, stored_runs: StoredRuns, watcher: RunWatcher, find_own: Callable[[str], Run | None]
     ) -> None:
         self.run_id = run.run_id
         self.owner = Owner(run.agent_id, run.chat_id, run.message_id, run.user_id)
         self.ended = run.is_ended
         self._run = run
-        self._run_log = run_log
+        self._stored_runs = stored_runs
         self._watcher = watcher
         self._find_own = find_own
 
@@ -62,7 +62,7 @@ class FollowedRun:
                             follower.seq = received.last_seq
                             yield received.frames
                             continue
-                        frames = await self._run_log.read(self.run_id, follower.seq, MAX_CHUNK_BYTES)
+                        frames = await self._stored_runs.read(self.run_id, follower.seq, MAX_CHUNK_BYTES)
                         if not frames:
                             break
                         follower.seq += len(frames)
@@ -82,16 +82,16 @@ class FollowedRun:
 
     async def cancel_for_client(self) -> None:
         """Ask the owner to cancel the run. Raises `StorageError`."""
-        await self._run_log.cancel(self.run_id)
+        await self._stored_runs.cancel(self.run_id)
 
     async def answer(self, request_id: str, answer: GivenAnswer) -> None:
         """Store the answer to a question for the owner.
 
         Raises `UnknownInput` if the question is not open or already answered, and `StorageError`.
         """
-        if not await self._run_log.answer(self.run_id, request_id, answer):
+        if not await self._stored_runs.answer(self.run_id, request_id, answer):
             raise unknown_input(request_id)
 
     async def file(self, file_id: str) -> Data:
         """Return a file that an event links to. Raises `UnknownFile`, `StorageError`."""
-        return read_file(self.run_id, file_id, await self._run_log.file(self.run_id, file_id))
+        return read_file(self.run_id, file_id, await self._stored_runs.file(self.run_id, file_id))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from callboard.storage import RunLog, Store
+from callboard.storage import Store, StoredRuns
 
 END_RUNS_SECONDS = 15.0
 """The longest wait for the end of runs; a run whose server has crashed does not end."""
@@ -15,7 +15,7 @@ POLL_SECONDS = 0.1
 _log = structlog.get_logger(__name__)
 
 
-async def forget_user(store: Store, run_log: RunLog, user_id: str, key: str | None) -> Mapping[str, int]:
+async def forget_user(store: Store, stored_runs: StoredRuns, user_id: str, key: str | None) -> Mapping[str, int]:
     """End the user's runs, then delete all data of the user; return the number of deleted items of each kind.
 
     `key` is the name of the API key of the request, for the audit. Data of runs that the user starts in the meantime
@@ -23,21 +23,21 @@ async def forget_user(store: Store, run_log: RunLog, user_id: str, key: str | No
     """
     # Otherwise a run that is not even begun in the database would come after all.
     await store.database.late.store()
-    await _end_runs(run_log, user_id)
-    runs = await run_log.forget_user(user_id)
+    await _end_runs(stored_runs, user_id)
+    runs = await stored_runs.forget_user(user_id)
     forgotten = {**await store.forget_user(user_id, key), "run": runs}
     _log.info("user_forgotten", user_id=user_id, **forgotten)
     return forgotten
 
 
-async def _end_runs(run_log: RunLog, user_id: str) -> None:
+async def _end_runs(stored_runs: StoredRuns, user_id: str) -> None:
     deadline = time.monotonic() + END_RUNS_SECONDS
-    for run in await run_log.of_user(user_id):
+    for run in await stored_runs.of_user(user_id):
         # A parked run has no server that could write; a cancellation would make one take it over.
         if not run.is_ended and not run.is_parked:
-            await run_log.cancel(run.run_id)
+            await stored_runs.cancel(run.run_id)
     # Other processes end them, and send no notification.
     while time.monotonic() < deadline:
-        if all(run.is_ended or run.is_parked for run in await run_log.of_user(user_id)):
+        if all(run.is_ended or run.is_parked for run in await stored_runs.of_user(user_id)):
             return
         await asyncio.sleep(POLL_SECONDS)

@@ -9,7 +9,7 @@ from callboard.calls.approval import is_approval
 from callboard.errors import StorageError, UnknownInput
 from callboard.runs.call_tracker import CallTracker
 from callboard.runs.log import EventLog
-from callboard.storage import GivenAnswer, RunLog, RunSignals
+from callboard.storage import GivenAnswer, RunSignals, StoredRuns
 from callboard_protocol import APPROVAL_PREFIX, InputRequest, ToolRequest
 
 ARRIVAL_SECONDS = 5.0
@@ -27,7 +27,7 @@ class Inputs:
     open calls waits.
 
     Args:
-        run_log: Where other servers find the questions and store answers; None if the run is not stored.
+        stored_runs: Where other servers find the questions and store answers; None if the run is not stored.
         calls: The run's calls.
         timeout_seconds: The time for an answer to a question that names none.
         can_park: Another server could run the calls that wait.
@@ -38,7 +38,7 @@ class Inputs:
         self,
         run_id: str,
         log: EventLog,
-        run_log: RunLog | None,
+        stored_runs: StoredRuns | None,
         calls: CallTracker,
         timeout_seconds: float,
         *,
@@ -54,7 +54,7 @@ class Inputs:
         """Stops the agent when each open call waits."""
         self._run_id = run_id
         self._log = log
-        self._run_log = run_log
+        self._stored_runs = stored_runs
         self._calls = calls
         self._timeout_seconds = timeout_seconds
         self._answers: dict[str, asyncio.Future[GivenAnswer]] = {}
@@ -121,11 +121,11 @@ class Inputs:
         request_id = request.request_id
         if not (self.can_park and is_approval(request_id) and self._calls.can_wait(request.tool_call_id or "")):
             return False
-        if self._run_log is None or self._log.failure:
+        if self._stored_runs is None or self._log.failure:
             return False
         try:
             # If it was answered at another server meanwhile, the answer is about to arrive.
-            await self._run_log.let_wait(self._run_id, request_id)
+            await self._stored_runs.let_wait(self._run_id, request_id)
         except StorageError:
             return False
         self.waiting.add(request_id)
@@ -141,10 +141,10 @@ class Inputs:
     async def _close(self, request_id: str) -> bool:
         """Close a question on all servers; return False if another server has accepted an answer already."""
         # The question of a late run may not be stored, and is unknown to other servers then.
-        if self._run_log is None or self._log.failure:
+        if self._stored_runs is None or self._log.failure:
             return True
         try:
-            return await self._run_log.answer(self._run_id, request_id, GivenAnswer(None))
+            return await self._stored_runs.answer(self._run_id, request_id, GivenAnswer(None))
         except StorageError:
             return True
 
@@ -168,9 +168,9 @@ class Inputs:
     async def answer(self, request_id: str, given: GivenAnswer) -> None:
         """Answer a question. Raises `UnknownInput` if it is not open, or already answered on any server."""
         # A question that was shown is stored, unless the run is late.
-        if self._run_log and not self._log.failure:
+        if self._stored_runs and not self._log.failure:
             try:
-                if not await self._run_log.answer(self._run_id, request_id, given):
+                if not await self._stored_runs.answer(self._run_id, request_id, given):
                     raise unknown_input(request_id)
             except StorageError:
                 pass  # Other servers cannot answer it either.

@@ -24,12 +24,12 @@ from callboard.runs.inputs import NO_SIGNALS
 from callboard.storage import (
     INTERRUPTED_CALL,
     UNANSWERED_CALL,
-    LoggedFrame,
-    LoggedRun,
-    RunLog,
     RunRecord,
     RunSignals,
     Store,
+    StoredFrame,
+    StoredRun,
+    StoredRuns,
 )
 from callboard.threads import REQUESTS
 from callboard_protocol import (
@@ -67,10 +67,10 @@ class LeftRun:
     Attributes:
         call_ids: The ids of the agent's own calls.
         open_calls: The start events of calls without an end, by call ids.
-        waiting: The open calls that wait for the user's approval; their tools have not run.
+        unapproved: The open calls that wait for the user's approval; their tools have not run.
         from_text: The open calls that were read from the model's text although it was not asked to write calls there.
         changed: The open calls whose arguments the user has changed.
-        begun: The open calls whose tools may have started.
+        may_have_run: The open calls whose tools may have started.
         next_round: The round of the next call.
         has_open_text: Text was sent after the last event of a call.
         sources: The sources that were sent.
@@ -79,10 +79,10 @@ class LeftRun:
 
     call_ids: frozenset[str] = frozenset()
     open_calls: Mapping[str, ToolCallStart] = field(default_factory=dict)
-    waiting: Collection[str] = ()
+    unapproved: Collection[str] = ()
     from_text: Collection[str] = ()
     changed: Collection[str] = ()
-    begun: Collection[str] = ()
+    may_have_run: Collection[str] = ()
     next_round: int = 0
     has_open_text: bool = False
     sources: Sequence[Source] = ()
@@ -91,7 +91,7 @@ class LeftRun:
     @property
     def is_unparked(self) -> bool:
         """Whether the run was parked, and goes on with the user's answer now."""
-        return self.signals.has_waited and bool(self.waiting) and not self.signals.is_cancelled
+        return self.signals.has_waited and bool(self.unapproved) and not self.signals.is_cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,12 @@ class Reopened:
     closed: Sequence[ToolCallError]
 
 
-async def read_left_run(run_log: RunLog, run_id: str) -> LeftRun:
+async def read_left_run(stored_runs: StoredRuns, run_id: str) -> LeftRun:
     """Return the state of a run according to its stored events."""
     frames: list[bytes] = []
-    while found := await run_log.read(run_id, len(frames), READ_BYTES):
+    while found := await stored_runs.read(run_id, len(frames), READ_BYTES):
         frames += found
-    signals = (await run_log.signals([run_id])).get(run_id, NO_SIGNALS)
+    signals = (await stored_runs.signals([run_id])).get(run_id, NO_SIGNALS)
     # In a thread, because decoding the events of a long answer would block other requests.
     return await REQUESTS.run(partial(_read, frames, signals))
 
@@ -139,7 +139,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
             case _:
                 pass
     running = {call_id: call for call_id, call in calls.items() if isinstance(call, RunningCall)}
-    begun = {
+    may_have_run = {
         call_id
         for call_id, call in running.items()
         if any(step.status not in STATUSES_BEFORE_RUNNING for step in call.steps)
@@ -147,10 +147,10 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
     return LeftRun(
         call_ids=frozenset(call_id for call_id, call in calls.items() if not call.start.parent_call_id),
         open_calls={call_id: call.start for call_id, call in running.items()},
-        waiting=running.keys() & asked - begun,
+        unapproved=running.keys() & asked - may_have_run,
         from_text={call_id for call_id, call in running.items() if call.is_from_text},
         changed={call_id for call_id, call in running.items() if call.is_changed},
-        begun=begun,
+        may_have_run=may_have_run,
         next_round=max(((call.start.round_index or 0) + 1 for call in calls.values()), default=0),
         has_open_text=has_open_text,
         sources=sources,
@@ -168,9 +168,9 @@ def end_of_left_run(agent_id: str) -> Error:
 
 
 async def reopen(
-    run_log: RunLog,
+    stored_runs: StoredRuns,
     store: Store,
-    logged: LoggedRun,
+    stored: StoredRun,
     record: RunRecord,
     request: RunRequest,
     agent: AgentLike,
@@ -184,15 +184,15 @@ async def reopen(
     turn = await record.turn.restore()
     if record.turn.rows.ending:
         # The turn has ended, only the last event was not stored.
-        _append(record, logged.last_seq, [_LAST_EVENT.validate_json(record.turn.rows.ending)])
+        _append(record, stored.last_seq, [_LAST_EVENT.validate_json(record.turn.rows.ending)])
         await record.store_now()
         return None
-    left = await read_left_run(run_log, logged.run_id)
+    left = await read_left_run(stored_runs, stored.run_id)
     again = _find_repeatable(agent, left, approval, [tool.name for tool in request.openwebui_tools])
-    closed = make_ends(left.open_calls, left.waiting, but=again)
-    _append(record, logged.last_seq, closed)
+    closed = make_ends(left.open_calls, left.unapproved, but=again)
+    _append(record, stored.last_seq, closed)
     await record.store_now()
-    conversation = await open_conversation(store, request, logged.run_id, None)
+    conversation = await open_conversation(store, request, stored.run_id, None)
     if conversation.history.is_missing:
         # Without its finished calls the agent would repeat them.
         raise StorageError("the history of the chat cannot be read")
@@ -214,7 +214,7 @@ async def reopen(
                     rescued=call.tool_call_id in left.from_text,
                     asks_first=call.tool_call_id in left.from_text,
                     # Also if the settings have changed since, or the call was read from text.
-                    needs_approval=call.tool_call_id in left.waiting,
+                    needs_approval=call.tool_call_id in left.unapproved,
                     is_changed=call.tool_call_id in left.changed,
                 )
                 for call in calls
@@ -225,7 +225,7 @@ async def reopen(
 
 
 async def end_run(
-    record: RunRecord, logged: LoggedRun, left: LeftRun, ending: Error
+    record: RunRecord, stored: StoredRun, left: LeftRun, ending: Error
 ) -> Sequence[Error | ToolCallError]:
     """End a run that cannot continue, and its open calls. Return the new events. Raises `StorageError`, `RunLost`."""
     assert record.turn is not None
@@ -233,25 +233,25 @@ async def end_run(
     rows = record.turn.rows
     open_calls: dict[str, str] = {call.tool_call_id: call.tool_name for call in rows.open_calls}
     open_calls |= {call_id: start.tool_name for call_id, start in left.open_calls.items()}
-    last: list[Error | ToolCallError] = [*make_ends(open_calls, left.waiting), ending]
-    _append(record, logged.last_seq, last)
+    last: list[Error | ToolCallError] = [*make_ends(open_calls, left.unapproved), ending]
+    _append(record, stored.last_seq, last)
     record.append(changes=rows.finish("", is_answered=False, ending=ending.model_dump_json()))
     await record.store_now()
     return last
 
 
 def make_ends(
-    open_calls: Mapping[str, ToolCallStart | str], waiting: Collection[str], but: Collection[str] = ()
+    open_calls: Mapping[str, ToolCallStart | str], unapproved: Collection[str], but: Collection[str] = ()
 ) -> list[ToolCallError]:
     """Return the end events of open calls, except the calls in `but` and calls that the client runs.
 
-    `open_calls` are tool names or start events, by call ids. The tools of the calls in `waiting` have not run.
+    `open_calls` are tool names or start events, by call ids. The tools of the calls in `unapproved` have not run.
     """
     return [
         ToolCallError(
             tool_call_id=call_id,
             tool_name=started if isinstance(started, str) else started.tool_name,
-            error=UNANSWERED_CALL if call_id in waiting else INTERRUPTED_CALL,
+            error=UNANSWERED_CALL if call_id in unapproved else INTERRUPTED_CALL,
             code="interrupted",
         )
         for call_id, started in open_calls.items()
@@ -266,7 +266,7 @@ def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | To
         changes = []
         if isinstance(event, ToolCallError):
             changes = record.turn.rows.end_call(event.tool_call_id, f"Error: {event.error}", event.code, None)
-        record.append(LoggedFrame(encode(seq, event), is_last=isinstance(event, Done | Error)), changes)
+        record.append(StoredFrame(encode(seq, event), is_last=isinstance(event, Done | Error)), changes)
 
 
 def _find_repeatable(
@@ -293,8 +293,8 @@ def _find_repeatable(
         call_id = start.tool_call_id
         if tool is None or tool.read_only or tool.repeatable:
             return tool is not None
-        # A tool that always asks runs only after the approval is stored, and then its call is in `begun`.
+        # A tool that always asks runs only after the approval is stored, and then its call is in `may_have_run`.
         asks_always = tool.requires_confirmation is True or (tool.changes is None and approval.names(tool.name))
-        return call_id in left.waiting or (asks_always and call_id not in left.begun)
+        return call_id in left.unapproved or (asks_always and call_id not in left.may_have_run)
 
     return frozenset(call_id for call_id, start in left.open_calls.items() if is_repeatable(start))

@@ -13,7 +13,7 @@ from callboard._history import RowChange
 from callboard.errors import LogExpired, StorageError
 from callboard.runs.files import RunFiles
 from callboard.runs.memory_budget import RunMemory
-from callboard.storage import AuditEntry, LoggedFrame, RunRecord
+from callboard.storage import AuditEntry, RunRecord, StoredFrame
 from callboard_protocol import (
     APPROVAL_PREFIX,
     Decoder,
@@ -153,7 +153,7 @@ class EventLog:
             question = event.request_id if isinstance(event, InputRequest | ToolRequest) else None
             is_last = isinstance(event, Done | Error)
             parks = [APPROVAL_PREFIX + call_id for call_id in event.tool_call_ids] if isinstance(event, Parked) else ()
-            self._record.append(LoggedFrame(frame, question, self._files.take_new(), is_last, parks), changes, audit)
+            self._record.append(StoredFrame(frame, question, self._files.take_new(), is_last, parks), changes, audit)
         if not self.is_recorded:
             self.on_shown(seq)
         return seq

@@ -10,21 +10,21 @@ import structlog
 from callboard.errors import CallboardError, RunLost, StorageError, UnknownChat
 from callboard.runs.left_runs import LEFT_RUN
 from callboard.runs.run_watcher import RunWatcher
-from callboard.storage import RELEASED_RUN, LoggedRun, Notification, RunLog
+from callboard.storage import RELEASED_RUN, Notification, StoredRun, StoredRuns
 from callboard_protocol import Error
 
 CHECKS_PER_LEASE = 5
 """How often this server looks for runs of stopped servers during one lease."""
 CLEANUP_SECONDS = 60.0
 
-ContinueRun = Callable[[LoggedRun], Awaitable[Error | None]]
+ContinueRun = Callable[[StoredRun], Awaitable[Error | None]]
 """Continues a run that this server has taken over; returns its last event if it can only be ended."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Ownership:
-    """Owns runs in `run_log` while the block of `held` runs.
+    """Owns runs in `stored_runs` while the block of `held` runs.
 
     `continue_run` continues a run that was taken over, `end` ends a run that cannot continue. Ended runs are deleted
     after `keep_ended_seconds`, and the oldest ones of a user if they exceed `max_user_bytes`. The server takes over no
@@ -33,16 +33,16 @@ class Ownership:
 
     def __init__(
         self,
-        run_log: RunLog,
+        stored_runs: StoredRuns,
         watcher: RunWatcher,
         continue_run: ContinueRun,
         lease_seconds: float,
         keep_ended_seconds: float,
         max_user_bytes: int,
-        end: Callable[[LoggedRun, Error], Awaitable[None]],
+        end: Callable[[StoredRun, Error], Awaitable[None]],
         is_closing: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._run_log = run_log
+        self._stored_runs = stored_runs
         self._watcher = watcher
         self._continue = continue_run
         self._lease_seconds = lease_seconds
@@ -60,8 +60,8 @@ class Ownership:
 
         Raises `StorageError` if the database cannot be written at the beginning.
         """
-        self._run_log.on_released = self._is_due.set
-        async with self._run_log.open(self._lease_seconds, self._receive):
+        self._stored_runs.on_released = self._is_due.set
+        async with self._stored_runs.open(self._lease_seconds, self._receive):
             await self._take_over()
             if self._continuing:
                 # A client that asks for one of these runs right after the start should find it running.
@@ -94,7 +94,7 @@ class Ownership:
                 if not self._is_closing():
                     await self._take_over()
                 if time.monotonic() - cleaned_up_at >= CLEANUP_SECONDS:
-                    await self._run_log.drop(self._keep_ended_seconds, self._max_user_bytes)
+                    await self._stored_runs.drop(self._keep_ended_seconds, self._max_user_bytes)
                     cleaned_up_at = time.monotonic()
             except StorageError as error:
                 _log.warning("left_runs_not_checked", error=str(error))
@@ -102,12 +102,12 @@ class Ownership:
                 _log.error("left_runs_not_checked", exc_info=error)
 
     async def _take_over(self) -> None:
-        for run in await self._run_log.take_over():
+        for run in await self._stored_runs.take_over():
             task = asyncio.create_task(self._continue_or_end(run), name=f"continue {run.run_id}")
             self._continuing.add(task)
             task.add_done_callback(self._continuing.discard)
 
-    async def _continue_or_end(self, run: LoggedRun) -> None:
+    async def _continue_or_end(self, run: StoredRun) -> None:
         """Continue or end a run, retrying until the database works; do nothing if another server has taken it over."""
         with suppress(RunLost):
             while True:
@@ -121,7 +121,7 @@ class Ownership:
                 else:
                     return
 
-    async def _try_to_continue(self, run: LoggedRun) -> Error | None:
+    async def _try_to_continue(self, run: StoredRun) -> Error | None:
         """Continue a run; return its last event if it can only be ended. Raises `StorageError`, `RunLost`."""
         try:
             return await self._continue(run)

@@ -24,7 +24,7 @@ from callboard.runs.inputs import unknown_input
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing_events import EventEnricher
 from callboard.runs.recorder import Ending, Recorder
-from callboard.storage import GivenAnswer, RunLog
+from callboard.storage import GivenAnswer, StoredRuns
 from callboard_protocol import Done, Error, Event, TextEvent
 
 MAX_TEXT_CHARS = 8 * 1024 * 1024
@@ -85,13 +85,13 @@ class Run:
         recorder: Recorder,
         enricher: EventEnricher,
         grace_seconds: float,
-        run_log: RunLog | None = None,
+        stored_runs: StoredRuns | None = None,
         *,
         can_be_continued: bool = False,
         ignored: Sequence[str] = (),
     ) -> None:
         self.run_id = run_id
-        self._run_log = run_log
+        self._stored_runs = stored_runs
         self.owner = owner
         self.log = log
         self.ignored = ignored
@@ -153,7 +153,7 @@ class Run:
         """Return whether the run has a listener on any server; True if the database cannot be read."""
         try:
             return self._listeners > 0 or (
-                self._run_log is not None and await self._run_log.is_listened_to(self.run_id)
+                self._stored_runs is not None and await self._stored_runs.is_listened_to(self.run_id)
             )
         except StorageError:
             return True
@@ -163,9 +163,9 @@ class Run:
         self.log.check(after)
 
     @property
-    def is_logged(self) -> bool:
+    def is_in_database(self) -> bool:
         """Whether the run's events are in the database, where other servers can read them."""
-        return self._run_log is not None
+        return self._stored_runs is not None
 
     def cancel(self, ending: Ending = CANCELLED) -> None:
         """End the run, unless it has ended or is about to end."""
@@ -192,10 +192,10 @@ class Run:
 
     async def cancel_for_client(self) -> None:
         """Cancel the run for a client, also on a server that takes it over later."""
-        if self._run_log and not self.ended:
+        if self._stored_runs and not self.ended:
             # Without the entry, only a later owner would continue the run.
             with suppress(StorageError):
-                await self._run_log.cancel(self.run_id)
+                await self._stored_runs.cancel(self.run_id)
         self.cancel()
 
     async def answer(self, request_id: str, answer: GivenAnswer) -> None:
@@ -215,8 +215,8 @@ class Run:
 
     async def _find_file(self, file_id: str) -> str | None:
         url = self.files.find(file_id)
-        if url is None and self._run_log:
-            return await self._run_log.file(self.run_id, file_id)
+        if url is None and self._stored_runs:
+            return await self._stored_runs.file(self.run_id, file_id)
         return url
 
     async def wait(self) -> None:

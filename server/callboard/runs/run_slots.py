@@ -23,7 +23,7 @@ class RunSlots:
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
         """The number of requests in the queue."""
         return len(self._waiting)
 

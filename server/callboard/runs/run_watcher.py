@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from callboard.errors import StorageError
-from callboard.storage import LoggedRun, Notification, RunLog, RunSignals
+from callboard.storage import Notification, RunSignals, StoredRun, StoredRuns
 
 LISTENING_SECONDS = 10.0
 """How long the owner keeps a run for listeners on this server after each notification about them."""
@@ -32,13 +32,13 @@ class Follower:
     seen. `has_news` is set when there is something to read.
     """
 
-    run: LoggedRun | None
+    run: StoredRun | None
     seq: int = 0
     has_news: asyncio.Event = field(default_factory=asyncio.Event)
     _received: deque[Notification] = field(default_factory=deque)
     _received_bytes: int = 0
 
-    def update(self, run: LoggedRun | None) -> None:
+    def update(self, run: StoredRun | None) -> None:
         """Replace `run` by its current state."""
         if run and self.run and run.last_seq < self.run.last_seq:
             # This state was read before the last notification arrived.
@@ -77,11 +77,11 @@ class RunWatcher:
 
     def __init__(
         self,
-        run_log: RunLog,
+        stored_runs: StoredRuns,
         find_own: Callable[[], Collection[str]],
         receive_signals: Callable[[Mapping[str, RunSignals]], None],
     ) -> None:
-        self._run_log = run_log
+        self._stored_runs = stored_runs
         self._find_own = find_own
         self._receive_signals = receive_signals
         self._followed: defaultdict[str, set[Follower]] = defaultdict(set)
@@ -112,7 +112,7 @@ class RunWatcher:
             follower.has_news.set()
 
     @contextmanager
-    def following(self, run: LoggedRun, after: int) -> Iterator[Follower]:
+    def following(self, run: StoredRun, after: int) -> Iterator[Follower]:
         """Follow a run of another server; its owner is notified that it has a listener."""
         run_id = run.run_id
         follower = Follower(run, after)
@@ -130,7 +130,7 @@ class RunWatcher:
     async def poll(self) -> None:
         """Read signals and frames until cancelled; retry after errors."""
         while True:
-            wait_seconds = self._run_log.sweep_seconds if self._all_were_notified else RENOTIFY_SECONDS
+            wait_seconds = self._stored_runs.sweep_seconds if self._all_were_notified else RENOTIFY_SECONDS
             is_sweep = False
             try:
                 async with asyncio.timeout(wait_seconds):
@@ -140,10 +140,10 @@ class RunWatcher:
             self._is_due.clear()
             try:
                 # Without other servers, clients send their signals to this server directly.
-                if self._are_signals_due or (is_sweep and not await self._run_log.is_alone()):
+                if self._are_signals_due or (is_sweep and not await self._stored_runs.is_alone()):
                     self._are_signals_due = False
                     if own := self._find_own():
-                        self._receive_signals(await self._run_log.signals(own))
+                        self._receive_signals(await self._stored_runs.signals(own))
                 await self._notify_owners()
                 await self._fetch_frames()
             except StorageError as error:
@@ -159,13 +159,13 @@ class RunWatcher:
             for run_id, listeners in self._followed.items()
             if any(map(_is_running, listeners)) and self._notified_at.get(run_id, renew_before) <= renew_before
         }
-        notified = await self._run_log.mark_listened(unnotified, LISTENING_SECONDS) if unnotified else unnotified
+        notified = await self._stored_runs.mark_listened(unnotified, LISTENING_SECONDS) if unnotified else unnotified
         self._notified_at.update(dict.fromkeys(notified & self._followed.keys(), time.monotonic()))
         self._all_were_notified = notified == unnotified
 
     async def _fetch_frames(self) -> None:
         followed = tuple(self._followed)
-        found = await self._run_log.find(followed) if followed else {}
+        found = await self._stored_runs.find(followed) if followed else {}
         for run_id in followed:
             for follower in self._followed.get(run_id, ()):
                 follower.update(found.get(run_id))

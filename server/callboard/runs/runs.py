@@ -31,11 +31,11 @@ from callboard.runs.stored_request import StoredRequest, enter_origin, find_orig
 from callboard.settings import Settings
 from callboard.storage import (
     OWN_CHAT_PREFIX,
-    LoggedRun,
     NewRun,
-    RunLog,
     RunRecord,
     RunSignals,
+    StoredRun,
+    StoredRuns,
 )
 from callboard.threads import REQUESTS
 from callboard_protocol import Done, Error, RunRequest, RunStart, encode
@@ -60,7 +60,7 @@ class Runs:
         services: Services,
         settings: Settings,
         redact: Redaction,
-        run_log: RunLog,
+        stored_runs: StoredRuns,
         links: Links = NO_LINKS,
         observers: Sequence[Observer] = (),
         tracer: RunTracer | None = None,
@@ -71,8 +71,8 @@ class Runs:
         self._store = services.store
         self._settings = settings
         self._redaction = redact
-        self._run_log = run_log
-        self._watcher = RunWatcher(run_log, self._logged_ids, self._receive_signals)
+        self._stored_runs = stored_runs
+        self._watcher = RunWatcher(stored_runs, self._stored_ids, self._receive_signals)
         self._runs: dict[str, Run] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
         self._ended: dict[str, RunMemory] = {}
@@ -89,7 +89,7 @@ class Runs:
         self._user_bytes = memory_bytes // USERS_SHARING_MEMORY
         self._budget = MemoryBudget(memory_bytes, self._user_bytes, self._evict_oldest)
         self._factory = RunFactory(
-            services, settings, redact, run_log, links, observers, self._tracer, self._quota, self._budget
+            services, settings, redact, stored_runs, links, observers, self._tracer, self._quota, self._budget
         )
 
     @asynccontextmanager
@@ -99,7 +99,7 @@ class Runs:
         Raises `StorageError` if the database cannot be written at the beginning.
         """
         ownership = Ownership(
-            self._run_log,
+            self._stored_runs,
             self._watcher,
             self.continue_run,
             self._settings.lease_seconds,
@@ -111,8 +111,8 @@ class Runs:
         async with ownership.held():
             yield
 
-    def _logged_ids(self) -> frozenset[str]:
-        return frozenset(run.run_id for run in self._runs.values() if run.is_logged and not run.ended)
+    def _stored_ids(self) -> frozenset[str]:
+        return frozenset(run.run_id for run in self._runs.values() if run.is_in_database and not run.ended)
 
     def _receive_signals(self, signals: Mapping[str, RunSignals]) -> None:
         for run_id, signal in signals.items():
@@ -165,20 +165,20 @@ class Runs:
             if existing := self._find_here(run_id, owner):
                 return existing
             self._refuse_when_closing()
-            is_alone = await self._run_log.is_alone()
+            is_alone = await self._stored_runs.is_alone()
             traced = self._tracer.begin(observed_run(run_id, request), agent.name)
             # Runs of the OpenAI routes end with their connection, so no other server continues them.
             packed = await self._pack(request, traced) if continuation is None else None
-            logged, new = await self._begin_in_store(run_id, conversation.request, packed)
+            stored, new = await self._begin_in_store(run_id, conversation.request, packed)
             if existing := self._find_here(run_id, owner):
                 return existing
-            if isinstance(logged, FollowedRun):
-                _check_owner(logged, owner)
-                return logged
-            if self.is_closing and logged and not new:
+            if isinstance(stored, FollowedRun):
+                _check_owner(stored, owner)
+                return stored
+            if self.is_closing and stored and not new:
                 # Otherwise another server would take over the run, although the client got an error.
                 with suppress(StorageError):
-                    await self._run_log.withdraw(run_id)
+                    await self._stored_runs.withdraw(run_id)
             self._refuse_when_closing()
             run = self._make_run(
                 RunSpec(
@@ -189,10 +189,10 @@ class Runs:
                     functions,
                     is_alone,
                     traced,
-                    self._factory.open_record(run_id, owner, logged, conversation, new),
-                    logged,
+                    self._factory.open_record(run_id, owner, stored, conversation, new),
+                    stored,
                     caller,
-                    can_be_continued=logged is not None and packed is not None and _can_continue(agent),
+                    can_be_continued=stored is not None and packed is not None and _can_continue(agent),
                 )
             )
             unless_started.pop_all()
@@ -230,27 +230,27 @@ class Runs:
         for run in mine:
             self._forget(run.run_id)
         self.on_user_forgotten(user_id)
-        return await forget_user(self._store, self._run_log, user_id, caller)
+        return await forget_user(self._store, self._stored_runs, user_id, caller)
 
     async def _find_elsewhere(self, run_id: str) -> FollowedRun | None:
         if self._is_closed:
             raise _shutting_down()
-        logged = (await self._run_log.find([run_id])).get(run_id)
-        return self._follow(logged) if logged else None
+        stored = (await self._stored_runs.find([run_id])).get(run_id)
+        return self._follow(stored) if stored else None
 
-    async def continue_run(self, logged: LoggedRun) -> Error | None:
+    async def continue_run(self, stored: StoredRun) -> Error | None:
         """Continue a run that was lost, handed over or unparked; return its last event if it can only be ended.
 
         The text since the last finished round is taken back, see `reopen`. Raises `StorageError`, and `RunLost` if
         another server has taken over the run.
         """
-        packed = await self._run_log.load_request(logged.run_id)
+        packed = await self._stored_runs.load_request(stored.run_id)
         if packed is None:
             return LEFT_RUN
-        if logged.losses >= MAX_OWNERS:
+        if stored.losses >= MAX_OWNERS:
             # The request itself may crash servers, so it is not parsed again.
             return LEFT_RUN
-        if logged.age_seconds >= self._settings.run_timeout_seconds:
+        if stored.age_seconds >= self._settings.run_timeout_seconds:
             # The database may be a restored backup: it is unknown what the run did after the backup.
             return LEFT_RUN
         request = unpack_request(packed)
@@ -266,14 +266,14 @@ class Runs:
         if not _can_continue(agent):
             return end_of_left_run(agent.agent_id)
         approval = Approval(self._settings.confirm_tools)
-        async with self._factory.record_of_left_run(logged, request) as (logged, record):
-            reopened = await reopen(self._run_log, self._store, logged, record, request, agent, approval)
+        async with self._factory.record_of_left_run(stored, request) as (stored, record):
+            reopened = await reopen(self._stored_runs, self._store, stored, record, request, agent, approval)
             if not isinstance(reopened, Reopened):
                 return reopened
-            return await self._restart(logged, record, request, agent, reopened)
+            return await self._restart(stored, record, request, agent, reopened)
 
     async def _restart(
-        self, logged: LoggedRun, record: RunRecord, request: StoredRequest, agent: AgentLike, reopened: Reopened
+        self, stored: StoredRun, record: RunRecord, request: StoredRequest, agent: AgentLike, reopened: Reopened
     ) -> Error | None:
         """Continue a run when its user has a slot; return its last event if the user has used up a quota since."""
         conversation = reopened.conversation
@@ -282,7 +282,7 @@ class Runs:
         await self._slots.acquire(user, without_timeout=True)
         with ExitStack() as unless_begun:
             unless_begun.callback(self._slots.release, user)
-            is_alone = await self._run_log.is_alone()
+            is_alone = await self._stored_runs.is_alone()
             if self.is_closing:
                 await record.hand_over()
                 return None
@@ -293,11 +293,11 @@ class Runs:
                 except QuotaExceeded as error:
                     return Error(message=str(error), code=error.code)
             functions = tuple(map(ClientTool.of, request.functions))
-            traced = self._tracer.begin(observed_run(logged.run_id, request), agent.name, request.origin.get("run", ""))
+            traced = self._tracer.begin(observed_run(stored.run_id, request), agent.name, request.origin.get("run", ""))
             key = request.origin.get("key")
             run = self._make_run(
                 RunSpec(
-                    logged.run_id,
+                    stored.run_id,
                     owner,
                     agent,
                     conversation,
@@ -305,7 +305,7 @@ class Runs:
                     is_alone,
                     traced,
                     record,
-                    logged,
+                    stored,
                     key,
                     can_be_continued=True,
                     reopened=reopened,
@@ -313,7 +313,7 @@ class Runs:
             )
             unless_begun.pop_all()
         self._watcher.wake(run.run_id)
-        _log.warning("run_continued", run_id=logged.run_id, agent=owner.agent_id, losses=logged.losses)
+        _log.warning("run_continued", run_id=stored.run_id, agent=owner.agent_id, losses=stored.losses)
         return None
 
     async def _pack(self, request: RunRequest, traced: TracedRun) -> bytes | None:
@@ -325,7 +325,7 @@ class Runs:
 
     async def _begin_in_store(
         self, run_id: str, request: RunRequest, packed: bytes | None
-    ) -> tuple[LoggedRun | FollowedRun | None, NewRun | None]:
+    ) -> tuple[StoredRun | FollowedRun | None, NewRun | None]:
         """Begin the run in the database as this server's; return (None, None) if the run is not stored.
 
         The first value is a `FollowedRun` if another server has begun a run with that id. `packed` is the request for a
@@ -335,20 +335,20 @@ class Runs:
         if not is_stored(request):
             return None, None
         user_id = owner_of(request).user_id
-        mine = LoggedRun(run_id, request.agent, request.chat_id, request.message_id, user_id, last_seq=1)
+        mine = StoredRun(run_id, request.agent, request.chat_id, request.message_id, user_id, last_seq=1)
         first = encode(1, RunStart(run_id=run_id, agent=request.agent))
         try:
-            there = await self._run_log.begin(mine, packed, self._settings.max_user_runs, first)
+            there = await self._stored_runs.begin(mine, packed, self._settings.max_user_runs, first)
         except StorageError as error:
-            if not await self._run_log.is_alone():
+            if not await self._stored_runs.is_alone():
                 # Another server may have the run already, or begin it at the same time.
                 raise
             _log.warning("run_not_begun", run_id=run_id, error=str(error))
             return mine, NewRun(packed, first)
         return (mine if there is mine else self._follow(there)), None
 
-    def _follow(self, logged: LoggedRun) -> FollowedRun:
-        return FollowedRun(logged, self._run_log, self._watcher, self._runs.get)
+    def _follow(self, stored: StoredRun) -> FollowedRun:
+        return FollowedRun(stored, self._stored_runs, self._watcher, self._runs.get)
 
     def __iter__(self) -> Iterator[Run]:
         return iter(tuple(self._runs.values()))
@@ -359,9 +359,9 @@ class Runs:
         return run is not None and not run.ended
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
         """The number of runs that wait for a slot."""
-        return self._slots.waiting
+        return self._slots.queued
 
     @property
     def listeners(self) -> int:

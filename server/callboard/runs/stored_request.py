@@ -31,13 +31,13 @@ class StoredRequest(RunRequest):
 
 def find_origin(run: Context) -> dict[str, str]:
     """Return the origin of the current task's request; `run` is the trace context of its run."""
-    logged = structlog.contextvars.get_contextvars()
+    stored = structlog.contextvars.get_contextvars()
     run_headers = headers_of(run)
     # A request without a trace gets the trace of its run, so that a later owner continues the same trace.
     origin = run_headers | headers_of()
     if "traceparent" in run_headers:
         origin["run"] = run_headers["traceparent"]
-    return origin | {name: logged[name] for name in LOGGED_FIELDS if logged.get(name)}
+    return origin | {name: stored[name] for name in LOGGED_FIELDS if stored.get(name)}
 
 
 def enter_origin(origin: Mapping[str, str]) -> None:

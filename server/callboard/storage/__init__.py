@@ -17,9 +17,9 @@ from callboard.storage.sql.overview import Overview
 from callboard.storage.sql.past_chats import PastChats
 from callboard.storage.sql.personal import Profile, Records, SelfNotes
 from callboard.storage.sql.responses import Responses
-from callboard.storage.sql.run_log import RunLog
 from callboard.storage.sql.run_record import NewRun, RunRecord
 from callboard.storage.sql.store import Store
+from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.sql.usage import Usage
 from callboard.storage.summaries import (
@@ -52,8 +52,6 @@ from callboard.storage.values import (
     GivenAnswer,
     Item,
     Line,
-    LoggedFrame,
-    LoggedRun,
     Memory,
     MemoryMatches,
     NoteKind,
@@ -64,7 +62,9 @@ from callboard.storage.values import (
     SelfNote,
     StoreAccess,
     StoredCall,
+    StoredFrame,
     StoredMessage,
+    StoredRun,
     StoreQueues,
     ToolCallFilter,
     ToolCallPage,
@@ -99,8 +99,6 @@ __all__ = [
     "GivenAnswer",
     "Item",
     "Line",
-    "LoggedFrame",
-    "LoggedRun",
     "Memories",
     "Memory",
     "MemoryMatches",
@@ -117,7 +115,6 @@ __all__ = [
     "Records",
     "Responses",
     "ResultSize",
-    "RunLog",
     "RunRecord",
     "RunSignals",
     "SelfNote",
@@ -126,7 +123,10 @@ __all__ = [
     "StoreAccess",
     "StoreQueues",
     "StoredCall",
+    "StoredFrame",
     "StoredMessage",
+    "StoredRun",
+    "StoredRuns",
     "StoredStatus",
     "ToolCallFilter",
     "ToolCallPage",

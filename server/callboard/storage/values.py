@@ -69,13 +69,13 @@ class StoreQueues:
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedRun:
+class StoredRun:
     """A row of the `runs` table.
 
     `epoch` counts the owners of the run, from 1; the store refuses writes of an earlier epoch. `is_cancelled` means
     that a client has cancelled the run. `losses` counts the owners that stopped without handing the run over.
     `is_parked` means that the run waits for approvals, without an owner.
-    `age_seconds` is set only by `RunLog.take_over`, `owner` (a server id) only for rows that were read.
+    `age_seconds` is set only by `StoredRuns.take_over`, `owner` (a server id) only for rows that were read.
     """
 
     run_id: str
@@ -94,7 +94,7 @@ class LoggedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedFrame:
+class StoredFrame:
     """A frame with the rows that are stored in the same transaction.
 
     `question` is the id if the frame is an `input_request`. `files` maps file ids in the frame to `data:` URLs. `parks`

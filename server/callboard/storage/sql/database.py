@@ -410,7 +410,7 @@ class Database(ABC):
 
     @abstractmethod
     def hold_lease(self, server_id: str, lease_seconds: float) -> AbstractAsyncContextManager[None]:
-        """Show other servers, until the block ends, that this server is running; see `RunLog.open`."""
+        """Show other servers, until the block ends, that this server is running; see `StoredRuns.open`."""
 
     @abstractmethod
     async def is_alone(self) -> bool:

@@ -23,9 +23,9 @@ from callboard.errors import RunLost, StorageError
 from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.failures import is_database_failure
-from callboard.storage.sql.run_log import RunLog
+from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.sql.turn_writer import TurnWriter
-from callboard.storage.values import AuditEntry, LoggedFrame, LoggedRun
+from callboard.storage.values import AuditEntry, StoredFrame, StoredRun
 
 PATIENCE_SECONDS = 5.0
 """The longest time that listeners wait for an event to be stored; locks and a busy disk rarely last longer."""
@@ -74,7 +74,7 @@ class RecordListener(Protocol):
 class _Batch:
     """The frames, row changes and audit entries of one transaction."""
 
-    frames: list[LoggedFrame] = field(default_factory=list)
+    frames: list[StoredFrame] = field(default_factory=list)
     changes: list[RowChange] = field(default_factory=list)
     audit: list[AuditEntry] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class NewRun:
-    """The arguments for `RunLog.begin` of a run that the database could not store when it began."""
+    """The arguments for `StoredRuns.begin` of a run that the database could not store when it began."""
 
     request: bytes | None
     first: bytes
@@ -100,9 +100,9 @@ class RunRecord:
     def __init__(
         self,
         database: Database,
-        run_log: RunLog,
+        stored_runs: StoredRuns,
         audit: Audit,
-        run: LoggedRun,
+        run: StoredRun,
         turn: TurnWriter | None,
         *,
         new: NewRun | None = None,
@@ -115,7 +115,7 @@ class RunRecord:
         """The failure because of which the run goes on without the database; None if it does not."""
         self.has_ended = False
         self._database = database
-        self._run_log = run_log
+        self._stored_runs = stored_runs
         self._audit = audit
         self._run = run
         self._new = new
@@ -164,7 +164,7 @@ class RunRecord:
 
     def append(
         self,
-        frame: LoggedFrame | None = None,
+        frame: StoredFrame | None = None,
         changes: Sequence[RowChange] = (),
         audit: AuditEntry | None = None,
     ) -> None:
@@ -198,8 +198,8 @@ class RunRecord:
         return True
 
     async def read(self, after: int, max_bytes: int) -> list[bytes]:
-        """Return stored frames after number `after`; see `RunLog.read`."""
-        return await self._run_log.read(self._run.run_id, after, max_bytes)
+        """Return stored frames after number `after`; see `StoredRuns.read`."""
+        return await self._stored_runs.read(self._run.run_id, after, max_bytes)
 
     async def settled(self) -> None:
         """Wait until everything added is stored, or until the run no longer waits for the database, or is lost."""
@@ -233,7 +233,7 @@ class RunRecord:
         if not self.is_stored:
             return False
         try:
-            await self._run_log.hand_over(self._run)
+            await self._stored_runs.hand_over(self._run)
         except RunLost:
             pass  # Another server has taken over the run already.
         except StorageError as error:
@@ -317,7 +317,7 @@ class RunRecord:
             # The rows of a chat are stored in the order of its turns.
             await self._database.late.store(self.chat_id, before=self)
         if self._new:
-            begun = await self._run_log.begin(self._run, self._new.request, first=self._new.first)
+            begun = await self._stored_runs.begin(self._run, self._new.request, first=self._new.first)
             if begun is not self._run:
                 raise RunLost(f"run {self._run.run_id!r} was begun by another server")
             self._new = None
@@ -332,7 +332,7 @@ class RunRecord:
                 self._audit.add(connection, entry, self._keep_audit_days)
 
         if self.turn:
-            await self._run_log.append(self._run, batch.frames, write_rows, self.turn.find_rows)
+            await self._stored_runs.append(self._run, batch.frames, write_rows, self.turn.find_rows)
         else:
             await self._database.write(write_rows)
         self._failure = None

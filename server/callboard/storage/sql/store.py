@@ -24,9 +24,9 @@ from callboard.storage.sql.parking import list_waiting_approvals
 from callboard.storage.sql.past_chats import PastChats
 from callboard.storage.sql.personal import Profile, Records, SelfNotes
 from callboard.storage.sql.responses import Responses
-from callboard.storage.sql.run_log import IS_ACTIVE, RunLog
 from callboard.storage.sql.run_record import NewRun, RunRecord
 from callboard.storage.sql.sqlite import SqliteDatabase
+from callboard.storage.sql.stored_runs import IS_ACTIVE, StoredRuns
 from callboard.storage.sql.tables import chats, messages, response_items, responses, runs
 from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.sql.usage import Usage, drop_usage
@@ -35,8 +35,8 @@ from callboard.storage.values import (
     RESPONSE_PREFIX,
     ApprovalPage,
     Line,
-    LoggedRun,
     StoreAccess,
+    StoredRun,
     StoreQueues,
 )
 from callboard_protocol import EXTERNAL_ID_PREFIX
@@ -96,15 +96,15 @@ class Store:
 
     def record(
         self,
-        run_log: RunLog,
-        run: LoggedRun,
+        stored_runs: StoredRuns,
+        run: StoredRun,
         turn: TurnWriter | None,
         *,
         new: NewRun | None = None,
         keep_audit_days: float = 0.0,
     ) -> RunRecord:
         """Return a record for a run of this server; see `RunRecord`."""
-        return RunRecord(self.database, run_log, self._audit, run, turn, new=new, keep_audit_days=keep_audit_days)
+        return RunRecord(self.database, stored_runs, self._audit, run, turn, new=new, keep_audit_days=keep_audit_days)
 
     def chats(self, user_id: object) -> Chats:
         """Return the chats of a user; of every user for `ANY_USER`."""
@@ -164,9 +164,9 @@ class Store:
         """Delete the usage of past days; return the number of users."""
         return await drop_usage(self.database)
 
-    def run_log(self, server_id: str) -> RunLog:
+    def stored_runs(self, server_id: str) -> StoredRuns:
         """Return the log of runs for the server with this id."""
-        return RunLog(self.database, server_id, self._make_bus())
+        return StoredRuns(self.database, server_id, self._make_bus())
 
     async def close_interrupted_calls(self) -> int:
         """Mark open calls that no server runs as interrupted; return their number.

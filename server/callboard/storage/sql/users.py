@@ -56,7 +56,7 @@ USER_TABLES = (
     _UserTable("record", records, hidden={"user_id"}, json={"value"}),
     _UserTable("response_item", response_items, hidden={"user_id"}, json={"item"}),
 )
-"""The tables with a user id whose rows are deleted here; chats are deleted apart, runs by `RunLog.forget_user`."""
+"""The tables with a user id whose rows are deleted here; chats are deleted apart, runs by `StoredRuns.forget_user`."""
 
 USAGE_TABLE = _UserTable("usage", usage, hidden={"user_id"})
 """Exported, but not deleted before the day ends: otherwise a user could reset the quota by deleting their data."""

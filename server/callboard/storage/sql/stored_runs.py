@@ -34,7 +34,7 @@ from callboard.storage.sql.database import Database, Work
 from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.parking import let_question_wait, unpark, unpark_if_answered
 from callboard.storage.sql.tables import events, run_files, run_inputs, runs
-from callboard.storage.values import GivenAnswer, LoggedFrame, LoggedRun, RunSignals
+from callboard.storage.values import GivenAnswer, RunSignals, StoredFrame, StoredRun
 
 FRAMES_PER_QUERY = 500
 UNOWNED = ""
@@ -65,7 +65,7 @@ def _write_nothing(_: Connection) -> None:
     """Write nothing."""
 
 
-class RunLog:
+class StoredRuns:
     """The events and owners of active runs, and of runs that ended recently.
 
     One server owns a run and writes its events; other servers may read the events and leave signals for the owner.
@@ -117,8 +117,8 @@ class RunLog:
         return await self._database.is_alone()
 
     async def begin(
-        self, run: LoggedRun, request: bytes | None = None, max_of_user: int | None = None, first: bytes | None = None
-    ) -> LoggedRun:
+        self, run: StoredRun, request: bytes | None = None, max_of_user: int | None = None, first: bytes | None = None
+    ) -> StoredRun:
         """Insert a new run that this server owns; return `run`, or the existing run with that id.
 
         `first` is the run's first frame. `request` is stored until the run has ended, so that another server can
@@ -138,7 +138,7 @@ class RunLog:
             "size_bytes": len(first or b""),
         }
 
-        def begin(connection: Connection) -> LoggedRun | None:
+        def begin(connection: Connection) -> StoredRun | None:
             if max_of_user is not None and run.user_id is not None:
                 # Otherwise runs of the user that begin at the same time would not count each other.
                 self._database.dialect.serialize_writes(connection, f"runs/{run.user_id}")
@@ -165,7 +165,7 @@ class RunLog:
             raise TooManyRuns(f"{max_of_user} runs of this user are under way: try again when one has ended")
         return found
 
-    def _read_existing(self, row: Row[*tuple[Any, ...]], run: LoggedRun) -> LoggedRun:
+    def _read_existing(self, row: Row[*tuple[Any, ...]], run: StoredRun) -> StoredRun:
         """Return the run in a row; `run` itself if an earlier attempt of this server has inserted it."""
         found = _read_run(row)
         is_mine = row.owner == self._server_id and replace(found, is_cancelled=run.is_cancelled) == run
@@ -187,8 +187,8 @@ class RunLog:
 
     async def append(
         self,
-        run: LoggedRun,
-        frames: Sequence[LoggedFrame],
+        run: StoredRun,
+        frames: Sequence[StoredFrame],
         write_rows: Work[None] = _write_nothing,
         find_rows: Work[object] = _write_nothing,
     ) -> None:
@@ -240,7 +240,7 @@ class RunLog:
         if is_due:
             self._announce_release()
 
-    def _add_frames(self, connection: Connection, run: LoggedRun, frames: Sequence[LoggedFrame]) -> None:
+    def _add_frames(self, connection: Connection, run: StoredRun, frames: Sequence[StoredFrame]) -> None:
         """Insert the frames that follow `run.last_seq`, with their files and questions."""
         rows = [
             {"run_id": run.run_id, "seq": seq, "frame": frame.frame}
@@ -264,12 +264,12 @@ class RunLog:
         self._bus.publish(RELEASED_RUN)
         self.on_released()
 
-    def _disown(self, run: LoggedRun) -> None:
+    def _disown(self, run: StoredRun) -> None:
         """Remember that this server no longer runs the run in this epoch."""
         if self._own.get(run.run_id) == run.epoch:
             del self._own[run.run_id]
 
-    async def find(self, run_ids: Collection[str]) -> dict[str, LoggedRun]:
+    async def find(self, run_ids: Collection[str]) -> dict[str, StoredRun]:
         """Return the existing runs among `run_ids`, by id."""
         found = await self._database.fetch(select(*RUN_COLUMNS).where(runs.c.id.in_(run_ids)))
         return {row.id: _read_run(row) for row in found}
@@ -377,7 +377,7 @@ class RunLog:
             run_id: _read_signals([row for row in found if row.id == run_id]) for run_id in {row.id for row in found}
         }
 
-    async def take_over(self) -> list[LoggedRun]:
+    async def take_over(self) -> list[StoredRun]:
         """Take over the runs of dead servers and unowned runs; return them, each with its new epoch.
 
         Also takes over runs that this server owns and does not run: an earlier takeover was committed, but the
@@ -403,14 +403,14 @@ class RunLog:
         age_seconds = (self._database.dialect.now() - runs.c.begun_at).label("age_seconds")
         take_runs = update(runs).where(runs.c.id.in_(left)).values(mine).returning(*RUN_COLUMNS, age_seconds)
 
-        def take(connection: Connection) -> list[LoggedRun]:
+        def take(connection: Connection) -> list[StoredRun]:
             return [replace(_read_run(row), age_seconds=row.age_seconds) for row in connection.execute(take_runs)]
 
         taken_over = await self._database.write(take)
         self._own.update({run.run_id: run.epoch for run in taken_over})
         return taken_over
 
-    async def hand_over(self, run: LoggedRun) -> None:
+    async def hand_over(self, run: StoredRun) -> None:
         """Release a run for any server, without counting it as a loss; raises `RunLost`."""
         is_mine = and_(runs.c.id == run.run_id, runs.c.epoch == run.epoch, runs.c.owner == self._server_id)
         # A new epoch, so that later writes of this server are refused.
@@ -421,7 +421,7 @@ class RunLog:
             raise RunLost(f"run {run.run_id!r} was taken over by another server, or deleted")
         self._announce_release()
 
-    async def of_user(self, user_id: str) -> list[LoggedRun]:
+    async def of_user(self, user_id: str) -> list[StoredRun]:
         """Return the runs of a user, including ended ones."""
         rows = await self._database.fetch(select(*RUN_COLUMNS).where(runs.c.user_id == user_id))
         return [_read_run(row) for row in rows]
@@ -460,8 +460,8 @@ def _make_insert(dialect: Dialect) -> Executable:
     return add
 
 
-def _read_run(row: Row[*tuple[object, ...]]) -> LoggedRun:
-    return LoggedRun(
+def _read_run(row: Row[*tuple[object, ...]]) -> StoredRun:
+    return StoredRun(
         row.id,
         row.agent_id,
         row.chat_id,
