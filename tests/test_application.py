@@ -318,6 +318,24 @@ async def test_two_applications_in_one_process_are_separate(tmp_path: Path) -> N
             pass
 
 
+async def test_a_request_opens_the_application_again_after_its_lifespan_has_failed(tmp_path: Path) -> None:
+    failures = [ConnectionError("no such service")]
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        if failures:
+            raise failures.pop()
+        yield
+
+    board = Callboard(
+        [Agent("clerk")], model=FakeModel("Hello."), settings=Settings(data_dir=tmp_path), lifespan=lifespan
+    )
+    transport = httpx.ASGITransport(board.asgi(), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        assert (await http.get("/v1/models")).status_code == 500
+        assert (await http.get("/v1/models")).status_code == 200
+
+
 def test_observers_see_runs_requests_to_models_and_calls(tmp_path: Path) -> None:
     seen: list[tuple[ObservedRun, Observation]] = []
 

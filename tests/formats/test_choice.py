@@ -44,10 +44,12 @@ def answers(formats: FormatChoice, model: str, delta: ModelDelta) -> list[ToolCa
     """Read an answer of the model, as a turn does."""
     chosen = formats.for_name(model)
     reader = chosen.reader([now], lambda given: given or "new")
+    if isinstance(delta, ToolCallDelta) and delta.name:
+        chosen.note_native_call()
     reader.feed(delta)
     reader.finish()
     calls = reader.calls()
-    chosen.note_calls(calls)
+    chosen.note_calls_in_text(calls)
     return calls
 
 

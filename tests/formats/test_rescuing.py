@@ -374,10 +374,12 @@ def rescued_from(choice: FormatChoice, model: str, tool_format: ToolFormat | Non
 def read_answer(chosen: Format, delta: ModelDelta) -> list[ToolCall]:
     """Read an answer, as a turn does."""
     reader = chosen.reader(TOOLS, lambda given: given or "new")
+    if isinstance(delta, ToolCallDelta) and delta.name:
+        chosen.note_native_call()
     reader.feed(delta)
     reader.finish()
     calls = reader.calls()
-    chosen.note_calls(calls)
+    chosen.note_calls_in_text(calls)
     return calls
 
 

@@ -92,18 +92,20 @@ async def test_a_run_that_is_cancelled_elsewhere_leaves_no_call_running(tmp_path
     assert (item.status, item.error.type) == ("incomplete", "mcp_tool_execution_error")
 
 
-async def read_too_slowly(folder: Path, activity: str, *, is_stored: bool = False) -> list[Any]:
+async def read_too_slowly(folder: Path, activity: str, *, is_stored: bool = False, is_lost: bool = False) -> list[Any]:
     """Return the events of a response whose reader reads the start of a call, and then too slowly to get its end."""
     listens = asyncio.Event()
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
         yield START
         await listens.wait()
+        if is_lost:
+            await database_of(service).execute(text("DROP TABLE events"))
         yield Message(content="x" * 2 * MAX_LOG_BYTES)
         await asyncio.Event().wait()
 
     asked: dict[str, Any] = {"callboard": {"tool_activity": activity}}
-    async with asking(folder, ScriptedAgent(script)) as (_, client):
+    async with asking(folder, ScriptedAgent(script)) as (service, client):
         stream = await client.responses.create(
             model="scripted", input=QUESTION, stream=True, store=is_stored, extra_body=asked
         )
@@ -127,6 +129,13 @@ async def test_a_slow_reader_of_a_stored_response_gets_all_of_it_from_the_databa
     *_, last = await read_too_slowly(tmp_path, "items", is_stored=True)
     assert last.type == "response.incomplete"
     assert last.response.output_text == "x" * 2 * MAX_LOG_BYTES
+
+
+async def test_a_slow_reader_is_told_that_the_database_cannot_be_read(tmp_path: Path) -> None:
+    *_, last = await read_too_slowly(tmp_path, "items", is_stored=True, is_lost=True)
+    assert last.type == "response.failed"
+    assert "database cannot be used" in last.response.error.message
+    assert [item.type for item in last.response.output] == ["function_call", "function_call_output"]
 
 
 async def test_a_call_that_runs_when_its_reader_is_too_slow_is_told_as_cut_off(tmp_path: Path) -> None:

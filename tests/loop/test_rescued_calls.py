@@ -14,6 +14,7 @@ from callboard.agents import Agent
 from callboard.calls import tool
 from callboard.skills import Skill
 from callboard_protocol import (
+    Error,
     Event,
     InputRequest,
     Reasoning,
@@ -340,3 +341,12 @@ async def test_text_of_a_model_that_has_called_natively_is_never_a_call(tmp_path
     assert len(kinds(first, ToolStatus)) == 1
     assert text_of(first) == WRITE
     assert (text_of(second), kinds(second, ToolCallStart), one.written) == (LOOK, [], [])
+
+
+async def test_text_is_never_a_call_after_a_native_call_of_an_answer_that_broke_off(tmp_path: Path) -> None:
+    broken = chunks(call("look_up", '{"word": "a"}', call_id="n"), ending="cut")
+    async with desk(tmp_path, [broken, says(LOOK)]) as one:
+        first = await one.ask()
+        second = await one.ask(messages=[{"role": "user", "content": "Again."}])
+    assert isinstance(first[-1], Error)
+    assert (text_of(second), kinds(second, ToolCallStart)) == (LOOK, [])

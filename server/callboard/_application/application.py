@@ -224,10 +224,12 @@ async def _draining(
     async def drain() -> None:
         try:
             await shutdown.wait()
-            await runs.drain(drain_seconds, shutdown.urgent)
-            await runs.close()
+            try:
+                await runs.drain(drain_seconds, shutdown.urgent)
+                await runs.close()
+            finally:
+                leave()
         finally:
-            leave()
             shutdown.finish()
 
     draining = asyncio.create_task(drain(), name="drain when stopping")

@@ -99,17 +99,18 @@ class Format:
             asks_first=self.chosen == "auto",
         )
 
-    def note_calls(self, calls: Sequence[ToolCall]) -> None:
-        """Remember how the model has made these calls of an answer, which `reader` has read."""
+    def note_native_call(self) -> None:
+        """Remember that the model makes native calls, so that none is rescued from its text."""
+        self.styles.note_native_call(self.model)
+
+    def note_calls_in_text(self, calls: Sequence[ToolCall]) -> None:
+        """Remember how the model has written those of an answer's calls that were read from its text."""
         # A description says nothing that these formats need.
         described = None if self.chosen in ("rescue", *WORDINGS) else self.described
         for call in calls:
-            if call.written is None:
-                if call.name:
-                    self.styles.note_native_call(self.model)
-            elif call.rescued:
+            if call.rescued:
                 self.styles.note_text_call(self.model, call.syntax, described)
-            elif described is not None:
+            elif call.written is not None and described is not None:
                 self.styles.request_description(self.model, described)
 
 

@@ -102,4 +102,4 @@ class ProviderDetails:
 
 def answer_key(text: str) -> str:
     """Return the key of an answer's entry. It ignores white space, which clients change when they send text back."""
-    return f"answer {blake2b(''.join(text.split()).encode(), digest_size=16).hexdigest()}"
+    return f"answer {blake2b(''.join(text.split()).encode(errors='surrogatepass'), digest_size=16).hexdigest()}"

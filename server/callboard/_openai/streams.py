@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from callboard._openai.answer import CANCELLED, Answer, build_error_body, find_status, read_failure
 from callboard._openai.client_functions import Json
 from callboard._openai.stored_responses import keep_response
-from callboard.errors import LogExpired, UnknownInput
+from callboard.errors import LogExpired, StorageError, UnknownInput
 from callboard.http import RunStream, Shutdown, get_server_state
 from callboard.redaction import Redaction
 from callboard.runs import Run
@@ -178,6 +178,8 @@ async def _read_events(run: Run) -> AsyncGenerator[Event, None]:
                     yield event
         if run.log.is_abandoned:
             yield Error(message="Another server has taken over: ask again.", code="interrupted")
+    except StorageError as error:
+        yield Error(message=str(error), code=error.code)
     except LogExpired:
         # Such a reader cannot resume the answer elsewhere.
         yield Error(message="The answer came faster than it was read, and is lost: ask again.", code=LogExpired.code)

@@ -29,7 +29,7 @@ from callboard.calls import (
 )
 from callboard.calls.call import read_object
 from callboard.errors import InvalidArguments, ToolDenied, ToolError
-from callboard.models import ModelRequest, TokenUsage
+from callboard.models import ModelRequest, TokenUsage, ToolCallDelta
 from callboard.settings import TextCalls
 from callboard_protocol import Done, Event, FinishReason, Message, Rewind, Status, ToolCallStart
 
@@ -174,14 +174,18 @@ class _Turn:
         stream = self._context.model.stream(self._build_request(tools))
         try:
             async for delta in stream:
+                if isinstance(delta, ToolCallDelta) and delta.name:
+                    # Not at the end, because the answer may break off.
+                    self._format.note_native_call()
                 for event in answer.feed(delta):
                     yield event
         finally:
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
-        for event in answer.finish():
+        last = answer.finish()
+        self._format.note_calls_in_text(answer.calls)
+        for event in last:
             yield event
-        self._format.note_calls(answer.calls)
         if answer.usage is not None:
             self._usage = answer.usage + (self._usage or TokenUsage())
 

@@ -381,32 +381,37 @@ class Database(ABC):
             patience_seconds = PATIENCE_IN_TROUBLE_SECONDS if self._is_in_trouble else PATIENCE_SECONDS
         deadline = time.monotonic() + patience_seconds
         is_writing = transaction.begin is not None
-        has_reconnected = False
-        async with self._write_lock(deadline) if is_writing else nullcontext():
-            while True:
-                transaction.has_begun = False
-                try:
-                    self._check_file()
-                    result = await (run or self._run)(transaction.run)
-                    break
-                except UnknownVersion as error:
-                    why = "it was made by another version of Callboard"
-                    raise self._make_failure(why, error, "install that version") from error
-                except (SQLAlchemyError, sqlite3.Error, OSError) as error:
-                    if not has_reconnected and is_connection_lost(error):
-                        has_reconnected = True
-                        continue
-                    if transaction.has_begun or not is_temporary(error) or time.monotonic() >= deadline:
-                        is_patient = patience_seconds >= PATIENCE_SECONDS
-                        if is_database_failure(error) and (is_patient if is_temporary(error) else is_writing):
-                            self._is_in_trouble = True
-                        raise self._translate(error) from error
-                await asyncio.sleep(RECONNECT_SECONDS)
+        try:
+            async with self._write_lock(deadline) if is_writing else nullcontext():
+                self._check_file()
+                result = await self._attempt(transaction, deadline, run or self._run)
+        except UnknownVersion as error:
+            why = "it was made by another version of Callboard"
+            raise self._make_failure(why, error, "install that version") from error
+        except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+            is_patient = patience_seconds >= PATIENCE_SECONDS
+            if is_database_failure(error) and (is_patient if is_temporary(error) else is_writing):
+                self._is_in_trouble = True
+            raise self._translate(error) from error
         if is_writing:
             self._is_in_trouble = False
             self._written_at = time.monotonic()
             self.late.retry()
         return result
+
+    async def _attempt(self, transaction: Transaction[T], deadline: float, run: Callable[[Work[T]], Awaitable[T]]) -> T:
+        has_reconnected = False
+        while True:
+            transaction.has_begun = False
+            try:
+                return await run(transaction.run)
+            except (SQLAlchemyError, OSError) as error:
+                if not has_reconnected and is_connection_lost(error):
+                    has_reconnected = True
+                    continue
+                if transaction.has_begun or not is_temporary(error) or time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(RECONNECT_SECONDS)
 
     @abstractmethod
     def hold_lease(self, server_id: str, lease_seconds: float) -> AbstractAsyncContextManager[None]:

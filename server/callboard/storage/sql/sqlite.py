@@ -231,7 +231,7 @@ class SqliteDatabase(Database):
             async with asyncio.timeout(deadline - time.monotonic()):
                 await self._lock.acquire()
         except TimeoutError as error:
-            raise self._translate(_QueueTimeout()) from error
+            raise _QueueTimeout from error
         try:
             yield
         finally:
