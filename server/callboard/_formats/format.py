@@ -88,6 +88,7 @@ class Format:
         if syntax == "auto":
             known = () if self.styles.calls_natively(self.model) else tuple(tool.name for tool in tools)
             return RescuingReader(known, claim_id, messages)
+        # Not `syntax`: with `auto` the model may have a syntax of its own, in which nobody has asked it to call.
         if self.chosen in WORDINGS:
             return ScanningReader(syntax, tools, claim_id, messages, model=self.model.name, is_requested=True)
         return ScanningReader(
