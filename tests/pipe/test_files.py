@@ -206,7 +206,7 @@ async def test_a_restored_answer_has_each_chip_once(server: ScriptedServer, stor
     server.on("GET", "f2", answer_bytes(b"late", kind="text/plain"))
     known = [chip("old", "report.pdf", callboard_path=files[0]["url"])]
     pipe = a_pipe(server.url)
-    found = PIPE.LeftAnswer("r", [{"role": "user"}], is_in_database=True)
+    found = PIPE.LeftAnswer("r", [{"role": "user"}], is_logged=True)
     metadata = METADATA | {"files": known}
     updates = [update async for update in pipe.restore(found, USER, metadata, "callboard.a", None, None)]
     drawn = Message(updates, known, is_temporary=False)

@@ -345,7 +345,7 @@ async def test_restored_answer_cannot_run_tools_and_says_so(server: ScriptedServ
         over.set()
 
     ending = asyncio.create_task(end())
-    await restored(a_pipe(server.url), PIPE.LeftAnswer("r", [], is_in_database=True))
+    await restored(a_pipe(server.url), PIPE.LeftAnswer("r", [], is_logged=True))
     await ending
     [sent] = await server.seen("POST", "input")
     assert InputAnswer.model_validate(sent.json) == InputAnswer(request_id="tool:c", value=None, asked=False)

@@ -84,7 +84,7 @@ async def test_an_answer_is_followed_from_its_beginning_and_is_what_it_would_hav
     server.on("GET", "events", stream(frames(*events)))
     pipe = a_pipe(server.url, "secret")
     answer = await find(pipe)
-    assert (answer.run_id, answer.is_in_database, answer.is_awaited) == ("r", True, False)
+    assert (answer.run_id, answer.is_logged, answer.is_awaited) == ("r", True, False)
     updates = await restored(pipe, answer)
     assert streamed_content(updates) == await content(pipe)
     [asked] = await server.seen("GET", "events")
