@@ -30,7 +30,7 @@ def copy_project(folder: Path) -> Path:
 
 
 def build(folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([folder / "scripts" / "docs"], capture_output=True, text=True, timeout=150)
+    return subprocess.run([folder / "scripts" / "docs"], capture_output=True, text=True, timeout=500)
 
 
 @pytest.fixture(scope="module")
