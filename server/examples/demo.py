@@ -124,7 +124,7 @@ async def read_archive(title: str, characters: int = BIG_CHARS) -> str:
 
 @tool
 async def echo_nasty(text: str) -> str:
-    """Gives back a text full of what breaks pages that show it carelessly.
+    """Return markup that breaks pages which show a result carelessly.
 
     Args:
         text: Any text; it comes first in the result.

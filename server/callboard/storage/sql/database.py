@@ -400,6 +400,7 @@ class Database(ABC):
         return result
 
     async def _attempt(self, transaction: Transaction[T], deadline: float, run: Callable[[Work[T]], Awaitable[T]]) -> T:
+        """Run a transaction, again after failures as `_transact` says. Raises the database's own errors."""
         has_reconnected = False
         while True:
             transaction.has_begun = False
