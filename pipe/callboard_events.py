@@ -53,6 +53,8 @@ UNKNOWN_SECONDS = 30.0
 # How long to wait until the user's page has reconnected to Open WebUI.
 PAGE_SECONDS = 10.0
 PAGE_POLL_SECONDS = 0.2
+# Stands for the session of a page when none is connected.
+NO_PAGE = "restored"
 # A page runs this code only for a message of the chat that it shows.
 IS_CHAT_SHOWN: Json = {"type": "execute", "data": {"code": "return true"}}
 
@@ -249,8 +251,9 @@ async def restore(app: Any, pipe_id: str, model: Json, unfinished: Message) -> N
     """Stream the answer into its chat, up to its end; if it is lost, the chat gets a notice."""
     try:
         user = await Users.get_user_by_id(unfinished.user_id)
+        session_id = NO_PAGE
         with suppress(TimeoutError):
-            await asyncio.wait_for(find_page(unfinished.user_id), PAGE_SECONDS)
+            session_id = await asyncio.wait_for(find_page(unfinished.user_id), PAGE_SECONDS)
         began_at_seconds = time.monotonic()
         while user and (message := await reload_message(unfinished)):
             seconds = time.monotonic() - began_at_seconds
@@ -265,13 +268,16 @@ async def restore(app: Any, pipe_id: str, model: Json, unfinished: Message) -> N
             # After `claim_message` the first event must come within QUIET_SECONDS: then another replica may claim it.
             is_quiet = message.changed_at + QUIET_SECONDS < time.time()
             if is_decided and is_quiet and await claim_message(message):
-                return await stream_into_chat(make_request(app), pipe, user, model, message, answer)
+                metadata = make_metadata(message, session_id)
+                return await stream_into_chat(make_request(app), pipe, user, model, metadata, message, answer)
             await asyncio.sleep(POLL_SECONDS)
     except MessageDeleted:
         log.info("Callboard: message %s was deleted meanwhile", unfinished.message_id)
 
 
-async def stream_into_chat(request: Request, pipe: Any, user: Any, model: Json, message: Message, answer: Any) -> None:
+async def stream_into_chat(
+    request: Request, pipe: Any, user: Any, model: Json, metadata: Json, message: Message, answer: Any
+) -> None:
     """Pass the answer to Open WebUI as a model's response.
 
     Open WebUI then treats it like any other answer: open pages show it, the user can stop it, outlet filters run, and
@@ -282,7 +288,6 @@ async def stream_into_chat(request: Request, pipe: Any, user: Any, model: Json, 
     from open_webui.utils.middleware import build_chat_response_context, process_chat_response
 
     redis = request.app.state.redis
-    metadata = make_metadata(message)
     begun = await empty_message(message)
     known = metadata | {"sources": begun.get("sources"), "files": begun.get("files")}
     updates = pipe.restore(answer, user.model_dump(), known, message.model, request, make_asker(metadata))
@@ -317,13 +322,18 @@ async def stream_into_chat(request: Request, pipe: Any, user: Any, model: Json, 
         await emit(has_ended)
 
 
-def make_metadata(message: Message) -> Json:
-    """Return the metadata of the request, as Open WebUI makes it for a request of a page."""
+def make_metadata(message: Message, session_id: str) -> Json:
+    """Return the metadata of the request, as Open WebUI makes it for a request of that page.
+
+    If a call waits for approval, Open WebUI stores the session. Without one it would handle the approval without a
+    task, which the user could not stop.
+    """
     return {
         "user_id": message.user_id,
         "chat_id": message.chat_id,
         "message_id": message.message_id,
         "model_id": message.model,
+        "session_id": session_id,
         "task_id": str(uuid.uuid4()),
         # The pipe adds the tools of calls that wait for approval.
         "tools": {},
