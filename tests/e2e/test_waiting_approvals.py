@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -160,8 +161,17 @@ async def stop_waiting(chat: Chat, model: str) -> None:
     await expect(button(chat, "Allow")).to_have_count(0)
 
 
-async def allow(chat: Chat) -> None:
-    await button(chat, "Allow").click()
+async def press(chat: Chat, office: Office, name: str) -> None:
+    """Press a button of the pending card; the model answers only once the page knows that its answer goes on.
+
+    A page that is told of an answer's end before that shows the stop button for ever.
+    """
+    office.endpoint.may_answer.clear()
+    try:
+        async with chat.page.expect_response(re.compile("/resolve$")):
+            await button(chat, name).click()
+    finally:
+        office.endpoint.may_answer.set()
 
 
 async def wait_for_answer(chat: Chat, results: str) -> None:
@@ -192,7 +202,7 @@ async def test_a_call_waits_for_its_approval_after_the_time_is_over_and_then_run
     await chat.reload()
     await wait_for_card(chat)
     assert office.sent == []
-    await allow(chat)
+    await press(chat, office, "Allow")
     await wait_for_answer(chat, f"Sent to {ANN}.")
     assert office.sent == [ANN]
     await chat.screenshot("waiting-card-allowed")
@@ -206,14 +216,14 @@ async def test_a_call_waits_when_its_page_is_closed(chat: Chat, model: str, offi
     await chat.reopen_in_a_new_tab()
     await wait_for_card(chat)
     assert office.sent == []
-    await allow(chat)
+    await press(chat, office, "Allow")
     await wait_for_answer(chat, f"Sent to {ANN}.")
     assert office.sent == [ANN]
 
 
 async def test_a_refusal_goes_to_the_model(chat: Chat, model: str, office: Office) -> None:
     await send(chat, model)
-    await button(chat, "Deny").click()
+    await press(chat, office, "Deny")
     await wait_for_answer(chat, "Error: Not run: the user refused it.")
     assert office.sent == []
     await chat.screenshot("waiting-card-denied")
@@ -231,7 +241,7 @@ async def test_a_call_is_approved_after_everything_was_restarted(
     await chat.reload()
     await wait_for_card(chat)
     await chat.screenshot("waiting-card-after-a-restart-of-everything")
-    await allow(chat)
+    await press(chat, office, "Allow")
     await wait_for_answer(chat, f"Sent to {ANN}.")
     assert office.sent == [ANN]
     await check_after_reload(chat, f"Sent to {ANN}.")
@@ -245,7 +255,7 @@ async def test_a_call_is_approved_after_open_webui_was_killed(
     await start(open_webui)
     await chat.reload()
     await wait_for_card(chat)
-    await allow(chat)
+    await press(chat, office, "Allow")
     await wait_for_answer(chat, f"Sent to {ANN}.")
     assert office.sent == [ANN]
 
@@ -267,7 +277,7 @@ async def test_a_call_whose_time_is_over_while_open_webui_is_away_waits_after_it
     await start(open_webui)
     await chat.reload()
     await wait_for_card(chat)
-    await allow(chat)
+    await press(chat, office, "Allow")
     await wait_for_answer(chat, f"Sent to {ANN}.")
     assert office.sent == [ANN]
     await check_after_reload(chat, f"Sent to {ANN}.")
@@ -278,7 +288,7 @@ async def test_a_tool_that_had_begun_when_the_server_was_killed_is_not_run_again
 ) -> None:
     await send(chat, model)
     office.gate.close()
-    await allow(chat)
+    await press(chat, office, "Allow")
     with await asyncio.to_thread(office.gate.wait_for_one):
         await office.restart()
     await wait_for_answer(chat, "Error: ")
@@ -291,7 +301,7 @@ async def test_the_answer_is_restored_if_open_webui_is_killed_while_the_approved
 ) -> None:
     await send(chat, model)
     office.gate.close()
-    await allow(chat)
+    await press(chat, office, "Allow")
     with await asyncio.to_thread(office.gate.wait_for_one):
         await asyncio.to_thread(open_webui.service.kill)
     await start(open_webui)
@@ -305,7 +315,7 @@ async def test_the_answer_is_restored_if_open_webui_is_killed_while_the_approved
 async def test_stop_while_the_approved_tool_runs_ends_the_run(chat: Chat, model: str, office: Office) -> None:
     await send(chat, model)
     office.gate.close()
-    await allow(chat)
+    await press(chat, office, "Allow")
     with await asyncio.to_thread(office.gate.wait_for_one):
         await chat.stop()
     await chat.screenshot("waiting-card-stopped-at-work")
@@ -319,7 +329,7 @@ async def test_allow_in_two_tabs_runs_the_tool_once(chat: Chat, model: str, offi
     other = await chat.in_another_tab()
     await wait_for_card(other)
     office.gate.close()
-    await allow(other)
+    await press(other, office, "Allow")
     # The second tab may have been told already, or is told in this moment: then there is no button to press.
     await button(chat, "Allow").evaluate_all("buttons => buttons.forEach(button => button.click())")
     office.gate.open()
@@ -388,13 +398,13 @@ async def test_of_two_calls_that_wait_one_is_approved_and_the_other_refused(
     await send(chat, model, "send two")
     await chat.screenshot("two-waiting-cards")
     office.gate.close()
-    await allow(chat)
+    await press(chat, office, "Allow")
     with await asyncio.to_thread(office.gate.wait_for_one):
         await expect(button(chat, "Allow")).to_have_count(0)
     await wait_for_card(chat)
     assert office.sent == [ANN]
     await chat.screenshot("two-waiting-cards-one-allowed")
-    await button(chat, "Deny").click()
+    await press(chat, office, "Deny")
     await wait_for_answer(chat, f"Sent to {ANN}. | Error: Not run: the user refused it.")
     assert office.sent == [ANN]
 
@@ -406,7 +416,7 @@ async def test_without_the_filter_the_call_runs_and_the_answer_says_what_is_miss
     toggle = f"{open_webui.url}/api/v1/functions/id/office_{rendering}_approvals/toggle"
     post(toggle, open_webui.token, {})
     try:
-        await allow(chat)
+        await press(chat, office, "Allow")
         await wait_for_answer(chat, f"Sent to {ANN}.")
         await expect(chat.answer.get_by_text("callboard install-pipe")).to_be_visible()
         await chat.screenshot("waiting-card-without-filter")

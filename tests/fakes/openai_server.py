@@ -122,7 +122,7 @@ class OpenAIServer:
     """The server; use it as an asynchronous context manager.
 
     `hanging` is set once an answer has gone silent, `disconnected` once a client went away
-    from such an answer.
+    from such an answer. A test that clears `may_answer` holds the answers until it sets it again.
     """
 
     def __init__(self, script: Script, models: Sequence[str] = (), pages: Mapping[str, Page] | None = None) -> None:
@@ -132,6 +132,8 @@ class OpenAIServer:
         self.base_url = ""
         self.hanging = asyncio.Event()
         self.disconnected = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
         self._script = script
         self._models = models
         self._pages = pages or {}
@@ -165,6 +167,7 @@ class OpenAIServer:
             return
         self.requests.append(body)
         self.headers.append(headers)
+        await self.may_answer.wait()
         match self._next(body):
             case Refusal() | Silence() | Raw() as other:
                 await self._answer_otherwise(other, receive, send)
