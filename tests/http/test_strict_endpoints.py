@@ -517,6 +517,41 @@ async def test_what_is_demanded_and_sent_already_is_not_left_out(tmp_path: Path)
     assert message["reasoning_content"] == "Storm? I look."
 
 
+async def test_models_of_one_gateway_do_not_learn_from_each_other(tmp_path: Path) -> None:
+    """Gemini demands the field that the other model refuses."""
+
+    def answer(body: Body) -> Answer:
+        unsigned = is_unsigned(body["messages"])
+        if body["model"] == "gemini" and unsigned:
+            return Refusal(400, DEMANDS["Gemini's signature"][0])
+        if body["model"] == "other" and not unsigned:
+            return Refusal(422, '{"type": "extra_forbidden", "loc": ["body", "messages", 1, "extra_content"]}')
+        return chunks(text("It is wind."), finish("stop"))
+
+    names = ("gemini", "other")
+    async with OpenAIServer(answer) as server:
+        endpoint = OpenAICompatible(server.base_url, max_retries=0)
+        agents = [Agent(name, model=endpoint.named(name)) for name in names]
+        async with serving(tmp_path, *agents) as service:
+            for name in (*names, *names):
+                assert answered(await service.events(request(messages=CALLED, agent=name)))
+        await endpoint.aclose()
+    assert [body["model"] for body in server.requests] == ["gemini", "gemini", "other", "gemini", "other"]
+
+
+async def test_an_endpoint_that_demands_what_it_refuses_is_not_asked_for_ever(tmp_path: Path) -> None:
+    demanded = DEMANDS["Gemini's signature"][0]
+    refused = "Unknown name \"extra_content\" at 'messages[1].tool_calls[0]': Cannot find field."
+
+    def answer(body: Body) -> Answer:
+        return Refusal(400, demanded if is_unsigned(body["messages"]) else refused)
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        events = await service.events(request(messages=CALLED))
+    assert demanded in str(events[-1])
+    assert len(server.requests) == 3
+
+
 async def test_a_field_of_a_call_that_an_endpoint_sends_but_refuses_is_left_out_from_then_on(tmp_path: Path) -> None:
     def answer(body: Body) -> Answer:
         if any("extra_content" in one for _, one in calls_of(body["messages"])):
@@ -573,11 +608,22 @@ async def test_what_came_beside_a_clients_call_goes_back_whichever_way_the_clien
             items.append({"role": "user", "content": question})
 
 
-async def test_ids_that_a_client_was_given_are_short_enough_for_every_endpoint(tmp_path: Path) -> None:
-    given = "callext_" + "a" * 32
+@pytest.mark.parametrize("given", ["callext_" + "a" * 32, "callform_" + "a" * 32, "toolu_" + "a" * 35])
+async def test_ids_that_a_client_sends_are_short_enough_for_every_endpoint(tmp_path: Path, given: str) -> None:
     called = [CALLED[0], {**CALLED[1], "tool_calls": [{**CALLED[1]["tool_calls"][0], "id": given}]}]
     messages = [*called, {"role": "tool", "tool_call_id": given, "content": "wind"}, *CONTINUED[1:], CALLED[0]]
     async with strict(Endpoint(need_nine, chunks(text("It is wind."), finish("stop")))) as server:
         async with asking(tmp_path, server) as service:
             assert answered(await service.events(request(messages=messages)))
     assert len(server.requests) == 1
+
+
+async def test_an_id_that_a_client_sends_several_times_goes_out_once(tmp_path: Path) -> None:
+    messages = [*CALLED, *CALLED, *CALLED, CALLED[0]]
+    async with OpenAIServer([chunks(text("It is wind."), finish("stop"))]) as server:
+        async with asking(tmp_path, server) as service:
+            assert answered(await service.events(request(messages=messages)))
+    sent = server.requests[0]["messages"]
+    ids = [one["id"] for _, one in calls_of(sent)]
+    assert len(set(ids)) == 3
+    assert [message["tool_call_id"] for message in sent if message["role"] == "tool"] == ids

@@ -14,7 +14,10 @@ from callboard._call_ids import nine_characters
 from callboard._formats.call_styles import ModelKey
 from callboard.calls import ToolCall
 from callboard.models import REASONING, ChatDict, content_text
-from callboard_protocol import EXTERNAL_ID_PREFIX
+from callboard_protocol import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
+
+MAX_ID_CHARS = 40
+"""OpenAI answers 400 for longer ids: "Expected a string with maximum length 40"."""
 
 
 class ProviderDetails:
@@ -62,7 +65,7 @@ class ProviderDetails:
         """Return the messages with the fields that this model sent with them.
 
         A call's id that another model made, or that Callboard made for a client, is replaced by nine letters and
-        digits, because Mistral requires that form.
+        digits, because Mistral requires that form. So is an id of more than 40 characters, which OpenAI refuses.
         """
         ids: dict[str, str] = {}
         used: set[str] = set()
@@ -89,11 +92,16 @@ class ProviderDetails:
     def _outgoing_call(self, call: ChatDict, ids: dict[str, str], used: set[str]) -> ChatDict:
         call_id = call["id"]
         entry = self._own(call_id)
-        is_anothers = not entry and ("origin" in self._kept.get(call_id, {}) or call_id.startswith(EXTERNAL_ID_PREFIX))
-        outgoing_id = entry.get("id") or call_id
+        is_anothers = not entry and (
+            "origin" in self._kept.get(call_id, {})
+            or call_id.startswith((EXTERNAL_ID_PREFIX, FORM_ID_PREFIX))
+            or len(call_id) > MAX_ID_CHARS
+        )
+        outgoing_id = entry.get("id") or (nine_characters(call_id) if is_anothers else call_id)
         # Some endpoints start numbering again with each answer.
-        if is_anothers or outgoing_id in used:
-            outgoing_id = nine_characters(call_id)
+        text = call_id
+        while outgoing_id in used:
+            outgoing_id, text = nine_characters(text), f"{text} "
         ids[call_id] = outgoing_id
         used.add(outgoing_id)
         function = {**entry.get("function", {}), **call["function"]}

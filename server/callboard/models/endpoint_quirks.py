@@ -55,7 +55,7 @@ class Quirk:
 
 
 class EndpointQuirks:
-    """The parts of requests that one endpoint is known to refuse or require."""
+    """The parts of requests that a model of an endpoint is known to refuse or require."""
 
     def __init__(self) -> None:
         self._refused: set[str] = set()
@@ -63,19 +63,18 @@ class EndpointQuirks:
 
     def adapt(self, body: Body) -> Body:
         """Return the request in a form that the endpoint accepts."""
-        messages = [self._remove_refused(message) for message in body["messages"]]
-        adapted = {**self._remove_refused(body), "messages": messages}
         for quirk in self._quirks:
-            adapted = quirk.adapt(adapted)
-        return adapted
+            body = quirk.adapt(body)
+        return {**self._remove_refused(body), "messages": [self._remove_refused(one) for one in body["messages"]]}
 
     def learn(self, body: Body, message: str) -> bool:
         """Learn from the error message for `body`, and return whether `adapt` now changes the request.
 
         Fields and options that the message names are left out: Groq, for example, sends `reasoning` but refuses it.
+        Nothing is learnt twice, so that an endpoint that contradicts itself is not asked for ever.
         """
         for quirk in QUIRKS:
-            if quirk.pattern.search(message) and quirk.adapt(body) != body:
+            if quirk not in self._quirks and quirk.pattern.search(message) and quirk.adapt(body) != body:
                 self._quirks.append(quirk)
                 return True
         if _REQUIRES_REASONING.search(message):
@@ -85,8 +84,9 @@ class EndpointQuirks:
         fields -= STANDARD_FIELDS
         fields |= DISPENSABLE_OPTIONS & body.keys()
         refused = {name for name in fields if re.search(rf"\b{re.escape(name)}\b", message)}
-        self._refused |= refused
-        return bool(refused)
+        learnt = refused - self._refused
+        self._refused |= learnt
+        return bool(learnt)
 
     def _remove_refused(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return a request, message or call without the fields that the endpoint refuses."""
@@ -202,8 +202,11 @@ def _offer_tools(body: Body) -> Body:
 
 
 QUIRKS = (
-    # Mistral.
-    Quirk(re.compile(r"length of 9\b|9 alphanumeric"), _in_messages(_shorten_ids)),
+    # Mistral, and OpenAI for ids of more than 40 characters.
+    Quirk(
+        re.compile(r"length of 9\b|9 alphanumeric|tool_call\S*id'?: string too long"),
+        _in_messages(_shorten_ids),
+    ),
     Quirk(re.compile(r"Unexpected role 'user' after role 'tool'"), _in_messages(_add_bridges)),
     # Mistral and Anthropic, if the last message is an answer to be continued.
     Quirk(re.compile(r"Expected last role User|must end with a user message"), _in_messages(_end_with_user)),

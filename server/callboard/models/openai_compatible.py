@@ -7,6 +7,7 @@ deviations of real endpoints.
 import asyncio
 import logging
 import re
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from copy import copy
@@ -96,7 +97,8 @@ class OpenAICompatible:
         self._timeout_seconds = timeout_seconds
         self._retries = RetryPolicy(max_retries)
         self._client = _make_client(httpx.URL(base_url), self._secret, timeout_seconds)
-        self._endpoint_quirks = EndpointQuirks()
+        # By the model's name: a gateway has models of several makers.
+        self._quirks: dict[str, EndpointQuirks] = defaultdict(EndpointQuirks)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -104,7 +106,7 @@ class OpenAICompatible:
         return (self._secret,) if self._secret else ()
 
     def named(self, name: str) -> "OpenAICompatible":
-        """Return another model of the same endpoint, which shares the connections."""
+        """Return another model of the same endpoint, which shares the connections and what was learnt of each name."""
         other = copy(self)
         other.name = name
         return other
@@ -151,10 +153,11 @@ class OpenAICompatible:
         """
         await self.find_name()
         original = self._to_body(request)
+        quirks = self._quirks[self.name]
         may_retry_cut_off = self._retries.max_retries > 0
         is_begun = False
         while True:
-            body = self._endpoint_quirks.adapt(original)
+            body = quirks.adapt(original)
             try:
                 async with aclosing(self._stream_once(body)) as deltas:
                     async for delta in deltas:
@@ -167,7 +170,7 @@ class OpenAICompatible:
                     may_retry = (
                         isinstance(error, EndpointError)
                         and error.status in REFUSAL_STATUSES
-                        and self._endpoint_quirks.learn(body, f"{error.detail} {error.body}")
+                        and quirks.learn(body, f"{error.detail} {error.body}")
                     )
                 if is_begun or not may_retry:
                     raise self._to_model_error(error) from error

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any
-from uuid import uuid4
 
+from callboard._call_ids import new_call_id
 from callboard.openwebui.details import CITED, END, GUARDED, INNER, LABEL, NOTICE, TAG
 from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
 
@@ -162,7 +162,7 @@ def _read_call(values: Mapping[str, str], body: str) -> PastCall:
     name = values.get("name", "")
     is_open = values.get("done") == "false"
     return PastCall(
-        tool_call_id=values.get("id") or f"call_{uuid4().hex}",
+        tool_call_id=values.get("id") or new_call_id(),
         # The label behind the name shows the call's progress or how it ended.
         name=name.partition(LABEL)[0],
         arguments=_decode(values.get("arguments", "")),
