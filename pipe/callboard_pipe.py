@@ -200,10 +200,11 @@ class CallEnding:
 FAILED = CallEnding("failed", is_failure=True)
 ENDINGS = {
     "denied": CallEnding("declined", "Declined: it was not run.", has_run=False),
-    "not_asked": CallEnding("not asked", "Not run: nobody could be asked.", has_run=False),
-    "not_answered": CallEnding("not answered", "Not run: no answer came in time.", has_run=False),
+    "not_asked": CallEnding("not asked", "Not run: the question could not be asked.", has_run=False),
+    "not_answered": CallEnding("not answered", "Not run: no valid answer came.", has_run=False),
     "cancelled": CallEnding("stopped"),
     "timeout": CallEnding("timed out", is_failure=True),
+    "limit": CallEnding("over the limit", "Error: over the limit of calls.", is_failure=True, has_run=False),
 }
 
 
@@ -435,10 +436,16 @@ def format_duration(event: Json) -> str:
     return format_seconds(duration_ms / 1000) if isinstance(duration_ms, int) and has_run else ""
 
 
+def read_progress(data: Json) -> float | None:
+    """Return the progress that a tool reports, in percent; None if it reports none."""
+    progress = data.get("progress")
+    return progress if isinstance(progress, (int, float)) and 0 <= progress <= 100 else None
+
+
 def format_percent(data: Json) -> str:
     """Return the progress that a tool reports, with a space after it: "45% "; empty if it reports none."""
-    progress = data.get("progress")
-    return f"{progress:.0f}% " if isinstance(progress, (int, float)) and 0 <= progress <= 100 else ""
+    progress = read_progress(data)
+    return "" if progress is None else f"{progress:.0f}% "
 
 
 # An answer is a list of pieces. Neighbouring calls and thoughts form one segment, which Open WebUI draws as a group.
@@ -656,9 +663,9 @@ class StatusLine:
 class Activity:
     """Makes the status lines of a run: its steps in order, and its totals at the end.
 
-    There are no lines before `run_start`. Status events of a call that repeat the previous message add no line. An
-    answer without calls and status events has no lines. `opening` is inserted before the first line. A plan is a line
-    if `shows_plan` is true.
+    There are no lines before `run_start`. Status events of a call that repeat the previous message add no line,
+    unless the progress has reached the next quarter. An answer without calls and status events has no lines. `opening`
+    is inserted before the first line. A plan is a line if `shows_plan` is true.
     """
 
     def __init__(
@@ -673,7 +680,8 @@ class Activity:
         self._shows_plan = shows_plan
         self._began_at_seconds = math.inf
         self._final_status = ""  # The agent's status event with "done", which the last line repeats.
-        self._open: dict[str, tuple[str, str]] = {}  # By call id: the call's label, and its last status message.
+        # By call id: the call's label, its last status message, and the quarter of the progress.
+        self._open: dict[str, tuple[str, str, int | None]] = {}
         self._calls: Counter[str] = Counter()  # By the tool's name.
 
     def apply(self, event: Json) -> None:
@@ -711,15 +719,17 @@ class Activity:
 
     def _apply_step(self, event: Json) -> None:
         call_id = str(event.get("tool_call_id"))
-        label, report = self._open.get(call_id, ("", ""))
+        label, *last = self._open.get(call_id, ("", "", None))
         match event["type"]:
             case "tool_call_start" if not label:
                 self._start(call_id, event)
             case "tool:status" if label:
                 data = event["data"]
                 words = str(data.get("message") or "").strip()
-                if words and words != report:
-                    self._open[call_id] = (label, words)
+                progress = read_progress(data)
+                quarter = None if progress is None else int(progress // 25)
+                if words and [words, quarter] != last:
+                    self._open[call_id] = (label, words, quarter)
                     self._add(f"{label}: {format_percent(data)}{words}")
             case "tool_call_complete" | "tool_call_error" if label:
                 del self._open[call_id]
@@ -728,7 +738,7 @@ class Activity:
     def _start(self, call_id: str, event: Json) -> None:
         name = str(event.get("tool_name") or "tool")
         label = str(event.get("label") or name)
-        self._open[call_id] = (label, "")
+        self._open[call_id] = (label, "", None)
         self.totals.calls += 1
         self._calls[name] += 1
         if self._calls[name] <= CALLS_NAMED:

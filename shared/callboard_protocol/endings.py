@@ -27,10 +27,11 @@ FAILED = CallEnding("error", "failed", is_failure=True)
 
 ENDINGS: Mapping[str, CallEnding] = {
     "denied": CallEnding("declined", "declined", "Declined: it was not run.", has_run=False),
-    "not_asked": CallEnding("not_asked", "not asked", "Not run: nobody could be asked.", has_run=False),
-    "not_answered": CallEnding("not_answered", "not answered", "Not run: no answer came in time.", has_run=False),
+    "not_asked": CallEnding("not_asked", "not asked", "Not run: the question could not be asked.", has_run=False),
+    "not_answered": CallEnding("not_answered", "not answered", "Not run: no valid answer came.", has_run=False),
     "cancelled": CallEnding("stopped", "stopped"),
     "timeout": CallEnding("timed_out", "timed out", is_failure=True),
+    "limit": CallEnding("error", "over the limit", "Error: over the limit of calls.", True, has_run=False),
 }
 
 

@@ -192,7 +192,7 @@ async def test_a_dialog_that_is_closed_is_a_refusal(
     if is_told:
         await check_card(chat, "declined", "Declined: it was not run.")
     else:
-        await check_card(chat, "not answered", "Not run: no answer came in time.")
+        await check_card(chat, "not answered", "Not run: no valid answer came.")
     assert box_office.sold == hasty.sold == []
 
 
@@ -234,7 +234,7 @@ async def test_a_call_that_nobody_can_be_asked_about_is_not_said_to_be_refused(
         return
     await chat.wait_until_finished()
     await chat.screenshot(f"not-asked-{rendering}")
-    await check_card(chat, "not asked", "Not run: nobody could be asked.")
+    await check_card(chat, "not asked", "Not run: the question could not be asked.")
     [told] = results_told(box_office)
     assert "nobody could be asked here, so nobody refused it" in told
     await dialog.expect_none()
@@ -296,7 +296,7 @@ async def test_a_question_that_nobody_answers_is_no_refusal_and_a_late_yes_chang
     assert "no answer came in time, so nobody refused it" in told
     await dialog.confirm_what_is_left_open()
     await chat.screenshot(f"not-answered-{rendering}")
-    await check_card(chat, "not answered", "Not run: no answer came in time.")
+    await check_card(chat, "not answered", "Not run: no valid answer came.")
     await check_the_next_message(chat)
     assert hasty.sold == []
 
@@ -322,7 +322,7 @@ async def test_a_tab_that_is_closed_while_it_asks_gives_no_answer(
     await chat.reload_when_idle()
     await chat.wait_until_finished()
     await chat.screenshot("asked-in-a-closed-tab")
-    await check_card(chat, "not answered", "Not run: no answer came in time.")
+    await check_card(chat, "not answered", "Not run: no valid answer came.")
     await check_the_next_message(chat)
     assert hasty.sold == []
 

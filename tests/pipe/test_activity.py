@@ -45,7 +45,10 @@ def test_lines_show_the_steps_of_calls_and_the_totals(watched: Watched) -> None:
     assert watched.after(0, START) == []
     assert watched.after(2, labelled("c", "a cat")) == [("Running draw · a cat", True)]
     assert watched.after(2, status("Mixing")) == [("draw · a cat: Mixing", True)]
-    assert watched.after(2, status("Painting", 45), status("Painting", 90)) == [("draw · a cat: 45% Painting", True)]
+    assert watched.after(2, status("Painting", 45), status("Painting", 49), status("Painting", 90)) == [
+        ("draw · a cat: 45% Painting", True),
+        ("draw · a cat: 90% Painting", True),
+    ]
     assert watched.after(2, completed(duration_ms=6100)) == [("Thinking…", True)]
     assert watched.after(2, message("Here")) == []
     assert watched.after(2, DONE) == [("1 call, 12 s", True)]

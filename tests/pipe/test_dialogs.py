@@ -324,8 +324,8 @@ async def test_native_item_shows_that_it_waits_for_the_user(server: ScriptedServ
     ("code", "label", "words"),
     [
         ("denied", "declined", "Declined: it was not run."),
-        ("not_asked", "not asked", "Not run: nobody could be asked."),
-        ("not_answered", "not answered", "Not run: no answer came in time."),
+        ("not_asked", "not asked", "Not run: the question could not be asked."),
+        ("not_answered", "not answered", "Not run: no valid answer came."),
         ("cancelled", "stopped", "For the model."),
     ],
 )
@@ -346,6 +346,25 @@ async def test_a_call_that_was_not_allowed_or_was_stopped_is_no_failure(code: st
     time_of = " after 90 s" if code == "cancelled" else ""
     assert f"delete: {label}{time_of}" in lines
     assert lines[-1] == f"1 call, 1 {label}, under 0.1 s"
+
+
+@pytest.mark.parametrize(
+    ("code", "label", "took", "words"),
+    [
+        ("timeout", "timed out", "90 s", "Error: For the model."),
+        ("limit", "over the limit", "", "Error: over the limit of calls."),
+    ],
+)
+async def test_card_and_status_line_say_why_a_call_failed(code: str, label: str, took: str, words: str) -> None:
+    transcript = PIPE.Transcript()
+    transcript.apply({"type": "run_start"})
+    error = ToolCallError(tool_call_id="c", error="For the model.", code=code, duration_ms=90_000)
+    for event in (CALL, error, Done()):
+        transcript.apply(event.model_dump())
+    [block] = tool_blocks(transcript.render())
+    assert block.attributes["name"] == " · ".join(filter(None, ("delete", label, took)))
+    assert (block.attributes["status"], block.value("result")) == ("failed", words)
+    assert f"delete: {label}" + (f" after {took}" if took else "") in [line.words for line in transcript.activity.lines]
 
 
 # --- Endings.

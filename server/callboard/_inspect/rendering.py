@@ -28,7 +28,7 @@ STATE_LABELS = {
     "waiting": "waiting for approval",
     "complete": "done",
     "ended": "ended",
-    **{ending.state: ending.label for ending in (FAILED, *ENDINGS.values())},
+    **{ending.state: ending.label for ending in (*ENDINGS.values(), FAILED)},
 }
 """The labels of the states of calls and runs."""
 

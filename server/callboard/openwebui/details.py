@@ -57,7 +57,7 @@ def write_block(start: ToolCallStart, result: str, *, error_code: str | None = N
         ending = find_ending(error_code)
         status = ' status="failed"' if ending.is_failure else ""
         name += "" if ending is FAILED else f"{LABEL}{ending.label}"
-        result = result if ending.is_failure else format_ending(error_code, result)
+        result = format_ending(error_code, result) if ending.words or not ending.is_failure else result
     shown = cut_note(result[:SHOWN_CHARS], len(result))
     # JSON is ASCII on one line. Open WebUI loses an attribute with a line end or U+2028, and a block with a bare `>`.
     return (
