@@ -120,6 +120,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: make_board([changed(run=None)]), r"has no run\(\)"),
     (lambda: make_board([changed(run=returns_a_text)]), r"yield Message\(content=…\)"),
     (lambda: make_board([changed(run=yields_plainly)]), r"async def run\(self, context\)"),
+    (lambda: make_board([changed(run=lambda _, context: "text")]), r"async def run\(self, context\)"),
     (lambda: make_board([changed(run=takes_nothing)]), r"write run\(self, context\)"),
     (lambda: register(changed(run=returns_a_text)), r"yield Message\(content=…\)"),
 ]

@@ -191,11 +191,19 @@ def _check_run(agent: Any) -> None:
     if inspect.isgeneratorfunction(run):
         raise AgentError(f"{where} is a plain generator: write `async def run(self, context)`.")
     try:
-        inspect.signature(run).bind(None)
+        signature = inspect.signature(run)
     except ValueError:
         return  # Some callables have no signature.
+    try:
+        signature.bind(None)
     except TypeError:
         raise AgentError(f"{where} must take the context and nothing else: write run(self, context).") from None
+    yields = inspect.isasyncgenfunction(inspect.unwrap(run))
+    if inspect.isroutine(run) and not yields and "Async" not in str(signature.return_annotation):
+        raise AgentError(
+            f"{where} is a plain function: write `async def run(self, context)` and yield the events in it, or declare "
+            "the AsyncIterator that it returns."
+        )
 
 
 def _refuse_other_skill(agent_id: str, skill: object) -> None:
