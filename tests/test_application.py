@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -442,14 +441,15 @@ async def test_an_exception_while_it_is_open_leaves_its_runs_to_the_next_start(t
     assert "I do not know." in rest
 
 
-def test_the_document_shows_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_document_shows_what_works(tmp_path: Path) -> None:
     page = (Path(__file__).parent.parent / "docs" / "how-to" / "own-application.md").read_text()
-    monkeypatch.setenv("CALLBOARD_DATA_DIR", str(tmp_path))
-    shown: dict[str, Any] = {}
-    for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
-        exec(compile(block, "own-application.md", "exec", dont_inherit=True), shown)
-    assert isinstance(shown["site"], Starlette)
-    shown["test_adds"](tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    names = ["application.py", "below_a_prefix.py", "test_application.py"]
+    for name, block in zip(names, blocks, strict=True):
+        (tmp_path / name).write_text(block)
+    environment = os.environ | {"CALLBOARD_DATA_DIR": str(tmp_path)}
+    for command in (["below_a_prefix.py"], ["-m", "pytest", "-p", "no:cacheprovider", "test_application.py"]):
+        subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, check=True, timeout=120)
 
 
 async def test_the_routes_of_a_skill_are_served_to_who_may_use_the_server(tmp_path: Path) -> None:
