@@ -16,7 +16,7 @@ import pytest
 
 from callboard import Agent, Limits, OpenAICompatible, Skill, tool
 from callboard._formats import ToolFormat
-from callboard_protocol import Done, Event, Message
+from callboard_protocol import Done, Event, Message, ToolCallError
 from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, Refusal, call, chunks, finish, text
 from tests.serving import Service, request, serving
 
@@ -490,6 +490,8 @@ async def test_the_last_question_over_the_limit_of_calls_offers_a_tool_where_an_
 
     async with OpenAIServer(answer) as server, asking(tmp_path, server, limits=Limits(max_tool_calls=1)) as service:
         events = await service.events(request(chat_id="c", user=USER))
+        [over] = [event for event in events if isinstance(event, ToolCallError)]
+        assert (over.code, over.duration_ms) == ("limit", None), "it never ran"
         assert "".join(event.content for event in events if isinstance(event, Message)) == "It is wind."
 
 
