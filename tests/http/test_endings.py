@@ -15,14 +15,17 @@ import pytest
 from openai import AsyncOpenAI
 
 from callboard.agents import Agent
-from callboard.calls import tool
+from callboard.calls import ToolCall, tool
+from callboard.models import ToolCallDelta
 from callboard.skills import Skill
 from callboard_protocol import Done, Error, Event, Rewind, ToolCallComplete, ToolCallError
 from tests.fakes.openai_server import Answer, Body, OpenAIServer, call, chunks, finish, text
+from tests.formats.test_native import ONE, STREAMS_OF_ONE, STREAMS_OF_TWO, TWO, WHOLE_MESSAGES_OF_TWO
 from tests.http.test_openai_requests import complete, respond
 from tests.loop.conftest import text_of
+from tests.models.test_finish_reasons import NATIVE_REASONS, REASONS
 from tests.openai_client import asking
-from tests.serving import Service, request
+from tests.serving import Service, request, serving
 
 NO = "I cannot help with that."
 MALFORMED = "Malformed function call: print(default_api.change(value='x'))"
@@ -260,11 +263,12 @@ async def test_a_title_is_asked_for_once_more_too(tmp_path: Path) -> None:
 REFUSED_ARGUMENTS: list[object] = [[{"value": "y"}], [], 7, 1.5, True, False, "no object", "[]", '{"value": ']
 
 
+@pytest.mark.parametrize("name", ["arguments", "parameters", "args", "input"])
 @pytest.mark.parametrize("arguments", REFUSED_ARGUMENTS, ids=str)
 async def test_arguments_that_are_no_object_are_refused_and_the_tool_does_not_run_with_its_defaults(
-    tmp_path: Path, arguments: object
+    tmp_path: Path, arguments: object, name: str
 ) -> None:
-    function = {"name": "change", "arguments": arguments}
+    function = {"name": "change", name: arguments}
     piece = called([{"index": 0, "id": "c", "type": "function", "function": function}])
     events, changed = await events_of(
         tmp_path, chunks(piece, finish("tool_calls")), chunks(text("Oh."), finish("stop"))
@@ -284,6 +288,22 @@ RUN_ONCE: dict[str, list[Body]] = {
     "no list": [called({"id": "c", "function": FUNCTION})],
     "no function": [called([{"id": 1, **FUNCTION}])],
     "again in a whole message": [CHANGE, choice(delta={}, message=AGAIN)],
+    "as parameters": [called([{"id": "c", "function": {"name": "change", "parameters": {"value": "x"}}}])],
+    "as args": [called([{"id": "c", "name": "change", "args": {"value": "x"}}])],
+    "as input": [called([{"id": "c", "function": {"name": "change", "arguments": "", "input": {"value": "x"}}}])],
+    "as parameters, in pieces": [
+        called([{"index": 0, "id": "c", "function": {"name": "change", "parameters": ""}}]),
+        called([{"index": 0, "function": {"parameters": '{"value": '}}]),
+        called([{"index": 0, "function": {"parameters": '"x"}'}}]),
+    ],
+    "an empty input before the arguments": [
+        called([{"index": 0, "id": "c", "function": {"name": "change", "input": {}}}]),
+        called([{"index": 0, "function": {"arguments": '{"value": "x"}'}}]),
+    ],
+    "as input, and again in a whole message": [
+        called([{"index": 0, "id": "c", "function": {"name": "change", "input": {"value": "x"}}}]),
+        choice(delta={}, message=AGAIN),
+    ],
 }
 
 
@@ -291,6 +311,97 @@ RUN_ONCE: dict[str, list[Body]] = {
 async def test_a_call_runs_once_with_what_its_model_wrote(tmp_path: Path, parts: list[Body]) -> None:
     _, changed = await events_of(tmp_path, chunks(*parts, finish("tool_calls")), chunks(text("Done."), finish("stop")))
     assert changed == ["x"]
+
+
+def to_chunks(deltas: Sequence[ToolCallDelta]) -> list[Body]:
+    """The chunks in which an endpoint sends these pieces, and a chunk for each whole message."""
+    sent: list[Body] = []
+    whole: list[Body] = []
+    for delta in deltas:
+        function = {"name": delta.name, "arguments": delta.arguments}
+        entry = {"index": delta.index, "id": delta.id, "function": present(function)}
+        if not delta.is_whole:
+            sent.append(called([present(entry)]))
+            continue
+        if delta.index == 0:
+            whole = []
+            sent.append(choice(delta={}, message={"role": "assistant", "content": None, "tool_calls": whole}))
+        whole.append(present({**entry, "index": None}))
+    return sent
+
+
+def present(fields: Body) -> Body:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+STREAMED: dict[str, tuple[list[ToolCallDelta], list[ToolCall]]] = {
+    **{f"one, {name}": (deltas, ONE) for name, deltas in STREAMS_OF_ONE.items()},
+    **{f"two, {name}": (deltas, TWO) for name, deltas in STREAMS_OF_TWO.items()},
+    **{
+        f"two, {len(streamed)} of them streamed, and a whole message {name}": (
+            [ToolCallDelta(place, call.id, call.name, call.arguments_text) for place, call in enumerate(streamed)]
+            + repeated,
+            TWO,
+        )
+        for name, repeated in WHOLE_MESSAGES_OF_TWO.items()
+        for streamed in (TWO, ONE)
+    },
+}
+
+
+@pytest.mark.parametrize(("deltas", "wanted"), STREAMED.values(), ids=STREAMED.keys())
+async def test_each_call_runs_once_however_an_endpoint_streams_and_repeats_it(
+    tmp_path: Path, deltas: list[ToolCallDelta], wanted: list[ToolCall]
+) -> None:
+    ran: list[tuple[str, object]] = []
+
+    @tool(read_only=True)
+    async def f(x: int = 0) -> str:
+        """Finds it."""
+        ran.append(("f", {"x": x}))
+        return "found"
+
+    @tool(read_only=True)
+    async def g(y: int = 0) -> str:
+        """Gets it."""
+        ran.append(("g", {"y": y}))
+        return "got"
+
+    agent = Agent("house", skills=(Skill("s", "S.", tools=(f, g)),))
+    answers = [chunks(*to_chunks(deltas), finish("tool_calls")), chunks(text("Done."), finish("stop"))]
+    async with OpenAIServer(answers) as endpoint:
+        async with serving(tmp_path, agent, model_base_url=endpoint.base_url, model="m") as service:
+            events = await service.events(request(agent="house"))
+    assert sorted(ran, key=str) == [(call.name, json.loads(call.arguments_text)) for call in wanted]
+    assert sum(isinstance(event, ToolCallComplete) for event in events) == len(wanted)
+    assert events[-1] == Done(finish_reason="stop")
+    assert text_of(events) == "Done."
+
+
+ENDED_BY: list[tuple[object, object, str | None]] = [
+    *((said, None, reason) for said, reason in REASONS),
+    *NATIVE_REASONS,
+]
+
+
+@pytest.mark.parametrize(("said", "native", "reason"), ENDED_BY, ids=str)
+async def test_a_run_ends_as_the_endpoints_word_for_its_reason_says(
+    tmp_path: Path, said: object, native: object, reason: str | None
+) -> None:
+    answer = chunks(text("So"), choice(delta={}, finish_reason=said, native_finish_reason=native))
+    is_malformed = reason == "malformed_function_call"
+    events, _ = await events_of(tmp_path, *[answer] * (2 if is_malformed else 1))
+    last = events[-1]
+    match reason:
+        case "malformed_function_call" | "error":
+            assert isinstance(last, Error)
+            assert last.code == ("model_malformed_call" if is_malformed else "model_aborted")
+            assert is_malformed or reason == said or str(said) in last.message
+        case "length" | "content_filter" | "refusal":
+            assert last == Done(finish_reason=reason)
+        case _:
+            assert last == Done(finish_reason="stop")
+    assert text_of(events) == "So" or is_malformed
 
 
 @pytest.mark.parametrize("place", ["delta", "message"])

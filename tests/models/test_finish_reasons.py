@@ -45,18 +45,18 @@ def test_finish_words_of_each_maker_are_mapped_and_kept(said: object, reason: st
     assert isinstance(said, dict) or (finish.word or finish.reason) == said
 
 
-@pytest.mark.parametrize(
-    ("said", "native", "reason"),
-    [
-        ("stop", "MALFORMED_FUNCTION_CALL", "malformed_function_call"),
-        ("error", "MALFORMED_FUNCTION_CALL", "malformed_function_call"),
-        ("stop", "refusal", "refusal"),
-        ("stop", "STOP", "stop"),
-        ("stop", "max_tokens", "stop"),
-        ("tool_calls", "end_turn", "tool_calls"),
-        (None, "SAFETY", None),
-    ],
-)
+NATIVE_REASONS: list[tuple[object, str, str | None]] = [
+    ("stop", "MALFORMED_FUNCTION_CALL", "malformed_function_call"),
+    ("error", "MALFORMED_FUNCTION_CALL", "malformed_function_call"),
+    ("stop", "refusal", "refusal"),
+    ("stop", "STOP", "stop"),
+    ("stop", "max_tokens", "stop"),
+    ("tool_calls", "end_turn", "tool_calls"),
+    (None, "SAFETY", None),
+]
+
+
+@pytest.mark.parametrize(("said", "native", "reason"), NATIVE_REASONS)
 def test_openrouter_native_reason_is_used_if_more_specific(said: object, native: str, reason: str | None) -> None:
     finish = read_finish(said, native)
     assert (finish.reason if finish else None) == reason

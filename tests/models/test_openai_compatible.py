@@ -241,6 +241,43 @@ async def test_arguments_of_any_type_are_kept_as_text(arguments: object, written
     assert await answer_to(answer) == [ToolCallDelta(0, "c", "f", written), Finish("stop")]
 
 
+NAMES_OF_ARGUMENTS = ("arguments", "parameters", "args", "input")
+
+
+@pytest.mark.parametrize("place", ["delta", "message"])
+@pytest.mark.parametrize("is_inside", [True, False], ids=["in the function", "in the call"])
+@pytest.mark.parametrize("name", NAMES_OF_ARGUMENTS)
+async def test_arguments_are_read_under_each_of_their_names_and_are_no_details(
+    name: str, is_inside: bool, place: str
+) -> None:
+    written = {name: {"x": 1}}
+    one = {"id": "c", "function": {"name": "f"} | (written if is_inside else {})} | ({} if is_inside else written)
+    answer = chunks(choice(**{place: {"tool_calls": [one]}}), finish("stop"))
+    [read, _] = await answer_to(answer)
+    assert isinstance(read, ToolCallDelta)
+    assert (read.arguments, read.details) == ('{"x": 1}', {})
+
+
+NAMED_TWICE: list[tuple[dict[str, object], str | None, dict[str, object]]] = [
+    ({"arguments": "{}", "input": {"x": 1}}, "{}", {"function": {"input": {"x": 1}}}),
+    ({"arguments": None, "parameters": "{}"}, "{}", {}),
+    ({"arguments": "", "args": {"x": 1}}, '{"x": 1}', {}),
+    ({"arguments": "", "input": ""}, "", {}),
+    ({"input": {"x": 1}, "parameters": {"y": 2}}, '{"y": 2}', {"function": {"input": {"x": 1}}}),
+    ({"arguments": [], "args": {"x": 1}}, "[]", {"function": {"args": {"x": 1}}}),
+    ({"input": False}, "false", {}),
+    ({"other": 1}, None, {"function": {"other": 1}}),
+]
+
+
+@pytest.mark.parametrize(("fields", "written", "details"), NAMED_TWICE, ids=str)
+async def test_the_first_name_with_arguments_counts_and_the_others_are_details(
+    fields: dict[str, object], written: str | None, details: dict[str, object]
+) -> None:
+    answer = chunks(entry(index=0, id="c", function={"name": "f"} | fields), finish("stop"))
+    assert await answer_to(answer) == [ToolCallDelta(0, "c", "f", written, details), Finish("stop")]
+
+
 ENTRIES: list[tuple[object, list[ToolCallDelta]]] = [
     ([{"index": "1", "id": 12, "function": {"name": 3}}], [ToolCallDelta(1, "12", "3")]),
     ([{"index": 1.0, "function": {"name": "f"}}], [ToolCallDelta(1, None, "f")]),
@@ -277,6 +314,27 @@ WHOLE_AT_THE_END: dict[str, tuple[list[str], dict[str, object], list[ModelDelta]
     "trimmed": (["\n\nBer", "lin "], {"content": "Berlin"}, []),
     "trimmed, and more": (["Berlin "], {"content": "Berlin."}, [TextDelta(".")]),
     "without the thoughts": (["<think>hm</think>\n", "Berlin"], {"content": "Berlin"}, []),
+    "other line ends": (["a\r\n", "b"], {"content": "a\nb"}, []),
+    "other line ends, and more": (["a\r\n", "b"], {"content": "a\nb c"}, [TextDelta(" c")]),
+    "other white space at its end": (["Berlin "], {"content": "Berlin\n"}, []),
+    "one blank of two": (["a  b", " c"], {"content": "a b c"}, []),
+    "a part with other blanks": (["a.\n\nb ", " c"], {"content": "b c"}, []),
+    "other blanks in its thoughts": (
+        ["<think>h\r\nm"], {"content": "<think>h\nm</think>Oslo"}, [TextDelta("</think>Oslo")]
+    ),
+    "without the thoughts, and more": (["<think>hm</think>\n", "Ber"], {"content": "Berlin"}, [TextDelta("lin")]),
+    "the first of it, without the thoughts": (
+        ["<think>Yes or no?</think>"], {"content": "Yes"}, [TextDelta("Yes")]
+    ),
+    "with thoughts": (["Berlin"], {"content": "<think>\nhm\n</think>\n\nBerlin"}, []),
+    "with thoughts, and more": (["Ber"], {"content": "<think>hm</think>Berlin"}, [TextDelta("lin")]),
+    "with thoughts without their opener": (["Berlin"], {"content": "hm</think>\nBerlin"}, []),
+    "with other thoughts": (["<think>a</think>Ber"], {"content": "<think>b</think>Berlin"}, [TextDelta("lin")]),
+    "without two thoughts": (["hm</think>A<think>x<think>y</think> B"], {"content": "A B C"}, [TextDelta(" C")]),
+    "without thoughts in the middle": (["A<think>x</think> B"], {"content": "A B C"}, [TextDelta(" C")]),
+    "with thoughts, and other words": (
+        ["Berlin"], {"content": "<think>hm</think>Paris"}, [TextDelta("\n\n<think>hm</think>Paris")]
+    ),
     "the end is new": (["Ber"], {"content": "Berlin"}, [TextDelta("lin")]),
     "all is new": ([], {"content": "Berlin"}, [TextDelta("Berlin")]),
     "other words": (["Berlin"], {"content": "Paris"}, [TextDelta("\n\nParis")]),

@@ -35,6 +35,8 @@ MESSAGE_FIELDS = frozenset(
     {"role", "content", "tool_calls", "function_call", "refusal", "audio", "annotations", "images"}
 )
 """The fields of a message that are read here, or that an endpoint never needs back. Some need the reasoning back."""
+ARGUMENTS = ("arguments", "parameters", "args", "input")
+"""The names of the field with a call's arguments. OpenAI's comes first; some endpoints use another."""
 CALL_FIELDS = frozenset({"index", "id", "type", "function", "name", "arguments"})
 FUNCTION_FIELDS = frozenset({"name", "arguments"})
 REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
@@ -165,12 +167,40 @@ def _read_part(part: object) -> TextDelta | ReasoningDelta:
 
 
 def _find_new_text(whole: str, known: str) -> str:
-    """Return the part of a message's whole text that was not streamed before (`known`)."""
-    # Endpoints trim the whole text, or remove the thoughts from it.
-    for start in (known, known.strip()):
-        if whole.startswith(start):
-            return whole[len(start) :]
-    return "" if whole.strip() in known else f"\n\n{whole}"
+    """Return the part of a message's whole text that was not streamed before (`known`).
+
+    Endpoints trim the whole text, change its white space, and remove the thoughts from it or put them back.
+    """
+    if whole.startswith(known):
+        return whole[len(known) :]
+    is_known = False
+    for text, streamed in ((whole, known), (_drop_thoughts(whole), _drop_thoughts(known))):
+        squeezed, start = _squeeze(text), _squeeze(streamed)
+        if squeezed.startswith(start):
+            new = _skip(text, len(start))
+            return new if new.strip() else ""
+        is_known = is_known or squeezed in start
+    return "" if is_known else f"\n\n{whole}"
+
+
+def _drop_thoughts(text: str) -> str:
+    """Return the text without its thoughts. The first one may lack its opener, which is then part of the prompt."""
+    *parts, answer = text.split("</think>")
+    return "".join(part[: max(part.find("<think>"), 0)] for part in parts) + answer
+
+
+def _squeeze(text: str) -> str:
+    """Return the text without white space."""
+    return "".join(text.split())
+
+
+def _skip(text: str, count: int) -> str:
+    """Return the text after its first `count` characters that are not white space."""
+    for word in re.finditer(r"\S+", text):
+        if count <= len(word[0]):
+            return text[word.start() + count :]
+        count -= len(word[0])
+    return ""
 
 
 def _read_calls(fields: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -193,7 +223,8 @@ def _read_tool_call(call: Mapping[str, Any], place: int | None = None) -> ToolCa
     function = _read_json(call.get("function"))
     if not isinstance(function, Mapping):
         function = {"name": function}
-    name, arguments = (call.get(key) if function.get(key) is None else function[key] for key in ("name", "arguments"))
+    name = call.get("name") if function.get("name") is None else function["name"]
+    field, arguments = _find_arguments(function, call)
     return ToolCallDelta(
         index=_read_index(call.get("index")) if place is None else place,
         id=_to_json_text(call.get("id")),
@@ -202,10 +233,22 @@ def _read_tool_call(call: Mapping[str, Any], place: int | None = None) -> ToolCa
         details={
             name: details
             for name, fields, known in (("call", call, CALL_FIELDS), ("function", function, FUNCTION_FIELDS))
-            if (details := _read_details(fields, known))
+            if (details := _read_details(fields, known | {field}))
         },
         is_whole=place is not None,
     )
+
+
+def _find_arguments(function: Mapping[str, Any], call: Mapping[str, Any]) -> tuple[str, object]:
+    """Return the arguments of a call, or of a piece of one, and the name of their field.
+
+    Endpoints with another field may send an empty `arguments` too, so that empty text counts only if there is nothing
+    else. A value of any other type counts and is refused later, because the tool must not run with its defaults.
+    """
+    found = [
+        (field, fields[field]) for field in ARGUMENTS for fields in (function, call) if fields.get(field) is not None
+    ]
+    return next((pair for pair in found if pair[1] != ""), found[0] if found else (ARGUMENTS[0], None))
 
 
 def _read_details(fields: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
