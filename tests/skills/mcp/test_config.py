@@ -52,6 +52,10 @@ def test_entries_of_other_clients_are_read(tmp_path: Path, monkeypatch: pytest.M
             "mcpServers.bad.headers.A: only VS Code knows ${input:key}",
         ),
         ("npx server", "mcpServers.bad: write an object"),
+        ({"command": "x", "disabled": "maybe"}, "mcpServers.bad.disabled: Input should be a valid boolean"),
+        ({"command": "x", "enabled": ""}, "mcpServers.bad.enabled: Input should be a valid boolean"),
+        ({"command": "x", "isActive": []}, "mcpServers.bad.isActive: Input should be a valid boolean"),
+        ({"command": "x", "cwd": "~no-such-user-anywhere"}, "mcpServers.bad: Could not determine home directory"),
     ],
 )
 def test_invalid_server_is_left_out_and_reported_with_place(tmp_path: Path, entry: Any, said: str) -> None:
@@ -59,6 +63,13 @@ def test_invalid_server_is_left_out_and_reported_with_place(tmp_path: Path, entr
     assert [skill.name for skill in McpServers(path).servers()] == ["good"]
     [problem] = McpServers(path).problems()
     assert problem.startswith(f"{path}: {said}")
+
+
+@pytest.mark.parametrize("args", ["-y", 5])
+def test_server_with_wrong_arguments_after_a_list_as_command_is_left_out(tmp_path: Path, args: Any) -> None:
+    path = written(tmp_path, bad={"command": ["x"], "args": args}, good={"command": "x"})
+    assert [skill.name for skill in McpServers(path).servers()] == ["good"]
+    assert "mcpServers.bad.args: Input should be a valid tuple" in str(McpServers(path).problems())
 
 
 def test_every_fault_is_reported_without_values(tmp_path: Path) -> None:
@@ -86,6 +97,20 @@ def test_every_fault_is_reported_without_values(tmp_path: Path) -> None:
         ('{"mcpServers": {"a": {"url": "http://a/sse", "type": "sse"}}}', {"a": "sse http://a/sse"}),
         ('{"mcpServers": {"a": {"url": "http://a/sse", "transport": "SSE"}}}', {"a": "sse http://a/sse"}),
         ('{"mcpServers": {"a": {"type": "local", "command": ["x", "-y"], "environment": {}}}}', {"a": "x -y"}),
+        # OpenCode, Zed, Gemini CLI with other settings in `mcp`, and servers without a key.
+        ('{"mcp": {"a": {"type": "local", "command": ["x", "-y"]}, "b": {"enabled": false}}}', {"a": "x -y"}),
+        ('{"mcp": {"a": {"type": "remote", "url": "http://a"}}, "theme": "dark"}', {"a": "http http://a"}),
+        ('{"mcp": {"servers": {"a": {"command": ["x"], "disabled": false}}, "timeout": {"startup": 1}}}', {"a": "x"}),
+        (
+            '{"context_servers": {"a": {"source": "custom", "command": "x", "args": ["-y"], "env": null}}, "tabs": {}}',
+            {"a": "x -y"},
+        ),
+        ('{"mcpServers": {"a": {"command": "x"}}, "mcp": {"allowed": ["a"], "serverCommand": "y"}}', {"a": "x"}),
+        ('{"a": {"command": "x"}, "b": {"serverUrl": "http://b"}}', {"a": "x", "b": "None http://b"}),
+        # Several places.
+        ('{"mcpServers": {}, "servers": {"a": {"command": "x"}}}', {"a": "x"}),
+        ('{"servers": {"b": {"command": "y"}}, "mcpServers": {"a": {"command": "x"}}}', {"a": "x", "b": "y"}),
+        ('{"mcpServers": {}}', {}),
         # Servers that are turned off.
         (
             '{"mcpServers": {"a": {"command": "x", "enabled": false}, "b": {"command": "x", "enabled": true}}}',
@@ -93,6 +118,15 @@ def test_every_fault_is_reported_without_values(tmp_path: Path) -> None:
         ),
         ('{"mcpServers": {"a": {"disabled": true}, "b": {"command": "x", "disabled": false}}}', {"b": "x"}),
         ('{"mcpServers": {"a": {"isActive": false}}}', {}),
+        (
+            '{"mcpServers": {"a": {"command": "x", "disabled": "true"}, "b": {"command": "x", "disabled": null}}}',
+            {"b": "x"},
+        ),
+        (
+            '{"mcpServers": {"a": {"command": "x", "enabled": "False"}, "b": {"command": "x", "enabled": "true"}}}',
+            {"b": "x"},
+        ),
+        ('{"mcpServers": {"a": {"command": "x", "isActive": "false"}}}', {}),
         ('{"mcpServers": {"a": {"command": "${env:TOWN}/${TOWN:-x}"}}}', {"a": "Graz/Graz"}),
     ],
 )
@@ -111,11 +145,53 @@ def test_files_of_other_clients_are_read(
 
 
 @pytest.mark.parametrize(
+    ("first", "kept"), [({"command": "x"}, ["x"]), ({"command": "x", "disabled": True}, []), ({"comand": "x"}, [])]
+)
+def test_first_of_two_servers_with_the_same_name_counts(tmp_path: Path, first: Any, kept: list[str]) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"servers": {"a": {"command": "y"}}, "mcpServers": {"a": first}}))
+    read = read_server_file(path)
+    assert [one.command for one in read.servers] == kept
+    assert read.problems[-1] == (
+        f"{path}: servers.a: mcpServers.a has the same name already; give it another name or remove it"
+    )
+
+
+def test_bad_server_of_opencode_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"mcp": {"bad": "npx server", "wrong": {"comand": ["x"]}, "good": {"command": ["x"]}}}')
+    read = read_server_file(path)
+    assert [one.name for one in read.servers] == ["good"]
+    assert [problem.split(": ")[1] for problem in read.problems] == ["mcp.bad", "mcp.wrong"]
+
+
+def test_bad_server_of_a_file_without_a_key_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"bad": {"command": 5}, "good": {"command": "x"}}')
+    read = read_server_file(path)
+    assert [one.name for one in read.servers] == ["good"]
+    assert read.problems == (f"{path}: bad.command: Input should be a valid string",)
+
+
+def test_clashing_servers_of_several_places_are_reported_with_their_places(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"mcpServers": {"my files": {"command": "x"}}, "context_servers": {"my_files": {"command": "x"}}}')
+    read = read_server_file(path)
+    assert read.servers == ()
+    assert [problem.split(": ")[1] for problem in read.problems] == ["mcpServers.my files", "context_servers.my_files"]
+
+
+@pytest.mark.parametrize(
     ("content", "said"),
     [
         ('{"mcpServers": {"a": }}', ", line 1, column 22: not JSON: Expecting value."),
         ("[]", ': write the servers as {"mcpServers"'),
         ('{"mcpServers": []}', ': write the servers as {"mcpServers"'),
+        ("{}", ': write the servers as {"mcpServers"'),
+        # The settings of another program, of which one has the form of a server.
+        ('{"statusLine": {"command": "x"}, "permissions": {}}', ': write the servers as {"mcpServers"'),
+        ('{"bugs": {"url": "http://a"}, "version": "1"}', ': write the servers as {"mcpServers"'),
+        ('{"mcp": {"allowed": ["a"]}}', ': write the servers as {"mcpServers"'),
         ("\udcff", ": the file of MCP servers is not UTF-8."),
     ],
 )

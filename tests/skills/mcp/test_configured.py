@@ -12,6 +12,7 @@ from callboard.settings import Settings
 from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
 from tests.processes import run
 from tests.serving import request, serving
+from tests.skills.mcp.conftest import Log
 
 OURS = str(Path(__file__).with_name("our_server.py"))
 
@@ -38,6 +39,17 @@ async def test_the_assistant_has_the_tools_of_the_servers(tmp_path: Path) -> Non
     assert "web_fetch" in offered
     assert [name for name in offered if name.startswith("ours_")]
     assert "mcp.json: mcpServers.wrong: The MCP server &#39;wrong&#39; needs either a command to run or a url" in page
+
+
+async def test_bad_entry_is_logged_and_does_not_stop_startup(tmp_path: Path, log: Log) -> None:
+    file = configured(tmp_path, wrong={"comand": "x"}, unsure={"command": "x", "disabled": "maybe"})
+    assistant = load_all_agents(Settings(), {"CALLBOARD_MCP_SERVERS": str(file)}).registry.get("assistant")
+    async with serving(tmp_path, assistant):
+        pass
+    wrong, unsure = log.of("mcp_server_left_out")
+    assert (wrong["level"], unsure["level"]) == ("warning", "warning")
+    assert wrong["reason"].startswith(f"{file}: mcpServers.wrong: The MCP server 'wrong' needs either a command")
+    assert unsure["reason"].startswith(f"{file}: mcpServers.unsure.disabled: Input should be a valid boolean")
 
 
 async def test_unreadable_file_stops_startup_with_place(tmp_path: Path) -> None:

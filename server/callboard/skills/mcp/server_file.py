@@ -15,8 +15,9 @@ from callboard.errors import AgentError, SettingsError
 from callboard.skills.mcp.declaration import ServerDeclaration, Transport
 from callboard.skills.skill import find_clash
 
-PLACES = (("mcpServers",), ("servers",), ("mcp", "servers"))
-"""The keys that contain the servers: in most clients, in VS Code's `mcp.json`, and in VS Code's settings."""
+PLACES = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp",), ("context_servers",), ())
+"""The keys that contain the servers: in most clients, in VS Code's `mcp.json`, in VS Code's settings, in OpenCode, and
+in Zed. The servers may also be the whole file. A place that contains another place with servers is not read."""
 
 _FIELDS = {
     "timeoutSeconds": "timeout_seconds",
@@ -37,6 +38,9 @@ _TYPES: Mapping[str, Transport | None] = {
     "remote": "http",
     "sse": "sse",
 }
+_ENABLED = {"disabled": False, "enabled": True, "isActive": True}
+"""The fields that turn a server off, with their values if it is on."""
+
 _VARIABLE = re.compile(
     r"\$\{(?:(?P<vscode>input|command|config):[^}]*|(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?)\}"
 )
@@ -45,6 +49,7 @@ _LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 
 
 _DECLARATION = TypeAdapter(ServerDeclaration)
+_FLAGS = TypeAdapter(dict[str, bool])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +64,22 @@ def read_server_file(path: Path) -> ServerFile:
     """Return the servers of the file. Raises `SettingsError` if the file is unreadable or has no servers."""
     servers: list[ServerDeclaration] = []
     problems: list[str] = []
-    place, entries = _read_entries(path)
-    for name, given in entries.items():
-        if not isinstance(given, dict):
-            problems.append(f'{place}.{name}: write an object, such as {{"command": …}}')
+    places: dict[str, str] = {}
+    for place, name, given in _list_entries(path):
+        if (first := places.setdefault(name, place)) != place:
+            problems.append(f"{place}: {first} has the same name already; give it another name or remove it")
             continue
-        if given.get("disabled") is True or given.get("enabled") is False or given.get("isActive") is False:
+        if not isinstance(given, dict):
+            problems.append(f'{place}: write an object, such as {{"command": …}}')
             continue
         try:
-            servers.append(_DECLARATION.validate_python(_read_entry(name, given), context=_expand))
+            if _is_enabled(given):
+                servers.append(_DECLARATION.validate_python(_read_entry(name, given), context=_expand))
         except ValidationError as error:
-            problems += [_explain(f"{place}.{name}", detail) for detail in error.errors()]
-        except AgentError as error:
-            problems.append(f"{place}.{name}: {error}")
+            problems += [_explain(place, detail) for detail in error.errors()]
+        except (AgentError, RuntimeError) as error:
+            # `Path.expanduser` raises `RuntimeError` for an unknown user.
+            problems.append(f"{place}: {error}")
     prefixes = [server.prefix for server in servers]
     clashes = {
         server.name: other
@@ -79,7 +87,7 @@ def read_server_file(path: Path) -> ServerFile:
         if (other := find_clash(server.prefix, [*prefixes[:index], *prefixes[index + 1 :]])) is not None
     }
     problems += [
-        f"{place}.{name}: its tools could be confused with tools of another server, whose names begin with '{other}_'; "
+        f"{places[name]}: its tools could be confused with tools of another server, whose names begin with '{other}_'; "
         "give it another name"
         for name, other in clashes.items()
     ]
@@ -87,8 +95,8 @@ def read_server_file(path: Path) -> ServerFile:
     return ServerFile(kept, tuple(f"{path}: {problem}" for problem in problems))
 
 
-def _read_entries(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the path of keys to the servers in the file, and the servers by name."""
+def _list_entries(path: Path) -> list[tuple[str, str, Any]]:
+    """Return the path of keys, the name and the content of each entry in the file."""
     try:
         content = json.loads(_strip_comments(path.expanduser().read_text("utf-8-sig")))
     except OSError as error:
@@ -97,13 +105,32 @@ def _read_entries(path: Path) -> tuple[str, dict[str, Any]]:
         raise SettingsError(f"{path}: the file of MCP servers is not UTF-8.") from error
     except json.JSONDecodeError as error:
         raise SettingsError(f"{path}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}.") from error
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
     for keys in PLACES:
-        found = content
+        entries = content
         for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        if isinstance(found, dict):
-            return ".".join(keys), found
-    raise SettingsError(f'{path}: write the servers as {{"mcpServers": {{"name": {{"command": …}}}}}}.')
+            entries = entries.get(key) if isinstance(entries, dict) else None
+        is_outer = any(place[: len(keys)] == keys for place in found)
+        if isinstance(entries, dict) and not is_outer and _has_servers(keys, entries):
+            found[keys] = entries
+    if not found:
+        raise SettingsError(f'{path}: write the servers as {{"mcpServers": {{"name": {{"command": …}}}}}}.')
+    return [
+        (".".join([*keys, name]), name, entry) for keys, entries in found.items() for name, entry in entries.items()
+    ]
+
+
+def _has_servers(keys: tuple[str, ...], entries: dict[str, Any]) -> bool:
+    """Return whether a place contains servers, and not other settings."""
+    if keys == ("mcp",):
+        # Gemini CLI's `mcp` has texts and lists, beside `mcpServers`.
+        return any(isinstance(entry, dict) for entry in entries.values())
+    if not keys:
+        return bool(entries) and all(
+            isinstance(entry, dict) and not {"command", "url"}.isdisjoint(_FIELDS.get(key, key) for key in entry)
+            for entry in entries.values()
+        )
+    return True
 
 
 def _strip_comments(text: str) -> str:
@@ -115,12 +142,19 @@ def _strip_comments(text: str) -> str:
     return _LAST_COMMA.sub(blank, _COMMENT.sub(blank, text))
 
 
+def _is_enabled(given: dict[str, Any]) -> bool:
+    """Return whether the server is on. `"false"` counts as false. Raises `ValidationError` for other texts."""
+    flags = {key: value for key, value in given.items() if key in _ENABLED and value is not None}
+    return _FLAGS.validate_python(flags).items() <= _ENABLED.items()
+
+
 def _read_entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return an entry with the declaration's names of its fields, without null values."""
     entry = {_FIELDS.get(key, key): value for key, value in given.items() if value is not None}
-    if isinstance(command := entry.get("command"), list) and command:
+    command, args = entry.get("command"), entry.get("args", [])
+    if isinstance(command, list) and command and isinstance(args, list):
         # OpenCode's command includes the arguments.
-        entry |= {"command": command[0], "args": [*command[1:], *entry.get("args", ())]}
+        entry |= {"command": command[0], "args": [*command[1:], *args]}
     kind = re.sub(r"[-_ ]", "", str(entry.get("transport") or "stdio")).lower()
     if kind not in _TYPES:
         raise AgentError("its type is unknown; use stdio, http or sse")
