@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, settings
 
 import openwebui
 from callboard._logging import use_plain_tracebacks
+from callboard.skills.mcp import server as mcp_server
 from callboard.storage import Store
 from callboard.storage.sql import run_record
 from tests.databases import put_new_database
@@ -16,6 +17,8 @@ use_plain_tracebacks()
 # A busy disk can take longer than a run waits for it, and a late run shows a status that most tests do not expect.
 # Tests of late runs use a database that fails.
 run_record.PATIENCE_SECONDS = 60.0
+# MCP servers start slowly on a busy machine, and an application that no longer waits for them has no tools.
+mcp_server.FIRST_TOOLS_SECONDS = 60.0
 
 pytest_plugins = ["tests.needs", "tests.collecting"]
 

@@ -56,7 +56,8 @@ register(Agent("teller", name="Teller", skills=[tools]))
 '''
 AGENT_WITH_MCP = f"""
 from callboard import Agent, register
-from callboard.skills.mcp import McpServer
+from callboard.skills.mcp import McpServer, server
+server.FIRST_TOOLS_SECONDS = 60.0  # It starts slowly on a busy machine.
 ours = McpServer("ours", command={sys.executable!r}, args=({MCP_SERVER!r},), confirm="never")
 register(Agent("teller", name="Teller", skills=[ours]))
 """

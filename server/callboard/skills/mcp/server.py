@@ -103,14 +103,17 @@ class RunningServer:
         return (f"{name}: {self.state.status}, {count}{reason}", *(f"{name}: {note}" for note in self.state.notes))
 
     @asynccontextmanager
-    async def lifespan(self, *, wait_seconds: float = FIRST_TOOLS_SECONDS) -> AsyncIterator[None]:
-        """Run the server. The context starts once it has tools, has failed, or after `wait_seconds`."""
+    async def lifespan(self, *, wait_seconds: float | None = None) -> AsyncIterator[None]:
+        """Run the server. The context starts once it has tools, has failed, or after `wait_seconds`.
+
+        The default is `FIRST_TOOLS_SECONDS`.
+        """
         settled = asyncio.Event()
         scope = anyio.CancelScope()
         self.state = replace(self.state, status="starting", reason="")
         running = asyncio.create_task(self._run(settled, scope), name=f"mcp {self.declaration.name}")
         try:
-            with anyio.move_on_after(wait_seconds):
+            with anyio.move_on_after(FIRST_TOOLS_SECONDS if wait_seconds is None else wait_seconds):
                 await settled.wait()
             yield
         finally:
