@@ -240,10 +240,17 @@ class Chat:
 
     async def reopen_in_a_new_tab(self) -> None:
         """Close the tab and open the chat in another one."""
+        async with self.closed():
+            pass
+
+    @asynccontextmanager
+    async def closed(self) -> AsyncIterator[None]:
+        """The chat is shown in no tab in the block; it is opened in another one at its end."""
         await self.page.wait_for_url(re.compile(r"/c/[0-9a-f-]+"))
         url = self.page.url
         context = self.page.context
         await self.page.close()
+        yield
         self.page = await context.new_page()
         await self._show(url)
 

@@ -105,6 +105,7 @@ async def check_card(chat: Chat, ending: str, words: str) -> None:
     for _ in range(2):
         [chip] = await chat.chips()
         assert (chip.tool, chip.failed) == ("View Result from sell", False)
+        assert " · Sell tickets · " in chip.label
         assert chip.label.endswith(f" · {ending}")
         assert await chat.result("sell") == words
         status = await chat.message.inner_text()
