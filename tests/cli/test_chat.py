@@ -475,7 +475,7 @@ async def test_without_a_terminal_no_question_is_asked_and_the_call_does_not_run
     assert output.exit_code == 0
     assert "No question can be asked here" in output.beside
     assert "– sell_ticket · not asked" in output.beside
-    assert "Not run: the question could not be asked" in output.out
+    assert "Not run: nobody could be asked" in output.out
 
 
 # ----------------------------------------------------------------------------------------------------------- Ctrl-C
