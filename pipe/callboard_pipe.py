@@ -727,6 +727,7 @@ class Activity:
                 data = event["data"]
                 words = str(data.get("message") or "").strip()
                 progress = read_progress(data)
+                # A line for each per cent would hide the other steps.
                 quarter = None if progress is None else int(progress // 25)
                 if words and [words, quarter] != last:
                     self._open[call_id] = (label, words, quarter)

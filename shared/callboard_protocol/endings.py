@@ -31,7 +31,7 @@ ENDINGS: Mapping[str, CallEnding] = {
     "not_answered": CallEnding("not_answered", "not answered", "Not run: no valid answer came.", has_run=False),
     "cancelled": CallEnding("stopped", "stopped"),
     "timeout": CallEnding("timed_out", "timed out", is_failure=True),
-    "limit": CallEnding("error", "over the limit", "Error: over the limit of calls.", True, has_run=False),
+    "limit": CallEnding("error", "over the limit", "Error: over the limit of calls.", is_failure=True, has_run=False),
 }
 
 
