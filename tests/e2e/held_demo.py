@@ -1,17 +1,21 @@
 """The demo agent with tools that wait at the test's gate: in Oslo, after each step of a picture, at the restaurant.
 
-The clerk writes two documents by a plan, and waits at the gate before each.
+The clerk writes two documents by a plan, and waits at the gate before each. The framer mixes a colour, paints two
+pictures at once, and then frames many; it waits at the gate at each step.
 """
 
 import base64
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from callboard import Agent, Skill, ToolContext, ToolError, ToolResult, register, tool
+from callboard.agents import RunContext
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta, task_answer
 from callboard.skills import Planning
+from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart, ToolStatus, ToolStatusData
 from examples.demo import IMAGE_STEPS, demo_script
 from tests.gates import wait_at_gate
 
@@ -104,3 +108,40 @@ def clerk_script(request: ModelRequest) -> Iterator[ModelDelta]:
 writing = Skill("writing", "Writes documents.", tools=(write_document,))
 clerk = ScriptedModel(clerk_script, name="clerk")
 register(Agent("clerk", "Writes documents.", (writing, Planning()), name="Clerk", model=clerk))
+
+
+@dataclass(frozen=True, slots=True)
+class Framer:
+    """Calls one tool once, one twice at once, and one sixty times."""
+
+    agent_id: str = "framer"
+    name: str = "Framer"
+    description: str = "Paints two pictures and frames many."
+
+    async def run(self, context: RunContext) -> AsyncIterator[Event]:
+        if context.task:
+            return
+        mixing = context.claim_tool_call_id("mix")
+        yield ToolCallStart(tool_call_id=mixing, tool_name="mix", label="mix · blue")
+        data = ToolStatusData(status="processing", message="Stirring...", progress=50)
+        yield ToolStatus(tool_call_id=mixing, data=data)
+        await wait_at_gate(FOLDER)
+        yield ToolCallComplete(tool_call_id=mixing, tool_name="mix", result="blue", duration_ms=1_200)
+        painted = {context.claim_tool_call_id(what): what for what in ("a cat", "a dog")}
+        for call_id, what in painted.items():
+            yield ToolCallStart(tool_call_id=call_id, tool_name="paint", label=f"paint · {what}")
+        for progress, step in ((10, "Sketching"), (60, "Adding light")):
+            for call_id in painted:
+                data = ToolStatusData(status="processing", message=step, progress=progress)
+                yield ToolStatus(tool_call_id=call_id, data=data)
+            await wait_at_gate(FOLDER)
+        for call_id, what in painted.items():
+            yield ToolCallComplete(tool_call_id=call_id, tool_name="paint", result=f"{what}, painted", duration_ms=2_500)
+        for number in range(60):
+            call_id = context.claim_tool_call_id(f"frame {number}")
+            yield ToolCallStart(tool_call_id=call_id, tool_name="frame", label=f"frame · picture {number}")
+            yield ToolCallComplete(tool_call_id=call_id, tool_name="frame", result="framed", duration_ms=100)
+        yield Message(content="All of them are framed.")
+
+
+register(Framer())

@@ -37,3 +37,33 @@ async def test_the_line_above_an_answer_tells_what_the_run_does_and_keeps_the_st
     for step in ("Running generate_image · ", *STEPS):
         await expect(line).to_contain_text(step, timeout=TIMEOUT_MS)
     await chat.screenshot(f"activity-steps-{rendering}")
+
+
+@pytest.mark.cell("status line")
+async def test_parallel_and_many_calls_of_a_tool_can_be_told_apart(
+    chat: Chat, held_demo: str, gate: Gate, rendering: str
+) -> None:
+    await chat.open(held_demo.replace(".held", ".framer"))
+    await chat.send("frame them")
+    await chat.wait_for_chip("50% Stirring")
+    # Open WebUI adds the dots of a running call.
+    assert [chip.label for chip in await chat.chips()] == ["Executing mix · blue · 50% Stirring..."]
+    await chat.screenshot(f"activity-dots-{rendering}")
+    await asyncio.to_thread(gate.pass_one)
+    await expect(chat.message).to_contain_text("paint · a dog: 10% Sketching", timeout=TIMEOUT_MS)
+    await asyncio.to_thread(gate.pass_one)
+    await chat.wait_for_chip("paint · a cat · 60% Adding light, paint · a dog · 60% Adding light")
+    await expect(chat.message).to_contain_text("paint · a dog: 60% Adding light", timeout=TIMEOUT_MS)
+    await chat.screenshot(f"activity-parallel-{rendering}")
+    await asyncio.to_thread(gate.pass_one)
+    await chat.wait_until_finished()
+    await chat.reload()
+    await chat.message.get_by_text(re.compile(r"63 calls, [\d.]+ s")).first.click()
+    for what in ("a cat", "a dog"):
+        for step in ("10% Sketching", "60% Adding light"):
+            await expect(chat.message).to_contain_text(f"paint · {what}: {step}", timeout=TIMEOUT_MS)
+    lines = await chat.message.get_by_text(re.compile("^Running frame")).all_inner_texts()
+    assert lines[0] == "Running frame · picture 0"
+    assert lines[-1] == "Running frame, 60 times so far"
+    assert len(lines) < 20
+    await chat.screenshot(f"activity-many-{rendering}")

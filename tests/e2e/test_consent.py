@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
 from playwright.async_api import Route, expect
@@ -256,6 +257,51 @@ async def test_over_open_webuis_own_api_nobody_can_be_asked(
     [told] = results_told(box_office)
     assert "nobody could be asked here, so nobody refused it" in told
     assert box_office.sold == []
+
+
+async def enable_channels(client: httpx.AsyncClient) -> None:
+    """Let Open WebUI have channels, in which an agent answers below the message and not in a thread."""
+    settings = (await client.get("/api/v1/auths/admin/config")).raise_for_status().json()
+    settings |= {"ENABLE_CHANNELS": True, "CHANNEL_MODEL_RESPONSE_MODE": "channel"}
+    (await client.post("/api/v1/auths/admin/config", json=settings)).raise_for_status()
+
+
+@pytest.mark.permissions
+async def test_in_a_channel_nobody_can_be_asked(
+    chat: Chat, agents: str, open_webui: OpenWebUI, box_office: BoxOffice, rendering: str
+) -> None:
+    async with webui_client(open_webui) as client:
+        await enable_channels(client)
+        created = (await client.post("/api/v1/channels/create", json={"name": f"plays-{rendering}"})).raise_for_status()
+        channel = f"channels/{created.json()['id']}"
+        await chat.page.goto(f"{open_webui.url}/{channel}")
+        mention = {"content": f"<@M:{agents}.cashier|Cashier> please sell Hamlet"}
+        (await client.post(f"/api/v1/{channel}/messages/post", json=mention)).raise_for_status()
+    await expect(chat.page.get_by_text(AFTER)).to_be_visible(timeout=TIMEOUT_MS)
+    await chat.screenshot(f"channel-{rendering}")
+    [told] = results_told(box_office)
+    assert "nobody could be asked here, so nobody refused it" in told
+    assert box_office.sold == []
+
+
+@pytest.mark.permissions
+async def test_a_call_of_an_automation_waits_for_its_approval(
+    chat: Chat, agents: str, open_webui: OpenWebUI, box_office: BoxOffice, rendering: str
+) -> None:
+    name = f"Every morning {rendering}"
+    rule = "DTSTART:20300101T060000Z\nRRULE:FREQ=DAILY"
+    data = {"prompt": "sell Hamlet", "model_id": f"{agents}.cashier", "rrule": rule}
+    await chat.page.goto(open_webui.url)
+    await chat.page.get_by_role("button", name="Open Sidebar").first.click()
+    async with webui_client(open_webui) as client:
+        created = await client.post("/api/v1/automations/create", json={"name": name, "data": data})
+        (await client.post(f"/api/v1/automations/{created.raise_for_status().json()['id']}/run")).raise_for_status()
+    await chat.page.get_by_text(name, exact=True).click()
+    await check_that_it_waits(chat, box_office)
+    await chat.screenshot(f"automation-{rendering}")
+    await chat.message.get_by_role("button", name="Allow", exact=True).click()
+    await expect(chat.answer.get_by_text(AFTER)).to_be_visible(timeout=TIMEOUT_MS)
+    assert box_office.sold == [HAMLET]
 
 
 async def test_two_parallel_calls_are_asked_about_one_after_the_other(

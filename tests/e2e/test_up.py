@@ -9,6 +9,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 import install_pipe
+import openwebui
 from service import port_is_free
 from tests.e2e.open_webui_page import Chat, sign_in
 from tests.e2e.up import Up, found
@@ -33,6 +34,7 @@ async def test_a_second_account_gets_an_answer_with_a_card_and_adds_a_file_to_kn
     said = up.start()
     assert "Who sees them: everyone." in said
     assert "a new user with the role 'user' sees Demo, and Demo answers" in said
+    assert openwebui.KNOWLEDGE in said
     url = found(said, r"(http://localhost:\d+)").replace("localhost", "127.0.0.1")
     admin = install_pipe.OpenWebUI(url)
     admin.sign_in(install_pipe.Credentials(found(said, r"sign in as +(\S+)"), found(said, r"password +(\S+)")))

@@ -157,6 +157,12 @@ def test_an_action_with_words_behind_it_is_text_if_react_was_not_asked_for(behin
         assert (parsed.content, parsed.tool_calls) == (text, ())
 
 
+@pytest.mark.parametrize("format_name", ["react", "rescue"])
+def test_a_whole_step_inside_a_sentence_is_no_call(format_name: str) -> None:
+    text = f"In ReAct a model writes\n\nThought: I look.\n{ACTION}\n\nand waits for an Observation."
+    assert parse(text, TOOLS, format_name).tool_calls == ()
+
+
 def test_an_action_is_refused_if_the_sentence_continues_behind_it() -> None:
     [call] = react(f"Thought: A model writes\n{ACTION}\n\nand waits for an Observation.").tool_calls
     assert call.error_code == "invalid_args"

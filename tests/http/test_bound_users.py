@@ -92,6 +92,7 @@ async def test_the_run_is_the_callers_whatever_the_body_says_of_their_role(
         ("GET", "/v1/chats/c/timeline?user_id=bob&user_id=ada", None, {}),
         ("DELETE", "/v1/chats/c?user_id=ada", None, {}),
         ("DELETE", "/v1/chats?user_id=ada", None, {}),
+        ("GET", "/v1/approvals?user_id=ada", None, {}),
         ("GET", "/v1/tool-calls?user_id=ada", None, {}),
         ("GET", "/v1/tool-calls/look?chat_id=c&user_id=ada", None, {}),
         ("GET", "/v1/user-data?user_id=ada", None, {}),
