@@ -551,7 +551,9 @@ class Call(Piece):
     @property
     def shown_name(self) -> str:
         """The title of the card."""
-        return " · ".join(part for part in (self.name, self.about, self.mark, self.label, self.took) if part)
+        title = " · ".join(part for part in (self.name, self.about, self.mark, self.label, self.took) if part)
+        # Open WebUI adds three dots to the name of a running call.
+        return title.rstrip("·.… ") if self.is_open else title
 
     def list_inner(self, indent: str = "") -> Iterator[str]:
         """Yield a line for each call inside this one, at any depth."""
@@ -597,8 +599,7 @@ class Call(Piece):
             self.arguments = json.dumps(data["arguments"])
             self.about = ARGUMENTS_CHANGED
             return
-        # Open WebUI adds three dots to the name of a running call.
-        message = str(data.get("message") or "").strip()[:LABEL_CHARS].rstrip(".… ")
+        message = str(data.get("message") or "").strip()[:LABEL_CHARS]
         self.label = (format_percent(data) + message).strip()
 
     def show_question(self, question: Json) -> None:

@@ -67,8 +67,16 @@ def test_a_finished_call_is_drawn_in_the_form_that_all_versions_parse() -> None:
 def test_a_running_call_shows_its_progress_in_its_label() -> None:
     block = only_block(started(), status("Generating image…", 45))
     assert (block.attributes["done"], block.attributes["status"]) == ("false", "completed")
-    assert block.attributes["name"] == "draw · 45% Generating image", "Open WebUI adds three dots"
+    assert block.attributes["name"] == "draw · 45% Generating image"
     assert "result" not in block.attributes
+
+
+def test_a_name_to_which_open_webui_adds_dots_has_none_of_its_own() -> None:
+    label = started() | {"label": "draw · a very long…"}
+    for events in ([label], [started(), status("a very long…")], [started(), status("a very long...")]):
+        assert only_block(*events).attributes["name"] == "draw · a very long"
+    assert only_block(started(), status("...")).attributes["name"] == "draw"
+    assert only_block(label, completed()).attributes["name"] == "draw · a very long…"
 
 
 def test_card_shows_the_arguments_that_the_user_has_changed() -> None:
