@@ -1,5 +1,4 @@
 from collections.abc import AsyncIterator
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,7 +20,9 @@ run_record.PATIENCE_SECONDS = 60.0
 # MCP servers start slowly on a busy machine, and an application that no longer waits for them has no tools.
 # The core, which `test_core` runs alone, has no MCP.
 if find_spec("callboard.skills.mcp"):
-    import_module("callboard.skills.mcp.server").FIRST_TOOLS_SECONDS = 60.0
+    from callboard.skills.mcp import server as mcp_server
+
+    mcp_server.FIRST_TOOLS_SECONDS = 60.0
 
 pytest_plugins = ["tests.needs", "tests.collecting"]
 

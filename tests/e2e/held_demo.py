@@ -136,7 +136,9 @@ class Framer:
                 yield ToolStatus(tool_call_id=call_id, data=data)
             await wait_at_gate(FOLDER)
         for call_id, what in painted.items():
-            yield ToolCallComplete(tool_call_id=call_id, tool_name="paint", result=f"{what}, painted", duration_ms=2_500)
+            yield ToolCallComplete(
+                tool_call_id=call_id, tool_name="paint", result=f"{what}, painted", duration_ms=2_500
+            )
         for number in range(60):
             call_id = context.claim_tool_call_id(f"frame {number}")
             yield ToolCallStart(tool_call_id=call_id, tool_name="frame", label=f"frame · picture {number}")

@@ -223,7 +223,7 @@ def test_default_of_on_owner_loss_and_override_by_author(what: str) -> None:
 @pytest.mark.parametrize("what", MADE)
 def test_on_owner_loss_accepts_continue_and_end_only(what: str) -> None:
     make, _ = MADE[what]
-    with pytest.raises(AgentError, match="cannot have on_owner_loss='stop': say 'continue', and another"):
+    with pytest.raises(AgentError, match="cannot have on_owner_loss='stop': use 'continue'"):
         make(on_owner_loss="stop")
 
 

@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 
 class AgentLike(Protocol):
-    """The interface of built-in agents, framework adapters and agents written by hand.
+    """The interface of `Agent`s, framework adapters and agents written by hand.
 
     It may also have `on_owner_loss`, which is `end` by default: an agent that runs again in the same turn gets messages
     that end with the results of its tools, and it might ignore them and call the tools again.
@@ -266,7 +266,7 @@ def _warn_of_double(agent_id: str, tool_name: str, skills: tuple[str, ...]) -> N
 def ignored_options(agent: AgentLike, functions: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     """Return the names of the functions and options of a client that the agent does not support.
 
-    An agent of a framework has only its own tools, and may call several at once. A built-in agent runs its own tool
+    An agent of a framework has only its own tools, and may call several at once. An `Agent` runs its own tool
     if a function of the client has the same name.
     """
     if not isinstance(agent, Agent):

@@ -34,8 +34,8 @@ def check_on_owner_loss(agent_id: str, value: object) -> None:
     """Raise `AgentError` unless `value` is an `OnOwnerLoss`."""
     if value not in get_args(OnOwnerLoss):
         raise AgentError(
-            f"The agent '{agent_id}' cannot have on_owner_loss={value!r}: say 'continue', and another server goes on "
-            "with a run whose own is gone, or 'end'."
+            f"The agent '{agent_id}' cannot have on_owner_loss={value!r}: use 'continue' (another server "
+            "continues a run whose server is lost) or 'end'."
         )
 
 
@@ -75,7 +75,7 @@ class RunContext:
     openwebui_tools: Sequence[Tool] = ()
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str = "") -> ToolResult:
-        """Run a tool as the built-in agents do, and return its result; a model reads `.text` of it.
+        """Run a tool as an `Agent` does, and return its result; a model reads `.text` of it.
 
         The arguments are checked. The user is asked if the tool or `CALLBOARD_CONFIRM_TOOLS` demands it; if they change
         the arguments, the text begins with a note that says so. Limits and timeouts apply, and `context: ToolContext`
@@ -103,7 +103,7 @@ async def _emit_nowhere(_: Event) -> None:
 
 @dataclass(frozen=True)
 class TurnContext(CallContext, RunContext):
-    """The context for the built-in agents and the adapters: also the fields that are internal to the server.
+    """The context for `Agent`s and the adapters: also the fields that are internal to the server.
 
     `emit`: records an event at once, beside the events that the agent yields.
     `formats`: how the server's model is asked to write tool calls.
@@ -111,7 +111,7 @@ class TurnContext(CallContext, RunContext):
     `recall`: whether the prompt may include what skills know of the user.
     `observers`: are told of requests to models.
     `calls_made` and `unfinished` belong to a turn that another server has begun: the tools of the calls that have
-    ended, which count against the limits, and the calls that a built-in agent runs again.
+    ended, which count against the limits, and the calls that an `Agent` runs again.
     `own_budget`: empty, or the budget of the calls made with `call`. It is a list, so that the first call makes the
     budget for all copies of the context.
     """

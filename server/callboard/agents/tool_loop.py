@@ -76,7 +76,7 @@ async def run_tool_loop(
             async with aclosing(turn.run_round(round_, by_name)) as events:
                 async for event in events:
                     yield event
-        if turn.is_handed_over:
+        if turn.client_runs_calls:
             break
         # The client's functions are not counted by the limit, so they are offered even when it is reached.
         offered = external if turn.runner.is_over_limit else by_name
@@ -133,7 +133,7 @@ class _Turn:
     def __init__(self, context: TurnContext, tool_format: Format, details: ProviderDetails) -> None:
         self.answer: Answer
         """The last answer of the model, set by `ask`."""
-        self.is_handed_over = False
+        self.client_runs_calls = False
         """Whether the model has called a function that the client runs."""
         self._one_call = context.options.get("parallel_tool_calls") is False
         """The client wants no more than one call in an answer."""
@@ -210,27 +210,28 @@ class _Turn:
     async def run_round(self, round_: _Round, tools: Mapping[str, Tool]) -> AsyncGenerator[Event, None]:
         """Run the calls of a round and yield their events; then add the answer and the results to the conversation.
 
-        If the client runs one of the calls, set `is_handed_over` instead of adding them.
+        If the client runs one of the calls, set `client_runs_calls` instead of adding them.
         """
         text_calls = self._context.approval.text_calls
-        is_cut_short = round_.is_cut_short
-        made = resolve_calls(round_.calls, tools, self.runner.budget, text_calls=text_calls, cut_short=is_cut_short)
-        self._details.note_calls([one.call for one in made], round_.details)
-        running = asyncio.create_task(self.runner.run_round(made))
+        resolved = resolve_calls(
+            round_.calls, tools, self.runner.budget, text_calls=text_calls, cut_short=round_.is_cut_short
+        )
+        self._details.note_calls([call.call for call in resolved], round_.details)
+        running = asyncio.create_task(self.runner.run_round(resolved))
         async with aclosing(self._events.read(running)) as events:
             async for event in events:
                 yield event
         ended = running.result()
-        self.is_handed_over = any(isinstance(one, ResolvedCall) and one.is_external for one in made)
-        if not self.is_handed_over:
+        self.client_runs_calls = any(isinstance(call, ResolvedCall) and call.is_external for call in resolved)
+        if not self.client_runs_calls:
             # The model is told the arguments as they are stored, also if the user has changed them.
-            made = [
-                replace(one, arguments_text=write_arguments(read_object(ended[one.id].start.tool_args)))
-                if isinstance(one, ResolvedCall) and ended[one.id].is_changed
-                else one
-                for one in made
+            told = [
+                replace(call, arguments_text=write_arguments(read_object(ended[call.id].start.tool_args)))
+                if isinstance(call, ResolvedCall) and ended[call.id].is_changed
+                else call
+                for call in resolved
             ]
-            answer, *results = round_messages(round_.text or "", made, [ended[call.id].result_text for call in made])
+            answer, *results = round_messages(round_.text or "", told, [ended[call.id].result_text for call in told])
             self._messages += results if round_.text is None else [answer, *results]
 
     def conclude(self) -> list[Event]:
@@ -239,7 +240,7 @@ class _Turn:
         These are a notice if the answer has no text, `Usage` if the model reported any, and `Done`.
         """
         events: list[Event] = []
-        if self.is_handed_over:
+        if self.client_runs_calls:
             reason: FinishReason = "tool_calls"
         else:
             answer = self.answer
