@@ -209,6 +209,9 @@ async def test_chunks_with_missing_null_and_misplaced_fields_are_skipped() -> No
         {"choices": [{"index": 0, "delta": {"tool_calls": [None, {}, {"function": None}]}}]},
         {"choices": [{"index": 1, "delta": {"content": "a second choice"}}]},
         {"choices": "no list", "usage": {"prompt_tokens": None, "completion_tokens": "3"}},
+        {"choices": [], "code": 200, "message": "ok", "base_resp": {"status_code": 0, "status_msg": ""}},
+        {"code": "Success", "message": "", "error_code": 0, "errors": [], "detail": None},
+        {"status": "processing", "message": "The model is loading."},
         "null",
         "[]",
     ]
@@ -458,6 +461,16 @@ ERRORS: dict[str, tuple[bytes, type[ModelError]]] = {
         ModelError,
     ),
     "a filter's": (line("data", {"error": {"message": "the moon is down", "code": "content_filter"}}), ModelRefused),
+    "FastChat's text": (line("data", {"text": "the moon is down", "error_code": 500}), ModelError),
+    "a status as its code": (line("data", {"text": "the moon is down", "error_code": 429}), ModelRateLimited),
+    "MiniMax's outcome": (
+        line("data", {"choices": None, "base_resp": {"status_code": 1002, "status_msg": "the moon is down"}}),
+        ModelError,
+    ),
+    "a detail": (line("data", {"detail": "the moon is down"}), ModelError),
+    "a code": (line("data", {"code": 1301, "message": "the moon is down"}), ModelError),
+    "a list": (line("data", {"errors": [{"message": "the moon is down"}]}), ModelError),
+    "a word as its status": (line("data", {"status": "error", "message": "the moon is down"}), ModelError),
     "no JSON": (line("data", "the moon is down") + b"\n" + line("data", "[DONE]"), ModelError),
 }
 
@@ -474,7 +487,7 @@ async def read_into(deltas: list[ModelDelta], answer: Answer) -> None:
 async def test_error_in_stream_is_reported_after_text(last: bytes, error: type[ModelError]) -> None:
     deltas: list[ModelDelta] = []
     with pytest.raises(error, match="the moon is down") as raised:
-        await read_into(deltas, Raw([line("data", HI.decode()), b"\n", last, b"\n"], STREAM))
+        await read_into(deltas, Raw([line("data", HI.decode()), b"\n", last, b"\ndata: [DONE]\n\n"], STREAM))
     assert type(raised.value) is error
     assert deltas[0] == TextDelta("hi")
 
@@ -496,7 +509,16 @@ async def test_text_beside_error_is_sent_first(place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [{"detail": "the moon is down"}, [{"error": SAID}], {"error": SAID}, "the moon is down"]
+    "body",
+    [
+        {"detail": "the moon is down"},
+        [{"error": SAID}],
+        {"error": SAID},
+        "the moon is down",
+        {"text": "the moon is down", "choices": None},
+        {"choices": None, "base_resp": {"status_code": 1002, "status_msg": "the moon is down"}},
+        {"choices": [], "code": 500, "msg": "the moon is down"},
+    ],
 )
 async def test_json_without_choices_is_error_with_endpoint_message(body: object) -> None:
     with pytest.raises(ModelError, match="the moon is down"):
