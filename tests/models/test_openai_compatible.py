@@ -34,6 +34,7 @@ from callboard.models import (
     TextDelta,
     TokenUsage,
     ToolCallDelta,
+    openai_compatible,
 )
 from callboard.models.endpoint_stream import MAX_CHUNK_BYTES, MAX_ERROR_BYTES
 from tests.fakes.openai_server import (
@@ -708,6 +709,27 @@ async def test_closed_port_is_unreachable() -> None:
 async def test_an_endpoint_that_goes_silent_times_out(answer: Answer) -> None:
     with pytest.raises(ModelTimeout, match=r"0\.2 s"):
         await answer_to(answer, timeout_seconds=0.2)
+
+
+@pytest.mark.parametrize(
+    ("tail", "pause_seconds"), [([], 0), ([usage(3, 1)], 0), ([text("!"), text("!"), usage(3, 1)], 0.4)]
+)
+async def test_answer_ends_soon_after_its_reason_if_connection_stays_open(
+    monkeypatch: pytest.MonkeyPatch, tail: list[dict[str, Any]], pause_seconds: float
+) -> None:
+    monkeypatch.setattr(openai_compatible, "TAIL_SECONDS", 1.0)
+    parts = [text("hi"), finish("stop"), *tail]
+    async with asyncio.timeout(15):
+        deltas = await answer_to(chunks(*parts, ending="hang", pause_seconds=pause_seconds))
+    assert deltas == await answer_to(chunks(*parts))
+
+
+async def test_keep_alives_after_the_reason_do_not_keep_the_answer_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_compatible, "TAIL_SECONDS", 0.2)
+    parts: list[dict[str, Any] | str] = [text("hi"), finish("stop"), *repeat(": still here", 200), text("late")]
+    async with asyncio.timeout(10):
+        deltas = await answer_to(Chunks(parts, pause_seconds=0.05))
+    assert deltas == [TextDelta("hi"), Finish("stop")]
 
 
 async def test_rate_limit_is_retried_after_requested_delay() -> None:

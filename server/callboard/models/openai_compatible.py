@@ -63,6 +63,8 @@ CONNECT_TIMEOUT_SECONDS = 10.0
 MAX_CONNECTIONS = 1000
 MAX_IDLE_CONNECTIONS = 100
 DETAIL_CHARS = 500
+TAIL_SECONDS = 5.0
+"""The wait for more of an answer, such as its usage, after its finish reason."""
 MAX_STOPS = 4
 """The most stop sequences in a request: OpenAI and most compatible endpoints accept four."""
 
@@ -181,12 +183,18 @@ class OpenAICompatible:
         finish: Finish | None = None
         has_text = has_usage_last = False
         reader = ChunkReader()
-        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_seconds
         async with asyncio.timeout_at(deadline):
             response = await self._send("POST", "chat/completions", deadline, body)
+        tail_end: float | None = None
         try:
             async with aclosing(response), aclosing(read_chunks(response)) as chunks:
-                async for chunk in chunks:
+                while True:
+                    # Some endpoints keep the connection open after the answer, without `[DONE]`:
+                    # https://github.com/maximhq/bifrost/issues/6784
+                    async with asyncio.timeout_at(tail_end):
+                        chunk = await anext(chunks)
                     deltas = list(reader.read(chunk))
                     if deltas:
                         has_usage_last = all(isinstance(delta, TokenUsage) for delta in deltas)
@@ -194,9 +202,14 @@ class OpenAICompatible:
                         finish = delta if isinstance(delta, Finish) else finish
                         has_text = has_text or isinstance(delta, TextDelta | ToolCallDelta)
                         yield delta
-        except CutOff:
+                    if finish is not None and deltas:
+                        tail_end = loop.time() + TAIL_SECONDS
+        except StopAsyncIteration:
+            pass
+        except (CutOff, TimeoutError, httpx.TimeoutException) as error:
             # Some endpoints send a finish reason, or the usage of the whole answer, but no `[DONE]`.
-            if finish is None and not (has_text and has_usage_last):
+            has_whole_usage = isinstance(error, CutOff) and has_text and has_usage_last
+            if finish is None and not has_whole_usage:
                 raise
         if finish is None:
             yield Finish(None)
