@@ -3,6 +3,7 @@
 Each endpoint here is as strict as the one that it is named after, and speaks its words in a refusal.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ import pytest
 from callboard import Agent, Limits, OpenAICompatible, Skill, tool
 from callboard._formats import ToolFormat
 from callboard_protocol import Done, Event, Message, ToolCallError
-from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, Refusal, call, chunks, finish, text
+from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, Raw, Refusal, call, chunks, finish, text
 from tests.serving import Service, request, serving
 
 USER = {"id": "ann"}
@@ -231,9 +232,10 @@ async def asking(
     model: str = "m",
     tool_format: ToolFormat | None = None,
     limits: Limits | None = None,
+    max_retries: int = 0,
 ) -> AsyncIterator[Service]:
     """A server whose agent asks that endpoint."""
-    endpoint = OpenAICompatible(server.base_url, model=model, max_retries=0)
+    endpoint = OpenAICompatible(server.base_url, model=model, max_retries=max_retries)
     skill = Skill("words", "Words.", tools=(look_up,))
     agent = Agent("scripted", skills=(skill,), model=endpoint, tool_format=tool_format, limits=limits)
     async with serving(folder, agent) as service:
@@ -495,6 +497,28 @@ async def test_the_last_question_over_the_limit_of_calls_offers_a_tool_where_an_
         assert "".join(event.content for event in events if isinstance(event, Message)) == "It is wind."
 
 
+TEMPLATE_ERROR = {"message": "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/..."}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Refusal(500, TEMPLATE_ERROR["message"]),
+        Raw([f"event: error\ndata: {json.dumps({'error': TEMPLATE_ERROR})}\n\n".encode()]),
+    ],
+    ids=["llama.cpp", "LM Studio"],
+)
+async def test_demand_is_learnt_at_any_status_before_retries(tmp_path: Path, refusal: Answer) -> None:
+    """https://github.com/idiap/sdialog/issues/122"""
+
+    def answer(body: Body) -> Answer:
+        return refusal if body["messages"][0]["role"] == "assistant" else chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server, max_retries=2) as service:
+        assert answered(await service.events(request(messages=REPEATED)))
+    assert len(server.requests) == 2
+
+
 async def test_a_refusal_that_comes_in_the_stream_is_learnt_from_as_well(tmp_path: Path) -> None:
     """OpenRouter's stream has begun when the provider refuses the request."""
     words, messages, is_refused = DEMANDS["DeepSeek's reasoning"]
@@ -517,6 +541,22 @@ async def test_what_is_demanded_and_sent_already_is_not_left_out(tmp_path: Path)
     assert len(server.requests) == 2
     [(message, _)] = calls_of(server.requests[1]["messages"])
     assert message["reasoning_content"] == "Storm? I look."
+
+
+async def test_requests_at_the_same_time_all_use_what_one_of_them_learns(tmp_path: Path) -> None:
+    words, messages, is_refused = DEMANDS["DeepSeek's reasoning"]
+
+    def answer(body: Body) -> Answer:
+        return Refusal(400, words) if is_refused(body["messages"]) else chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        server.may_answer.clear()
+        asks = [asyncio.create_task(service.events(request(messages=messages))) for _ in range(2)]
+        while len(server.requests) < 2:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        server.may_answer.set()
+        for events in await asyncio.gather(*asks):
+            assert answered(events)
 
 
 async def test_models_of_one_gateway_do_not_learn_from_each_other(tmp_path: Path) -> None:

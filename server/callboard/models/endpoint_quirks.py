@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard._call_ids import nine_characters
+from callboard.models.endpoint_stream import REFUSAL_STATUSES, EndpointError
 from callboard.models.model import ChatDict
 
 Message = dict[str, Any]
@@ -67,18 +68,20 @@ class EndpointQuirks:
             body = quirk.adapt(body)
         return {**self._remove_refused(body), "messages": [self._remove_refused(one) for one in body["messages"]]}
 
-    def learn(self, body: Body, message: str) -> bool:
-        """Learn from the error message for `body`, and return whether `adapt` now changes the request.
+    def learn(self, body: Body, error: EndpointError) -> bool:
+        """Learn from the error for `body`, and return whether `adapt` now changes the request.
 
-        Fields and options that the message names are left out: Groq, for example, sends `reasoning` but refuses it.
-        Nothing is learnt twice, so that an endpoint that contradicts itself is not asked for ever.
+        Requirements are learnt at any status. Fields and options that a refusal names are left out: Groq, for example,
+        sends `reasoning` but refuses it. Nothing is learnt twice, so that an endpoint that contradicts itself is not
+        asked for ever.
         """
+        message = f"{error.detail} {error.body}"
         for quirk in QUIRKS:
             if quirk not in self._quirks and quirk.pattern.search(message) and quirk.adapt(body) != body:
                 self._quirks.append(quirk)
                 return True
-        if _REQUIRES_REASONING.search(message):
-            # The field is already sent, so its name in the message does not mean that it is refused.
+        # If reasoning is required, the field is already sent: its name in the message does not mean that it is refused.
+        if error.status not in REFUSAL_STATUSES or _REQUIRES_REASONING.search(message):
             return False
         fields = {name for sent in body["messages"] for part in (sent, *_calls_of(sent)) for name in part}
         fields -= STANDARD_FIELDS

@@ -161,32 +161,31 @@ class OpenAICompatible:
         while True:
             body = quirks.adapt(original)
             try:
-                async with aclosing(self._stream_once(body)) as deltas:
+                async with aclosing(self._stream_once(body, quirks)) as deltas:
                     async for delta in deltas:
                         is_begun = is_begun or not isinstance(delta, TokenUsage)
                         yield delta
             except _FAILURES as error:
                 if isinstance(error, CutOff):
                     may_retry, may_retry_cut_off = may_retry_cut_off, False
+                elif isinstance(error, EndpointError):
+                    quirks.learn(body, error)
+                    may_retry = quirks.adapt(original) != body
                 else:
-                    may_retry = (
-                        isinstance(error, EndpointError)
-                        and error.status in REFUSAL_STATUSES
-                        and quirks.learn(body, f"{error.detail} {error.body}")
-                    )
+                    may_retry = False
                 if is_begun or not may_retry:
                     raise self._to_model_error(error) from error
             else:
                 return
 
-    async def _stream_once(self, body: dict[str, Any]) -> AsyncGenerator[ModelDelta, None]:
+    async def _stream_once(self, body: dict[str, Any], quirks: EndpointQuirks) -> AsyncGenerator[ModelDelta, None]:
         finish: Finish | None = None
         has_text = has_usage_last = False
         reader = ChunkReader()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_seconds
         async with asyncio.timeout_at(deadline):
-            response = await self._send("POST", "chat/completions", deadline, body)
+            response = await self._send("POST", "chat/completions", deadline, body, quirks)
         tail_end: float | None = None
         try:
             async with aclosing(response), aclosing(read_chunks(response)) as chunks:
@@ -240,10 +239,18 @@ class OpenAICompatible:
             body["stop"] = stops
         return body
 
-    async def _send(self, method: str, path: str, deadline: float, body: object = None) -> httpx.Response:
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        deadline: float,
+        body: dict[str, Any] | None = None,
+        quirks: EndpointQuirks | None = None,
+    ) -> httpx.Response:
         """Send a request with retries, and return the response once its status has arrived.
 
-        The caller closes it. Raises `EndpointError` for an unsuccessful status.
+        The caller closes it. Raises `EndpointError` for an unsuccessful status. An error from which `quirks` learn is
+        raised without a retry, because llama.cpp and SGLang answer 500 to requests that they always refuse.
         """
         loop = asyncio.get_running_loop()
         retries = 0
@@ -257,10 +264,10 @@ class OpenAICompatible:
             else:
                 if response.is_success:
                     return response
+                error = await read_error(response)
                 delay = self._retries.delay_seconds(retries, response, deadline - loop.time())
-                if delay is None:
-                    raise await read_error(response)
-                await response.aclose()
+                if delay is None or (body and quirks and quirks.learn(body, error)):
+                    raise error
             await asyncio.sleep(delay)
             retries += 1
 
