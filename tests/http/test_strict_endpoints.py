@@ -497,6 +497,34 @@ async def test_the_last_question_over_the_limit_of_calls_offers_a_tool_where_an_
         assert "".join(event.content for event in events if isinstance(event, Message)) == "It is wind."
 
 
+LIMITS = {
+    "OpenAI": (
+        "max_tokens",
+        "max_completion_tokens",
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+    ),
+    "Mistral": (
+        "max_completion_tokens",
+        "max_tokens",
+        '{"detail": [{"type": "extra_forbidden", "loc": ["body", "max_completion_tokens"], '
+        '"msg": "Extra inputs are not permitted", "input": 1000}]}',
+    ),
+}
+
+
+@pytest.mark.parametrize(("refused", "accepted", "words"), LIMITS.values(), ids=LIMITS.keys())
+async def test_limit_of_tokens_is_sent_under_the_name_that_the_endpoint_accepts(
+    tmp_path: Path, refused: str, accepted: str, words: str
+) -> None:
+    def answer(body: Body) -> Answer:
+        return Refusal(422, words) if refused in body else chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        for _ in range(2):
+            assert answered(await service.events(request(messages=REPEATED, options={refused: 1000})))
+    assert [body.get(accepted) for body in server.requests] == [None, 1000, 1000]
+
+
 TEMPLATE_ERROR = {"message": "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/..."}
 
 

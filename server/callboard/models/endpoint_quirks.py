@@ -197,6 +197,16 @@ def _fill_contents(messages: list[Message]) -> list[Message]:
     return [{**message, "content": ""} if message.get("content") is None else message for message in messages]
 
 
+def _rename(old: str, new: str) -> Callable[[Body], Body]:
+    """Return a function that sends the option `old` as `new`."""
+
+    def rename(body: Body) -> Body:
+        kept = {name: value for name, value in body.items() if name != old}
+        return {new: body[old], **kept} if old in body else body
+
+    return rename
+
+
 def _offer_tools(body: Body) -> Body:
     """Offer a placeholder tool if the messages have calls but the request offers no tools."""
     if "tools" in body or not any(_calls_of(message) for message in body["messages"]):
@@ -228,6 +238,13 @@ QUIRKS = (
     Quirk(
         re.compile(r"\bcontent\b.{0,80}(?:string|null|nil|none)", re.IGNORECASE | re.DOTALL),
         _in_messages(_fill_contents),
+    ),
+    # OpenAI and Azure, for models that reason.
+    Quirk(re.compile(r"[Uu]se 'max_completion_tokens'"), _rename("max_tokens", "max_completion_tokens")),
+    # Mistral, and older versions of Azure's API.
+    Quirk(
+        re.compile(r"(?:extra_forbidden|Unrecognized request argument).{0,60}\bmax_completion_tokens\b", re.DOTALL),
+        _rename("max_completion_tokens", "max_tokens"),
     ),
     # Anthropic behind LiteLLM, Bedrock.
     Quirk(re.compile(r"expects the `tools=` param|toolConfig field must be defined"), _offer_tools),
