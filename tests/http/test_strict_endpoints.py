@@ -525,6 +525,35 @@ async def test_limit_of_tokens_is_sent_under_the_name_that_the_endpoint_accepts(
     assert [body.get(accepted) for body in server.requests] == [None, 1000, 1000]
 
 
+SYSTEM: Body = {"role": "system", "content": "Be brief."}
+PARTS: list[Body] = [{"type": "text", "text": "What is a storm?"}, PICTURE]
+
+
+@pytest.mark.parametrize("status", [400, 500])
+@pytest.mark.parametrize(
+    ("messages", "content"),
+    [
+        ([SYSTEM, CALLED[0]], "Be brief.\n\nWhat is a storm?"),
+        ([SYSTEM, {"role": "user", "content": PARTS}], [{"type": "text", "text": "Be brief."}, *PARTS]),
+    ],
+    ids=["text", "parts"],
+)
+async def test_system_message_goes_into_the_first_question_if_it_is_refused(
+    tmp_path: Path, messages: list[Body], content: object, status: int
+) -> None:
+    """https://github.com/huggingface/chat-ui/issues/1386, https://github.com/sgl-project/sglang/issues/892"""
+
+    def answer(body: Body) -> Answer:
+        if any(message["role"] == "system" for message in body["messages"]):
+            return Refusal(status, "System role not supported")
+        return chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        for _ in range(2):
+            assert answered(await service.events(request(messages=messages)))
+    assert [body["messages"] for body in server.requests[1:]] == [[{"role": "user", "content": content}]] * 2
+
+
 TEMPLATE_ERROR = {"message": "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/..."}
 
 

@@ -6,6 +6,7 @@ Arguments that are not JSON are replaced for every endpoint. The rest is learnt 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from callboard._call_ids import nine_characters
@@ -186,6 +187,24 @@ def _end_with_user(messages: list[Message]) -> list[Message]:
     return [*messages, {"role": "user", "content": CONTINUE_TEXT}] if messages[-1]["role"] == "assistant" else messages
 
 
+def _move_system_to_user(messages: list[Message]) -> list[Message]:
+    """Put the system messages before the content of the first user message."""
+    system = [message for message in messages if message["role"] in ("system", "developer")]
+    if not system:
+        return messages
+    others = [message for message in messages if message not in system]
+    first = next((place for place, message in enumerate(others) if message["role"] == "user"), None)
+    if first is None:
+        first, others = 0, [{"role": "user", "content": ""}, *others]
+    contents = [message["content"] for message in (*system, others[first]) if message.get("content")]
+    if all(isinstance(content, str) for content in contents):
+        others[first] = {**others[first], "content": "\n\n".join(contents)}
+    else:
+        parts = [[{"type": "text", "text": one}] if isinstance(one, str) else one for one in contents]
+        others[first] = {**others[first], "content": [*chain.from_iterable(parts)]}
+    return others
+
+
 def _fill_blanks(messages: list[Message]) -> list[Message]:
     return [
         message if message.get("tool_calls") or str(message["content"]).strip() else {**message, "content": EMPTY_TEXT}
@@ -227,6 +246,15 @@ QUIRKS = (
     Quirk(
         re.compile(r"roles must alternate|first message must (?:use|be|have)", re.IGNORECASE),
         _in_messages(_start_with_user),
+    ),
+    # The chat templates of Gemma 1 and 2 and of early Mistral models, Gemma at Google, o1-mini.
+    Quirk(
+        re.compile(
+            r"System role (?:is )?not supported|Only user and assistant roles are supported"
+            r"|Developer instruction is not enabled|does not support 'system'",
+            re.IGNORECASE,
+        ),
+        _in_messages(_move_system_to_user),
     ),
     # Kimi and Anthropic.
     Quirk(re.compile(r"must not be empty|must be non-empty|must have non-empty content"), _in_messages(_fill_blanks)),
