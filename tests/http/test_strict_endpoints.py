@@ -17,6 +17,7 @@ import pytest
 
 from callboard import Agent, Limits, OpenAICompatible, Skill, tool
 from callboard._formats import ToolFormat
+from callboard.models.endpoint_quirks import PLACEHOLDER_SIGNATURE
 from callboard_protocol import Done, Event, Message, ToolCallError
 from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, Raw, Refusal, call, chunks, finish, text
 from tests.serving import Service, request, serving
@@ -552,6 +553,44 @@ async def test_system_message_goes_into_the_first_question_if_it_is_refused(
         for _ in range(2):
             assert answered(await service.events(request(messages=messages)))
     assert [body["messages"] for body in server.requests[1:]] == [[{"role": "user", "content": content}]] * 2
+
+
+STALE = [
+    ("Gemini 3", "c2ln", "Corrupted thought signature."),
+    ("LiteLLM", "c2ln", "Invalid thought signature."),
+    ("LiteLLM, Anthropic", "EsUB", "messages.1.content.0: Invalid `signature` in `thinking` block"),
+    ("OpenRouter", "EsUB", "messages.1: thinking block is bound to a different conversation"),
+]
+
+
+@pytest.mark.parametrize(("name", "signature", "words"), STALE, ids=[name for name, *_ in STALE])
+async def test_a_signature_that_an_endpoint_no_longer_accepts_is_left_out_of_the_refused_request(
+    tmp_path: Path, name: str, signature: str, words: str
+) -> None:
+    has_new_key = False
+
+    def answer(body: Body) -> Answer:
+        if has_new_key and signature in str(body["messages"]):
+            return Refusal(400, words)
+        if len(body["messages"]) == 1:
+            return ENDPOINTS[name].calls
+        return chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        assert answered(await ask(service, "m1"))
+        has_new_key = True
+        assert answered(await ask(service, "m2", "m1"))
+        has_new_key = False
+        assert answered(await ask(service, "m3", "m1", "m2"))
+    *_, refused, resent, later = server.requests
+    assert len(server.requests) == 5
+    assert signature in str(refused)
+    # Nothing is learnt of the model: the signatures of other chats may be valid.
+    assert signature in str(later)
+    [(message, one)] = calls_of(resent["messages"])
+    assert set(message) == {"role", "content", "tool_calls"}
+    assert one.get("extra_content") == (PLACEHOLDER_SIGNATURE if name == "Gemini 3" else None)
+    assert need_nine(resent["messages"]) == ""
 
 
 TEMPLATE_ERROR = {"message": "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/..."}

@@ -46,6 +46,9 @@ _REQUIRES_REASONING = re.compile(
     r"reasoning_content\b.*\b(?:missing|required|must be|pass(?:ed)? back)|missing\b.*\breasoning_content",
     re.IGNORECASE | re.DOTALL,
 )
+_REFUSES_SIGNATURE = re.compile(
+    r"(?:invalid|corrupted) `?(?:thought[ _])?signature|bound to a different conversation", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,8 @@ class EndpointQuirks:
             if quirk not in self._quirks and quirk.pattern.search(message) and quirk.adapt(body) != body:
                 self._quirks.append(quirk)
                 return True
-        # If reasoning is required, the field is already sent: its name in the message does not mean that it is refused.
-        if error.status not in REFUSAL_STATUSES or _REQUIRES_REASONING.search(message):
+        if error.status not in REFUSAL_STATUSES or refuses_details(error) or _REQUIRES_REASONING.search(message):
+            # If reasoning is required, it is already sent: its name in the message does not mean that it is refused.
             return False
         fields = {name for sent in body["messages"] for part in (sent, *_calls_of(sent)) for name in part}
         fields -= STANDARD_FIELDS
@@ -98,6 +101,31 @@ class EndpointQuirks:
         if calls := _calls_of(fields):
             adapted["tool_calls"] = [self._remove_refused(call) for call in calls]
         return adapted
+
+
+def refuses_details(error: EndpointError) -> bool:
+    """Return whether the endpoint refuses a signature that it sent itself, for example with another key.
+
+    Every later request of the chat would be refused too: https://github.com/google-gemini/gemini-cli/issues/13467
+    """
+    return error.status in REFUSAL_STATUSES and bool(_REFUSES_SIGNATURE.search(f"{error.detail} {error.body}"))
+
+
+def without_details(messages: Sequence[ChatDict]) -> list[ChatDict]:
+    """Return the messages without the fields that endpoints sent with them, and without signatures in the ids."""
+    plain = []
+    for message in messages:
+        fields = {name: value for name, value in message.items() if name in STANDARD_FIELDS}
+        if calls := _calls_of(message):
+            fields["tool_calls"] = [_without_call_details(call) for call in calls]
+        plain.append(fields)
+    return _shorten_ids(plain)
+
+
+def _without_call_details(call: dict[str, Any]) -> dict[str, Any]:
+    function = {name: call["function"][name] for name in ("name", "arguments")}
+    signature = {"extra_content": PLACEHOLDER_SIGNATURE} if "extra_content" in call else {}
+    return {"id": call["id"], "type": "function", "function": function, **signature}
 
 
 def with_valid_arguments(messages: Sequence[ChatDict]) -> list[ChatDict]:

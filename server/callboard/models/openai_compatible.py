@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from copy import copy
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,7 +30,7 @@ from callboard.errors import (
 )
 from callboard.models.chunks import KNOWN_REASONS, ChunkReader
 from callboard.models.descriptions import describe_model
-from callboard.models.endpoint_quirks import EndpointQuirks
+from callboard.models.endpoint_quirks import EndpointQuirks, refuses_details, without_details
 from callboard.models.endpoint_stream import (
     CONTEXT_TOO_LONG,
     FILTERED,
@@ -141,8 +142,8 @@ class OpenAICompatible:
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
         """Yield the answer's deltas. There is always a `Finish`, whose reason is None if the endpoint gave none.
 
-        A request is sent again once if its answer is cut off before the first delta, and if `EndpointQuirks` can change
-        the part that the endpoint refuses.
+        A request is sent again once if its answer is cut off before the first delta, if `EndpointQuirks` can change the
+        part that the endpoint refuses, and without the fields of earlier answers if it refuses their signatures.
 
         Raises:
             ModelUnauthorized: Status 401 or 403.
@@ -154,12 +155,11 @@ class OpenAICompatible:
             ModelError: Any other failure.
         """
         await self.find_name()
-        original = self._to_body(request)
         quirks = self._quirks[self.name]
         may_retry_cut_off = self._retries.max_retries > 0
         is_begun = False
         while True:
-            body = quirks.adapt(original)
+            body = quirks.adapt(self._to_body(request))
             try:
                 async with aclosing(self._stream_once(body, quirks)) as deltas:
                     async for delta in deltas:
@@ -170,7 +170,9 @@ class OpenAICompatible:
                     may_retry, may_retry_cut_off = may_retry_cut_off, False
                 elif isinstance(error, EndpointError):
                     quirks.learn(body, error)
-                    may_retry = quirks.adapt(original) != body
+                    if refuses_details(error):
+                        request = replace(request, messages=without_details(request.messages))
+                    may_retry = quirks.adapt(self._to_body(request)) != body
                 else:
                     may_retry = False
                 if is_begun or not may_retry:
