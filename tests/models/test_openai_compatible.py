@@ -694,6 +694,24 @@ async def test_failure_names_setting_without_key(answer: Answer, error: type[Mod
     assert KEY not in str(raised.value)
 
 
+REFUSALS_OF_TOOLS = [
+    Refusal(400, "registry.ollama.ai/library/gemma3:4b does not support tools"),
+    Refusal(404, "No endpoints found that support tool use. To learn more about provider routing, visit: …"),
+    Refusal(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+    Refusal(500, "tools param requires --jinja flag"),
+    chunks({"error": {"message": "This model does not support tools."}}),
+]
+
+
+@pytest.mark.parametrize("answer", REFUSALS_OF_TOOLS)
+async def test_refusal_of_tools_advises_the_format_react_if_the_request_has_tools(answer: Answer) -> None:
+    with pytest.raises(ModelError, match="Set CALLBOARD_TOOL_FORMAT=react"):
+        await answer_to(answer, ModelRequest(ASK.messages, [TOOL]))
+    with pytest.raises(ModelError) as raised:
+        await answer_to(answer)
+    assert "react" not in str(raised.value)
+
+
 async def test_closed_port_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -72,6 +72,15 @@ MAX_STOPS = 4
 _FAILURES = (EndpointError, CutOff, httpx.HTTPError, TimeoutError, ValueError, RecursionError)
 """The exceptions of a request. `ValueError` is for an answer or a request that is not JSON."""
 
+_REFUSES_TOOLS = re.compile(
+    # Ollama, OpenRouter, vLLM, llama.cpp.
+    r"not support tools|support tool use|--enable-auto-tool-choice|tool-call-parser|tools param requires --jinja"
+)
+_TOOLS_ADVICE = (
+    "Set CALLBOARD_TOOL_FORMAT=react, or list the model in CALLBOARD_REACT_MODELS: "
+    "its tools are then described in the prompt."
+)
+
 _log = structlog.get_logger(__name__)
 
 
@@ -176,7 +185,7 @@ class OpenAICompatible:
                 else:
                     may_retry = False
                 if is_begun or not may_retry:
-                    raise self._to_model_error(error) from error
+                    raise self._to_model_error(error, has_tools=bool(request.tools)) from error
             else:
                 return
 
@@ -273,11 +282,11 @@ class OpenAICompatible:
             await asyncio.sleep(delay)
             retries += 1
 
-    def _to_model_error(self, error: Exception) -> ModelError:
+    def _to_model_error(self, error: Exception, *, has_tools: bool = False) -> ModelError:
         subject = f"The model endpoint {self.address}"
         match error:
             case EndpointError():
-                return self._to_refusal_error(error)
+                return self._to_refusal_error(error, has_tools=has_tools)
             case UnreadableAnswer():
                 return ModelError(f"{subject} {self._hide_key(str(error))}. Check CALLBOARD_MODEL_BASE_URL.")
             case CutOff():
@@ -306,14 +315,16 @@ class OpenAICompatible:
                     f"({self._hide_key(str(error))[:DETAIL_CHARS]}): change the messages or options."
                 )
 
-    def _to_refusal_error(self, error: EndpointError) -> ModelError:
+    def _to_refusal_error(self, error: EndpointError, *, has_tools: bool) -> ModelError:
         subject = f"The model endpoint {self.address}"
         status = error.status
         detail = " ".join(self._hide_key(error.detail).split())[:DETAIL_CHARS].rstrip(" .")
         code = upstream_code(error.body, detail)
+        tools_advice = _TOOLS_ADVICE if has_tools and _REFUSES_TOOLS.search(detail) else ""
         if status in REFUSAL_STATUSES or (status is None and code in (CONTEXT_TOO_LONG, FILTERED)):
             too_long = "Begin a new chat, or set CALLBOARD_HISTORY_TOKENS below the model's context length."
-            advice = too_long if code == CONTEXT_TOO_LONG else "Change the request: the same one is refused again."
+            otherwise = tools_advice or "Change the request: the same one is refused again."
+            advice = too_long if code == CONTEXT_TOO_LONG else otherwise
             request = "the request" if status is None else f"the request ({status})"
             return ModelRefused(f"{subject} refused {request}: {detail}. {advice}", code)
         if status in (401, 403):
@@ -326,8 +337,9 @@ class OpenAICompatible:
                 "Wait, or use another endpoint or key (CALLBOARD_MODEL_BASE_URL, CALLBOARD_MODEL_API_KEY)."
             )
         outcome = f"{subject} failed" if status is None else f"{subject} answered {status}"
-        advice = "Check CALLBOARD_MODEL_BASE_URL (often it ends in /v1)" if status == 404 else "Look at its log"
-        return ModelError(f"{outcome}: {detail}. {advice} and check that it serves CALLBOARD_MODEL ({self.name}).")
+        action = "Check CALLBOARD_MODEL_BASE_URL (often it ends in /v1)" if status == 404 else "Look at its log"
+        advice = tools_advice or f"{action} and check that it serves CALLBOARD_MODEL ({self.name})."
+        return ModelError(f"{outcome}: {detail}. {advice}")
 
     def _hide_key(self, text: str) -> str:
         # Some endpoints quote the key that they refuse.
