@@ -7,6 +7,7 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
@@ -165,6 +166,28 @@ async def test_client_stop_sequences_come_first(asked: object, sent: list[str]) 
         assert [delta async for delta in model.stream(request)] == [Finish("stop")]
         await model.aclose()
     assert server.requests[0]["stop"] == sent
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Unsupported parameter: 'stop' is not supported with this model.",
+        "Argument not supported on this model: stop",
+    ],
+)
+async def test_own_stop_sequences_are_left_out_afterwards_if_refused_and_a_clients_are_sent(words: str) -> None:
+    def answer(body: dict[str, Any]) -> Answer:
+        return Refusal(400, words) if "stop" in body else chunks(finish("stop"))
+
+    async with OpenAIServer(answer) as server:
+        model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
+        request = ModelRequest(ASK.messages, stops=["\nObservation:"])
+        for _ in range(2):
+            assert [delta async for delta in model.stream(request)] == [Finish("stop")]
+        with pytest.raises(ModelRefused):
+            await anext(aiter(model.stream(replace(request, options={"stop": "END"}))))
+        await model.aclose()
+    assert [body.get("stop") for body in server.requests] == [["\nObservation:"], None, None, ["END"]]
 
 
 async def test_omitted_client_stop_sequences_are_logged() -> None:

@@ -49,6 +49,11 @@ _REQUIRES_REASONING = re.compile(
 _REFUSES_SIGNATURE = re.compile(
     r"(?:invalid|corrupted) `?(?:thought[ _])?signature|bound to a different conversation", re.IGNORECASE
 )
+_REFUSES_STOPS = re.compile(
+    # OpenAI's and xAI's models that reason.
+    r"(?:unsupported parameter|not supported on this model): '?stop\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,8 @@ class EndpointQuirks:
     """The parts of requests that a model of an endpoint is known to refuse or require."""
 
     def __init__(self) -> None:
+        self.refuses_stops = False
+        """The model refuses stop sequences; those of a client are sent nevertheless."""
         self._refused: set[str] = set()
         self._quirks: list[Quirk] = []
 
@@ -87,6 +94,7 @@ class EndpointQuirks:
         if error.status not in REFUSAL_STATUSES or refuses_details(error) or _REQUIRES_REASONING.search(message):
             # If reasoning is required, it is already sent: its name in the message does not mean that it is refused.
             return False
+        self.refuses_stops = self.refuses_stops or bool(_REFUSES_STOPS.search(message))
         fields = {name for sent in body["messages"] for part in (sent, *_calls_of(sent)) for name in part}
         fields -= STANDARD_FIELDS
         fields |= DISPENSABLE_OPTIONS & body.keys()

@@ -246,7 +246,8 @@ class OpenAICompatible:
                 body["tool_choice"] = "required"
             if request.one_call:
                 body["parallel_tool_calls"] = False
-        if stops := _merge_stops(body.pop("stop", None), request.stops):
+        own_stops = () if self._quirks[self.name].refuses_stops else request.stops
+        if stops := _merge_stops(body.pop("stop", None), own_stops):
             body["stop"] = stops
         return body
 
