@@ -3,6 +3,7 @@
 Each endpoint here is as strict as the one that it is named after, and speaks its words in a refusal.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -16,8 +17,9 @@ import pytest
 
 from callboard import Agent, Limits, OpenAICompatible, Skill, tool
 from callboard._formats import ToolFormat
+from callboard.models.endpoint_quirks import PLACEHOLDER_SIGNATURE
 from callboard_protocol import Done, Event, Message, ToolCallError
-from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, Refusal, call, chunks, finish, text
+from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, Raw, Refusal, call, chunks, finish, text
 from tests.serving import Service, request, serving
 
 USER = {"id": "ann"}
@@ -231,9 +233,10 @@ async def asking(
     model: str = "m",
     tool_format: ToolFormat | None = None,
     limits: Limits | None = None,
+    max_retries: int = 0,
 ) -> AsyncIterator[Service]:
     """A server whose agent asks that endpoint."""
-    endpoint = OpenAICompatible(server.base_url, model=model, max_retries=0)
+    endpoint = OpenAICompatible(server.base_url, model=model, max_retries=max_retries)
     skill = Skill("words", "Words.", tools=(look_up,))
     agent = Agent("scripted", skills=(skill,), model=endpoint, tool_format=tool_format, limits=limits)
     async with serving(folder, agent) as service:
@@ -495,6 +498,123 @@ async def test_the_last_question_over_the_limit_of_calls_offers_a_tool_where_an_
         assert "".join(event.content for event in events if isinstance(event, Message)) == "It is wind."
 
 
+LIMITS = {
+    "OpenAI": (
+        "max_tokens",
+        "max_completion_tokens",
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+    ),
+    "Mistral": (
+        "max_completion_tokens",
+        "max_tokens",
+        '{"detail": [{"type": "extra_forbidden", "loc": ["body", "max_completion_tokens"], '
+        '"msg": "Extra inputs are not permitted", "input": 1000}]}',
+    ),
+}
+
+
+@pytest.mark.parametrize(("refused", "accepted", "words"), LIMITS.values(), ids=LIMITS.keys())
+async def test_limit_of_tokens_is_sent_under_the_name_that_the_endpoint_accepts(
+    tmp_path: Path, refused: str, accepted: str, words: str
+) -> None:
+    def answer(body: Body) -> Answer:
+        return Refusal(422, words) if refused in body else chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        for _ in range(2):
+            assert answered(await service.events(request(messages=REPEATED, options={refused: 1000})))
+    assert [body.get(accepted) for body in server.requests] == [None, 1000, 1000]
+
+
+SYSTEM: Body = {"role": "system", "content": "Be brief."}
+PARTS: list[Body] = [{"type": "text", "text": "What is a storm?"}, PICTURE]
+
+
+@pytest.mark.parametrize("status", [400, 500])
+@pytest.mark.parametrize(
+    ("messages", "content"),
+    [
+        ([SYSTEM, CALLED[0]], "Be brief.\n\nWhat is a storm?"),
+        ([SYSTEM, {"role": "user", "content": PARTS}], [{"type": "text", "text": "Be brief."}, *PARTS]),
+    ],
+    ids=["text", "parts"],
+)
+async def test_system_message_goes_into_the_first_question_if_it_is_refused(
+    tmp_path: Path, messages: list[Body], content: object, status: int
+) -> None:
+    """https://github.com/huggingface/chat-ui/issues/1386, https://github.com/sgl-project/sglang/issues/892"""
+
+    def answer(body: Body) -> Answer:
+        if any(message["role"] == "system" for message in body["messages"]):
+            return Refusal(status, "System role not supported")
+        return chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        for _ in range(2):
+            assert answered(await service.events(request(messages=messages)))
+    assert [body["messages"] for body in server.requests[1:]] == [[{"role": "user", "content": content}]] * 2
+
+
+STALE = [
+    ("Gemini 3", "c2ln", "Corrupted thought signature."),
+    ("LiteLLM", "c2ln", "Invalid thought signature."),
+    ("LiteLLM, Anthropic", "EsUB", "messages.1.content.0: Invalid `signature` in `thinking` block"),
+    ("OpenRouter", "EsUB", "messages.1: thinking block is bound to a different conversation"),
+]
+
+
+@pytest.mark.parametrize(("name", "signature", "words"), STALE, ids=[name for name, *_ in STALE])
+async def test_a_signature_that_an_endpoint_no_longer_accepts_is_left_out_of_the_refused_request(
+    tmp_path: Path, name: str, signature: str, words: str
+) -> None:
+    has_new_key = False
+
+    def answer(body: Body) -> Answer:
+        if has_new_key and signature in str(body["messages"]):
+            return Refusal(400, words)
+        if len(body["messages"]) == 1:
+            return ENDPOINTS[name].calls
+        return chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        assert answered(await ask(service, "m1"))
+        has_new_key = True
+        assert answered(await ask(service, "m2", "m1"))
+        has_new_key = False
+        assert answered(await ask(service, "m3", "m1", "m2"))
+    *_, refused, resent, later = server.requests
+    assert len(server.requests) == 5
+    assert signature in str(refused)
+    # Nothing is learnt of the model: the signatures of other chats may be valid.
+    assert signature in str(later)
+    [(message, one)] = calls_of(resent["messages"])
+    assert set(message) == {"role", "content", "tool_calls"}
+    assert one.get("extra_content") == (PLACEHOLDER_SIGNATURE if name == "Gemini 3" else None)
+    assert need_nine(resent["messages"]) == ""
+
+
+TEMPLATE_ERROR = {"message": "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/..."}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Refusal(500, TEMPLATE_ERROR["message"]),
+        Raw([f"event: error\ndata: {json.dumps({'error': TEMPLATE_ERROR})}\n\n".encode()]),
+    ],
+    ids=["llama.cpp", "LM Studio"],
+)
+async def test_demand_is_learnt_at_any_status_before_retries(tmp_path: Path, refusal: Answer) -> None:
+    """https://github.com/idiap/sdialog/issues/122"""
+
+    def answer(body: Body) -> Answer:
+        return refusal if body["messages"][0]["role"] == "assistant" else chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server, max_retries=2) as service:
+        assert answered(await service.events(request(messages=REPEATED)))
+    assert len(server.requests) == 2
+
+
 async def test_a_refusal_that_comes_in_the_stream_is_learnt_from_as_well(tmp_path: Path) -> None:
     """OpenRouter's stream has begun when the provider refuses the request."""
     words, messages, is_refused = DEMANDS["DeepSeek's reasoning"]
@@ -517,6 +637,22 @@ async def test_what_is_demanded_and_sent_already_is_not_left_out(tmp_path: Path)
     assert len(server.requests) == 2
     [(message, _)] = calls_of(server.requests[1]["messages"])
     assert message["reasoning_content"] == "Storm? I look."
+
+
+async def test_requests_at_the_same_time_all_use_what_one_of_them_learns(tmp_path: Path) -> None:
+    words, messages, is_refused = DEMANDS["DeepSeek's reasoning"]
+
+    def answer(body: Body) -> Answer:
+        return Refusal(400, words) if is_refused(body["messages"]) else chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        server.may_answer.clear()
+        asks = [asyncio.create_task(service.events(request(messages=messages))) for _ in range(2)]
+        while len(server.requests) < 2:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        server.may_answer.set()
+        for events in await asyncio.gather(*asks):
+            assert answered(events)
 
 
 async def test_models_of_one_gateway_do_not_learn_from_each_other(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
@@ -34,6 +35,7 @@ from callboard.models import (
     TextDelta,
     TokenUsage,
     ToolCallDelta,
+    openai_compatible,
 )
 from callboard.models.endpoint_stream import MAX_CHUNK_BYTES, MAX_ERROR_BYTES
 from tests.fakes.openai_server import (
@@ -166,6 +168,28 @@ async def test_client_stop_sequences_come_first(asked: object, sent: list[str]) 
     assert server.requests[0]["stop"] == sent
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Unsupported parameter: 'stop' is not supported with this model.",
+        "Argument not supported on this model: stop",
+    ],
+)
+async def test_own_stop_sequences_are_left_out_afterwards_if_refused_and_a_clients_are_sent(words: str) -> None:
+    def answer(body: dict[str, Any]) -> Answer:
+        return Refusal(400, words) if "stop" in body else chunks(finish("stop"))
+
+    async with OpenAIServer(answer) as server:
+        model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
+        request = ModelRequest(ASK.messages, stops=["\nObservation:"])
+        for _ in range(2):
+            assert [delta async for delta in model.stream(request)] == [Finish("stop")]
+        with pytest.raises(ModelRefused):
+            await anext(aiter(model.stream(replace(request, options={"stop": "END"}))))
+        await model.aclose()
+    assert [body.get("stop") for body in server.requests] == [["\nObservation:"], None, None, ["END"]]
+
+
 async def test_omitted_client_stop_sequences_are_logged() -> None:
     with capture_logs() as logs:
         async with OpenAIServer([chunks(finish("stop"))]) as server:
@@ -209,6 +233,9 @@ async def test_chunks_with_missing_null_and_misplaced_fields_are_skipped() -> No
         {"choices": [{"index": 0, "delta": {"tool_calls": [None, {}, {"function": None}]}}]},
         {"choices": [{"index": 1, "delta": {"content": "a second choice"}}]},
         {"choices": "no list", "usage": {"prompt_tokens": None, "completion_tokens": "3"}},
+        {"choices": [], "code": 200, "message": "ok", "base_resp": {"status_code": 0, "status_msg": ""}},
+        {"code": "Success", "message": "", "error_code": 0, "errors": [], "detail": None},
+        {"status": "processing", "message": "The model is loading."},
         "null",
         "[]",
     ]
@@ -458,6 +485,16 @@ ERRORS: dict[str, tuple[bytes, type[ModelError]]] = {
         ModelError,
     ),
     "a filter's": (line("data", {"error": {"message": "the moon is down", "code": "content_filter"}}), ModelRefused),
+    "FastChat's text": (line("data", {"text": "the moon is down", "error_code": 500}), ModelError),
+    "a status as its code": (line("data", {"text": "the moon is down", "error_code": 429}), ModelRateLimited),
+    "MiniMax's outcome": (
+        line("data", {"choices": None, "base_resp": {"status_code": 1002, "status_msg": "the moon is down"}}),
+        ModelError,
+    ),
+    "a detail": (line("data", {"detail": "the moon is down"}), ModelError),
+    "a code": (line("data", {"code": 1301, "message": "the moon is down"}), ModelError),
+    "a list": (line("data", {"errors": [{"message": "the moon is down"}]}), ModelError),
+    "a word as its status": (line("data", {"status": "error", "message": "the moon is down"}), ModelError),
     "no JSON": (line("data", "the moon is down") + b"\n" + line("data", "[DONE]"), ModelError),
 }
 
@@ -474,7 +511,7 @@ async def read_into(deltas: list[ModelDelta], answer: Answer) -> None:
 async def test_error_in_stream_is_reported_after_text(last: bytes, error: type[ModelError]) -> None:
     deltas: list[ModelDelta] = []
     with pytest.raises(error, match="the moon is down") as raised:
-        await read_into(deltas, Raw([line("data", HI.decode()), b"\n", last, b"\n"], STREAM))
+        await read_into(deltas, Raw([line("data", HI.decode()), b"\n", last, b"\ndata: [DONE]\n\n"], STREAM))
     assert type(raised.value) is error
     assert deltas[0] == TextDelta("hi")
 
@@ -496,7 +533,16 @@ async def test_text_beside_error_is_sent_first(place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [{"detail": "the moon is down"}, [{"error": SAID}], {"error": SAID}, "the moon is down"]
+    "body",
+    [
+        {"detail": "the moon is down"},
+        [{"error": SAID}],
+        {"error": SAID},
+        "the moon is down",
+        {"text": "the moon is down", "choices": None},
+        {"choices": None, "base_resp": {"status_code": 1002, "status_msg": "the moon is down"}},
+        {"choices": [], "code": 500, "msg": "the moon is down"},
+    ],
 )
 async def test_json_without_choices_is_error_with_endpoint_message(body: object) -> None:
     with pytest.raises(ModelError, match="the moon is down"):
@@ -671,6 +717,24 @@ async def test_failure_names_setting_without_key(answer: Answer, error: type[Mod
     assert KEY not in str(raised.value)
 
 
+REFUSALS_OF_TOOLS = [
+    Refusal(400, "registry.ollama.ai/library/gemma3:4b does not support tools"),
+    Refusal(404, "No endpoints found that support tool use. To learn more about provider routing, visit: …"),
+    Refusal(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+    Refusal(500, "tools param requires --jinja flag"),
+    chunks({"error": {"message": "This model does not support tools."}}),
+]
+
+
+@pytest.mark.parametrize("answer", REFUSALS_OF_TOOLS)
+async def test_refusal_of_tools_advises_the_format_react_if_the_request_has_tools(answer: Answer) -> None:
+    with pytest.raises(ModelError, match="Set CALLBOARD_TOOL_FORMAT=react"):
+        await answer_to(answer, ModelRequest(ASK.messages, [TOOL]))
+    with pytest.raises(ModelError) as raised:
+        await answer_to(answer)
+    assert "react" not in str(raised.value)
+
+
 async def test_closed_port_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -686,6 +750,27 @@ async def test_closed_port_is_unreachable() -> None:
 async def test_an_endpoint_that_goes_silent_times_out(answer: Answer) -> None:
     with pytest.raises(ModelTimeout, match=r"0\.2 s"):
         await answer_to(answer, timeout_seconds=0.2)
+
+
+@pytest.mark.parametrize(
+    ("tail", "pause_seconds"), [([], 0), ([usage(3, 1)], 0), ([text("!"), text("!"), usage(3, 1)], 0.4)]
+)
+async def test_answer_ends_soon_after_its_reason_if_connection_stays_open(
+    monkeypatch: pytest.MonkeyPatch, tail: list[dict[str, Any]], pause_seconds: float
+) -> None:
+    monkeypatch.setattr(openai_compatible, "TAIL_SECONDS", 1.0)
+    parts = [text("hi"), finish("stop"), *tail]
+    async with asyncio.timeout(15):
+        deltas = await answer_to(chunks(*parts, ending="hang", pause_seconds=pause_seconds))
+    assert deltas == await answer_to(chunks(*parts))
+
+
+async def test_keep_alives_after_the_reason_do_not_keep_the_answer_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_compatible, "TAIL_SECONDS", 0.2)
+    parts: list[dict[str, Any] | str] = [text("hi"), finish("stop"), *repeat(": still here", 200), text("late")]
+    async with asyncio.timeout(10):
+        deltas = await answer_to(Chunks(parts, pause_seconds=0.05))
+    assert deltas == [TextDelta("hi"), Finish("stop")]
 
 
 async def test_rate_limit_is_retried_after_requested_delay() -> None:

@@ -6,9 +6,11 @@ Arguments that are not JSON are replaced for every endpoint. The rest is learnt 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from callboard._call_ids import nine_characters
+from callboard.models.endpoint_stream import REFUSAL_STATUSES, EndpointError
 from callboard.models.model import ChatDict
 
 Message = dict[str, Any]
@@ -44,6 +46,14 @@ _REQUIRES_REASONING = re.compile(
     r"reasoning_content\b.*\b(?:missing|required|must be|pass(?:ed)? back)|missing\b.*\breasoning_content",
     re.IGNORECASE | re.DOTALL,
 )
+_REFUSES_SIGNATURE = re.compile(
+    r"(?:invalid|corrupted) `?(?:thought[ _])?signature|bound to a different conversation", re.IGNORECASE
+)
+_REFUSES_STOPS = re.compile(
+    # OpenAI's and xAI's models that reason.
+    r"(?:unsupported parameter|not supported on this model): '?stop\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,8 @@ class EndpointQuirks:
     """The parts of requests that a model of an endpoint is known to refuse or require."""
 
     def __init__(self) -> None:
+        self.refuses_stops = False
+        """The model refuses stop sequences; those of a client are sent nevertheless."""
         self._refused: set[str] = set()
         self._quirks: list[Quirk] = []
 
@@ -67,19 +79,22 @@ class EndpointQuirks:
             body = quirk.adapt(body)
         return {**self._remove_refused(body), "messages": [self._remove_refused(one) for one in body["messages"]]}
 
-    def learn(self, body: Body, message: str) -> bool:
-        """Learn from the error message for `body`, and return whether `adapt` now changes the request.
+    def learn(self, body: Body, error: EndpointError) -> bool:
+        """Learn from the error for `body`, and return whether `adapt` now changes the request.
 
-        Fields and options that the message names are left out: Groq, for example, sends `reasoning` but refuses it.
-        Nothing is learnt twice, so that an endpoint that contradicts itself is not asked for ever.
+        Requirements are learnt at any status. Fields and options that a refusal names are left out: Groq, for example,
+        sends `reasoning` but refuses it. Nothing is learnt twice, so that an endpoint that contradicts itself is not
+        asked for ever.
         """
+        message = f"{error.detail} {error.body}"
         for quirk in QUIRKS:
             if quirk not in self._quirks and quirk.pattern.search(message) and quirk.adapt(body) != body:
                 self._quirks.append(quirk)
                 return True
-        if _REQUIRES_REASONING.search(message):
-            # The field is already sent, so its name in the message does not mean that it is refused.
+        if error.status not in REFUSAL_STATUSES or refuses_details(error) or _REQUIRES_REASONING.search(message):
+            # If reasoning is required, it is already sent: its name in the message does not mean that it is refused.
             return False
+        self.refuses_stops = self.refuses_stops or bool(_REFUSES_STOPS.search(message))
         fields = {name for sent in body["messages"] for part in (sent, *_calls_of(sent)) for name in part}
         fields -= STANDARD_FIELDS
         fields |= DISPENSABLE_OPTIONS & body.keys()
@@ -94,6 +109,31 @@ class EndpointQuirks:
         if calls := _calls_of(fields):
             adapted["tool_calls"] = [self._remove_refused(call) for call in calls]
         return adapted
+
+
+def refuses_details(error: EndpointError) -> bool:
+    """Return whether the endpoint refuses a signature that it sent itself, for example with another key.
+
+    Every later request of the chat would be refused too: https://github.com/google-gemini/gemini-cli/issues/13467
+    """
+    return error.status in REFUSAL_STATUSES and bool(_REFUSES_SIGNATURE.search(f"{error.detail} {error.body}"))
+
+
+def without_details(messages: Sequence[ChatDict]) -> list[ChatDict]:
+    """Return the messages without the fields that endpoints sent with them, and without signatures in the ids."""
+    plain = []
+    for message in messages:
+        fields = {name: value for name, value in message.items() if name in STANDARD_FIELDS}
+        if calls := _calls_of(message):
+            fields["tool_calls"] = [_without_call_details(call) for call in calls]
+        plain.append(fields)
+    return _shorten_ids(plain)
+
+
+def _without_call_details(call: dict[str, Any]) -> dict[str, Any]:
+    function = {name: call["function"][name] for name in ("name", "arguments")}
+    signature = {"extra_content": PLACEHOLDER_SIGNATURE} if "extra_content" in call else {}
+    return {"id": call["id"], "type": "function", "function": function, **signature}
 
 
 def with_valid_arguments(messages: Sequence[ChatDict]) -> list[ChatDict]:
@@ -183,6 +223,24 @@ def _end_with_user(messages: list[Message]) -> list[Message]:
     return [*messages, {"role": "user", "content": CONTINUE_TEXT}] if messages[-1]["role"] == "assistant" else messages
 
 
+def _move_system_to_user(messages: list[Message]) -> list[Message]:
+    """Put the system messages before the content of the first user message."""
+    system = [message for message in messages if message["role"] in ("system", "developer")]
+    if not system:
+        return messages
+    others = [message for message in messages if message not in system]
+    first = next((place for place, message in enumerate(others) if message["role"] == "user"), None)
+    if first is None:
+        first, others = 0, [{"role": "user", "content": ""}, *others]
+    contents = [message["content"] for message in (*system, others[first]) if message.get("content")]
+    if all(isinstance(content, str) for content in contents):
+        others[first] = {**others[first], "content": "\n\n".join(contents)}
+    else:
+        parts = [[{"type": "text", "text": one}] if isinstance(one, str) else one for one in contents]
+        others[first] = {**others[first], "content": [*chain.from_iterable(parts)]}
+    return others
+
+
 def _fill_blanks(messages: list[Message]) -> list[Message]:
     return [
         message if message.get("tool_calls") or str(message["content"]).strip() else {**message, "content": EMPTY_TEXT}
@@ -192,6 +250,16 @@ def _fill_blanks(messages: list[Message]) -> list[Message]:
 
 def _fill_contents(messages: list[Message]) -> list[Message]:
     return [{**message, "content": ""} if message.get("content") is None else message for message in messages]
+
+
+def _rename(old: str, new: str) -> Callable[[Body], Body]:
+    """Return a function that sends the option `old` as `new`."""
+
+    def rename(body: Body) -> Body:
+        kept = {name: value for name, value in body.items() if name != old}
+        return {new: body[old], **kept} if old in body else body
+
+    return rename
 
 
 def _offer_tools(body: Body) -> Body:
@@ -215,6 +283,15 @@ QUIRKS = (
         re.compile(r"roles must alternate|first message must (?:use|be|have)", re.IGNORECASE),
         _in_messages(_start_with_user),
     ),
+    # The chat templates of Gemma 1 and 2 and of early Mistral models, Gemma at Google, o1-mini.
+    Quirk(
+        re.compile(
+            r"System role (?:is )?not supported|Only user and assistant roles are supported"
+            r"|Developer instruction is not enabled|does not support 'system'",
+            re.IGNORECASE,
+        ),
+        _in_messages(_move_system_to_user),
+    ),
     # Kimi and Anthropic.
     Quirk(re.compile(r"must not be empty|must be non-empty|must have non-empty content"), _in_messages(_fill_blanks)),
     # Kimi requires it for calls, DeepSeek for all answers of a turn with calls.
@@ -225,6 +302,13 @@ QUIRKS = (
     Quirk(
         re.compile(r"\bcontent\b.{0,80}(?:string|null|nil|none)", re.IGNORECASE | re.DOTALL),
         _in_messages(_fill_contents),
+    ),
+    # OpenAI and Azure, for models that reason.
+    Quirk(re.compile(r"[Uu]se 'max_completion_tokens'"), _rename("max_tokens", "max_completion_tokens")),
+    # Mistral, and older versions of Azure's API.
+    Quirk(
+        re.compile(r"(?:extra_forbidden|Unrecognized request argument).{0,60}\bmax_completion_tokens\b", re.DOTALL),
+        _rename("max_completion_tokens", "max_tokens"),
     ),
     # Anthropic behind LiteLLM, Bedrock.
     Quirk(re.compile(r"expects the `tools=` param|toolConfig field must be defined"), _offer_tools),

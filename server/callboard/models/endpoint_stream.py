@@ -40,6 +40,7 @@ MAX_ERROR_BYTES = 64 * 1024
 MAX_QUOTED_CHARS = 200
 _UNPACKED_PIECE_BYTES = 64 * 1024
 _STATUS = re.compile(r"[45][0-9]{2}")
+_SUCCESS_CODES = frozenset({"", "0", "200", "ok", "success"})
 _EVENT_STREAM_START = re.compile(rb"\s*(?::|data|event|id|retry)")
 # Some proxies send a comment, or a word for "still here", as `data`.
 _KEEP_ALIVE = re.compile(r":.*|\W*(?:ping|pong|heart-?beat|keep[-_ ]?alive)\W*", re.IGNORECASE | re.DOTALL)
@@ -150,7 +151,7 @@ async def read_chunks(response: httpx.Response) -> AsyncGenerator[object, None]:
             # Some endpoints send one line of JSON per chunk instead.
             for line in _split_data(Frame("", await _read_whole(beginning, pieces))):
                 completion = _read_json(line)
-                is_answer = isinstance(completion, dict) and "choices" in completion
+                is_answer = isinstance(completion, dict) and completion.get("choices") is not None
                 if is_answer:
                     yield completion
                 _raise_for_error(completion)
@@ -274,13 +275,34 @@ def _raise_for_error(chunk: object) -> None:
         chunk = chunk[0] if chunk else None
     if not isinstance(chunk, dict):
         return
-    if chunk.get("error") or "error" in (chunk.get("object"), chunk.get("type")):
+    if chunk.get("error") or "error" in (chunk.get("object"), chunk.get("type"), chunk.get("status")):
+        raise _make_error(chunk)
+    # MiniMax: https://github.com/CherryHQ/cherry-studio/issues/11287
+    outcome = chunk.get("base_resp")
+    if isinstance(outcome, dict) and _is_error_code(outcome.get("status_code")):
+        raise _make_error(outcome)
+    if not chunk.get("choices") and _is_bare_error(chunk):
         raise _make_error(chunk)
     choices = chunk.get("choices")
     for choice in choices if isinstance(choices, list) else ():
         for place in (choice, *map(choice.get, ("delta", "message"))) if isinstance(choice, dict) else ():
             if isinstance(place, dict) and place.get("error"):
                 raise _make_error(place)
+
+
+def _is_bare_error(chunk: Mapping[str, Any]) -> bool:
+    """Return whether a chunk without choices is an error that has no field `error`."""
+    # FastChat's errors are text: https://github.com/chatchat-space/Langchain-Chatchat/issues/2607
+    return bool(
+        chunk.get("detail")
+        or chunk.get("errors")
+        or _is_error_code(chunk.get("error_code"))
+        or (_is_error_code(chunk.get("code")) and (chunk.get("message") or chunk.get("msg")))
+    )
+
+
+def _is_error_code(code: object) -> bool:
+    return str(code or "").lower() not in _SUCCESS_CODES
 
 
 def _make_error(body: object) -> EndpointError:
@@ -293,7 +315,7 @@ def _make_error(body: object) -> EndpointError:
 def _find_status(error: object) -> int | None:
     # OpenRouter, vLLM and others put the corresponding HTTP status into `code`.
     fields = error if isinstance(error, dict) else {}
-    texts = (str(fields.get(key)) for key in ("code", "status", "status_code"))
+    texts = (str(fields.get(key)) for key in ("code", "status", "status_code", "error_code"))
     return next((int(text) for text in texts if _STATUS.fullmatch(text)), None)
 
 

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from copy import copy
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,7 +30,7 @@ from callboard.errors import (
 )
 from callboard.models.chunks import KNOWN_REASONS, ChunkReader
 from callboard.models.descriptions import describe_model
-from callboard.models.endpoint_quirks import EndpointQuirks
+from callboard.models.endpoint_quirks import EndpointQuirks, refuses_details, without_details
 from callboard.models.endpoint_stream import (
     CONTEXT_TOO_LONG,
     FILTERED,
@@ -63,11 +64,22 @@ CONNECT_TIMEOUT_SECONDS = 10.0
 MAX_CONNECTIONS = 1000
 MAX_IDLE_CONNECTIONS = 100
 DETAIL_CHARS = 500
+TAIL_SECONDS = 5.0
+"""The wait for more of an answer, such as its usage, after its finish reason."""
 MAX_STOPS = 4
 """The most stop sequences in a request: OpenAI and most compatible endpoints accept four."""
 
 _FAILURES = (EndpointError, CutOff, httpx.HTTPError, TimeoutError, ValueError, RecursionError)
 """The exceptions of a request. `ValueError` is for an answer or a request that is not JSON."""
+
+_REFUSES_TOOLS = re.compile(
+    # Ollama, OpenRouter, vLLM, llama.cpp.
+    r"not support tools|support tool use|--enable-auto-tool-choice|tool-call-parser|tools param requires --jinja"
+)
+_TOOLS_ADVICE = (
+    "Set CALLBOARD_TOOL_FORMAT=react, or list the model in CALLBOARD_REACT_MODELS: "
+    "its tools are then described in the prompt."
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -139,8 +151,8 @@ class OpenAICompatible:
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
         """Yield the answer's deltas. There is always a `Finish`, whose reason is None if the endpoint gave none.
 
-        A request is sent again once if its answer is cut off before the first delta, and if `EndpointQuirks` can change
-        the part that the endpoint refuses.
+        A request is sent again once if its answer is cut off before the first delta, if `EndpointQuirks` can change the
+        part that the endpoint refuses, and without the fields of earlier answers if it refuses their signatures.
 
         Raises:
             ModelUnauthorized: Status 401 or 403.
@@ -152,41 +164,47 @@ class OpenAICompatible:
             ModelError: Any other failure.
         """
         await self.find_name()
-        original = self._to_body(request)
         quirks = self._quirks[self.name]
         may_retry_cut_off = self._retries.max_retries > 0
         is_begun = False
         while True:
-            body = quirks.adapt(original)
+            body = quirks.adapt(self._to_body(request))
             try:
-                async with aclosing(self._stream_once(body)) as deltas:
+                async with aclosing(self._stream_once(body, quirks)) as deltas:
                     async for delta in deltas:
                         is_begun = is_begun or not isinstance(delta, TokenUsage)
                         yield delta
             except _FAILURES as error:
                 if isinstance(error, CutOff):
                     may_retry, may_retry_cut_off = may_retry_cut_off, False
+                elif isinstance(error, EndpointError):
+                    quirks.learn(body, error)
+                    if refuses_details(error):
+                        request = replace(request, messages=without_details(request.messages))
+                    may_retry = quirks.adapt(self._to_body(request)) != body
                 else:
-                    may_retry = (
-                        isinstance(error, EndpointError)
-                        and error.status in REFUSAL_STATUSES
-                        and quirks.learn(body, f"{error.detail} {error.body}")
-                    )
+                    may_retry = False
                 if is_begun or not may_retry:
-                    raise self._to_model_error(error) from error
+                    raise self._to_model_error(error, has_tools=bool(request.tools)) from error
             else:
                 return
 
-    async def _stream_once(self, body: dict[str, Any]) -> AsyncGenerator[ModelDelta, None]:
+    async def _stream_once(self, body: dict[str, Any], quirks: EndpointQuirks) -> AsyncGenerator[ModelDelta, None]:
         finish: Finish | None = None
         has_text = has_usage_last = False
         reader = ChunkReader()
-        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_seconds
         async with asyncio.timeout_at(deadline):
-            response = await self._send("POST", "chat/completions", deadline, body)
+            response = await self._send("POST", "chat/completions", deadline, body, quirks)
+        tail_end: float | None = None
         try:
             async with aclosing(response), aclosing(read_chunks(response)) as chunks:
-                async for chunk in chunks:
+                while True:
+                    # Some endpoints keep the connection open after the answer, without `[DONE]`:
+                    # https://github.com/maximhq/bifrost/issues/6784
+                    async with asyncio.timeout_at(tail_end):
+                        chunk = await anext(chunks)
                     deltas = list(reader.read(chunk))
                     if deltas:
                         has_usage_last = all(isinstance(delta, TokenUsage) for delta in deltas)
@@ -194,9 +212,14 @@ class OpenAICompatible:
                         finish = delta if isinstance(delta, Finish) else finish
                         has_text = has_text or isinstance(delta, TextDelta | ToolCallDelta)
                         yield delta
-        except CutOff:
+                    if finish is not None and deltas:
+                        tail_end = loop.time() + TAIL_SECONDS
+        except StopAsyncIteration:
+            pass
+        except (CutOff, TimeoutError, httpx.TimeoutException) as error:
             # Some endpoints send a finish reason, or the usage of the whole answer, but no `[DONE]`.
-            if finish is None and not (has_text and has_usage_last):
+            has_whole_usage = isinstance(error, CutOff) and has_text and has_usage_last
+            if finish is None and not has_whole_usage:
                 raise
         if finish is None:
             yield Finish(None)
@@ -223,14 +246,23 @@ class OpenAICompatible:
                 body["tool_choice"] = "required"
             if request.one_call:
                 body["parallel_tool_calls"] = False
-        if stops := _merge_stops(body.pop("stop", None), request.stops):
+        own_stops = () if self._quirks[self.name].refuses_stops else request.stops
+        if stops := _merge_stops(body.pop("stop", None), own_stops):
             body["stop"] = stops
         return body
 
-    async def _send(self, method: str, path: str, deadline: float, body: object = None) -> httpx.Response:
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        deadline: float,
+        body: dict[str, Any] | None = None,
+        quirks: EndpointQuirks | None = None,
+    ) -> httpx.Response:
         """Send a request with retries, and return the response once its status has arrived.
 
-        The caller closes it. Raises `EndpointError` for an unsuccessful status.
+        The caller closes it. Raises `EndpointError` for an unsuccessful status. An error from which `quirks` learn is
+        raised without a retry, because llama.cpp and SGLang answer 500 to requests that they always refuse.
         """
         loop = asyncio.get_running_loop()
         retries = 0
@@ -244,18 +276,18 @@ class OpenAICompatible:
             else:
                 if response.is_success:
                     return response
+                error = await read_error(response)
                 delay = self._retries.delay_seconds(retries, response, deadline - loop.time())
-                if delay is None:
-                    raise await read_error(response)
-                await response.aclose()
+                if delay is None or (body and quirks and quirks.learn(body, error)):
+                    raise error
             await asyncio.sleep(delay)
             retries += 1
 
-    def _to_model_error(self, error: Exception) -> ModelError:
+    def _to_model_error(self, error: Exception, *, has_tools: bool = False) -> ModelError:
         subject = f"The model endpoint {self.address}"
         match error:
             case EndpointError():
-                return self._to_refusal_error(error)
+                return self._to_refusal_error(error, has_tools=has_tools)
             case UnreadableAnswer():
                 return ModelError(f"{subject} {self._hide_key(str(error))}. Check CALLBOARD_MODEL_BASE_URL.")
             case CutOff():
@@ -284,14 +316,16 @@ class OpenAICompatible:
                     f"({self._hide_key(str(error))[:DETAIL_CHARS]}): change the messages or options."
                 )
 
-    def _to_refusal_error(self, error: EndpointError) -> ModelError:
+    def _to_refusal_error(self, error: EndpointError, *, has_tools: bool) -> ModelError:
         subject = f"The model endpoint {self.address}"
         status = error.status
         detail = " ".join(self._hide_key(error.detail).split())[:DETAIL_CHARS].rstrip(" .")
         code = upstream_code(error.body, detail)
+        tools_advice = _TOOLS_ADVICE if has_tools and _REFUSES_TOOLS.search(detail) else ""
         if status in REFUSAL_STATUSES or (status is None and code in (CONTEXT_TOO_LONG, FILTERED)):
             too_long = "Begin a new chat, or set CALLBOARD_HISTORY_TOKENS below the model's context length."
-            advice = too_long if code == CONTEXT_TOO_LONG else "Change the request: the same one is refused again."
+            otherwise = tools_advice or "Change the request: the same one is refused again."
+            advice = too_long if code == CONTEXT_TOO_LONG else otherwise
             request = "the request" if status is None else f"the request ({status})"
             return ModelRefused(f"{subject} refused {request}: {detail}. {advice}", code)
         if status in (401, 403):
@@ -304,8 +338,9 @@ class OpenAICompatible:
                 "Wait, or use another endpoint or key (CALLBOARD_MODEL_BASE_URL, CALLBOARD_MODEL_API_KEY)."
             )
         outcome = f"{subject} failed" if status is None else f"{subject} answered {status}"
-        advice = "Check CALLBOARD_MODEL_BASE_URL (often it ends in /v1)" if status == 404 else "Look at its log"
-        return ModelError(f"{outcome}: {detail}. {advice} and check that it serves CALLBOARD_MODEL ({self.name}).")
+        action = "Check CALLBOARD_MODEL_BASE_URL (often it ends in /v1)" if status == 404 else "Look at its log"
+        advice = tools_advice or f"{action} and check that it serves CALLBOARD_MODEL ({self.name})."
+        return ModelError(f"{outcome}: {detail}. {advice}")
 
     def _hide_key(self, text: str) -> str:
         # Some endpoints quote the key that they refuse.
