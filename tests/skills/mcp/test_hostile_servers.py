@@ -197,6 +197,8 @@ async def test_content_that_cannot_be_shown_is_described(plain: Make) -> None:
         {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
         {"type": "image", "data": "AAAA", "mimeType": 'image/png" onerror=alert(1)'},
         {"type": "image", "data": "no base64!", "mimeType": "image/png"},
+        # A check that backtracks takes hours.
+        {"type": "image", "data": " " * 1_000_000 + "!", "mimeType": "image/png"},
         {"type": "resource_link", "uri": "file:///a.txt", "name": "a.txt", "description": "A file."},
         {"type": "resource", "resource": {"uri": "file:///b.txt", "text": "its text"}},
         {"type": "resource", "resource": {"uri": "file:///c", "blob": "AAAA"}},
@@ -209,6 +211,7 @@ async def test_content_that_cannot_be_shown_is_described(plain: Make) -> None:
         "[audio, audio/wav, about 3 bytes: it cannot be played here]",
         '[image, image/png" onerror=alert(1), about 3 bytes: it cannot be shown here]',
         "[image, image/png, about 7 bytes: it cannot be shown here]",
+        "[image, image/png, about 750000 bytes: it cannot be shown here]",
         "a.txt <file:///a.txt> A file.",
         "file:///b.txt:\nits text",
         "[file file:///c, no known type, about 3 bytes: it cannot be shown here]",

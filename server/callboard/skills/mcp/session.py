@@ -54,7 +54,9 @@ MAX_FILE_CHARS = 20_000_000
 _log = structlog.get_logger(__name__)
 
 _IMAGE_TYPE = re.compile(r"image/[\w.+-]{1,64}", re.ASCII)
-_BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*", re.ASCII)
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]*+={0,2}\s*", re.ASCII)
+"""Possessive (`*+`), because both parts match blanks: backtracking over 32,000 of them takes 7 s."""
+
 _LOST = ("Connection closed", "SSE stream ", "Server returned an error response")
 """The SDK's messages for a broken connection, and for a status without a JSON-RPC body, which usually means a restart.
 Their code, -32000, is also used by many servers for their own errors."""
