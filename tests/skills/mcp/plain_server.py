@@ -4,7 +4,7 @@ The script has `pages` (the tools of each page of the list), `results` (by tool 
 name, the JSON text that is answered in its place), `cursor` (that of every page, so that the list never ends),
 `asks` (a request that it makes of its client in every call, whose reply is its result), and words for
 what else it does: `deaf` (ends for nothing but SIGKILL), `mute` (never answers), `noisy` (writes to
-standard output what is no message).
+standard output what is no message), `strict` (ends if its first message is not `initialize`, as Rust's rmcp 1 does).
 """
 
 import json
@@ -48,6 +48,8 @@ if "noisy" in script:
     print("Welcome! This is no message.", flush=True)
 for line in sys.stdin:
     request = json.loads(line)
+    if script.pop("strict", False) and request["method"] != "initialize":
+        sys.exit(1)
     called = request.get("params", {}).get("name")
     if called in script.get("raw", {}):
         print(script["raw"][called].replace("ID", str(request["id"])), flush=True)

@@ -138,6 +138,13 @@ async def test_command_that_is_no_mcp_server_is_reported(log: Log) -> None:
         assert server.state.reason.startswith("it ended before it was ready; CALLBOARD_LOG_LEVEL=debug")
 
 
+async def test_server_that_ends_at_a_message_before_initialize_is_used(plain: Make, log: Log) -> None:
+    played = plain({"name": "a", "inputSchema": {"type": "object"}}, strict=True, results={"a": {"content": "here"}})
+    async with played.lifespan():
+        assert (await played.call("a")).text == "here"
+    assert log.of("mcp_server_lost") == []
+
+
 async def test_new_tools_are_available_at_once(ours: Make, log: Log) -> None:
     played = ours()
     async with played.lifespan():

@@ -11,7 +11,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import anyio
 import httpx2
@@ -71,8 +71,13 @@ _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
-async def connect(declaration: ServerDeclaration, signals: Signals) -> AsyncIterator[Session]:
-    """Open a session. Enter and leave it in the same task. Raises `CONNECTION_ERRORS`, also in groups."""
+async def connect(
+    declaration: ServerDeclaration, signals: Signals, mode: Literal["auto", "legacy"]
+) -> AsyncIterator[Session]:
+    """Open a session. Enter and leave it in the same task. Raises `CONNECTION_ERRORS`, also in groups.
+
+    With the mode `auto` a request of the newest protocol is tried before the older handshake.
+    """
 
     async def on_message(message: ServerNotification | Exception) -> None:
         match message:
@@ -93,6 +98,7 @@ async def connect(declaration: ServerDeclaration, signals: Signals) -> AsyncIter
         elicitation_callback=on_question,
         client_info=Implementation(name="callboard", version=__version__),
         cache=None,
+        mode=mode,
     )
     async with client, _listen_while_open(client, signals):
         yield Session(declaration, client, signals)

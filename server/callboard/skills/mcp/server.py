@@ -90,6 +90,7 @@ class RunningServer:
         self._signals = Signals()
         self._ready_since: float | None = None
         self._next_start = 0.0
+        self._mode: Literal["auto", "legacy"] = "auto"
 
     def tools(self) -> tuple[Tool, ...]:
         """Return its tools, or those it had before it was lost."""
@@ -167,6 +168,8 @@ class RunningServer:
                 if self._signals.is_forgotten:
                     # Not a failure: the server answers, and a new session can be opened at once.
                     continue
+                if self._ended_unready() and self._change_mode() == "legacy":
+                    continue
                 self._signals.renewed.set()
                 worked = self._ready_since is not None
                 stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
@@ -190,18 +193,32 @@ class RunningServer:
         signals.begin()
         self._ready_since = None
         try:
-            async with connect(self.declaration, signals) as session:
+            async with connect(self.declaration, signals, self._mode) as session:
                 await self._serve(session, settled)
         except (*CONNECTION_ERRORS, ExceptionGroup) as error:
             reason = self.declaration.hide(_describe_error(error))
             if self._session is None and reason.endswith(_REFUSALS) and await self._find_transport():
                 reason += "; it speaks the older transport, which is tried next"
             signals.end(reason)
-            if self._session is None and signals.end_reason == ENDED:
+            if self._ended_unready():
                 return "it ended before it was ready; CALLBOARD_LOG_LEVEL=debug logs what it writes"
         finally:
             self._session = None
         return signals.end_reason or ENDED
+
+    def _ended_unready(self) -> bool:
+        """Return whether the latest connection ended without a reason before the server was ready."""
+        return self._ready_since is None and self._signals.end_reason == ENDED
+
+    def _change_mode(self) -> str:
+        """Return the mode of the next connection, after the server of a command has ended before it was ready.
+
+        Servers with Rust's rmcp 1 end if the first message is not `initialize`, and `auto` begins with
+        `server/discover`: https://github.com/dmtrKovalenko/fff/pull/798, https://github.com/0xMassi/webclaw/issues/107
+        """
+        if self.declaration.command:
+            self._mode = "auto" if self._mode == "legacy" else "legacy"
+        return self._mode
 
     async def _find_transport(self) -> bool:
         """Return whether a URL that refuses streamable HTTP uses the older transport, and then use that."""
