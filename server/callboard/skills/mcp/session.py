@@ -4,7 +4,7 @@ Texts and pictures in a result are shown. Other content is described in words.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -25,7 +25,7 @@ from mcp_types import (
     TextResourceContents,
 )
 from mcp_types import Tool as McpTool
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from callboard.calls import ToolContext, ToolResult
 from callboard.errors import ToolError
@@ -144,16 +144,48 @@ class Session:
 def read_result(server: str, result: CallToolResult, hide: Callable[[str], str]) -> ToolResult:
     """Convert a result, with secrets removed by `hide`. Raises `ToolError` if the server reports a failure."""
     files: list[dict[str, Any]] = []
-    text = "\n\n".join(filter(None, [_read_block(block, files) for block in result.content]))
+    # The event of a failed call has no files.
+    parts = [_read_block(block, None if result.is_error else files) for block in result.content]
+    text = hide("\n\n".join(filter(None, parts)))
     structured = result.structured_content
     written = to_json(structured, inf_nan_mode="null").decode() if structured is not None else ""
     shown = hide(written)
+    limit = MAX_ERROR_CHARS if result.is_error else MAX_RESULT_CHARS
+    if len(text) + len(shown) <= limit and _says_more(structured, len(written), result.content, parts):
+        text = "\n\n".join(filter(None, (text, shown)))
+    text = truncate(text or shown, limit)
     if result.is_error:
-        message = truncate(hide(text) or shown, MAX_ERROR_CHARS)
-        raise ToolError(message or f"The MCP server '{server}' reported a failure without a reason.")
+        raise ToolError(text or f"The MCP server '{server}' reported a failure without a reason.")
     # Only text can be cut or have secrets removed. Structured data is kept unchanged or dropped.
     data = structured if shown == written and len(written) <= MAX_RESULT_CHARS else None
-    return ToolResult(truncate(hide(text) or shown, MAX_RESULT_CHARS), files=tuple(files), data=data)
+    return ToolResult(text, files=tuple(files), data=data)
+
+
+def _says_more(structured: Any, length: int, content: Sequence[ContentBlock], parts: Sequence[str]) -> bool:
+    """Return whether structured content, of `length` characters as JSON, has clearly more than the content's texts.
+
+    Servers should repeat it as text, and many send only a short text or a picture beside it:
+    https://github.com/open-webui/open-webui/issues/28926, https://github.com/anomalyco/opencode/issues/38923
+    """
+    words = sum(
+        len(part)
+        for block, part in zip(content, parts, strict=True)
+        if not isinstance(block, ImageContent | AudioContent)
+    )
+    if 2 * words >= length:
+        return False
+    texts = [block.text for block in content if isinstance(block, TextContent)]
+    values = [_read_json(text) for text in texts]
+    # Python's SDK wraps a result that is no object, and sends each item of a list as a text of its own.
+    return not any(structured in (same, {"result": same}) for same in (*texts, *values, texts, values))
+
+
+def _read_json(text: str) -> Any:
+    """Return the value of a JSON text, and other text unchanged."""
+    try:
+        return from_json(text)
+    except ValueError:
+        return text
 
 
 def truncate(text: str, limit: int) -> str:
@@ -163,8 +195,8 @@ def truncate(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[cut here: {len(text) - limit} more characters. Ask for less at a time.]"
 
 
-def _read_block(block: ContentBlock, files: list[dict[str, Any]]) -> str:
-    """Return a block as text, and add a picture that can be shown to `files`."""
+def _read_block(block: ContentBlock, files: list[dict[str, Any]] | None) -> str:
+    """Return a block as text, and add a picture that can be shown to `files`; without these, none can be shown."""
     match block:
         case TextContent():
             return block.text
@@ -184,9 +216,9 @@ def _read_block(block: ContentBlock, files: list[dict[str, Any]]) -> str:
     return ""
 
 
-def _read_image(data: str, mime_type: str, files: list[dict[str, Any]]) -> str:
-    fits = len(files) < MAX_FILES and len(data) <= MAX_FILE_CHARS
-    if fits and _IMAGE_TYPE.fullmatch(mime_type) and _BASE64.fullmatch(data):
+def _read_image(data: str, mime_type: str, files: list[dict[str, Any]] | None) -> str:
+    has_room = len(files or ()) < MAX_FILES and len(data) <= MAX_FILE_CHARS
+    if files is not None and has_room and _IMAGE_TYPE.fullmatch(mime_type) and _BASE64.fullmatch(data):
         files.append({"type": "image", "url": f"data:{mime_type};base64,{''.join(data.split())}"})
         return f"[image, {mime_type}, {_describe_size(data)}: the user sees it]"
     return f"[image, {mime_type[:64]}, {_describe_size(data)}: it cannot be shown here]"
