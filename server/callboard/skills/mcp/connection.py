@@ -202,10 +202,11 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
     async def guard(response: httpx2.Response) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _CheckedBody(response.stream, response.headers)
-        sent = sent_call.get()
-        if sent is not None and await _is_session_forgotten(response):
-            sent.is_refused = True
-            signals.forget()
+        call = sent_call.get() if _is_call_of_session(response.request) else None
+        if call is not None:
+            call.has_session = True
+        if call is not None and await _is_session_forgotten(response):
+            signals.forget(call)
         elif response.status_code in (401, 403):
             raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
         elif declaration.transport == "sse" and response.request.method == "POST" and response.is_error:
@@ -218,19 +219,20 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
     return httpx2.AsyncClient(headers=dict(declaration.headers), timeout=timeout, event_hooks=hooks)
 
 
+def _is_call_of_session(request: httpx2.Request) -> bool:
+    has_session = MCP_SESSION_ID in request.headers or _SESSION_IN_URL.search(str(request.url)) is not None
+    return has_session and json.loads(request.content or b"{}").get("method") == "tools/call"
+
+
 async def _is_session_forgotten(response: httpx2.Response) -> bool:
     """Return whether the server refused a call before it ran, because it does not know the call's session.
 
     The specification requires status 404. Many servers use another status and explain it in the body.
     """
-    if response.status_code != HTTPStatus.NOT_FOUND and response.status_code not in _FORGOTTEN_STATUSES:
-        return False
-    request = response.request
-    has_session = MCP_SESSION_ID in request.headers or _SESSION_IN_URL.search(str(request.url))
-    if not has_session or json.loads(request.content or b"{}").get("method") != "tools/call":
-        return False
     if response.status_code == HTTPStatus.NOT_FOUND:
         return True
+    if response.status_code not in _FORGOTTEN_STATUSES:
+        return False
     body = (await response.aread()).decode(errors="replace")
     return _FORGOTTEN_WORDS.search(body) is not None and _OTHER_CODES.search(body) is None
 

@@ -61,6 +61,23 @@ _LOST = ("Connection closed", "SSE stream ", "Server returned an error response"
 """The SDK's messages for a broken connection, and for a status without a JSON-RPC body, which usually means a restart.
 Their code, -32000, is also used by many servers for their own errors."""
 
+_SERVER_CODES = range(-32099, -31999)
+"""JSON-RPC's codes for errors of servers."""
+
+_FORGOTTEN = re.compile(
+    r"""
+    (?: bad \s request: \s )? (?:
+        (?:the\s)? server \s (?:is\s)? not \s initiali[sz]ed
+        | (?:the\s|mcp\s)? session \b .{0,80} \b (?: not \s (?: found | exist | initiali[sz]ed ) | expired | unknown )
+        | (?: unknown | expired | invalid | no \s valid | no \s active ) \b .{0,20} \b session
+    )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""The beginning of the message if the session is not known, from servers that send it with HTTP 200 or 500:
+https://github.com/zoedsoupe/anubis-mcp/issues/89,
+https://github.com/joshrotenberg/tower-mcp/issues/65"""
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -116,6 +133,8 @@ class Session:
             except MCPError as error:
                 if demand := await ask_for_urls(error, self.declaration, context):
                     raise demand from error
+                if sent.has_session and error.code in _SERVER_CODES and _FORGOTTEN.match(error.message):
+                    self.signals.forget(sent)
                 raise (ForgottenSession() if sent.is_refused else self._to_tool_error(error)) from error
             except (RuntimeError, ValueError) as error:
                 # The SDK's checks reject the result.
