@@ -154,6 +154,23 @@ async def test_new_tools_are_available_at_once(ours: Make, log: Log) -> None:
         assert (await played.call("grown")).data == {"result": "here"}
 
 
+async def test_refused_list_ends_neither_calls_nor_tools_and_is_read_again(plain: Make, log: Log) -> None:
+    played = plain({"name": "a", "inputSchema": {"type": "object"}}, busy=True, results={"a": {"content": "here"}})
+    async with played.lifespan():
+        assert (await played.call("a")).text == "here"
+        assert [tool.name for tool in played.server.tools()] == ["plain_a"]
+    assert [line["reason"] for line in log.of("mcp_tools_not_read")] == ["MCPError: busy"]
+    assert log.of("mcp_server_lost") == []
+
+
+async def test_endless_reports_of_a_change_are_followed_ever_more_slowly(plain: Make, log: Log) -> None:
+    declaration = plain({"name": "a", "inputSchema": {"type": "object"}}, restless=True).server.declaration
+    async with RunningServer(declaration).lifespan():
+        pauses = [(await log.until("mcp_tools_unchanged"))["pause_seconds"] for _ in range(3)]
+    assert pauses == [0.4, 0.8, 1.6]
+    assert len(log.of("mcp_server_ready")) == 1
+
+
 @pytest.mark.slow
 async def test_a_skill_can_be_started_again(ours: Make) -> None:
     played = ours()

@@ -23,6 +23,8 @@ from callboard.skills.mcp.schema import clean_text
 from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, Signals
 
 if TYPE_CHECKING:
+    from mcp_types import Tool as McpTool
+
     from callboard.skills.mcp.session import Session
 
 FIRST_TOOLS_SECONDS = 5.0
@@ -86,6 +88,8 @@ class RunningServer:
         self._first_pause_seconds = first_pause_seconds
         self._longest_pause_seconds = longest_pause_seconds
         self._tools: tuple[Tool, ...] = ()
+        self._read: tuple[list[McpTool], list[tuple[str, str]]] = ([], [])
+        """The latest list, and the tools that were left out of it with the reasons."""
         self._session: Session | None = None
         self._signals = Signals()
         self._ready_since: float | None = None
@@ -231,15 +235,26 @@ class RunningServer:
 
     async def _serve(self, session: "Session", settled: asyncio.Event) -> None:
         signals = session.signals
+        pause = CHANGE_PAUSE_SECONDS
+        read_at = time.monotonic()
         while not signals.end_reason:
             if signals.tools_changed:
                 signals.tools_changed = False
-                await self._read_tools(session)
+                was_quiet = time.monotonic() - read_at > STABLE_SECONDS
+                is_news = await self._try_read_tools(session)
                 settled.set()
+                # Some servers report a change after each reading: https://github.com/microsoft/aspire/issues/14375
+                pause = CHANGE_PAUSE_SECONDS if is_news or was_quiet else min(2 * pause, self._longest_pause_seconds)
+                read_at = time.monotonic()
+                if not is_news:
+                    _log.debug("mcp_tools_unchanged", server=self.declaration.name, pause_seconds=pause)
             await signals.wake.wait()
             signals.wake.clear()
             if signals.tools_changed:
-                await anyio.sleep(CHANGE_PAUSE_SECONDS)
+                with anyio.move_on_after(pause):
+                    while not signals.end_reason:
+                        await signals.wake.wait()
+                        signals.wake.clear()
         self.state = replace(self.state, status="restarting", reason=signals.end_reason)
         if signals.is_forgotten:
             # Parallel calls are being refused too, and calls to another replica may still be answered.
@@ -248,10 +263,32 @@ class RunningServer:
                     await signals.wake.wait()
                     signals.wake.clear()
 
-    async def _read_tools(self, session: "Session") -> None:
+    async def _try_read_tools(self, session: "Session") -> bool:
+        """Read the list of tools, or have it read again later if the server refuses. Return whether it has changed."""
+        from mcp import MCPError
+
+        from callboard.skills.mcp.session import means_lost_session
+
+        try:
+            return await self._read_tools(session)
+        except MCPError as error:
+            if self._session is None or means_lost_session(error):
+                raise
+            # The tools of the last list and the running calls go on.
+            reason = self.declaration.hide(_describe_error(error))
+            _log.warning("mcp_tools_not_read", server=self.declaration.name, reason=reason)
+            session.signals.change_tools()
+            return False
+
+    async def _read_tools(self, session: "Session") -> bool:
+        """Read the list of tools, and return whether it has changed."""
         signals = session.signals
         signals.left_out.clear()
         listed = await session.list_tools()
+        read = (listed, [*signals.left_out])
+        if self._session is session and read == self._read:
+            return False
+        self._read = read
         self._tools = build_catalogue(self.declaration, listed, self.call, signals.leave_out)
         self._session = session
         signals.renewed.set()
@@ -261,6 +298,7 @@ class RunningServer:
         for tool, reason in signals.left_out[:MAX_NOTES]:
             _log.warning("mcp_tool_left_out", server=self.declaration.name, tool=tool[:MAX_NAME_CHARS], reason=reason)
         _log.info("mcp_server_ready", server=self.declaration.name, tools=len(self._tools))
+        return True
 
     def _write_notes(self, left_out: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         notes = [

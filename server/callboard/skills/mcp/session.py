@@ -160,6 +160,11 @@ class Session:
         return ToolError(f"The MCP server '{name}' refused the call: {message}")
 
 
+def means_lost_session(error: MCPError) -> bool:
+    """Return whether the server cannot be reached any more, or no longer knows the session, by its answer to a list."""
+    return error.message.startswith((*_LOST, "Session terminated")) or _FORGOTTEN.match(error.message) is not None
+
+
 def read_result(server: str, result: CallToolResult, hide: Callable[[str], str]) -> ToolResult:
     """Convert a result, with secrets removed by `hide`. Raises `ToolError` if the server reports a failure."""
     files: list[dict[str, Any]] = []
