@@ -61,7 +61,8 @@ class ForgetfulServer:
     async def _serve(self, request: Request) -> Response:
         session = request.headers.get(SESSION)
         if session is not None and session not in self.sessions:
-            return self._refuse()
+            # A status of success answers the request with this id.
+            return self._refuse((await request.json()).get("id") if self._status == 200 else None)
         if request.method == "GET":
             return self._open_stream() if self._has_stream else PlainTextResponse("no stream here", 405)
         if request.method == "DELETE":
@@ -89,7 +90,7 @@ class ForgetfulServer:
     async def _run(self, message: dict[str, Any]) -> Response:
         if self.is_always_forgetful:
             self.forget()
-            return self._refuse()
+            return self._refuse(message["id"])
         self.runs += 1
         text = f"run {self.runs}"
         if (release := self.release) is not None:
@@ -100,10 +101,10 @@ class ForgetfulServer:
             return StreamingResponse(iter(parts), media_type=self.raw_type)
         return self._answer(message, {"content": [{"type": "text", "text": text}]})
 
-    def _refuse(self) -> Response:
+    def _refuse(self, answered: Any = None) -> Response:
         self.refused.set()
         if isinstance(self._refusal, dict):
-            return JSONResponse({"jsonrpc": "2.0", "id": None, "error": self._refusal}, self._status)
+            return JSONResponse({"jsonrpc": "2.0", "id": answered, "error": self._refusal}, self._status)
         return PlainTextResponse(self._refusal, self._status)
 
     def _answer(

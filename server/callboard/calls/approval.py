@@ -9,8 +9,10 @@ from typing import Any, Protocol
 import structlog
 from pydantic_core import from_json, to_json
 
+from callboard.calls.executor import error_text
 from callboard.calls.tool import Tool
-from callboard.errors import ToolDenied, ToolNotAnswered, ToolNotAsked
+from callboard.errors import ToolDenied, ToolError, ToolNotAnswered, ToolNotAsked
+from callboard.redaction import without_paths
 from callboard.settings import TextCalls
 from callboard_protocol import APPROVAL_PREFIX, InputRequest
 
@@ -118,8 +120,16 @@ class Approval:
     remembered: RememberedApprovals | None = None
 
     def is_needed(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the user is asked before the call runs."""
-        return tool.asks_first(arguments) or (self.names(tool.name) and tool.does_change(arguments))
+        """Return whether the user is asked before the call runs. Raises `ToolError` if the tool's check fails."""
+        try:
+            return bool(tool.asks_first(arguments) or (self.names(tool.name) and tool.does_change(arguments)))
+        except ToolError:
+            raise
+        except Exception as error:
+            # The function is the tool author's, and may raise anything. The error is of this call, not of the run.
+            _log.error("approval_check_failed", tool=tool.name, exc_info=error)
+            reason = without_paths(f"{type(error).__name__}: {error_text(error)}")
+            raise ToolError(f"Not run: the check whether it needs approval failed ({reason}).") from error
 
     def is_needed_for_text(self, tool: Tool) -> bool:
         """Return whether the user is asked before a call of the model's text runs.

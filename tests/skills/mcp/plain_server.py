@@ -4,7 +4,9 @@ The script has `pages` (the tools of each page of the list), `results` (by tool 
 name, the JSON text that is answered in its place), `cursor` (that of every page, so that the list never ends),
 `asks` (a request that it makes of its client in every call, whose reply is its result), and words for
 what else it does: `deaf` (ends for nothing but SIGKILL), `mute` (never answers), `noisy` (writes to
-standard output what is no message).
+standard output what is no message), `restless` (reports a change after each list), `busy` (reports a change
+at a call, refuses the list that is read then, and answers the call after the list that is read next), `strict` (ends if
+its first message is not `initialize`, as Rust's rmcp 1 does).
 """
 
 import json
@@ -46,12 +48,26 @@ if "deaf" in script:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if "noisy" in script:
     print("Welcome! This is no message.", flush=True)
+lists = 0
+held: list[dict[str, Any]] = []
 for line in sys.stdin:
     request = json.loads(line)
+    lists += request["method"] == "tools/list"
+    if script.pop("strict", False) and request["method"] != "initialize":
+        sys.exit(1)
     called = request.get("params", {}).get("name")
     if called in script.get("raw", {}):
         print(script["raw"][called].replace("ID", str(request["id"])), flush=True)
+    elif "busy" in script and request["method"] == "tools/call":
+        held.append(request)
+        send({"method": "notifications/tools/list_changed"})
+    elif "busy" in script and request["method"] == "tools/list" and lists == 2:
+        send({"id": request["id"], "error": {"code": -32603, "message": "busy"}})
     elif "id" in request and "mute" not in script:
         send({"id": request["id"], **answer(request)})
+        if "restless" in script and request["method"] == "tools/list":
+            send({"method": "notifications/tools/list_changed"})
+        while held and lists == 3:
+            send({"id": held[-1]["id"], **answer(held.pop())})
 while "deaf" in script:
     signal.pause()

@@ -51,6 +51,14 @@ def test_entries_of_other_clients_are_read(tmp_path: Path, monkeypatch: pytest.M
             {"url": "http://a", "headers": {"A": "${input:key}"}},
             "mcpServers.bad.headers.A: only VS Code knows ${input:key}",
         ),
+        (
+            {"url": "http://a", "headers": {"A": "Bearer {file:~/key}"}},
+            "mcpServers.bad.headers.A: only OpenCode knows {file:~/key}",
+        ),
+        ({"command": "x", "env": {"A": "{env:NOT_SET_ANYWHERE}"}}, "mcpServers.bad.env.A: the variable NOT_SET_ANYW"),
+        ({"command": "x", "env": {"A": "$NOT_SET_ANYWHERE"}}, "mcpServers.bad.env.A: the variable NOT_SET_ANYWHERE"),
+        ({"command": "x", "envFile": ".env"}, "mcpServers.bad: its envFile is not read; write the variables into env"),
+        ({"command": "x", "disabledTools": "all"}, "mcpServers.bad.excludeTools: Input should be a valid tuple"),
         ("npx server", "mcpServers.bad: write an object"),
         ({"command": "x", "disabled": "maybe"}, "mcpServers.bad.disabled: Input should be a valid boolean"),
         ({"command": "x", "enabled": ""}, "mcpServers.bad.enabled: Input should be a valid boolean"),
@@ -142,6 +150,15 @@ def test_files_of_other_clients_are_read(
         one.name: " ".join([one.command, *one.args]) if one.command else f"{one.transport} {one.url}"
         for one in read.servers
     } == servers
+
+
+def test_variables_of_other_clients_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "very-secret")
+    headers = {"A": "Bearer $TOKEN", "B": "{env:TOKEN}", "C": "pa$TOKEN", "D": "{env}", "E": "$TOKEN.$TOKEN"}
+    path = written(tmp_path, a={"url": "http://a", "headers": headers}, b={"command": "sh", "args": ["-c", "$TOKEN"]})
+    far, near = read_server_file(path).servers
+    assert far.headers == {**headers, "A": "Bearer very-secret", "B": "very-secret"}
+    assert near.args == ("-c", "$TOKEN")
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,8 @@ async def test_error_message_of_server_is_shortened(plain: Make) -> None:
     long = {**text("no " * 10_000), "isError": True}
     silent = {"content": [], "isError": True}
     structured = {"structuredContent": {"why": "cold"}, "isError": True}
-    results = {"long": long, "silent": silent, "structured": structured}
+    picture = {"content": [IMAGE], "structuredContent": {"why": "cold"}, "isError": True}
+    results = {"long": long, "silent": silent, "structured": structured, "picture": picture}
     played = plain(*map(listed, results), results=results)
     async with played.lifespan():
         with pytest.raises(ToolError, match=r"^no no no") as error:
@@ -188,6 +189,9 @@ async def test_error_message_of_server_is_shortened(plain: Make) -> None:
         assert len(str(error.value)) < 5_000
         with pytest.raises(ToolError, match=r'^\{"why":"cold"\}$'):
             await played.call("structured")
+        # The event of an error has no files.
+        with pytest.raises(ToolError, match=r'about 3 bytes: it cannot be shown here\]\n\n\{"why":"cold"\}$'):
+            await played.call("picture")
         with pytest.raises(ToolError, match="'plain' reported a failure without a reason"):
             await played.call("silent")
 
@@ -197,6 +201,8 @@ async def test_content_that_cannot_be_shown_is_described(plain: Make) -> None:
         {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
         {"type": "image", "data": "AAAA", "mimeType": 'image/png" onerror=alert(1)'},
         {"type": "image", "data": "no base64!", "mimeType": "image/png"},
+        # A check that backtracks takes hours.
+        {"type": "image", "data": " " * 1_000_000 + "!", "mimeType": "image/png"},
         {"type": "resource_link", "uri": "file:///a.txt", "name": "a.txt", "description": "A file."},
         {"type": "resource", "resource": {"uri": "file:///b.txt", "text": "its text"}},
         {"type": "resource", "resource": {"uri": "file:///c", "blob": "AAAA"}},
@@ -209,6 +215,7 @@ async def test_content_that_cannot_be_shown_is_described(plain: Make) -> None:
         "[audio, audio/wav, about 3 bytes: it cannot be played here]",
         '[image, image/png" onerror=alert(1), about 3 bytes: it cannot be shown here]',
         "[image, image/png, about 7 bytes: it cannot be shown here]",
+        "[image, image/png, about 750000 bytes: it cannot be shown here]",
         "a.txt <file:///a.txt> A file.",
         "file:///b.txt:\nits text",
         "[file file:///c, no known type, about 3 bytes: it cannot be shown here]",
@@ -227,10 +234,34 @@ async def test_result_violating_output_schema_is_used(plain: Make) -> None:
         assert (await played.call("c")).text == "no structure"
 
 
-async def test_model_gets_structured_content_without_text(plain: Make) -> None:
-    played = plain(listed("a"), results={"a": {"content": [], "structuredContent": {"b": [1, 2]}}})
+FOUND = {"issues": [{"number": 7, "title": "The oven is cold"}, {"number": 9, "title": "The oven is hot"}]}
+AS_TEXT = json.dumps(FOUND, separators=(",", ":"))
+IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+
+
+@pytest.mark.parametrize(
+    ("content", "structured", "said"),
+    [
+        ([], FOUND, AS_TEXT),
+        (["2 issues"], FOUND, f"2 issues\n\n{AS_TEXT}"),
+        ([IMAGE], FOUND, f"[image, image/png, about 3 bytes: the user sees it]\n\n{AS_TEXT}"),
+        # The text repeats the structured content, in the ways of servers.
+        ([AS_TEXT], FOUND, AS_TEXT),
+        (["7"], {"result": 7}, "7"),
+        (["7"], {"result": "7"}, "7"),
+        (["7", "9"], {"result": [7, 9]}, "7\n\n9"),
+        (["a", "b"], {"result": ["a", "b"]}, "a\n\nb"),
+        (["21 degrees, rain in the evening"], {"degrees": 21, "evening": "rain"}, "21 degrees, rain in the evening"),
+        # Too long for both.
+        (["many"], {"all": "x" * 99_990}, "many"),
+    ],
+)
+async def test_model_gets_structured_content_that_its_text_does_not_repeat(
+    plain: Make, content: Any, structured: Any, said: str
+) -> None:
+    played = plain(listed("a"), results={"a": {"content": content, "structuredContent": structured}})
     async with played.lifespan():
-        assert (await played.call("a")).text == '{"b":[1,2]}'
+        assert (await played.call("a")).text == said
 
 
 ALL = ["plain_read", "plain_write", "plain_unsaid"]

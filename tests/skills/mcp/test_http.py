@@ -141,6 +141,9 @@ def beside(server: ForgetfulServer) -> Played:
         (400, "unknown session"),
         (401, "Unauthorized: Session not found"),
         (503, {"code": -32000, "message": "No active session"}),
+        (200, {"code": -32002, "message": "Server not initialized"}),
+        (200, {"code": -32005, "message": "Session not found or expired"}),
+        (500, {"code": -32000, "message": "Session 4f1 not found"}),
     ],
 )
 async def test_forgotten_session_is_renewed_and_refused_calls_are_repeated(
@@ -195,8 +198,9 @@ async def test_repeatedly_refused_call_fails() -> None:
         {"code": -32602, "message": "there is no browser session 7"},
     ],
 )
-async def test_other_status_400_fails_call(error: Any) -> None:
-    async with ForgetfulServer(400, error) as server, beside(server).running() as far:
+@pytest.mark.parametrize("status", [200, 400, 500])
+async def test_other_error_fails_call(error: Any, status: int) -> None:
+    async with ForgetfulServer(status, error) as server, beside(server).running() as far:
         server.is_always_forgetful = True
         with pytest.raises(ToolError, match=f"'far' refused the call: {error['message']}"):
             await far.call("run")

@@ -138,6 +138,13 @@ async def test_command_that_is_no_mcp_server_is_reported(log: Log) -> None:
         assert server.state.reason.startswith("it ended before it was ready; CALLBOARD_LOG_LEVEL=debug")
 
 
+async def test_server_that_ends_at_a_message_before_initialize_is_used(plain: Make, log: Log) -> None:
+    played = plain({"name": "a", "inputSchema": {"type": "object"}}, strict=True, results={"a": {"content": "here"}})
+    async with played.lifespan():
+        assert (await played.call("a")).text == "here"
+    assert log.of("mcp_server_lost") == []
+
+
 async def test_new_tools_are_available_at_once(ours: Make, log: Log) -> None:
     played = ours()
     async with played.lifespan():
@@ -145,6 +152,23 @@ async def test_new_tools_are_available_at_once(ours: Make, log: Log) -> None:
         await played.call("grow")
         assert (await log.until("mcp_server_ready"))["tools"] == count + 1
         assert (await played.call("grown")).data == {"result": "here"}
+
+
+async def test_refused_list_ends_neither_calls_nor_tools_and_is_read_again(plain: Make, log: Log) -> None:
+    played = plain({"name": "a", "inputSchema": {"type": "object"}}, busy=True, results={"a": {"content": "here"}})
+    async with played.lifespan():
+        assert (await played.call("a")).text == "here"
+        assert [tool.name for tool in played.server.tools()] == ["plain_a"]
+    assert [line["reason"] for line in log.of("mcp_tools_not_read")] == ["MCPError: busy"]
+    assert log.of("mcp_server_lost") == []
+
+
+async def test_endless_reports_of_a_change_are_followed_ever_more_slowly(plain: Make, log: Log) -> None:
+    declaration = plain({"name": "a", "inputSchema": {"type": "object"}}, restless=True).server.declaration
+    async with RunningServer(declaration).lifespan():
+        pauses = [(await log.until("mcp_tools_unchanged"))["pause_seconds"] for _ in range(3)]
+    assert pauses == [0.4, 0.8, 1.6]
+    assert len(log.of("mcp_server_ready")) == 1
 
 
 @pytest.mark.slow

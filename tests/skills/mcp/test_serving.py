@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -128,6 +129,38 @@ async def test_tool_with_confirm_does_not_run_unasked(tmp_path: Path, confirm: s
         events = await service.events(request())
     assert [event.title for event in events if isinstance(event, InputRequest)] == ["Run ours_grow?"]
     assert [event.code for event in events if isinstance(event, ToolCallError)] == ["not_answered"]
+
+
+async def test_restrictions_in_files_of_other_clients_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOWN_NAME", "Graz")
+    names = ["pid", "count", "variable"]
+    entries: dict[str, dict[str, Any]] = {
+        "gemini": {"env": {"TOWN": "$TOWN_NAME"}, "includeTools": ["pid", "v*"], "excludeTools": ["pid"]},
+        "roo": {"disabledTools": names},
+        "copilot": {"tools": ["count"]},
+        "none": {"includeTools": []},
+        "off": {},
+        "unlisted": {},
+    }
+    servers = {name: {"command": sys.executable, "args": [SERVER], **entry} for name, entry in entries.items()}
+    rules = {"allowed": [name for name in entries if name != "unlisted"], "excluded": ["off"]}
+    (tmp_path / "settings.json").write_text(json.dumps({"mcpServers": servers, "mcp": rules}))
+    agent = Agent("scripted", skills=(McpServers(tmp_path / "settings.json"),))
+    turns = script("gemini_variable", '{"name": "TOWN"}')
+    async with serving_model(tmp_path, turns, agent) as (service, model):
+        events = await service.events(request())
+    offered = [offered["function"]["name"] for offered in model.requests[0]["tools"]]
+    own = {name: [tool for tool in offered if tool.startswith(f"{name}_")] for name in entries}
+    assert [own[name] for name in ("gemini", "copilot", "none", "off", "unlisted")] == [
+        ["gemini_variable"],
+        ["copilot_count"],
+        [],
+        [],
+        [],
+    ]
+    assert own["roo"]
+    assert not {f"roo_{name}" for name in names} & {*own["roo"]}
+    assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["Graz"]
 
 
 @pytest.fixture

@@ -29,13 +29,15 @@ def build_catalogue(
     call: Call,
     leave_out: Callable[[str, str], None],
 ) -> tuple[Tool, ...]:
-    """Return at most `MAX_TOOLS` tools, named `<server>_<tool>`.
+    """Return at most `MAX_TOOLS` of the tools that the declaration offers, named `<server>_<tool>`.
 
-    `leave_out` is called with the name of every other tool and the reason.
+    `leave_out` is called with the name of every other one of them and the reason.
     """
     tools: dict[str, Tool] = {}
     given: set[str] = set()
     for entry in listed:
+        if not declaration.offers(entry.name):
+            continue
         if entry.name in given:
             leave_out(entry.name, "the server lists another tool of this name")
         elif len(tools) >= MAX_TOOLS:

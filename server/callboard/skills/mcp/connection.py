@@ -11,7 +11,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import anyio
 import httpx2
@@ -71,8 +71,13 @@ _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
-async def connect(declaration: ServerDeclaration, signals: Signals) -> AsyncIterator[Session]:
-    """Open a session. Enter and leave it in the same task. Raises `CONNECTION_ERRORS`, also in groups."""
+async def connect(
+    declaration: ServerDeclaration, signals: Signals, mode: Literal["auto", "legacy"]
+) -> AsyncIterator[Session]:
+    """Open a session. Enter and leave it in the same task. Raises `CONNECTION_ERRORS`, also in groups.
+
+    With the mode `auto` a request of the newest protocol is tried before the older handshake.
+    """
 
     async def on_message(message: ServerNotification | Exception) -> None:
         match message:
@@ -93,6 +98,7 @@ async def connect(declaration: ServerDeclaration, signals: Signals) -> AsyncIter
         elicitation_callback=on_question,
         client_info=Implementation(name="callboard", version=__version__),
         cache=None,
+        mode=mode,
     )
     async with client, _listen_while_open(client, signals):
         yield Session(declaration, client, signals)
@@ -196,10 +202,11 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
     async def guard(response: httpx2.Response) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _CheckedBody(response.stream, response.headers)
-        sent = sent_call.get()
-        if sent is not None and await _is_session_forgotten(response):
-            sent.is_refused = True
-            signals.forget()
+        call = sent_call.get() if _is_call_of_session(response.request) else None
+        if call is not None:
+            call.has_session = True
+        if call is not None and await _is_session_forgotten(response):
+            signals.forget(call)
         elif response.status_code in (401, 403):
             raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
         elif declaration.transport == "sse" and response.request.method == "POST" and response.is_error:
@@ -212,19 +219,20 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
     return httpx2.AsyncClient(headers=dict(declaration.headers), timeout=timeout, event_hooks=hooks)
 
 
+def _is_call_of_session(request: httpx2.Request) -> bool:
+    has_session = MCP_SESSION_ID in request.headers or _SESSION_IN_URL.search(str(request.url)) is not None
+    return has_session and json.loads(request.content or b"{}").get("method") == "tools/call"
+
+
 async def _is_session_forgotten(response: httpx2.Response) -> bool:
     """Return whether the server refused a call before it ran, because it does not know the call's session.
 
     The specification requires status 404. Many servers use another status and explain it in the body.
     """
-    if response.status_code != HTTPStatus.NOT_FOUND and response.status_code not in _FORGOTTEN_STATUSES:
-        return False
-    request = response.request
-    has_session = MCP_SESSION_ID in request.headers or _SESSION_IN_URL.search(str(request.url))
-    if not has_session or json.loads(request.content or b"{}").get("method") != "tools/call":
-        return False
     if response.status_code == HTTPStatus.NOT_FOUND:
         return True
+    if response.status_code not in _FORGOTTEN_STATUSES:
+        return False
     body = (await response.aread()).decode(errors="replace")
     return _FORGOTTEN_WORDS.search(body) is not None and _OTHER_CODES.search(body) is None
 

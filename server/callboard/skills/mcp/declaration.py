@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -39,6 +40,8 @@ class ServerDeclaration:
         timeout_seconds: The limit for a call; by default Callboard's own limit.
         trusted: The server's hint that a tool only reads (`readOnlyHint`) is believed, so the tool may run without
             approval.
+        include_tools: Only these tools are offered, by the server's own names; `*` stands for any text.
+        exclude_tools: These tools are not offered, also if they are included.
 
     Raises:
         AgentError: There is neither or both of `command` and `url`, or the name cannot begin a tool's name.
@@ -56,6 +59,8 @@ class ServerDeclaration:
     timeout_seconds: Annotated[float, Field(gt=0)] | None = None
     trusted: bool = False
     transport: Transport | None = None
+    include_tools: tuple[str, ...] | None = None
+    exclude_tools: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         subject = f"The MCP server '{self.name}'"
@@ -70,6 +75,13 @@ class ServerDeclaration:
     def prefix(self) -> str:
         """The beginning of the names of its tools."""
         return re.sub(r"[^A-Za-z0-9_-]+", "_", self.name).strip("_")[:32]
+
+    def offers(self, tool_name: str) -> bool:
+        """Return whether the tool may be used, by the server's own name of it."""
+        included = ("*",) if self.include_tools is None else self.include_tools
+        return any(fnmatchcase(tool_name, pattern) for pattern in included) and not any(
+            fnmatchcase(tool_name, pattern) for pattern in self.exclude_tools
+        )
 
     @property
     def secrets(self) -> tuple[str, ...]:

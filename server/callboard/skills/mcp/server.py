@@ -23,6 +23,8 @@ from callboard.skills.mcp.schema import clean_text
 from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, Signals
 
 if TYPE_CHECKING:
+    from mcp_types import Tool as McpTool
+
     from callboard.skills.mcp.session import Session
 
 FIRST_TOOLS_SECONDS = 5.0
@@ -86,10 +88,13 @@ class RunningServer:
         self._first_pause_seconds = first_pause_seconds
         self._longest_pause_seconds = longest_pause_seconds
         self._tools: tuple[Tool, ...] = ()
+        self._read: tuple[list[McpTool], list[tuple[str, str]]] = ([], [])
+        """The latest list, and the tools that were left out of it with the reasons."""
         self._session: Session | None = None
         self._signals = Signals()
         self._ready_since: float | None = None
         self._next_start = 0.0
+        self._mode: Literal["auto", "legacy"] = "auto"
 
     def tools(self) -> tuple[Tool, ...]:
         """Return its tools, or those it had before it was lost."""
@@ -167,6 +172,8 @@ class RunningServer:
                 if self._signals.is_forgotten:
                     # Not a failure: the server answers, and a new session can be opened at once.
                     continue
+                if self._ended_unready() and self._change_mode() == "legacy":
+                    continue
                 self._signals.renewed.set()
                 worked = self._ready_since is not None
                 stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
@@ -190,18 +197,32 @@ class RunningServer:
         signals.begin()
         self._ready_since = None
         try:
-            async with connect(self.declaration, signals) as session:
+            async with connect(self.declaration, signals, self._mode) as session:
                 await self._serve(session, settled)
         except (*CONNECTION_ERRORS, ExceptionGroup) as error:
             reason = self.declaration.hide(_describe_error(error))
             if self._session is None and reason.endswith(_REFUSALS) and await self._find_transport():
                 reason += "; it speaks the older transport, which is tried next"
             signals.end(reason)
-            if self._session is None and signals.end_reason == ENDED:
+            if self._ended_unready():
                 return "it ended before it was ready; CALLBOARD_LOG_LEVEL=debug logs what it writes"
         finally:
             self._session = None
         return signals.end_reason or ENDED
+
+    def _ended_unready(self) -> bool:
+        """Return whether the latest connection ended without a reason before the server was ready."""
+        return self._ready_since is None and self._signals.end_reason == ENDED
+
+    def _change_mode(self) -> str:
+        """Return the mode of the next connection, after the server of a command has ended before it was ready.
+
+        Servers with Rust's rmcp 1 end if the first message is not `initialize`, and `auto` begins with
+        `server/discover`: https://github.com/dmtrKovalenko/fff/pull/798, https://github.com/0xMassi/webclaw/issues/107
+        """
+        if self.declaration.command:
+            self._mode = "auto" if self._mode == "legacy" else "legacy"
+        return self._mode
 
     async def _find_transport(self) -> bool:
         """Return whether a URL that refuses streamable HTTP uses the older transport, and then use that."""
@@ -214,15 +235,26 @@ class RunningServer:
 
     async def _serve(self, session: "Session", settled: asyncio.Event) -> None:
         signals = session.signals
+        pause = CHANGE_PAUSE_SECONDS
+        read_at = time.monotonic()
         while not signals.end_reason:
             if signals.tools_changed:
                 signals.tools_changed = False
-                await self._read_tools(session)
+                was_quiet = time.monotonic() - read_at > STABLE_SECONDS
+                is_news = await self._try_read_tools(session)
                 settled.set()
+                # Some servers report a change after each reading: https://github.com/microsoft/aspire/issues/14375
+                pause = CHANGE_PAUSE_SECONDS if is_news or was_quiet else min(2 * pause, self._longest_pause_seconds)
+                read_at = time.monotonic()
+                if not is_news:
+                    _log.debug("mcp_tools_unchanged", server=self.declaration.name, pause_seconds=pause)
             await signals.wake.wait()
             signals.wake.clear()
             if signals.tools_changed:
-                await anyio.sleep(CHANGE_PAUSE_SECONDS)
+                with anyio.move_on_after(pause):
+                    while not signals.end_reason:
+                        await signals.wake.wait()
+                        signals.wake.clear()
         self.state = replace(self.state, status="restarting", reason=signals.end_reason)
         if signals.is_forgotten:
             # Parallel calls are being refused too, and calls to another replica may still be answered.
@@ -231,10 +263,32 @@ class RunningServer:
                     await signals.wake.wait()
                     signals.wake.clear()
 
-    async def _read_tools(self, session: "Session") -> None:
+    async def _try_read_tools(self, session: "Session") -> bool:
+        """Read the list of tools, or have it read again later if the server refuses. Return whether it has changed."""
+        from mcp import MCPError
+
+        from callboard.skills.mcp.session import means_lost_session
+
+        try:
+            return await self._read_tools(session)
+        except MCPError as error:
+            if self._session is None or means_lost_session(error):
+                raise
+            # The tools of the last list and the running calls go on.
+            reason = self.declaration.hide(_describe_error(error))
+            _log.warning("mcp_tools_not_read", server=self.declaration.name, reason=reason)
+            session.signals.change_tools()
+            return False
+
+    async def _read_tools(self, session: "Session") -> bool:
+        """Read the list of tools, and return whether it has changed."""
         signals = session.signals
         signals.left_out.clear()
         listed = await session.list_tools()
+        read = (listed, [*signals.left_out])
+        if self._session is session and read == self._read:
+            return False
+        self._read = read
         self._tools = build_catalogue(self.declaration, listed, self.call, signals.leave_out)
         self._session = session
         signals.renewed.set()
@@ -244,6 +298,7 @@ class RunningServer:
         for tool, reason in signals.left_out[:MAX_NOTES]:
             _log.warning("mcp_tool_left_out", server=self.declaration.name, tool=tool[:MAX_NAME_CHARS], reason=reason)
         _log.info("mcp_server_ready", server=self.declaration.name, tools=len(self._tools))
+        return True
 
     def _write_notes(self, left_out: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         notes = [

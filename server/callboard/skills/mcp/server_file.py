@@ -27,6 +27,11 @@ _FIELDS = {
     "serverUrl": "url",
     "environment": "env",
     "transportType": "transport",
+    # Gemini CLI, Roo Code and Windsurf, and Copilot.
+    "includeTools": "include_tools",
+    "excludeTools": "exclude_tools",
+    "disabledTools": "exclude_tools",
+    "tools": "include_tools",
 }
 """The fields of a declaration that have other names in files."""
 
@@ -42,8 +47,17 @@ _ENABLED = {"disabled": False, "enabled": True, "isActive": True}
 """The fields that turn a server off, with their values if it is on."""
 
 _VARIABLE = re.compile(
-    r"\$\{(?:(?P<vscode>input|command|config):[^}]*|(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?)\}"
+    r"""
+    \$\{ (?P<vscode> input | command | config ) : [^}]* \}
+    | \$\{ (?:env:)? (?P<name> [A-Za-z_]\w* ) (?: :- (?P<default> [^}]* ) )? \}
+    | \{env: (?P<opencode> [A-Za-z_]\w* ) \}
+    | \{ (?P<file> file ) : [^}]* \}
+    """,
+    re.VERBOSE,
 )
+_BARE_VARIABLE = re.compile(r"(?<!\S)\$([A-Za-z_]\w*)(?!\S)")
+"""Gemini CLI's `$NAME`, alone or after a blank (`Bearer $NAME`): a dollar sign elsewhere may be part of a password."""
+
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 
@@ -116,8 +130,21 @@ def _list_entries(path: Path) -> list[tuple[str, str, Any]]:
     if not found:
         raise SettingsError(f'{path}: write the servers as {{"mcpServers": {{"name": {{"command": …}}}}}}.')
     return [
-        (".".join([*keys, name]), name, entry) for keys, entries in found.items() for name, entry in entries.items()
+        (".".join([*keys, name]), name, entry)
+        for keys, entries in found.items()
+        for name, entry in entries.items()
+        if keys != ("mcpServers",) or _is_allowed(name, content.get("mcp"))
     ]
+
+
+def _is_allowed(name: str, rules: Any) -> bool:
+    """Return whether Gemini CLI's `mcp`, beside `mcpServers`, lets the server run.
+
+    https://github.com/google-gemini/gemini-cli/blob/main/docs/tools/mcp-server.md
+    """
+    allowed, excluded = (rules.get("allowed"), rules.get("excluded")) if isinstance(rules, dict) else (None, None)
+    is_listed = not isinstance(allowed, list) or name in allowed
+    return is_listed and not (isinstance(excluded, list) and name in excluded)
 
 
 def _has_servers(keys: tuple[str, ...], entries: dict[str, Any]) -> bool:
@@ -151,6 +178,14 @@ def _is_enabled(given: dict[str, Any]) -> bool:
 def _read_entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return an entry with the declaration's names of its fields, without null values."""
     entry = {_FIELDS.get(key, key): value for key, value in given.items() if value is not None}
+    if "envFile" in entry:
+        raise AgentError("its envFile is not read; write the variables into env, for example as ${NAME}")
+    for field in ("env", "headers"):
+        if isinstance(values := entry.get(field), dict):
+            entry[field] = {
+                key: _BARE_VARIABLE.sub(r"${\1}", value) if isinstance(value, str) else value
+                for key, value in values.items()
+            }
     command, args = entry.get("command"), entry.get("args", [])
     if isinstance(command, list) and command and isinstance(args, list):
         # OpenCode's command includes the arguments.
@@ -162,14 +197,16 @@ def _read_entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _expand(text: str) -> str:
-    """Return the text with `${NAME}` and `${NAME:-default}` replaced from the environment. Raises `ValueError`."""
+    """Return the text with `${NAME}`, `${NAME:-default}` and `{env:NAME}` replaced. Raises `ValueError`."""
     return _VARIABLE.sub(_look_up, text)
 
 
 def _look_up(variable: re.Match[str]) -> str:
     if variable["vscode"]:
         raise ValueError(f"only VS Code knows {variable[0]}; write ${{NAME}} for a variable of the environment")
-    name = variable["name"]
+    if variable["file"]:
+        raise ValueError(f"only OpenCode knows {variable[0]}; write ${{NAME}} for a variable of the environment")
+    name = variable["name"] or variable["opencode"]
     found = os.environ.get(name, variable["default"])
     if found is None:
         raise ValueError(f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
@@ -177,7 +214,12 @@ def _look_up(variable: re.Match[str]) -> str:
 
 
 def _explain(place: str, detail: ErrorDetails) -> str:
-    names = {"timeout_seconds": "timeoutSeconds", "transport": "type"}
+    names = {
+        "timeout_seconds": "timeoutSeconds",
+        "transport": "type",
+        "include_tools": "includeTools",
+        "exclude_tools": "excludeTools",
+    }
     path = ".".join([place, *(names.get(str(step), str(step)) for step in detail["loc"])])
     # The value is left out, because it may be a key.
     return f"{path}: {detail['msg'].removeprefix('Value error, ')}"

@@ -4,7 +4,7 @@ Texts and pictures in a result are shown. Other content is described in words.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -25,7 +25,7 @@ from mcp_types import (
     TextResourceContents,
 )
 from mcp_types import Tool as McpTool
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from callboard.calls import ToolContext, ToolResult
 from callboard.errors import ToolError
@@ -54,10 +54,29 @@ MAX_FILE_CHARS = 20_000_000
 _log = structlog.get_logger(__name__)
 
 _IMAGE_TYPE = re.compile(r"image/[\w.+-]{1,64}", re.ASCII)
-_BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*", re.ASCII)
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]*+={0,2}\s*", re.ASCII)
+"""Possessive (`*+`), because both parts match blanks: backtracking over 32,000 of them takes 7 s."""
+
 _LOST = ("Connection closed", "SSE stream ", "Server returned an error response")
 """The SDK's messages for a broken connection, and for a status without a JSON-RPC body, which usually means a restart.
 Their code, -32000, is also used by many servers for their own errors."""
+
+_SERVER_CODES = range(-32099, -31999)
+"""JSON-RPC's codes for errors of servers."""
+
+_FORGOTTEN = re.compile(
+    r"""
+    (?: bad \s request: \s )? (?:
+        (?:the\s)? server \s (?:is\s)? not \s initiali[sz]ed
+        | (?:the\s|mcp\s)? session \b .{0,80} \b (?: not \s (?: found | exist | initiali[sz]ed ) | expired | unknown )
+        | (?: unknown | expired | invalid | no \s valid | no \s active ) \b .{0,20} \b session
+    )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""The beginning of the message if the session is not known, from servers that send it with HTTP 200 or 500:
+https://github.com/zoedsoupe/anubis-mcp/issues/89,
+https://github.com/joshrotenberg/tower-mcp/issues/65"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +133,8 @@ class Session:
             except MCPError as error:
                 if demand := await ask_for_urls(error, self.declaration, context):
                     raise demand from error
+                if sent.has_session and error.code in _SERVER_CODES and _FORGOTTEN.match(error.message):
+                    self.signals.forget(sent)
                 raise (ForgottenSession() if sent.is_refused else self._to_tool_error(error)) from error
             except (RuntimeError, ValueError) as error:
                 # The SDK's checks reject the result.
@@ -139,19 +160,56 @@ class Session:
         return ToolError(f"The MCP server '{name}' refused the call: {message}")
 
 
+def means_lost_session(error: MCPError) -> bool:
+    """Return whether the server cannot be reached any more, or no longer knows the session, by its answer to a list."""
+    return error.message.startswith((*_LOST, "Session terminated")) or _FORGOTTEN.match(error.message) is not None
+
+
 def read_result(server: str, result: CallToolResult, hide: Callable[[str], str]) -> ToolResult:
     """Convert a result, with secrets removed by `hide`. Raises `ToolError` if the server reports a failure."""
     files: list[dict[str, Any]] = []
-    text = "\n\n".join(filter(None, [_read_block(block, files) for block in result.content]))
+    # The event of a failed call has no files.
+    parts = [_read_block(block, None if result.is_error else files) for block in result.content]
+    text = hide("\n\n".join(filter(None, parts)))
     structured = result.structured_content
     written = to_json(structured, inf_nan_mode="null").decode() if structured is not None else ""
     shown = hide(written)
+    limit = MAX_ERROR_CHARS if result.is_error else MAX_RESULT_CHARS
+    if len(text) + len(shown) <= limit and _says_more(structured, len(written), result.content, parts):
+        text = "\n\n".join(filter(None, (text, shown)))
+    text = truncate(text or shown, limit)
     if result.is_error:
-        message = truncate(hide(text) or shown, MAX_ERROR_CHARS)
-        raise ToolError(message or f"The MCP server '{server}' reported a failure without a reason.")
+        raise ToolError(text or f"The MCP server '{server}' reported a failure without a reason.")
     # Only text can be cut or have secrets removed. Structured data is kept unchanged or dropped.
     data = structured if shown == written and len(written) <= MAX_RESULT_CHARS else None
-    return ToolResult(truncate(hide(text) or shown, MAX_RESULT_CHARS), files=tuple(files), data=data)
+    return ToolResult(text, files=tuple(files), data=data)
+
+
+def _says_more(structured: Any, length: int, content: Sequence[ContentBlock], parts: Sequence[str]) -> bool:
+    """Return whether structured content, of `length` characters as JSON, has clearly more than the content's texts.
+
+    Servers should repeat it as text, and many send only a short text or a picture beside it:
+    https://github.com/open-webui/open-webui/issues/28926, https://github.com/anomalyco/opencode/issues/38923
+    """
+    words = sum(
+        len(part)
+        for block, part in zip(content, parts, strict=True)
+        if not isinstance(block, ImageContent | AudioContent)
+    )
+    if 2 * words >= length:
+        return False
+    texts = [block.text for block in content if isinstance(block, TextContent)]
+    values = [_read_json(text) for text in texts]
+    # Python's SDK wraps a result that is no object, and sends each item of a list as a text of its own.
+    return not any(structured in (same, {"result": same}) for same in (*texts, *values, texts, values))
+
+
+def _read_json(text: str) -> Any:
+    """Return the value of a JSON text, and other text unchanged."""
+    try:
+        return from_json(text)
+    except ValueError:
+        return text
 
 
 def truncate(text: str, limit: int) -> str:
@@ -161,8 +219,8 @@ def truncate(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[cut here: {len(text) - limit} more characters. Ask for less at a time.]"
 
 
-def _read_block(block: ContentBlock, files: list[dict[str, Any]]) -> str:
-    """Return a block as text, and add a picture that can be shown to `files`."""
+def _read_block(block: ContentBlock, files: list[dict[str, Any]] | None) -> str:
+    """Return a block as text, and add a picture that can be shown to `files`; without these, none can be shown."""
     match block:
         case TextContent():
             return block.text
@@ -182,9 +240,9 @@ def _read_block(block: ContentBlock, files: list[dict[str, Any]]) -> str:
     return ""
 
 
-def _read_image(data: str, mime_type: str, files: list[dict[str, Any]]) -> str:
-    fits = len(files) < MAX_FILES and len(data) <= MAX_FILE_CHARS
-    if fits and _IMAGE_TYPE.fullmatch(mime_type) and _BASE64.fullmatch(data):
+def _read_image(data: str, mime_type: str, files: list[dict[str, Any]] | None) -> str:
+    has_room = len(files or ()) < MAX_FILES and len(data) <= MAX_FILE_CHARS
+    if files is not None and has_room and _IMAGE_TYPE.fullmatch(mime_type) and _BASE64.fullmatch(data):
         files.append({"type": "image", "url": f"data:{mime_type};base64,{''.join(data.split())}"})
         return f"[image, {mime_type}, {_describe_size(data)}: the user sees it]"
     return f"[image, {mime_type[:64]}, {_describe_size(data)}: it cannot be shown here]"

@@ -25,6 +25,8 @@ class SentCall:
     context: ToolContext
     is_refused: bool = False
     """The server did not run the call, because it no longer knows the session."""
+    has_session: bool = False
+    """The server has answered the call's HTTP request, which named a session."""
 
 
 sent_call: ContextVar[SentCall | None] = ContextVar("callboard_mcp_sent_call", default=None)
@@ -63,9 +65,9 @@ class Signals:
         self.end_reason = self.end_reason or reason
         self.wake.set()
 
-    def forget(self) -> None:
-        """Mark the session as forgotten by the server, so that a new one is opened at once."""
-        self.is_forgotten = True
+    def forget(self, refused: SentCall) -> None:
+        """Mark the session of a refused call as forgotten by the server, so that a new one is opened at once."""
+        refused.is_refused = self.is_forgotten = True
         self.renewed.clear()
         self.end(FORGOTTEN)
 

@@ -41,6 +41,8 @@ class McpServer(Skill):
         timeout_seconds: The time limit of a call.
         trusted: The server's hint that a tool only reads is believed, which `confirm="unless_read_only"` needs.
         transport: `"http"` or `"sse"` (the older one) for a `url`; by default it is detected.
+        include_tools: Only these tools are offered, by the server's own names; `*` stands for any text.
+        exclude_tools: These tools are not offered, also if they are included.
 
     Raises:
         AgentError: The declaration cannot work.
@@ -60,6 +62,8 @@ class McpServer(Skill):
         timeout_seconds: float | None = None,
         trusted: bool = False,
         transport: Transport | None = None,
+        include_tools: Sequence[str] | None = None,
+        exclude_tools: Sequence[str] = (),
     ) -> None:
         try:
             self.declaration = ServerDeclaration(
@@ -74,6 +78,8 @@ class McpServer(Skill):
                 timeout_seconds=timeout_seconds,
                 trusted=trusted,
                 transport=transport,
+                include_tools=None if include_tools is None else tuple(include_tools),
+                exclude_tools=tuple(exclude_tools),
             )
         except ValidationError as error:
             faults = "; ".join(f"{detail['loc'][0]}: {detail['msg']}" for detail in error.errors())
@@ -114,7 +120,8 @@ class McpServers(Skill):
     """The tools of all MCP servers in a JSON file `{"mcpServers": {"name": {"command": …, "args": […]}}}`.
 
     The keys are `command`, `args`, `env`, `cwd`, or `url`, `headers` and `type` (`http` or `sse`); `disabled`; and
-    Callboard's own `confirm`, `trusted` and `timeoutSeconds`. Other clients' names of these keys are accepted too.
+    Callboard's own `confirm`, `trusted` and `timeoutSeconds`. Other clients' names of these keys are accepted too, and
+    their lists of tools and servers that may be used.
     `${NAME}` and `${NAME:-default}` in a value are replaced from the environment. The file is read when the application
     starts, which raises `SettingsError` if it is not JSON. Servers that cannot work are left out.
     """
