@@ -162,7 +162,7 @@ async def test_a_call_that_was_never_handed_over_is_closed_with_its_run(tmp_path
         asked = asyncio.ensure_future(complete(client, tools=[function()], **in_chat))
         await begun.wait()
         await service.state.runs.close()
-        with pytest.raises(openai.InternalServerError):
+        with pytest.raises(openai.BadRequestError, match="shutting down"):
             await asked
         calls = await stored(service)
     closed = "Error: The server was shut down before this call ended."
