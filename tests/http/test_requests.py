@@ -1,6 +1,8 @@
 """Every invalid request gets an error with advice."""
 
 import asyncio
+import gzip
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -162,6 +164,15 @@ async def test_halves_of_emoji_are_replaced_and_the_rest_is_read_as_it_is(tmp_pa
         response = await service.client.post(path, content=body % HALVES, headers={"Content-Type": "application/json"})
         assert response.status_code == 200
     assert said == ["x \ufffd \\ud83d \U0001f600 \ufffd"]
+
+
+async def test_a_compressed_body_is_refused_in_words(tmp_path: Path) -> None:
+    async with serving(tmp_path, AGENT) as service:
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        body = gzip.compress(json.dumps(request()).encode())
+        response = await service.client.post("/v1/runs", content=body, headers=headers)
+        assert response.status_code == 415
+        assert "without Content-Encoding" in response.json()["error"]["message"]
 
 
 async def test_body_with_too_many_escapes_is_refused_with_a_reason(tmp_path: Path) -> None:
