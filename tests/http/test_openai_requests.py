@@ -476,6 +476,14 @@ async def test_a_response_is_stored_without_secrets(tmp_path: Path) -> None:
     assert "secret-key-1234" not in kept.model_dump_json()
 
 
+async def test_an_empty_list_of_calls_is_not_passed_on(tmp_path: Path) -> None:
+    listener = Listener()
+    messages: Any = [*QUESTION, {"role": "assistant", "content": "Fruits.", "tool_calls": []}, *QUESTION]
+    async with asking(tmp_path, listener.agent) as (_, client):
+        await client.chat.completions.create(model="scripted", messages=messages)
+    assert listener.contexts[0].messages[1] == {"role": "assistant", "content": "Fruits."}
+
+
 async def test_calls_of_openais_older_form_are_calls(tmp_path: Path) -> None:
     listener = Listener()
     messages: Any = [
