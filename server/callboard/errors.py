@@ -23,7 +23,7 @@ CallboardError
 │   ├── ServerBusy           other requests leave too little memory for this one
 │   ├── HostRefused          the host name is not one of the server's
 │   ├── OriginRefused        the web page may not call the server
-│   ├── BodyRefused          the content type of the body is not JSON
+│   ├── BodyRefused          the body is compressed, or its content type is not JSON
 │   ├── UserRefused          the caller may not act for this user
 │   └── Unauthorized         the key is missing or wrong
 ├── StorageError             the database cannot be read or written
@@ -198,7 +198,7 @@ class OriginRefused(RequestError):
 
 
 class BodyRefused(RequestError):
-    """The content type of the body is not JSON; web pages of any origin can send such requests."""
+    """The body is compressed, or its content type is not JSON; web pages of any origin can send such requests."""
 
     code = "body_refused"
 

@@ -60,7 +60,9 @@ class ChatMessage(Wire):
 
     def to_openai(self) -> dict[str, Any]:
         """Return the message as a dict in OpenAI's form, without unset fields."""
-        return {"content": self.content, **self.model_dump(mode="json", exclude_none=True)}
+        # Strict endpoints refuse an empty list: https://github.com/openai/openai-python/issues/2061
+        empty = set() if self.tool_calls else {"tool_calls"}
+        return {"content": self.content, **self.model_dump(mode="json", exclude=empty, exclude_none=True)}
 
 
 class OfferedFunction(Wire):

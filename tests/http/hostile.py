@@ -104,6 +104,7 @@ def hostile_bodies() -> dict[str, Callable[[], Body]]:
         "blanks": lambda: ("/v1/runs", b" " * MOST_CHARS),
         "digits": lambda: ("/v1/runs", b'{"agent":%b}' % (b"1" * MOST_CHARS)),
         "deep JSON": lambda: deep(90_000),
+        "200,000 halves of emoji": lambda: run(user("\ud83d" * 200_000)),
         "a result of 90,000 sources": lambda: resulted(
             json.dumps([{"source_number": n, "title": "x" * 20} for n in range(90_000)])
         ),

@@ -58,6 +58,17 @@ async def test_openais_routes_refuse_users_without_access(tmp_path: Path) -> Non
             assert (answer.status_code, answer.json()["error"]["code"]) == (403, "agent_refused")
 
 
+async def test_an_unknown_agents_refusal_names_only_agents_that_the_user_may_use(tmp_path: Path) -> None:
+    async with serving(tmp_path, *AGENTS, agent_access=ACCESS, open_webui_jwt_secret=SECRET) as service:
+        family = signed(groups=["The family: Öz"])
+        for headers, named in ((signed(), "open."), (family, "open, home, home_two.")):
+            asked = request(agent="nobody", user={"id": "ann"})
+            started = await service.client.post("/v1/runs", json=asked, headers=headers)
+            for answer in (started, await service.client.get("/v1/models/nobody", headers=headers)):
+                assert answer.status_code == 404
+                assert f"The agents are: {named} " in answer.json()["error"]["message"]
+
+
 async def test_unsigned_role_or_group_is_ignored_when_signatures_are_required(
     tmp_path: Path,
 ) -> None:

@@ -13,7 +13,7 @@ from callboard.agents import Agent, RunContext
 from callboard.calls import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, TokenUsage
 from callboard.skills import Skill
-from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart
+from callboard_protocol import Event, Message, Source, ToolCallComplete, ToolCallStart
 from tests.loop.conftest import wants
 from tests.openai_client import EVERYTHING, QUESTION, URL, asking
 from tests.serving import ScriptedAgent, Service
@@ -59,6 +59,26 @@ async def test_a_stream_says_the_same_and_never_asks_the_client_to_run_a_tool(tm
     assert [chunk.choices[0].finish_reason for chunk in chunks][-2:] == [None, "stop"]
     assert len({chunk.id for chunk in chunks}) == 1
     assert all(chunk.usage is None for chunk in chunks)
+
+
+async def test_openais_helper_reads_several_citations_and_pictures_of_a_stream(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        for name in ("a", "b"):
+            file = {"type": "image", "url": f"data:image/png;base64,{name}"}
+            yield ToolCallStart(tool_call_id=name, tool_name="image_generation")
+            yield ToolCallComplete(tool_call_id=name, result="", files=(file,))
+            yield Source(source={"name": name, "url": f"{URL}/{name}"})
+            yield Message(content=name)
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
+        async with client.chat.completions.stream(model="scripted", messages=QUESTION) as stream:
+            message = (await stream.get_final_completion()).choices[0].message
+    assert [(one.url_citation.title, one.url_citation.end_index) for one in message.annotations or ()] == [
+        ("a", 0),
+        ("b", 1),
+    ]
+    images: Any = (message.model_extra or {})["images"]
+    assert [image["image_url"]["url"][-1] for image in images] == ["a", "b"]
 
 
 async def test_usage_is_streamed_to_who_asks_for_it(tmp_path: Path) -> None:

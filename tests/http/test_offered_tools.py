@@ -14,6 +14,7 @@ from callboard._formats import ToolFormat
 from callboard.agents import Agent, RunContext
 from callboard.calls import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
+from callboard.runs.conversation import NO_RESULT
 from callboard.skills import Skill
 from callboard_protocol import Event, Message, Rewind
 from tests.loop.conftest import wants
@@ -162,7 +163,7 @@ async def test_a_call_that_was_never_handed_over_is_closed_with_its_run(tmp_path
         asked = asyncio.ensure_future(complete(client, tools=[function()], **in_chat))
         await begun.wait()
         await service.state.runs.close()
-        with pytest.raises(openai.InternalServerError):
+        with pytest.raises(openai.BadRequestError, match="shutting down"):
             await asked
         calls = await stored(service)
     closed = "Error: The server was shut down before this call ended."
@@ -367,6 +368,38 @@ async def test_results_that_answer_no_call_or_not_all_are_refused_in_words(
     assert len(house.asked) == 1
 
 
+async def test_a_client_that_was_interrupted_goes_on_and_the_model_reads_that_no_result_arrived(tmp_path: Path) -> None:
+    house = House(BOTH, [TextDelta("Yes.")], BOTH, [TextDelta("Yes.")])
+    now: Any = {"role": "user", "content": "Stop. What is it?"}
+    async with asking(tmp_path, house.agent) as (_, client):
+        said = (await complete(client, tools=[function()])).choices[0].message
+        await complete(client, [*QUESTION, as_sent_back(said), now], tools=[function()])
+        completed = house.told()
+        before = await respond(client)
+        await respond(client, input=[now], previous_response_id=before.id)
+    # A completion without a chat id does not find the call of the server, of which its client knows nothing.
+    assert completed[1] == ("assistant", ["open_door"])
+    assert house.told()[1:3] == [("assistant", ["look_up", "open_door"]), ("tool", "apple is a fruit")]
+    for told in (completed, house.told()):
+        assert told[-3] == ("tool", NO_RESULT)
+        assert told[-1] == ("user", now["content"])
+
+
+async def test_a_result_without_its_call_is_refused_wherever_it_stands(tmp_path: Path) -> None:
+    house = House(BOTH)
+    user: Any = QUESTION[0]
+    async with asking(tmp_path, house.agent) as (_, client):
+        said = (await complete(client, tools=[function()])).choices[0].message
+        [call] = said.tool_calls
+        output: Any = {"type": "function_call_output", "call_id": call.id, "output": "open"}
+        sent: list[Any] = [[user, output], [output, user], [output]]
+        asked = [complete(client, [user, result(call, "open"), user]), *(respond(client, input=one) for one in sent)]
+        for answer in asked:
+            with pytest.raises(openai.BadRequestError, match=f"{call.id}: the message before .* holds no such call"):
+                await answer
+    assert len(house.asked) == 1
+
+
 @pytest.mark.parametrize(
     "other", [{"user": "eve"}, {"extra_body": {"callboard": {"chat_id": "another"}}}], ids=["user", "chat"]
 )
@@ -441,7 +474,7 @@ DOORS: list[ModelDelta] = [
 
 async def respond(client: AsyncOpenAI, **fields: Any) -> Any:
     offered: Any = [as_response_tool(function())]
-    return await client.responses.create(model="house", input="hi", tools=offered, **fields)
+    return await client.responses.create(**{"model": "house", "input": "hi", "tools": offered, **fields})
 
 
 async def ask(client: AsyncOpenAI, **fields: Any) -> Any:

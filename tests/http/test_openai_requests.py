@@ -294,17 +294,19 @@ async def test_what_no_agent_can_do_is_a_bad_request(
 
 
 class Failing:
-    """An agent that fails in the middle of a call, and counts how often it is asked."""
+    """An agent that fails, by default in the middle of a call, and counts how often it is asked."""
 
-    def __init__(self, error: Exception | Error) -> None:
+    def __init__(self, error: Exception | Error, *, calls: bool = True) -> None:
         self.error = error
+        self.calls = calls
         self.runs = 0
         self.agent = ScriptedAgent(self.run)
 
     async def run(self, context: RunContext) -> AsyncIterator[Event]:
         self.runs += 1
         yield Message(content="Let me see.")
-        yield ToolCallStart(tool_call_id="a", tool_name="look_up")
+        if self.calls:
+            yield ToolCallStart(tool_call_id="a", tool_name="look_up")
         if isinstance(self.error, Error):
             yield self.error
         else:
@@ -324,11 +326,24 @@ ENDINGS: list[tuple[Exception | Error, type[openai.APIStatusError], int]] = [
 async def test_a_run_that_fails_is_an_error_and_is_not_run_again(
     tmp_path: Path, ask: Ask, error: Exception | Error, raised: type[openai.APIStatusError], status: int
 ) -> None:
-    failing = Failing(error)
+    failing = Failing(error, calls=False)
     async with asking(tmp_path, failing.agent) as (_, client):
         with pytest.raises(raised, match="slow down") as caught:
             await ask(client)
     assert caught.value.status_code == status
+    assert failing.runs == 1
+
+
+@both
+@pytest.mark.parametrize("error", [ending[0] for ending in ENDINGS], ids=[str(ending[2]) for ending in ENDINGS])
+async def test_a_run_that_fails_after_a_call_has_a_status_that_no_client_repeats(
+    tmp_path: Path, ask: Ask, error: Exception | Error
+) -> None:
+    failing = Failing(error)
+    async with asking(tmp_path, failing.agent) as (_, client):
+        with pytest.raises(openai.BadRequestError, match=r"slow down.* must not repeat") as caught:
+            await ask(client)
+    assert (caught.value.type, caught.value.response.headers["x-should-retry"]) == ("invalid_request_error", "false")
     assert failing.runs == 1
 
 
@@ -459,6 +474,14 @@ async def test_a_response_is_stored_without_secrets(tmp_path: Path) -> None:
         response = await respond(client, instructions="The key is secret-key-1234.")
         kept = await client.responses.retrieve(response.id)
     assert "secret-key-1234" not in kept.model_dump_json()
+
+
+async def test_an_empty_list_of_calls_is_not_passed_on(tmp_path: Path) -> None:
+    listener = Listener()
+    messages: Any = [*QUESTION, {"role": "assistant", "content": "Fruits.", "tool_calls": []}, *QUESTION]
+    async with asking(tmp_path, listener.agent) as (_, client):
+        await client.chat.completions.create(model="scripted", messages=messages)
+    assert listener.contexts[0].messages[1] == {"role": "assistant", "content": "Fruits."}
 
 
 async def test_calls_of_openais_older_form_are_calls(tmp_path: Path) -> None:

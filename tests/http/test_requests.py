@@ -1,6 +1,8 @@
 """Every invalid request gets an error with advice."""
 
 import asyncio
+import gzip
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -138,6 +140,39 @@ async def test_more_messages_than_any_chat_has_are_refused(tmp_path: Path) -> No
     async with serving(tmp_path, AGENT) as service:
         response = await service.client.post("/v1/runs", json=request(messages=messages))
         assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
+
+
+HALVES = r"x \ud83d \\ud83d \ud83d\ude00 \uDE00"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/runs", '{"agent": "listener", "messages": [{"role": "user", "content": "%s"}]}'),
+        ("/v1/chat/completions", '{"model": "listener", "messages": [{"role": "user", "content": "%s"}]}'),
+        ("/v1/responses", '{"model": "listener", "input": "%s"}'),
+    ],
+)
+async def test_halves_of_emoji_are_replaced_and_the_rest_is_read_as_it_is(tmp_path: Path, path: str, body: str) -> None:
+    said: list[object] = []
+
+    async def listen(context: RunContext) -> AsyncIterator[Event]:
+        said.append(context.messages[-1]["content"])
+        yield Message(content="I see.")
+
+    async with serving(tmp_path, ScriptedAgent(listen, "listener")) as service:
+        response = await service.client.post(path, content=body % HALVES, headers={"Content-Type": "application/json"})
+        assert response.status_code == 200
+    assert said == ["x \ufffd \\ud83d \U0001f600 \ufffd"]
+
+
+async def test_a_compressed_body_is_refused_in_words(tmp_path: Path) -> None:
+    async with serving(tmp_path, AGENT) as service:
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        body = gzip.compress(json.dumps(request()).encode())
+        response = await service.client.post("/v1/runs", content=body, headers=headers)
+        assert response.status_code == 415
+        assert "without Content-Encoding" in response.json()["error"]["message"]
 
 
 async def test_body_with_too_many_escapes_is_refused_with_a_reason(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from callboard_protocol import (
     Error,
     Event,
     Source,
+    ToolCallStart,
     ToolStatus,
 )
 
@@ -58,9 +59,9 @@ def find_status(failure: Error) -> HTTPStatus:
     return _STATUS.get(failure.code, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def build_error_body(failure: Error) -> Json:
+def build_error_body(failure: Error, status: HTTPStatus | None = None) -> Json:
     """Return OpenAI's error object; its code is that of the model's endpoint, if there is one."""
-    return build_error_object(find_status(failure), failure.upstream_code or failure.code, failure.message)
+    return build_error_object(status or find_status(failure), failure.upstream_code or failure.code, failure.message)
 
 
 class Answer(ABC):
@@ -79,9 +80,12 @@ class Answer(ABC):
         self._kept_guard = deepcopy(guard)
         """The guard at the last start or end of a call; a rewind goes back to it."""
         self._calls: dict[str, RunningCall | EndedCall] = {}
+        self.has_started_calls = False
+        """Whether a tool of this server has been called."""
 
     def feed(self, event: Event) -> list[Json]:
         """Return the stream parts for an event."""
+        self.has_started_calls |= isinstance(event, ToolCallStart)
         return [part for shown in self._client_calls.filter(event) for part in self._translate(shown)]
 
     @abstractmethod

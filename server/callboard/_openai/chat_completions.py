@@ -143,7 +143,7 @@ class ChatAnswer(Answer):
 
     def fail(self, failure: Error) -> list[Json]:
         """Return what ends the stream of a run that failed."""
-        return [*self._show_status(failure), build_error_body(failure)]
+        return [*self._show_status(failure), *self._list_additions(), build_error_body(failure)]
 
     def whole(self) -> Json:
         """Return the completion. To be called after the last event."""
@@ -171,7 +171,7 @@ class ChatAnswer(Answer):
             case Rewind():
                 yield from self._take_back()
             case Source():
-                yield from self._cite(event)
+                self._cite(event)
             case Usage():
                 self._usage = {
                     "prompt_tokens": event.input_tokens,
@@ -202,14 +202,20 @@ class ChatAnswer(Answer):
                 call.start, call.result_text, error_code=call.error_code, is_from_text=call.is_from_text
             )
             yield from self._append(self._guard.add_block(block))
-        if call.name == PICTURE_TOOL and call.files:
-            yield from self._show_pictures(call)
+        if call.name == PICTURE_TOOL:
+            urls = [file.get("url") for file in call.files]
+            self._images += [{"type": "image_url", "image_url": {"url": url}} for url in urls if url]
 
-    def _show_pictures(self, call: EndedCall) -> Iterator[Json]:
-        urls = [file.get("url") for file in call.files]
-        images = [{"type": "image_url", "image_url": {"url": url}} for url in urls if url]
-        self._images += images
-        yield self._build_chunk({"images": images})
+    def _list_additions(self) -> Iterator[Json]:
+        """Yield all pictures and all citations, each as one list in one chunk.
+
+        OpenAI's helpers for streams cannot join lists without an `index`: Python's raises an error, Node's keeps the
+        last list. https://github.com/openai/openai-python/blob/main/src/openai/lib/streaming/_deltas.py
+        """
+        if self._images:
+            yield self._build_chunk({"images": self._images})
+        if self._annotations:
+            yield self._build_chunk({"annotations": self._annotations})
 
     def _mark(self) -> None:
         self._kept = (len(self._text), len(self._reasoning))
@@ -243,15 +249,14 @@ class ChatAnswer(Answer):
             self._text.append(text)
             yield self._build_chunk({"content": text})
 
-    def _cite(self, source: Source) -> Iterator[Json]:
+    def _cite(self, source: Source) -> None:
         if citation := build_citation(source, sum(map(len, self._text))):
-            annotation = {"type": "url_citation", "url_citation": citation}
-            self._annotations.append(annotation)
-            yield self._build_chunk({"annotations": [annotation]})
+            self._annotations.append({"type": "url_citation", "url_citation": citation})
 
     def _end(self, event: Done) -> Iterator[Json]:
         if self._guard:
             yield from self._append(self._guard.finish())
+        yield from self._list_additions()
         # `max_turns` is `stop`: the agent has given a whole answer without further calls.
         self._finish_reason = _FINISH_REASONS.get(event.finish_reason, "stop")
         if self._client_calls:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
+from http import HTTPStatus
 
 import anyio
 from starlette.requests import Request
@@ -22,6 +23,8 @@ from callboard_protocol import Done, Error, Event, InputRequest, RunStart, ToolC
 
 BEGINNING_SECONDS = 0.5
 """A failure within this time is an HTTP status; then the stream begins, because clients wait for its headers."""
+
+ALREADY_RUN = "Tools of this request have already run: a program must not repeat the request, or they run again."
 
 
 class RunAnswer:
@@ -101,7 +104,7 @@ async def stream_answer(request: Request, answer: RunAnswer) -> Response:
         _, failure = beginning.result()
         if failure:
             run.cancel()
-            return _refuse(failure)
+            return _refuse(failure, answer)
     return AnswerStream(answer, get_server_state(request).shutdown, _stream_frames(beginning, events, answer))
 
 
@@ -119,14 +122,20 @@ async def collect_answer(request: Request, answer: RunAnswer) -> Response:
     finally:
         run.cancel()
     if failure:
-        return _refuse(failure)
+        return _refuse(failure, answer)
     await answer.keep()
     return JSONResponse(answer.answer.whole(), headers={"X-Callboard-Run": run.run_id})
 
 
-def _refuse(failure: Error) -> JSONResponse:
+def _refuse(failure: Error, answer: RunAnswer) -> JSONResponse:
+    status = find_status(failure)
+    if answer.answer.has_started_calls:
+        # Only OpenAI's clients read the header. The Vercel AI SDK and LangChain.js repeat 408, 409, 429 and every 5xx.
+        # https://github.com/vercel/ai/blob/main/packages/provider/src/errors/api-call-error.ts
+        status = HTTPStatus.BAD_REQUEST
+        failure = failure.model_copy(update={"message": f"{failure.message} {ALREADY_RUN}"})
     # OpenAI's clients repeat failed requests unless this header forbids it; then the tools would run twice.
-    return JSONResponse(build_error_body(failure), find_status(failure), {"X-Should-Retry": "false"})
+    return JSONResponse(build_error_body(failure, status), status, {"X-Should-Retry": "false"})
 
 
 async def _begin(events: AsyncIterator[Event], answer: RunAnswer) -> tuple[bytes, Error | None]:

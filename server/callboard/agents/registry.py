@@ -1,6 +1,6 @@
 """The registry of a server's agents."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from callboard.agents.agent import Agent, AgentLike, BuiltInAgent
@@ -30,10 +30,10 @@ class Registry:
         check_icon(agent.agent_id, getattr(agent, "icon", ""))
         self._agents[agent.agent_id] = agent
 
-    def get(self, agent_id: str) -> AgentLike:
-        """Return the agent with that id. Raises `UnknownAgent`, which names the existing agents."""
+    def get(self, agent_id: str, admits: Callable[[str], bool] = lambda _: True) -> AgentLike:
+        """Return the agent with that id. Raises `UnknownAgent`, which names the others that `admits` allows."""
         if agent_id not in self._agents:
-            known = ", ".join(self._agents) or "none"
+            known = ", ".join(filter(admits, self._agents)) or "none"
             raise UnknownAgent(
                 f"There is no agent '{agent_id}'. The agents are: {known}. Choose one of them; where a "
                 "model list does not show it, reload the page."

@@ -161,6 +161,8 @@ def _find_fault(scope: Scope) -> RequestError | None:
     has_body = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
     if (types or has_body) and types != {JSON}:
         return BodyRefused(f"the request's body must be declared as JSON: send Content-Type: {JSON}")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        return BodyRefused("this server does not read compressed bodies: send the request without Content-Encoding")
     return None
 
 

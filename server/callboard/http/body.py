@@ -5,6 +5,7 @@ once as there are connections. A body counts until the run that it started has e
 """
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -23,6 +24,8 @@ MAX_VALUES = 100_000
 """JSON values in a body. Parsing them blocks all other requests; a long chat has a tenth of this number."""
 MAX_ESCAPES = 2_000_000
 """Backslashes in a body. The parser reads each string in one step, and many escapes make that step slow."""
+MAX_REPLACED_ESCAPES = 200_000
+"""Escapes of characters (`\\u`) in a body with halves of emoji. Replacing the halves blocks all other requests."""
 MAX_MESSAGES = 10_000
 MAX_CALLS = 10_000
 MAX_NAMED_ERRORS = 1_000
@@ -34,6 +37,11 @@ BODIES_AT_ONCE = 16
 
 VALUE_BYTES = 300
 """Memory of a parsed JSON value in addition to its text. A small body can contain many values."""
+
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -143,7 +151,31 @@ async def read_body(request: Request, kind: type[Body], reservation: BodyReserva
             f"the request has more than {MAX_ESCAPES} backslashes: send a shorter chat, or characters without escapes"
         )
     with refuse_invalid():
-        return kind.model_validate_json(b"".join(chunks))
+        return _parse(kind, b"".join(chunks))
+
+
+def _parse(kind: type[Body], body: bytes) -> Body:
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        is_json = error.error_count() > 1 or error.errors(include_input=False)[0]["type"] != "json_invalid"
+        mended = body if is_json else _replace_lone_surrogates(body)
+        if mended == body:
+            raise
+    return kind.model_validate_json(mended)
+
+
+def _replace_lone_surrogates(body: bytes) -> bytes:
+    """Return the body with U+FFFD in place of each half of an emoji.
+
+    JavaScript clients send such halves if they cut a text between both: https://github.com/anomalyco/opencode/pull/17758
+    The parser accepts none, so that the chat could never be continued.
+    """
+    if b"\0" in body or body.count(b"\\u") > MAX_REPLACED_ESCAPES:
+        return body
+    # An escaped backslash before `ud83d` is no escape of a character, so it is hidden; NUL is not in any JSON text.
+    hidden = body.replace(b"\\\\", b"\0\0")
+    return _LONE_SURROGATE.sub(rb"\\ufffd", hidden).replace(b"\0\0", b"\\\\")
 
 
 async def read_past_answers(request: RunRequest, *, holds_blocks: bool = True) -> RunRequest:

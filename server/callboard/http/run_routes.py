@@ -49,11 +49,12 @@ async def models(request: Request) -> Response:
     or by Open WebUI's signature, only agents that the user may use are listed.
     """
     state = get_server_state(request)
+    access = state.runs.access
     user = state.user_verifier.find_verified_user(request)
     entries = [
         _describe(agent, state.started_at)
         for agent in state.registry.list_usable(state.services.model)
-        if user is None or state.runs.access.admits(agent.agent_id, user)
+        if user is None or access.admits(agent.agent_id, user)
     ]
     return JSONResponse({"object": "list", "data": entries})
 
@@ -62,9 +63,12 @@ async def model(request: Request) -> Response:
     """Return one of the agents that `GET /v1/models` lists."""
     state = get_server_state(request)
     user = state.user_verifier.find_verified_user(request)
-    agent = state.registry.get(request.path_params["agent_id"])
+    access = state.runs.access
+    agent = state.registry.get(
+        request.path_params["agent_id"], lambda other: user is None or access.admits(other, user)
+    )
     if user is not None:
-        state.runs.access.check(agent.agent_id, user)
+        access.check(agent.agent_id, user)
     return JSONResponse(_describe(agent, state.started_at))
 
 

@@ -11,9 +11,13 @@ from callboard.calls import ToolCall
 from callboard.errors import RequestError, StorageError, UnknownChat
 from callboard.models import ChatDict, content_text
 from callboard.storage import OWN_CHAT_PREFIX, Store
-from callboard_protocol import EXTERNAL_ID_PREFIX, RunRequest
+from callboard_protocol import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX, RunRequest
 
 _log = structlog.get_logger(__name__)
+
+_CLIENT_PREFIXES = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
+
+NO_RESULT = "No result of this call arrived from the client. Whether the call took effect is not known."
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +100,7 @@ async def open_conversation(
     brought = sent[refers_to.has_instructions :]
     by_text = continuation is not None
     with_calls = [*before, *await _add_stored_calls(store, request, history, brought, by_text=by_text)]
-    _refuse_missing_results(with_calls)
-    messages = [*instructions, *with_calls]
+    messages = [*instructions, *_complete_rounds(with_calls, history)]
     response = NewResponse(refers_to.previous, brought) if is_kept else None
     return Conversation(request, messages, history, results, response)
 
@@ -164,19 +167,39 @@ async def _add_stored_calls(
         return sent
 
 
-def _refuse_missing_results(messages: Sequence[ChatDict]) -> None:
-    """Raise `RequestError` unless the results at the end match the calls before them.
+def _complete_rounds(messages: Sequence[ChatDict], history: ChatHistory) -> list[ChatDict]:
+    """Return the messages with a result for each call of the client's functions.
 
-    Each result needs its call, and each call of the client's own functions needs its result.
+    A client whose user has interrupted it sends a call and then the next question, without a result:
+    https://github.com/charmbracelet/crush/issues/920
+
+    Raises:
+        RequestError: A call at the end has no result, or a result has no call. Before the end, results with ids of
+            other servers are not checked: clients that cut long chats send such results, and `replay` drops them.
     """
-    results = list(takewhile(lambda message: message["role"] == "tool", reversed(messages)))
-    answered = {message.get("tool_call_id") or "" for message in results}
-    asking = messages[-len(results) - 1] if len(results) < len(messages) else {}
-    calls = [call.get("id") or "" for call in asking.get("tool_calls") or ()]
-    if stray := answered.difference(calls):
+    stored = {call.tool_call_id for call in history.calls if call.result is not None}
+    whole: list[ChatDict] = []
+    calls: set[str] = set()
+    missing: set[str] = set()
+    stray: set[str] = set()
+    for message in messages:
+        if message["role"] == "tool":
+            call_id = message.get("tool_call_id") or ""
+            missing.discard(call_id)
+            if call_id not in calls:
+                stray.add(call_id)
+        else:
+            lost = sorted(missing - stored)
+            whole += ({"role": "tool", "tool_call_id": call_id, "content": NO_RESULT} for call_id in lost)
+            calls = {call.get("id") or "" for call in message.get("tool_calls") or ()}
+            missing = {call_id for call_id in calls if call_id.startswith(_CLIENT_PREFIXES)}
+            stray = {call_id for call_id in stray if call_id.startswith(_CLIENT_PREFIXES)}
+        whole.append(message)
+    if stray:
         raise RequestError(
             f"tool_call_id {', '.join(sorted(stray))}: the message before these results holds no such call; send the "
             "assistant's message with its tool_calls, then a result for each"
         )
-    if missing := [one for one in calls if one.startswith(EXTERNAL_ID_PREFIX) and one not in answered]:
-        raise RequestError(f"tool_call_id {', '.join(missing)}: the result is missing; send one for each call")
+    if missing:
+        raise RequestError(f"tool_call_id {', '.join(sorted(missing))}: the result is missing; send one for each call")
+    return whole

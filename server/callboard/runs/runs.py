@@ -149,7 +149,7 @@ class Runs:
         if existing := self._find_here(run_id, owner):
             return existing
         self._refuse_when_closing()
-        agent = self._registry.get(request.agent)
+        agent = self._registry.get(request.agent, lambda other: self.access.admits(other, request.user))
         self.access.check(agent.agent_id, request.user)
         functions = tuple(map(ClientTool.of, request.functions))
         user = owner.user_id or ""
