@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from callboard.storage import GivenAnswer
+from callboard.storage import INTERRUPTED_CALL, GivenAnswer
 from callboard.storage.sql.tables import runs
 from callboard_protocol import (
     CallEvent,
@@ -65,12 +65,14 @@ async def test_a_server_counts_the_runs_that_it_takes_over_and_how_they_end(tmp_
     assert play.scraped.sum("callboard_run_seconds_count", agent="careful") == 1
 
 
-async def test_a_call_that_was_open_ends_and_is_not_run_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("confirm_since", ["", "wait_for_ever"])
+async def test_a_call_that_was_open_ends_and_is_not_run_again(tmp_path: Path, confirm_since: str) -> None:
     waiting = chunks(call("wait_for_ever", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
     async with OpenAIServer([waiting, chunks(text("I do not know."), finish("stop"))]) as model:
         play = Killing(tmp_path, model, AGENT)
         await play.run_until(lambda event: isinstance(event, ToolCallStart))
-        await play.go_on()
+        play.settings = {"CONFIRM_TOOLS": confirm_since}
+        await play.go_on(agrees=True)
     check(play.seen)
     *_, closed, said, last = play.events
     assert isinstance(closed, ToolCallError)
@@ -79,6 +81,8 @@ async def test_a_call_that_was_open_ends_and_is_not_run_again(tmp_path: Path) ->
     assert last == Done()
     # The page knows of it before it runs.
     assert play.ran in ([], ["wait 7"])
+    # Not "Not run", and the user is not asked: whether it ran is unknown.
+    assert closed.error == INTERRUPTED_CALL
     # In the words that the user reads.
     assert told(model.requests[1])[-1] == ("tool", f"Error: {closed.error}")
 

@@ -13,7 +13,7 @@ from functools import partial
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from callboard.agents import Agent, AgentLike, Approval
+from callboard.agents import Agent, AgentLike
 from callboard.calls import ToolCall
 from callboard.calls.approval import CHANGED, PENDING, is_approval
 from callboard.calls.call import REPAIRED, EndedCall, RunningCall, follow_call
@@ -174,7 +174,6 @@ async def reopen(
     record: RunRecord,
     request: RunRequest,
     agent: AgentLike,
-    approval: Approval,
 ) -> Reopened | Error | None:
     """Prepare a run to be continued. Return its last event if it can only be ended, None if it had already ended.
 
@@ -188,7 +187,7 @@ async def reopen(
         await record.store_now()
         return None
     left = await read_left_run(stored_runs, stored.run_id)
-    again = _find_repeatable(agent, left, approval, [tool.name for tool in request.openwebui_tools])
+    again = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
     closed = make_ends(left.open_calls, left.unapproved, but=again)
     _append(record, stored.last_seq, closed)
     await record.store_now()
@@ -269,9 +268,7 @@ def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | To
         record.append(StoredFrame(encode(seq, event), is_last=isinstance(event, Done | Error)), changes)
 
 
-def _find_repeatable(
-    agent: AgentLike, left: LeftRun, approval: Approval, openwebui_tools: Collection[str]
-) -> AbstractSet[str]:
+def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collection[str]) -> AbstractSet[str]:
     """Return the ids of open calls that may run again: their tools are read-only or repeatable, or not approved.
 
     The client runs a request for one of Open WebUI's tools once, also if it is sent again.
@@ -293,8 +290,9 @@ def _find_repeatable(
         call_id = start.tool_call_id
         if tool is None or tool.read_only or tool.repeatable:
             return tool is not None
-        # A tool that always asks runs only after the approval is stored, and then its call is in `may_have_run`.
-        asks_always = tool.requires_confirmation is True or (tool.changes is None and approval.names(tool.name))
+        # A tool that always asks runs only after the approval is stored, and then its call is in `may_have_run`. The
+        # settings of this server do not count: the call began under those of another one, perhaps without approval.
+        asks_always = tool.requires_confirmation is True
         return call_id in left.unapproved or (asks_always and call_id not in left.may_have_run)
 
     return frozenset(call_id for call_id, start in left.open_calls.items() if is_repeatable(start))
