@@ -1,11 +1,16 @@
 """After a server was killed, another one continues its runs to their ends, and no tool runs a second time."""
 
+import asyncio
+import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 from sqlalchemy import update
 
+from callboard.runs.left_runs import LEFT_RUN
 from callboard.storage import INTERRUPTED_CALL, GivenAnswer
 from callboard.storage.sql.tables import runs
 from callboard_protocol import (
@@ -22,8 +27,10 @@ from callboard_protocol import (
     ToolStatus,
 )
 from tests.fakes.openai_server import Answer, OpenAIServer, call, chunks, finish, text
+from tests.processes import run
 from tests.runs.killing import Killing, told
 from tests.runs.promises import check
+from tests.storage.conftest import new_database
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -262,3 +269,32 @@ async def test_a_run_killed_before_its_first_text_starts_again(tmp_path: Path) -
         await play.go_on()
     check(play.seen)
     assert [event.type for event in play.events] == ["run_start", "message", "done"]
+
+
+def run_printed(folder: Path, command: str, copy: Path, url: str) -> None:
+    """Run PostgreSQL's commands that `callboard backup` or `callboard restore` prints."""
+    printed = run(folder, command, str(copy), DATABASE_URL=url).stderr
+    [commands] = re.findall("itself: run (.+), with the password", printed)
+    subprocess.run(commands, shell=True, check=True, capture_output=True)
+
+
+@pytest.mark.needs("postgresql")
+async def test_a_run_of_a_restored_postgresql_ends_and_its_tools_do_not_run_again(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = await new_database(request, "postgresql", tmp_path / "unused")
+    copy = tmp_path / "copy.dump"
+
+    async def back_up(_: httpx.AsyncClient) -> None:
+        await asyncio.to_thread(run_printed, tmp_path, "backup", copy, url)
+
+    looking = chunks(call("look", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
+    async with OpenAIServer([looking, ANSWER]) as model:
+        play = Killing(tmp_path, model, AGENT, {"DATABASE_URL": url})
+        await play.run_until(lambda event: isinstance(event, ToolCallStart), do=back_up)
+        run_printed(tmp_path, "restore", copy, url)
+        await play.go_on()
+    check(play.seen)
+    assert play.events[-1] == LEFT_RUN
+    assert play.ran == ["look 7"]
+    assert len(model.requests) == 1
