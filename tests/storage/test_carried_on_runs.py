@@ -234,6 +234,20 @@ async def test_a_run_that_is_older_than_runs_may_be_is_ended_and_asks_no_model(t
     assert play.scraped.sum("callboard_runs_total", agent="careful", ending="interrupted") == 1
 
 
+async def test_the_text_of_a_run_that_no_server_continues_stays_in_its_chat(tmp_path: Path) -> None:
+    async with OpenAIServer([SOLD, chunks(text("Seat 7 is"), text(" yours: ABC"), ending="hang")]) as model:
+        play = Killing(tmp_path, model, AGENT)
+        await play.run_until(lambda event: isinstance(event, Message) and "ABC" in event.content)
+        async with play.opened_store() as store:
+            await store.database.execute(update(runs).values(begun_at=runs.c.begun_at - 3600))
+        messages = await play.go_on()
+    assert play.events[-1] == LEFT_RUN
+    assert [(row["role"], row["content"]) for row in messages if row["role"] == "assistant"] == [
+        ("assistant", "I sell it. "),
+        ("assistant", "Seat 7 is yours: ABC"),
+    ]
+
+
 async def test_a_continued_run_keeps_its_count_of_rounds(tmp_path: Path) -> None:
     again = chunks(call("sell", '{"seat": 8}', call_id="c2"), finish("tool_calls"))
     script = answers(SOLD, chunks(text("And"), ending="hang"), again, ANSWER)

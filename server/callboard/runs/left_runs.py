@@ -46,7 +46,10 @@ from callboard_protocol import (
     RunRequest,
     Source,
     ToolCallError,
+    ToolCallExternal,
     ToolCallStart,
+    ToolRequest,
+    ToolStatus,
     decode,
     encode,
 )
@@ -73,6 +76,7 @@ class LeftRun:
         may_have_run: The open calls whose tools may have started.
         next_round: The round of the next call.
         has_open_text: Text was sent after the last event of a call.
+        answer: The answer's text since the last start of an own call, which has no row yet.
         sources: The sources that were sent.
         signals: Cancellation and answers that clients have sent.
     """
@@ -85,6 +89,7 @@ class LeftRun:
     may_have_run: Collection[str] = ()
     next_round: int = 0
     has_open_text: bool = False
+    answer: str = ""
     sources: Sequence[Source] = ()
     signals: RunSignals = NO_SIGNALS
 
@@ -122,6 +127,8 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
     asked: set[str] = set()
     sources: list[Source] = []
     has_open_text = False
+    answer: list[str] = []
+    settled_count = 0
     for frame in Decoder().feed(b"".join(frames)):
         event = decode(frame)
         match event:
@@ -131,11 +138,19 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
                 sources.append(event)
             case Message() | Reasoning():
                 has_open_text = True
+                if isinstance(event, Message):
+                    answer.append(event.content)
             case CallEvent():
                 follow_call(calls, event)
                 has_open_text = False
+                is_own_start = isinstance(event, ToolCallStart) and not event.parent_call_id
+                if is_own_start or isinstance(event, ToolCallExternal):
+                    answer.clear()
+                if not isinstance(event, ToolStatus | ToolRequest):
+                    settled_count = len(answer)
             case Rewind():
                 has_open_text = False
+                del answer[settled_count:]
             case _:
                 pass
     running = {call_id: call for call_id, call in calls.items() if isinstance(call, RunningCall)}
@@ -153,6 +168,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
         may_have_run=may_have_run,
         next_round=max(((call.start.round_index or 0) + 1 for call in calls.values()), default=0),
         has_open_text=has_open_text,
+        answer="".join(answer),
         sources=sources,
         signals=signals,
     )
@@ -228,13 +244,15 @@ async def end_run(
 ) -> Sequence[Error | ToolCallError]:
     """End a run that cannot continue, and its open calls. Return the new events. Raises `StorageError`, `RunLost`."""
     assert record.turn is not None
-    await record.turn.restore()
+    turn = await record.turn.restore()
     rows = record.turn.rows
+    # Without rows the chat was deleted, and with an ending the text has its row.
+    answer = left.answer if turn and not rows.ending else ""
     open_calls: dict[str, str] = {call.tool_call_id: call.tool_name for call in rows.open_calls}
     open_calls |= {call_id: start.tool_name for call_id, start in left.open_calls.items()}
     last: list[Error | ToolCallError] = [*make_ends(open_calls, left.unapproved), ending]
     _append(record, stored.last_seq, last)
-    record.append(changes=rows.finish("", is_answered=False, ending=ending.model_dump_json()))
+    record.append(changes=rows.finish(answer, is_answered=False, ending=ending.model_dump_json()))
     await record.store_now()
     return last
 
