@@ -8,7 +8,7 @@ CallboardError
 │   └── AgentRefused         the user may not use the agent
 ├── RunError                 a request about a run fails
 │   ├── UnknownRun           no run has this id, or it ended long ago
-│   ├── RunConflict          another chat or user has a run with this id
+│   ├── RunConflict          another run has this id
 │   ├── RunLost              another server has taken the run over
 │   ├── LogExpired           the event is no longer in the log
 │   ├── UnknownInput         the run does not ask this question, or no longer
@@ -104,7 +104,7 @@ class UnknownRun(RunError):
 
 
 class RunConflict(RunError):
-    """Another chat or user has a run with this id."""
+    """Another chat or user has a run with this id, or a run with this id has ended and its events are gone."""
 
     code = "run_conflict"
 

@@ -283,7 +283,8 @@ def test_restore_of_postgresql_names_the_right_command_without_the_password(tmp_
     url = "postgresql+asyncpg://board:hunter2secret@db.example.org:5433/chats"
     said = run(tmp_path, "restore", "my copy.db", DATABASE_URL=url)
     assert said.returncode == 1
-    command = "pg_restore --clean --if-exists --dbname=postgresql://board@db.example.org:5433/chats 'my copy.db'"
+    database = "--dbname=postgresql://board@db.example.org:5433/chats"
+    command = f"pg_restore --clean --if-exists {database} 'my copy.db' && psql {database} "
     assert command in said.stderr
     assert "hunter2secret" not in said.stderr
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,17 @@ def test_stored_arguments_and_results_replace_what_was_sent_by_call_id() -> None
 def test_a_call_that_the_store_does_not_know_is_replayed_as_it_was_sent() -> None:
     sent = [USER, asks(call("a", '{"x":1}')), answers("a", "shown")]
     assert replay(sent, []).messages == sent
+
+
+@pytest.mark.parametrize("other", [call("a", '{"x":2}'), call("a", '{"x":1}', name="g")])
+def test_a_call_of_another_model_with_a_stored_id_is_replayed_as_it_was_sent(other: dict[str, Any]) -> None:
+    sent = [USER, asks(call("a", '{"x":1}')), answers("a", "cut …"), asks(other), answers("a", "another"), USER]
+    replayed = replay(sent, [stored("a", "whole", '{"x":1}', message_id="m")]).messages
+    assert [message["content"] for message in replayed if message["role"] == "tool"] == ["whole", "another"]
+    assert [message["tool_calls"] for message in replayed if "tool_calls" in message] == [
+        [call("a", '{"x":1}')],
+        [other],
+    ]
 
 
 def test_a_result_that_only_the_store_has_is_an_answer() -> None:
@@ -136,8 +148,13 @@ def test_duplicate_ids_within_a_round_are_not_sent_twice() -> None:
 
 
 def test_arguments_go_back_byte_for_byte_malformed_ones_too() -> None:
-    for arguments in ('{ "a" :1,\n"b":"\\u00e4"}', "{broken", "not json"):
-        sent = [USER, asks(call("a", "{}")), answers("a", "1")]
+    for arguments, shown in (
+        ('{ "a" :1,\n"b":"\\u00e4"}', '{"a":1,"b":"ä"}'),
+        ('{ "a" :1,\n"b":"\\u00e4"}', '{"a":1,"b":'),
+        ("{broken", "{}"),
+        ("not json", "{}"),
+    ):
+        sent = [USER, asks(call("a", shown)), answers("a", "1")]
         [_, asked, _] = replay(sent, [stored("a", "1", arguments)]).messages
         assert asked["tool_calls"][0]["function"]["arguments"] == arguments
 

@@ -5,12 +5,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callboard._history import replay
 from callboard._history.token_limit import estimate_tokens, limit_tokens, list_dropped
 
 SYSTEM = {"role": "system", "content": "be kind"}
 
 
-def turn(number: int, result: str = "r" * 4000) -> list[dict[str, Any]]:
+def turn(number: int, result: str | list[dict[str, Any]] = "r" * 4000) -> list[dict[str, Any]]:
     call = {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     return [
         {"role": "user", "content": f"question {number}"},
@@ -42,6 +43,14 @@ def test_then_whole_oldest_turns_are_dropped() -> None:
 
 def test_the_newest_turn_stays_even_where_it_alone_is_too_long() -> None:
     assert limit_tokens([SYSTEM, *turn(1), *turn(2)], 1) == [SYSTEM, *turn(2)]
+
+
+def test_a_result_with_an_image_does_not_end_its_turn() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    text = {"type": "text", "text": "the page"}
+    newest = replay([SYSTEM, *turn(1), *turn(2, [text, image])], []).messages
+    assert [message["role"] for message in newest[-5:]] == ["user", "assistant", "tool", "user", "assistant"]
+    assert limit_tokens(newest, 1) == [SYSTEM, *newest[-5:]]
 
 
 def test_an_image_counts_as_an_image_and_not_as_its_encoding() -> None:

@@ -1,12 +1,17 @@
 """After a server was killed, another one continues its runs to their ends, and no tool runs a second time."""
 
+import asyncio
+import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 from sqlalchemy import update
 
-from callboard.storage import GivenAnswer
+from callboard.runs.left_runs import LEFT_RUN
+from callboard.storage import INTERRUPTED_CALL, GivenAnswer
 from callboard.storage.sql.tables import runs
 from callboard_protocol import (
     CallEvent,
@@ -22,8 +27,10 @@ from callboard_protocol import (
     ToolStatus,
 )
 from tests.fakes.openai_server import Answer, OpenAIServer, call, chunks, finish, text
+from tests.processes import run
 from tests.runs.killing import Killing, told
 from tests.runs.promises import check
+from tests.storage.conftest import new_database
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -65,12 +72,14 @@ async def test_a_server_counts_the_runs_that_it_takes_over_and_how_they_end(tmp_
     assert play.scraped.sum("callboard_run_seconds_count", agent="careful") == 1
 
 
-async def test_a_call_that_was_open_ends_and_is_not_run_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("confirm_since", ["", "wait_for_ever"])
+async def test_a_call_that_was_open_ends_and_is_not_run_again(tmp_path: Path, confirm_since: str) -> None:
     waiting = chunks(call("wait_for_ever", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
     async with OpenAIServer([waiting, chunks(text("I do not know."), finish("stop"))]) as model:
         play = Killing(tmp_path, model, AGENT)
         await play.run_until(lambda event: isinstance(event, ToolCallStart))
-        await play.go_on()
+        play.settings = {"CONFIRM_TOOLS": confirm_since}
+        await play.go_on(agrees=True)
     check(play.seen)
     *_, closed, said, last = play.events
     assert isinstance(closed, ToolCallError)
@@ -79,6 +88,8 @@ async def test_a_call_that_was_open_ends_and_is_not_run_again(tmp_path: Path) ->
     assert last == Done()
     # The page knows of it before it runs.
     assert play.ran in ([], ["wait 7"])
+    # Not "Not run", and the user is not asked: whether it ran is unknown.
+    assert closed.error == INTERRUPTED_CALL
     # In the words that the user reads.
     assert told(model.requests[1])[-1] == ("tool", f"Error: {closed.error}")
 
@@ -223,6 +234,20 @@ async def test_a_run_that_is_older_than_runs_may_be_is_ended_and_asks_no_model(t
     assert play.scraped.sum("callboard_runs_total", agent="careful", ending="interrupted") == 1
 
 
+async def test_the_text_of_a_run_that_no_server_continues_stays_in_its_chat(tmp_path: Path) -> None:
+    async with OpenAIServer([SOLD, chunks(text("Seat 7 is"), text(" yours: ABC"), ending="hang")]) as model:
+        play = Killing(tmp_path, model, AGENT)
+        await play.run_until(lambda event: isinstance(event, Message) and "ABC" in event.content)
+        async with play.opened_store() as store:
+            await store.database.execute(update(runs).values(begun_at=runs.c.begun_at - 3600))
+        messages = await play.go_on()
+    assert play.events[-1] == LEFT_RUN
+    assert [(row["role"], row["content"]) for row in messages if row["role"] == "assistant"] == [
+        ("assistant", "I sell it. "),
+        ("assistant", "Seat 7 is yours: ABC"),
+    ]
+
+
 async def test_a_continued_run_keeps_its_count_of_rounds(tmp_path: Path) -> None:
     again = chunks(call("sell", '{"seat": 8}', call_id="c2"), finish("tool_calls"))
     script = answers(SOLD, chunks(text("And"), ending="hang"), again, ANSWER)
@@ -258,3 +283,32 @@ async def test_a_run_killed_before_its_first_text_starts_again(tmp_path: Path) -
         await play.go_on()
     check(play.seen)
     assert [event.type for event in play.events] == ["run_start", "message", "done"]
+
+
+def run_printed(folder: Path, command: str, copy: Path, url: str) -> None:
+    """Run PostgreSQL's commands that `callboard backup` or `callboard restore` prints."""
+    printed = run(folder, command, str(copy), DATABASE_URL=url).stderr
+    [commands] = re.findall("itself: run (.+), with the password", printed)
+    subprocess.run(commands, shell=True, check=True, capture_output=True)
+
+
+@pytest.mark.needs("postgresql")
+async def test_a_run_of_a_restored_postgresql_ends_and_its_tools_do_not_run_again(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = await new_database(request, "postgresql", tmp_path / "unused")
+    copy = tmp_path / "copy.dump"
+
+    async def back_up(_: httpx.AsyncClient) -> None:
+        await asyncio.to_thread(run_printed, tmp_path, "backup", copy, url)
+
+    looking = chunks(call("look", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
+    async with OpenAIServer([looking, ANSWER]) as model:
+        play = Killing(tmp_path, model, AGENT, {"DATABASE_URL": url})
+        await play.run_until(lambda event: isinstance(event, ToolCallStart), do=back_up)
+        run_printed(tmp_path, "restore", copy, url)
+        await play.go_on()
+    check(play.seen)
+    assert play.events[-1] == LEFT_RUN
+    assert play.ran == ["look 7"]
+    assert len(model.requests) == 1

@@ -162,6 +162,19 @@ async def test_a_run_of_another_server_is_visible_only_to_its_user_and_its_id_is
     assert play.runs == 1
 
 
+async def test_a_run_whose_events_are_gone_is_not_started_again(tmp_path: Path, database_url: str) -> None:
+    play = Play()
+    play.going_on.set()
+    async with two_servers(tmp_path, database_url, play) as (one, other):
+        await one.events(body())
+        assert await one.state.store.stored_runs("server").drop(ended_before_seconds=-1, max_user_bytes=10**9) == 1
+        refused = await other.client.post("/v1/runs", json=body())
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "run_conflict")
+        assert "its events are gone" in refused.json()["error"]["message"]
+        await other.events({**body(), "run_id": "another"})
+    assert play.runs == 2
+
+
 async def test_another_server_takes_a_run_for_listened_to_until_it_has_ended(tmp_path: Path, database_url: str) -> None:
     play = Play()
     async with two_servers(tmp_path, database_url, play) as (one, other):

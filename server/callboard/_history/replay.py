@@ -3,6 +3,7 @@
 Calls are found by their ids, so that edited, regenerated and branched chats replay exactly the calls of the branch.
 """
 
+import json
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
@@ -32,9 +33,10 @@ Answered = tuple[ChatDict, ChatDict | None]
 def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinished: Collection[str] = ()) -> Replayed:
     """Return `messages` with the stored arguments and results of their calls.
 
-    An assistant message with `tool_calls` gets the stored arguments and results of these calls, by their ids. An
-    assistant message without `tool_calls` gets the stored calls of its `id`: for each round an assistant message with
-    calls, their results, and then the text of the message.
+    An assistant message with `tool_calls` gets the stored arguments and results of these calls, by their ids, unless
+    the stored call with an id is of another tool or has other arguments. An assistant message without `tool_calls` gets
+    the stored calls of its `id`: for each round an assistant message with calls, their results, and then the text of
+    the message.
 
     Calls without a result and results without a call are dropped, because endpoints refuse both; calls whose ids are in
     `unfinished` stay, because they will run again. Calls with a parent are dropped: another agent made them. An empty
@@ -96,12 +98,12 @@ def _answer_calls(
     for answer in answers:
         content = answer.get("content")
         contents[answer.get("tool_call_id") or ""].append("" if content is None else content)
-    for call in sorted(message["tool_calls"], key=lambda call: _stored_position(call, known)):
+    calls = [(call, _find_stored(call, known)) for call in message["tool_calls"]]
+    for call, stored in sorted(calls, key=lambda found: found[1].sequence_index if found[1] else 0):
         call_id = call.get("id") or ""
         if call_id and call_id in seen:
             continue
         seen.add(call_id)
-        stored = known.get(call_id)
         if stored and stored.parent_call_id:
             continue
         function = call["function"]
@@ -116,9 +118,22 @@ def _answer_calls(
     return answered
 
 
-def _stored_position(call: ChatDict, known: Mapping[str, HistoryCall]) -> int:
+def _find_stored(call: ChatDict, known: Mapping[str, HistoryCall]) -> HistoryCall | None:
+    """Return the stored call with the id of a call in a message, None if it is another call.
+
+    The calls of another model in the chat may have the same ids, because some endpoints restart them with each answer,
+    for example `functions.search:0`: https://github.com/vllm-project/vllm/issues/50295.
+    """
     stored = known.get(call.get("id") or "")
-    return stored.sequence_index if stored else 0
+    function = call["function"]
+    if stored is None or stored.tool_name != function["name"]:
+        return None
+    try:
+        sent, written = (json.loads(text or "{}") for text in (function.get("arguments"), stored.arguments))
+    except (ValueError, RecursionError):
+        return stored  # The client has the arguments only in part, or the model wrote no JSON.
+    are_objects = isinstance(sent, dict) and isinstance(written, dict)
+    return stored if sent == written or not are_objects else None
 
 
 def _expand_turn(message: ChatDict, stored: Iterable[HistoryCall]) -> list[ChatDict]:

@@ -5,6 +5,7 @@ tokeniser of every model.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from callboard._history.records import ChatDict
 
@@ -18,8 +19,8 @@ KEPT_CHARS = 400
 def limit_tokens(messages: Sequence[ChatDict], max_tokens: int) -> list[ChatDict]:
     """Return `messages` shortened to about `max_tokens`; 0 means no limit.
 
-    A turn begins with a user message. The instructions before the first turn and the newest turn are never changed,
-    even if they exceed the limit alone. A call and its result are in the same turn, so they stay together.
+    A turn begins with a question of the user. The instructions before the first turn and the newest turn are never
+    changed, even if they exceed the limit alone. A call and its result are in the same turn, so they stay together.
     """
     excess = sum(map(estimate_tokens, messages)) - max_tokens
     if not max_tokens or excess <= 0:
@@ -59,8 +60,9 @@ def estimate_tokens(message: ChatDict) -> int:
 def _split_turns(messages: Sequence[ChatDict]) -> tuple[list[ChatDict], list[list[ChatDict]]]:
     head: list[ChatDict] = []
     turns: list[list[ChatDict]] = []
-    for message in messages:
-        if message["role"] == "user":
+    for before, message in pairwise([{"role": ""}, *messages]):
+        # A user message after a result has images of the result, see `move_parts`. A question follows an answer.
+        if message["role"] == "user" and before["role"] != "tool":
             turns.append([message])
         elif turns:
             turns[-1].append(message)

@@ -13,11 +13,11 @@ from functools import partial
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from callboard.agents import Agent, AgentLike, Approval
+from callboard.agents import Agent, AgentLike
 from callboard.calls import ToolCall
-from callboard.calls.approval import CHANGED, PENDING, is_approval
+from callboard.calls.approval import ALWAYS, CHANGED, PENDING, REFUSED, is_approval
 from callboard.calls.call import REPAIRED, EndedCall, RunningCall, follow_call
-from callboard.errors import StorageError
+from callboard.errors import StorageError, ToolDenied
 from callboard.redaction import MASK
 from callboard.runs.conversation import Conversation, open_conversation
 from callboard.runs.inputs import NO_SIGNALS
@@ -33,6 +33,7 @@ from callboard.storage import (
 )
 from callboard.threads import REQUESTS
 from callboard_protocol import (
+    APPROVAL_PREFIX,
     EXTERNAL_ID_PREFIX,
     FROM_TEXT_STATUS,
     CallEvent,
@@ -46,7 +47,10 @@ from callboard_protocol import (
     RunRequest,
     Source,
     ToolCallError,
+    ToolCallExternal,
     ToolCallStart,
+    ToolRequest,
+    ToolStatus,
     decode,
     encode,
 )
@@ -54,6 +58,9 @@ from callboard_protocol import (
 READ_BYTES = 1024 * 1024
 STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED, CHANGED})
 """The statuses that a call reports before its tool runs; any other status means that the tool has started."""
+
+CANNOT_RUN = "Not run: the user allowed it, but this server cannot run it now. Its tool may not be available."
+"""The error of an allowed call, for example if its tool is of an MCP server that has not started yet."""
 
 LEFT_RUN = Error(message="The server that ran this was stopped: send the message again.", code="interrupted")
 
@@ -73,6 +80,7 @@ class LeftRun:
         may_have_run: The open calls whose tools may have started.
         next_round: The round of the next call.
         has_open_text: Text was sent after the last event of a call.
+        answer: The answer's text since the last start of an own call, which has no row yet.
         sources: The sources that were sent.
         signals: Cancellation and answers that clients have sent.
     """
@@ -85,6 +93,7 @@ class LeftRun:
     may_have_run: Collection[str] = ()
     next_round: int = 0
     has_open_text: bool = False
+    answer: str = ""
     sources: Sequence[Source] = ()
     signals: RunSignals = NO_SIGNALS
 
@@ -122,6 +131,8 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
     asked: set[str] = set()
     sources: list[Source] = []
     has_open_text = False
+    answer: list[str] = []
+    settled_count = 0
     for frame in Decoder().feed(b"".join(frames)):
         event = decode(frame)
         match event:
@@ -131,11 +142,19 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
                 sources.append(event)
             case Message() | Reasoning():
                 has_open_text = True
+                if isinstance(event, Message):
+                    answer.append(event.content)
             case CallEvent():
                 follow_call(calls, event)
                 has_open_text = False
+                is_own_start = isinstance(event, ToolCallStart) and not event.parent_call_id
+                if is_own_start or isinstance(event, ToolCallExternal):
+                    answer.clear()
+                if not isinstance(event, ToolStatus | ToolRequest):
+                    settled_count = len(answer)
             case Rewind():
                 has_open_text = False
+                del answer[settled_count:]
             case _:
                 pass
     running = {call_id: call for call_id, call in calls.items() if isinstance(call, RunningCall)}
@@ -153,6 +172,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
         may_have_run=may_have_run,
         next_round=max(((call.start.round_index or 0) + 1 for call in calls.values()), default=0),
         has_open_text=has_open_text,
+        answer="".join(answer),
         sources=sources,
         signals=signals,
     )
@@ -174,7 +194,6 @@ async def reopen(
     record: RunRecord,
     request: RunRequest,
     agent: AgentLike,
-    approval: Approval,
 ) -> Reopened | Error | None:
     """Prepare a run to be continued. Return its last event if it can only be ended, None if it had already ended.
 
@@ -188,8 +207,8 @@ async def reopen(
         await record.store_now()
         return None
     left = await read_left_run(stored_runs, stored.run_id)
-    again = _find_repeatable(agent, left, approval, [tool.name for tool in request.openwebui_tools])
-    closed = make_ends(left.open_calls, left.unapproved, but=again)
+    again = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
+    closed = [_tell_answer(end, left) for end in make_ends(left.open_calls, left.unapproved, but=again)]
     _append(record, stored.last_seq, closed)
     await record.store_now()
     conversation = await open_conversation(store, request, stored.run_id, None)
@@ -229,13 +248,15 @@ async def end_run(
 ) -> Sequence[Error | ToolCallError]:
     """End a run that cannot continue, and its open calls. Return the new events. Raises `StorageError`, `RunLost`."""
     assert record.turn is not None
-    await record.turn.restore()
+    turn = await record.turn.restore()
     rows = record.turn.rows
+    # Without rows the chat was deleted, and with an ending the text has its row.
+    answer = left.answer if turn and not rows.ending else ""
     open_calls: dict[str, str] = {call.tool_call_id: call.tool_name for call in rows.open_calls}
     open_calls |= {call_id: start.tool_name for call_id, start in left.open_calls.items()}
     last: list[Error | ToolCallError] = [*make_ends(open_calls, left.unapproved), ending]
     _append(record, stored.last_seq, last)
-    record.append(changes=rows.finish("", is_answered=False, ending=ending.model_dump_json()))
+    record.append(changes=rows.finish(answer, is_answered=False, ending=ending.model_dump_json()))
     await record.store_now()
     return last
 
@@ -259,6 +280,17 @@ def make_ends(
     ]
 
 
+def _tell_answer(end: ToolCallError, left: LeftRun) -> ToolCallError:
+    """Return the end of a call that will not run again; it names the answer if the user has answered its question."""
+    given = left.signals.answers.get(APPROVAL_PREFIX + end.tool_call_id)
+    if given is None or end.tool_call_id not in left.unapproved:
+        return end
+    if given.value is False:
+        return end.model_copy(update={"error": REFUSED, "code": ToolDenied.code})
+    has_agreed = given.value in (True, ALWAYS) or isinstance(given.value, dict)
+    return end.model_copy(update={"error": CANNOT_RUN}) if has_agreed else end
+
+
 def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | ToolCallError]) -> None:
     """Append events after `last_seq` to the record, with the row changes of the calls that they end."""
     assert record.turn is not None
@@ -269,9 +301,7 @@ def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | To
         record.append(StoredFrame(encode(seq, event), is_last=isinstance(event, Done | Error)), changes)
 
 
-def _find_repeatable(
-    agent: AgentLike, left: LeftRun, approval: Approval, openwebui_tools: Collection[str]
-) -> AbstractSet[str]:
+def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collection[str]) -> AbstractSet[str]:
     """Return the ids of open calls that may run again: their tools are read-only or repeatable, or not approved.
 
     The client runs a request for one of Open WebUI's tools once, also if it is sent again.
@@ -293,8 +323,9 @@ def _find_repeatable(
         call_id = start.tool_call_id
         if tool is None or tool.read_only or tool.repeatable:
             return tool is not None
-        # A tool that always asks runs only after the approval is stored, and then its call is in `may_have_run`.
-        asks_always = tool.requires_confirmation is True or (tool.changes is None and approval.names(tool.name))
+        # A tool that always asks runs only after the approval is stored, and then its call is in `may_have_run`. The
+        # settings of this server do not count: the call began under those of another one, perhaps without approval.
+        asks_always = tool.requires_confirmation is True
         return call_id in left.unapproved or (asks_always and call_id not in left.may_have_run)
 
     return frozenset(call_id for call_id, start in left.open_calls.items() if is_repeatable(start))

@@ -10,7 +10,7 @@ from uuid import uuid4
 import anyio
 import structlog
 
-from callboard.agents import AgentAccess, AgentLike, Approval, Registry
+from callboard.agents import AgentAccess, AgentLike, Registry
 from callboard.calls import ClientTool, Services
 from callboard.errors import QuotaExceeded, RunConflict, ShuttingDown, StorageError, UnknownAgent, UnknownRun
 from callboard.observers import NoTracer, Observer, RunLeft, RunObservers, RunTracer, TracedRun
@@ -137,7 +137,7 @@ class Runs:
         Raises:
             UnknownAgent: There is no such agent.
             AgentRefused: The user may not use the agent.
-            RunConflict: The run id belongs to another chat or user.
+            RunConflict: The run id belongs to another chat or user, or to a run whose events are gone.
             TooManyRuns: No slot is free.
             QuotaExceeded: The user has used up a daily quota.
             ShuttingDown: The server starts no more runs.
@@ -265,9 +265,8 @@ class Runs:
         # Agents without the setting may ignore the finished rounds and repeat their calls.
         if not _can_continue(agent):
             return end_of_left_run(agent.agent_id)
-        approval = Approval(self._settings.confirm_tools)
         async with self._factory.record_of_left_run(stored, request) as (stored, record):
-            reopened = await reopen(self._stored_runs, self._store, stored, record, request, agent, approval)
+            reopened = await reopen(self._stored_runs, self._store, stored, record, request, agent)
             if not isinstance(reopened, Reopened):
                 return reopened
             return await self._restart(stored, record, request, agent, reopened)

@@ -65,6 +65,12 @@ ROWS_AT_ONCE = 100
 WRITES_AT_ONCE = 100
 """The most writes in one transaction."""
 
+INTERRUPT_ACTIVE_RUNS = "UPDATE runs SET request = NULL WHERE ended_at IS NULL"
+"""For a restored copy: without its request no server continues a run; a server ends the run as `interrupted`.
+
+The copy does not contain the later steps of the run, and the run may still be active on the original server.
+"""
+
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 """A read or write; it may run in a thread, and runs again if its transaction was rolled back."""

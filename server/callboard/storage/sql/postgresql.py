@@ -1,7 +1,7 @@
 """The database on a PostgreSQL server, with timeouts for a server that was restarted or no longer answers."""
 
 import shlex
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -42,11 +42,13 @@ class PostgresqlDatabase(Database):
 
     def back_up(self, copy: Path) -> None:
         """Raise `StorageError` with the command of PostgreSQL that makes a copy."""
-        raise self._refer_to("pg_dump", "--format=custom", f"--file={copy}", self._address)
+        raise self._refer_to(["pg_dump", "--format=custom", f"--file={copy}", self._address])
 
     def restore(self, copy: Path) -> None:
-        """Raise `StorageError` with the command of PostgreSQL that restores a copy."""
-        raise self._refer_to("pg_restore", "--clean", "--if-exists", f"--dbname={self._address}", str(copy))
+        """Raise `StorageError` with the commands of PostgreSQL that restore a copy and interrupt its active runs."""
+        address = f"--dbname={self._address}"
+        restore = ["pg_restore", "--clean", "--if-exists", address, str(copy)]
+        raise self._refer_to(restore, ["psql", address, f"--command={database.INTERRUPT_ACTIVE_RUNS}"])
 
     @property
     def _address(self) -> str:
@@ -55,10 +57,10 @@ class PostgresqlDatabase(Database):
         named = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
         return named.render_as_string()
 
-    def _refer_to(self, *command: str) -> StorageError:
+    def _refer_to(self, *commands: Sequence[str]) -> StorageError:
         return StorageError(
-            f"PostgreSQL copies and restores its databases itself: run {shlex.join(command)}, with the password in "
-            "~/.pgpass; stop every server before a restore"
+            f"PostgreSQL copies and restores its databases itself: run {' && '.join(map(shlex.join, commands))}, "
+            "with the password in ~/.pgpass; stop every server before a restore"
         )
 
     def make_bus(self) -> PostgresqlBus:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from callboard._history import HistoryCall
 from callboard._history.turn_rows import RowChange
-from callboard.errors import RunLost, StorageError
+from callboard.errors import RunConflict, RunLost, StorageError
 from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.failures import is_database_failure
@@ -311,15 +311,25 @@ class RunRecord:
                 async with asyncio.timeout(RETRY_SECONDS):
                     await self._retry.wait()
 
+    async def _begin(self, new: NewRun) -> None:
+        """Insert a run that could not be inserted when it started.
+
+        Raises `StorageError`, and `RunLost` if there is another run with its id.
+        """
+        try:
+            begun = await self._stored_runs.begin(self._run, new.request, first=new.first)
+        except RunConflict as error:
+            raise RunLost(str(error)) from error
+        if begun is not self._run:
+            raise RunLost(f"run {self._run.run_id!r} was begun by another server")
+
     async def _try(self, batch: _Batch, *, may_be_written: bool) -> None:
         """Store a batch once; raises `StorageError`, `RunLost`."""
         if self.chat_id is not None:
             # The rows of a chat are stored in the order of its turns.
             await self._database.late.store(self.chat_id, before=self)
         if self._new:
-            begun = await self._stored_runs.begin(self._run, self._new.request, first=self._new.first)
-            if begun is not self._run:
-                raise RunLost(f"run {self._run.run_id!r} was begun by another server")
+            await self._begin(self._new)
             self._new = None
 
         def write_rows(connection: Connection) -> None:

@@ -20,6 +20,7 @@ from sqlalchemy.pool import NullPool
 from callboard._private_files import create_private_file, make_private_folder
 from callboard.errors import StorageError
 from callboard.storage.sql import tables
+from callboard.storage.sql.database import INTERRUPT_ACTIVE_RUNS
 from callboard.storage.sql.open_file import (
     NEEDS_RESTORE,
     add_suffix,
@@ -32,11 +33,6 @@ from callboard.storage.sql.open_file import (
 from callboard.storage.sql.server_file import are_servers_running
 from callboard.storage.sql.versions import UnknownVersion, count_missing
 
-INTERRUPT_ACTIVE_RUNS = "UPDATE runs SET request = NULL WHERE ended_at IS NULL"
-"""Without its request no server continues a run: a server with the copy ends the run as `interrupted`.
-
-The copy does not contain the later steps of the run, and the run may still be active on the original server.
-"""
 SUFFIXES = ("", "-journal", "-wal", "-shm")
 
 

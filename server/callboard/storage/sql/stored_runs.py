@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     Executable,
     Integer,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     bindparam,
     case,
     delete,
+    exists,
     func,
     insert,
     or_,
@@ -28,12 +30,12 @@ from sqlalchemy import (
     update,
 )
 
-from callboard.errors import RunLost, StorageError, TooManyRuns
+from callboard.errors import RunConflict, RunLost, StorageError, TooManyRuns
 from callboard.storage.bus import RELEASED_RUN, Bus, OnNotification
 from callboard.storage.sql.database import Database, Work
 from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.parking import let_question_wait, unpark, unpark_if_answered
-from callboard.storage.sql.tables import events, run_files, run_inputs, runs
+from callboard.storage.sql.tables import events, messages, run_files, run_inputs, runs
 from callboard.storage.values import GivenAnswer, RunSignals, StoredFrame, StoredRun
 
 FRAMES_PER_QUERY = 500
@@ -123,7 +125,7 @@ class StoredRuns:
 
         `first` is the run's first frame. `request` is stored until the run has ended, so that another server can
         continue the run. Raises `TooManyRuns` if the user has `max_of_user` active runs on all servers; runs without a
-        user are not counted.
+        user are not counted. Raises `RunConflict` if a run with that id has ended, and only its messages are left.
         """
         row = {
             "id": run.run_id,
@@ -162,6 +164,10 @@ class StoredRuns:
         if found is not run and is_new:
             del self._own[run.run_id]
         if found is None:
+            if await self._database.scalar(select(true()).where(_has_messages(run.run_id, run.chat_id))):
+                raise RunConflict(
+                    f"run {run.run_id!r} has ended and its events are gone: read the chat, or choose another run_id"
+                )
             raise TooManyRuns(f"{max_of_user} runs of this user are under way: try again when one has ended")
         return found
 
@@ -450,14 +456,23 @@ class StoredRuns:
 
 
 def _make_insert(dialect: Dialect) -> Executable:
-    """Return the statement that inserts a run, unless its id exists or its user has `most` active runs."""
+    """Return the statement that inserts a run, unless its id exists or its user has `most` active runs.
+
+    An id also exists if only the messages of its run are left.
+    """
     row = {name: bindparam(name, type_=runs.c[name].type) for name in NEW_RUN}
     # `=` is never true for null, so runs without a user are not counted.
     of_user = select(func.count()).where(IS_ACTIVE, runs.c.user_id == row["user_id"]).scalar_subquery()
     most = bindparam("most", type_=Integer)
-    new = select(*row.values(), dialect.now()).where(or_(most.is_(None), of_user < most))
+    may_begin = and_(or_(most.is_(None), of_user < most), ~_has_messages(row["id"], row["chat_id"]))
+    new = select(*row.values(), dialect.now()).where(may_begin)
     add: Executable = dialect.insert(runs).from_select([*row, "begun_at"], new).on_conflict_do_nothing()
     return add
+
+
+def _has_messages(run_id: object, chat_id: object) -> ColumnElement[bool]:
+    """Return the condition that a chat has messages of a run."""
+    return exists().where(messages.c.chat_id == chat_id, messages.c.run_id == run_id)
 
 
 def _read_run(row: Row[*tuple[object, ...]]) -> StoredRun:
