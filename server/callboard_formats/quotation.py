@@ -297,9 +297,17 @@ def closing_pattern(closer: str) -> "regex.Pattern[str]":
     return regex.compile(rf"(?P<closer>{alone})|{_PARAGRAPH_END}", regex.IGNORECASE)
 
 
+_NOUN = r"(?:examples?|beispiel\w*|exemples?|ejemplos?|esemp\w+)\b"
 _EXAMPLE = re.compile(
-    r"\b(?:examples?|instance|e\.g|such|looks? like|would not|wouldn't|do not|don't|never"
-    r"|beispiel\w*|exemples?|ejemplos?|esempio)\b|例",
+    r"\b(?:for example|for instance|zum beispiel|par exemple|por ejemplo|(?:per|ad) esempio)\b"
+    # A title: "Example of a call:", "Another example:". "Looking for examples:" is none.
+    rf"|\A\W*(?:(?!for\b|nach\b)\w+\s+){{0,2}}{_NOUN}"
+    rf"|(?:\b(?:is|are|as|following|ist|sind|est|es)|'s|è)\s+(?:[\w-]+\s+){{0,3}}{_NOUN}"
+    r"|\be\.g\.?,?(?:\s+(?:for|like|with|by|as|so|this)\b[^,;.]{0,30})?\s*[:：]\Z"
+    r"|(?<!\bit )looks? like(?:\s+(?:this|that|so|the)\b[^,;.]{0,30})?\s*[:：]\Z"
+    r"|\b(?:(?:would|should|must|will|do) not|(?:would|should|must|wo|do)n['’]t|never)(?:\s+ever)?"
+    r"\s+(?:write|output|send|call|run|use|do|print|emit|answer|say|make|issue|execute|invoke|type)\b"
+    r"|例如|比如|举例|例えば|是[^，。]{0,9}例|\A\W*(?:示例|例)",
     re.IGNORECASE,
 )
 
