@@ -348,6 +348,13 @@ def shown(text: str, **options: Any) -> tuple[str, int]:
         'The turn is [TOOL_CALLS] [{"name": "now", "arguments": {}}], as the log says.',
         f"One writes {CALL}, then {CALL}.",
         'One writes <tool_call>{"name": "now", "arguments": {]}</tool_call> and so on.',
+        f"The syntax is: {CALL}, which asks for the time. Shall I?",
+        f"The call ({CALL}) asks for the time, so I need your OK.",
+        f"语法是：{CALL}，它会查询时间。",
+        f"Do not ever write this:\n\n{CALL}\n\nbecause it asks for the time.",
+        f"For example:\n\n{CALL}\n{CALL}\n\nThat asks twice.",
+        "For example:\n\n```tool_code\nnow()\n```\n\nThat asks for the time. Shall I?",
+        "For example:\n\n[TOOL_CALLS]now[ARGS]{}\n\nThat asks for the time.",
     ],
 )
 def test_a_quoted_call_is_unchanged_text(text: str) -> None:
@@ -420,6 +427,8 @@ def test_a_call_in_quotation_marks_in_a_block_quotation_or_in_the_code_of_a_list
         f"I will look now {CALL}",
         f"I will look now {CALL}\n\nThat is it.",
         f"I will look now: {CALL} and then",
+        f"I will look now:\n\n{CALL}\n\nThat is it.",
+        f"I look for example now:\n\n{CALL}\n",
         f"I will look {CALL} Now I wait.",
     ],
 )
