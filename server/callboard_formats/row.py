@@ -436,8 +436,38 @@ class _Block:
             # At the end of a text that was cut off, the name may be incomplete, and arguments may have followed.
             is_alone = "\n" in head and not (buffer.is_cut and following == "")
             return [WrittenCall(name, "", truncated=not is_alone)] if following == "" or is_alone else None
+        if self._row.words:
+            return [(yield from self._bare_words(name))]
         words, closed = yield from self._words()
-        return [WrittenCall(name, words.strip(), truncated=not closed, words=self._row.words)]
+        return [WrittenCall(name, words.strip(), truncated=not closed)]
+
+    def _bare_words(self, name: str) -> Reading[WrittenCall]:
+        """Read words up to the end of a call that the next call or the end of the turn follows.
+
+        Any other end makes the call broken, because it may be a part of the words: `echo "</tool>"`.
+        """
+        buffer = self._buffer
+        patterns = self._patterns
+        start = buffer.keep()
+        first: int | None = None
+        while (yield from buffer.find(patterns.ends_or_head)):
+            over = buffer.position
+            if not (yield from buffer.take(patterns.end)):
+                if first is not None:
+                    break
+                buffer.position += 1
+                continue
+            words = buffer.cut(start, over).strip()
+            end = buffer.position
+            yield from buffer.space()
+            is_over = (yield from buffer.match(patterns.head)) or (yield from buffer.match(END_OF_TURN))
+            if not words or is_over or (yield from buffer.ends_here()):
+                buffer.rewind(end)
+                return WrittenCall(name, words, words=True, broken=first is not None)
+            first = first or end
+        if first is not None:
+            buffer.rewind(first)
+        return WrittenCall(name, buffer.cut(start, buffer.position).strip(), truncated=True, broken=first is not None)
 
     def _no_calls(self, *, fenced: bool = False) -> Reading[list[WrittenCall] | None]:
         """Move behind an empty list of calls and the end of the turn. The model says that it calls no tool.

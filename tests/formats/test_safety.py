@@ -238,9 +238,45 @@ def test_bare_input_extends_to_the_next_label(text: str, code: str, step: int) -
     assert [call.arguments for call in parser.calls] == [{"code": code}]
 
 
-@pytest.mark.parametrize("text", ["x = 1\n\nI will wait.", "```python\nx = 1\nprint(x)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = 1\n\nI will wait.",
+        "```python\nx = 1\nprint(x)",
+        'print("a\nAction: run\nAction Input: /x")',
+        "printf 'a\nAction: run\nAction Input: /x'",
+    ],
+)
 def test_bare_input_with_an_unclear_end_does_not_run(text: str) -> None:
     assert ran_in_react(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("ls -la\n</tool>\n<tool: function>\nrun ls\n</tool>", [{"code": "ls -la"}, {"code": "ls"}]),
+        ("ls</tool><|im_end|>", [{"code": "ls"}]),
+        ('echo "</tool>" > a.xml && cat a.xml\n</tool>', []),
+        ("cat <<EOF\n<tool: x>\n</tool>\nEOF\n</tool>", []),
+        ('echo "</tool>" > a.xml', []),
+        ('echo "</tool>" > a\n<tool: function>\nrun ls\n</tool>', [{"code": "ls"}]),
+    ],
+)
+def test_words_of_cwm_end_only_before_the_next_call_or_the_end_of_the_turn(text: str, calls: list[Any]) -> None:
+    text = f"<tool: function>\nrun {text}"
+    for step in (1, len(text)):
+        parser = StreamParser([RUN], ["cwm"])
+        for at in range(0, len(text), step):
+            parser.feed(text[at : at + step])
+        parser.finish()
+        assert [call.arguments for call in parser.calls if call.error is None] == calls
+
+
+def test_words_of_cwm_do_not_run_if_the_answer_was_cut_off_behind_their_end() -> None:
+    parser = StreamParser([RUN], ["cwm"])
+    parser.feed('<tool: function>\nrun echo "</tool>')
+    parser.finish(cut=True)
+    assert [call.error_code for call in parser.calls] == ["invalid_args"]
 
 
 WRITE = {
