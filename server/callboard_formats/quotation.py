@@ -130,17 +130,23 @@ class QuotedText:
         self._closing_mark = "\n"
         return True
 
-    def is_in_sentence(self) -> bool:
-        """Return whether an unfinished sentence precedes the marker in its line.
+    def continuation(self, *, announced: bool) -> "regex.Pattern[str] | None":
+        """Return the pattern of the text behind a block that makes it a part of the sentence around it.
 
-        Text behind a call in the same line does not count as the beginning of a sentence.
+        Return None if no sentence continues in this line. Text behind a call in the same line begins no sentence. With
+        `announced`, any words make a block an example if the text before it announces one.
         """
         buffer = self._buffer
-        if buffer.before(buffer.position, 1) not in (" ", "\t"):
-            return False
+        if announced and introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS)):
+            return _WORDS_FOLLOW
         line = buffer.line_before()
-        begins_line = not buffer.boundary or buffer.boundary < buffer.position - len(line)
-        return begins_line and line.rstrip(" \t").removesuffix(",")[-1:].isalpha()
+        if buffer.boundary and buffer.boundary >= buffer.position - len(line):
+            return None
+        words = line.rstrip(" \t")
+        if words.endswith(_BEFORE_EXAMPLE):
+            return _PUNCTUATION_FOLLOWS
+        is_sentence = words != line and words.removesuffix(",")[-1:].isalpha()
+        return _SENTENCE_GOES_ON if is_sentence else None
 
     def quote_up_to(self, end: int) -> None:
         """Treat the text from here to `end` as quoted."""
@@ -297,9 +303,22 @@ def closing_pattern(closer: str) -> "regex.Pattern[str]":
     return regex.compile(rf"(?P<closer>{alone})|{_PARAGRAPH_END}", regex.IGNORECASE)
 
 
+_SENTENCE_GOES_ON = regex.compile(r"[ \t]{0,9}+[a-z,;.?!)]")
+_PUNCTUATION_FOLLOWS = regex.compile(r"[,;.?!)，；。？！）]")
+_WORDS_FOLLOW = regex.compile(r"\s{0,99}+[\w,;.?!)，；。？！）]")
+_BEFORE_EXAMPLE = ("(", ":", "=", "（", "：")
+
+_NOUN = r"(?:examples?|beispiel\w*|exemples?|ejemplos?|esemp\w+)\b"
 _EXAMPLE = re.compile(
-    r"\b(?:examples?|instance|e\.g|such|looks? like|would not|wouldn't|do not|don't|never"
-    r"|beispiel\w*|exemples?|ejemplos?|esempio)\b|例",
+    r"\b(?:for example|for instance|zum beispiel|par exemple|por ejemplo|(?:per|ad) esempio)\b"
+    # A title: "Example of a call:", "Another example:". "Looking for examples:" is none.
+    rf"|\A\W*(?:(?!for\b|nach\b)\w+\s+){{0,2}}{_NOUN}"
+    rf"|(?:\b(?:is|are|as|following|ist|sind|est|es)|'s|è)\s+(?:[\w-]+\s+){{0,3}}{_NOUN}"
+    r"|\be\.g\.?,?(?:\s+(?:for|like|with|by|as|so|this)\b[^,;.]{0,30})?\s*[:：]\Z"
+    r"|(?<!\bit )looks? like(?:\s+(?:this|that|so|the)\b[^,;.]{0,30})?\s*[:：]\Z"
+    r"|\b(?:(?:would|should|must|will|do) not|(?:would|should|must|wo|do)n['’]t|never)(?:\s+ever)?"
+    r"\s+(?:write|output|send|call|run|use|do|print|emit|answer|say|make|issue|execute|invoke|type)\b"
+    r"|例如|比如|举例|例えば|是[^，。]{0,9}例|\A\W*(?:示例|例)",
     re.IGNORECASE,
 )
 

@@ -382,6 +382,15 @@ class _Action:
         start = buffer.keep()
         following = yield from buffer.find(_MARKER)
         region = buffer.cut(start, buffer.position)
+        cut_mark = _open_mark(region) if following is not None and _OF_CALL.search(following[0]) else ""
+        if cut_mark:
+            # The label may be a line of a quotation: `printf "a\nAction: …"`. Then no call begins there.
+            label = buffer.position
+            if (yield from buffer.find(regex.compile(cut_mark))):
+                following = yield from buffer.find(_MARKER)
+            else:
+                buffer.rewind(label)
+            region = buffer.cut(start, buffer.position)
         words = _without_tokens(region).strip()
         if following is None and (_ends_in_half_a_label(region) or (buffer.is_cut and _is_open(region))):
             return WrittenCall(name, words, truncated=True)
@@ -396,7 +405,7 @@ class _Action:
             is_clear = is_clear and not _LANGUAGE.match(inner)
             words = inner.strip() if is_clear else words
         else:
-            is_clear = not _is_open_quotation(words)
+            is_clear = not cut_mark and not _is_open_quotation(words)
         # Text behind a blank line may be the answer, so the end of the input is unclear.
         is_result = following is not None and "observation" in following[0].lower()
         is_clear = is_clear and (is_result or not _BLANK_LINE.search(words))
@@ -407,7 +416,7 @@ class _Action:
     def _is_structure(self, label: "regex.Match[str] | None") -> Reading[bool]:
         """Return whether the label here belongs to the structure, and is no line of the input (`action: deploy`)."""
         buffer = self._buffer
-        if label is None or not regex.search("action|tool|function", label[0], regex.IGNORECASE):
+        if label is None or not _OF_CALL.search(label[0]):
             return True
         place = buffer.position
         buffer.position += len(label[0])
@@ -610,6 +619,9 @@ class _Action:
         return []
 
 
+_OF_CALL = regex.compile("action|tool|function", regex.IGNORECASE)
+# Within a word a single mark is an apostrophe.
+_OPEN_OR_CLOSE = {'"': regex.compile(r'(?<!\\)"'), "'": regex.compile(r"(?<![\w\\])'|(?<!\\)'(?!\w)")}
 _QUOTES_AROUND = {'"""': '"""', "'''": "'''", "`": "`", '"': '"', "'": "'", "“": "”"}
 
 
@@ -649,6 +661,11 @@ def _is_open_quotation(words: str) -> bool:
     """Return whether `words` begin with a quotation mark that is not closed."""
     mark = next((one for one in _QUOTES_AROUND if words.startswith(one)), "")
     return bool(mark) and (_QUOTES_AROUND[mark] not in words[len(mark) :] or not words.strip("`"))
+
+
+def _open_mark(words: str) -> str:
+    """Return the quotation mark that is open at the end of `words`; "" if none is."""
+    return next((mark for mark, every in _OPEN_OR_CLOSE.items() if len(every.findall(words)) % 2), "")
 
 
 def _call(value: Value, *, cut_off: bool) -> WrittenCall | str:

@@ -66,7 +66,10 @@ class Row(Syntax):
     """The notation of a call's arguments."""
     openers: tuple[str, ...]
     head: str
-    """The text before each call, with the tool's name as the group `name` unless the JSON contains it."""
+    """The text before each call, with the tool's name as the group `name` unless the JSON contains it.
+
+    A group `closed` says that the head is the whole call, which has no arguments.
+    """
     end: str
     """The text behind each call."""
     models: tuple[str, ...] = ()
@@ -374,7 +377,8 @@ class _Block:
         watcher = self._watcher if first else None
         match self._row.body:
             case "tags":
-                calls = yield from self._tags(name, watcher)
+                is_closed = head.groupdict().get("closed") is not None
+                calls = yield from (self._closed(name) if is_closed else self._tags(name, watcher))
             case "json":
                 calls = yield from self._json(name, watcher, head[0])
             case "python":
@@ -436,8 +440,38 @@ class _Block:
             # At the end of a text that was cut off, the name may be incomplete, and arguments may have followed.
             is_alone = "\n" in head and not (buffer.is_cut and following == "")
             return [WrittenCall(name, "", truncated=not is_alone)] if following == "" or is_alone else None
+        if self._row.words:
+            return [(yield from self._bare_words(name))]
         words, closed = yield from self._words()
-        return [WrittenCall(name, words.strip(), truncated=not closed, words=self._row.words)]
+        return [WrittenCall(name, words.strip(), truncated=not closed)]
+
+    def _bare_words(self, name: str) -> Reading[WrittenCall]:
+        """Read words up to the end of a call that the next call or the end of the turn follows.
+
+        Any other end makes the call broken, because it may be a part of the words: `echo "</tool>"`.
+        """
+        buffer = self._buffer
+        patterns = self._patterns
+        start = buffer.keep()
+        first: int | None = None
+        while (yield from buffer.find(patterns.ends_or_head)):
+            over = buffer.position
+            if not (yield from buffer.take(patterns.end)):
+                if first is not None:
+                    break
+                buffer.position += 1
+                continue
+            words = buffer.cut(start, over).strip()
+            end = buffer.position
+            yield from buffer.space()
+            is_over = (yield from buffer.match(patterns.head)) or (yield from buffer.match(END_OF_TURN))
+            if not words or is_over or (yield from buffer.ends_here()):
+                buffer.rewind(end)
+                return WrittenCall(name, words, words=True, broken=first is not None)
+            first = first or end
+        if first is not None:
+            buffer.rewind(first)
+        return WrittenCall(name, buffer.cut(start, buffer.position).strip(), truncated=True, broken=first is not None)
 
     def _no_calls(self, *, fenced: bool = False) -> Reading[list[WrittenCall] | None]:
         """Move behind an empty list of calls and the end of the turn. The model says that it calls no tool.
@@ -554,6 +588,16 @@ class _Block:
         return resolved.name if resolved else ""
 
     # Values between tags.
+
+    def _closed(self, name: str) -> Reading[list[WrittenCall] | None]:
+        """Return the call whose head is all of it. Arguments behind it may belong to it, so they make it broken."""
+        if self._is_only_mentioned(name):
+            return None
+        end = self._buffer.keep()
+        yield from self._buffer.space()
+        has_arguments = yield from self._buffer.match(self._row.tags.key)
+        self._buffer.rewind(end)
+        return [WrittenCall(name, "", broken=has_arguments is not None)]
 
     def _tags(self, name: str, watcher: Watcher | None) -> Reading[list[WrittenCall] | None]:
         buffer = self._buffer

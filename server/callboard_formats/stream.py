@@ -58,7 +58,6 @@ _BACK_TICKS = re.compile("`+")
 _OPENING_TOKEN = re.compile(r"<[|｜]\S+[|｜]>|\[[A-Z_]+\]")
 _TOKEN_BEFORE_WORD = re.compile(r"<[^>]*>")
 _LINE_ENDS = re.compile(rf"[ \t\r]{{0,{MAX_FENCE_LINE_CHARS}}}\n")
-_SENTENCE_GOES_ON = regex.compile(r"[ \t]{0,9}+[a-z,;.?!)]")
 
 
 class Scanner:
@@ -276,17 +275,18 @@ class Scanner:
             answering=self._answering,
             is_introduced=self._output.is_in_sentence,
         )
-        is_in_sentence = self._quoted.is_in_sentence()
         asked = [(place, False) for place in owners]
         asked += [(place, True) for place in owners if self.syntaxes[place].refuses]
         for number, (place, refuses) in enumerate(asked):
             syntax = self.syntaxes[place]
+            # Words behind a call of ReAct may be the result that the model imagines.
+            continuation = self._quoted.continuation(announced=not syntax.answers)
             items: BlockItems | None
             if refuses:
                 items = yield from syntax.refuse(buffer, context)
             else:
-                items = yield from syntax.read(buffer, context, NO_WATCHER if is_in_sentence else self._watcher)
-            if items and is_in_sentence and (yield from self._may_be_example(items)):
+                items = yield from syntax.read(buffer, context, NO_WATCHER if continuation else self._watcher)
+            if items and continuation and (yield from self._may_be_example(items, continuation)):
                 # The calls are an example inside of the sentence.
                 self._quoted.quote_up_to(buffer.position)
                 items = None
@@ -304,10 +304,10 @@ class Scanner:
         self._pass_block_as_text()
         return False
 
-    def _may_be_example(self, items: BlockItems) -> Reading[bool]:
-        """Return whether the sentence around these calls continues behind them, or was cut off there."""
+    def _may_be_example(self, items: BlockItems, continuation: "regex.Pattern[str]") -> Reading[bool]:
+        """Return whether `continuation` follows these calls, or the answer was cut off there."""
         buffer = self._buffer
-        if (yield from buffer.match(_SENTENCE_GOES_ON)):
+        if (yield from buffer.match(continuation)):
             return True
         is_whole = not any(isinstance(item, WrittenCall) and item.truncated for item in items)
         return is_whole and buffer.is_cut and buffer.is_at_end()

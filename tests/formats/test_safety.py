@@ -68,6 +68,43 @@ def test_a_tool_without_parameters_gets_the_written_arguments() -> None:
         assert (call.error, call.arguments) == (None, {"times": 2})
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[mail(from="ä (in=1)", in=\'it\', From="x")]',
+        '<|tool_call_start|>[mail(from="ä (in=1)", in=\'it\',\n From="x")]<|tool_call_end|>',
+        '```tool_code\nprint(mail(from="ä (in=1)", in="it", From="x"))\n```',
+        '<|python_tag|>mail.call(from="ä (in=1)", in="it", From="x")<|eom_id|>',
+    ],
+)
+def test_a_parameter_in_python_may_have_the_name_of_a_keyword(text: str) -> None:
+    mail = {"name": "mail", "parameters": {"type": "object", "properties": {"from": {}, "in": {}, "From": {}}}}
+    [call] = parse(text, [mail]).tool_calls
+    assert call.arguments == {"from": "ä (in=1)", "in": "it", "From": "x"}
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    ("text", "name", "codes"),
+    [
+        ('<｜DSML｜invoke name="now"/>', "deepseek_v4", [None]),
+        ('<｜DSML｜tool_calls>\n<｜DSML｜invoke name="now" />\n<｜DSML｜invoke name="now"/>\n</｜DSML｜tool_calls>',
+         "deepseek_v4", [None, None]),
+        ('<｜DSML｜invoke name="now"/>\n<｜DSML｜parameter name="a" string="true">b</｜DSML｜parameter></｜DSML｜invoke>',
+         "deepseek_v4", ["invalid_args"]),
+        ("<tool_call>now</arg_value></tool_call>", "glm", [None]),
+        ("<tool_call>now a</arg_key><arg_value>b</arg_value></tool_call>", "glm", ["invalid_args"]),
+        ("<tool_call>now a</arg_key>\n<arg_value>b</arg_value>\n</tool_call>", "glm", ["invalid_args"]),
+        ("<tool_call>nowa</arg_key><arg_value>b</arg_value></tool_call>", "glm", ["unknown_tool"]),
+    ],
+)  # fmt: skip
+def test_a_call_with_a_missing_or_stray_tag_is_read_if_it_has_no_arguments(
+    text: str, name: str, codes: list[str | None], step: int
+) -> None:
+    parser, content = streamed(text, step, formats=[name])
+    assert ([call.error_code for call in parser.calls], content) == (codes, "")
+
+
 def test_names_in_the_attributes_of_kimi_k3_are_unescaped() -> None:
     tool = {"name": "q&a", "parameters": {"type": "object", "properties": {'a&"b': {"type": "string"}}}}
     call = '<|open|>call tool="q&amp;a" index="0"<|sep|>'
@@ -238,9 +275,45 @@ def test_bare_input_extends_to_the_next_label(text: str, code: str, step: int) -
     assert [call.arguments for call in parser.calls] == [{"code": code}]
 
 
-@pytest.mark.parametrize("text", ["x = 1\n\nI will wait.", "```python\nx = 1\nprint(x)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = 1\n\nI will wait.",
+        "```python\nx = 1\nprint(x)",
+        'print("a\nAction: run\nAction Input: /x")',
+        "printf 'a\nAction: run\nAction Input: /x'",
+    ],
+)
 def test_bare_input_with_an_unclear_end_does_not_run(text: str) -> None:
     assert ran_in_react(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("ls -la\n</tool>\n<tool: function>\nrun ls\n</tool>", [{"code": "ls -la"}, {"code": "ls"}]),
+        ("ls</tool><|im_end|>", [{"code": "ls"}]),
+        ('echo "</tool>" > a.xml && cat a.xml\n</tool>', []),
+        ("cat <<EOF\n<tool: x>\n</tool>\nEOF\n</tool>", []),
+        ('echo "</tool>" > a.xml', []),
+        ('echo "</tool>" > a\n<tool: function>\nrun ls\n</tool>', [{"code": "ls"}]),
+    ],
+)
+def test_words_of_cwm_end_only_before_the_next_call_or_the_end_of_the_turn(text: str, calls: list[Any]) -> None:
+    text = f"<tool: function>\nrun {text}"
+    for step in (1, len(text)):
+        parser = StreamParser([RUN], ["cwm"])
+        for at in range(0, len(text), step):
+            parser.feed(text[at : at + step])
+        parser.finish()
+        assert [call.arguments for call in parser.calls if call.error is None] == calls
+
+
+def test_words_of_cwm_do_not_run_if_the_answer_was_cut_off_behind_their_end() -> None:
+    parser = StreamParser([RUN], ["cwm"])
+    parser.feed('<tool: function>\nrun echo "</tool>')
+    parser.finish(cut=True)
+    assert [call.error_code for call in parser.calls] == ["invalid_args"]
 
 
 WRITE = {
@@ -348,6 +421,13 @@ def shown(text: str, **options: Any) -> tuple[str, int]:
         'The turn is [TOOL_CALLS] [{"name": "now", "arguments": {}}], as the log says.',
         f"One writes {CALL}, then {CALL}.",
         'One writes <tool_call>{"name": "now", "arguments": {]}</tool_call> and so on.',
+        f"The syntax is: {CALL}, which asks for the time. Shall I?",
+        f"The call ({CALL}) asks for the time, so I need your OK.",
+        f"语法是：{CALL}，它会查询时间。",
+        f"Do not ever write this:\n\n{CALL}\n\nbecause it asks for the time.",
+        f"For example:\n\n{CALL}\n{CALL}\n\nThat asks twice.",
+        "For example:\n\n```tool_code\nnow()\n```\n\nThat asks for the time. Shall I?",
+        "For example:\n\n[TOOL_CALLS]now[ARGS]{}\n\nThat asks for the time.",
     ],
 )
 def test_a_quoted_call_is_unchanged_text(text: str) -> None:
@@ -365,6 +445,13 @@ def test_a_quoted_call_is_unchanged_text(text: str) -> None:
         ("I would not run this:\n\n", True),
         ("Zum Beispiel:\n\n", True),
         ("例如：\n", True),
+        ("Here is a simple example of a call:\n", True),
+        ("You should never ever write this:\n", True),
+        ("It is called e.g. like this:\n", True),
+        ("I don't have real-time data, so I'll use the tool:\n\n", False),
+        ("I'll search for examples:\n\n", False),
+        ("It looks like the time is needed:\n\n", False),
+        ("I need it for such a question:\n\n", False),
         ("I look at the time, for example of an hour.\n\n", False),
         ("I call the tool:\n\n", False),
         ("", False),
@@ -413,6 +500,8 @@ def test_a_call_in_quotation_marks_in_a_block_quotation_or_in_the_code_of_a_list
         f"I will look now {CALL}",
         f"I will look now {CALL}\n\nThat is it.",
         f"I will look now: {CALL} and then",
+        f"I will look now:\n\n{CALL}\n\nThat is it.",
+        f"I look for example now:\n\n{CALL}\n",
         f"I will look {CALL} Now I wait.",
     ],
 )
