@@ -469,7 +469,7 @@ def _parsed_with_reserved_words(source: str) -> ast.Module | None:
     if renamed == source:
         return None
     try:
-        tree = ast.parse(renamed)
+        tree: ast.Module = ast.parse(renamed)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     for node in ast.walk(tree):

@@ -90,7 +90,8 @@ def test_a_parameter_in_python_may_have_the_name_of_a_keyword(text: str) -> None
         ('<｜DSML｜invoke name="now"/>', "deepseek_v4", [None]),
         ('<｜DSML｜tool_calls>\n<｜DSML｜invoke name="now" />\n<｜DSML｜invoke name="now"/>\n</｜DSML｜tool_calls>',
          "deepseek_v4", [None, None]),
-        ('<｜DSML｜invoke name="now"/>\n<｜DSML｜parameter name="a" string="true">b</｜DSML｜parameter></｜DSML｜invoke>',
+        ('<｜DSML｜invoke name="now"/>\n<｜DSML｜parameter name="a" string="true">b</｜DSML｜parameter>\n'
+         '</｜DSML｜invoke>',
          "deepseek_v4", ["invalid_args"]),
         ("<tool_call>now</arg_value></tool_call>", "glm", [None]),
         ("<tool_call>now a</arg_key><arg_value>b</arg_value></tool_call>", "glm", ["invalid_args"]),

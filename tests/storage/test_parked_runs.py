@@ -94,7 +94,7 @@ class Till:
             await self.going_on.wait()
             return ToolResult("free", sources=(Source(source={"name": "plan", "url": "https://plan.example/7"}),))
 
-        tools = [refund, look] if self.can_pay else [look]
+        tools = (refund, look) if self.can_pay else (look,)
         return Agent("careful", skills=[Skill("seats", "Sells seats.", tools=tools)])
 
 
