@@ -21,7 +21,8 @@ class ForgetfulServer:
     A request of a session that it does not know is answered with `status` and `body`. `has_stream`: whether GET opens
     a stream of notifications, which ends when the sessions are forgotten. `is_always_forgetful`: each call is refused.
     `release`: an answer waits for it, if there is one; `waiting` and `refused` say that a call waits and was refused.
-    `raw`: the parts of the body that answers a call, in which `ID` stands for its id.
+    `error`: the answer to each call, if there is one. `raw`: the parts of the body that answers a call, in which `ID`
+    stands for its id.
     """
 
     def __init__(self, status: int = 404, body: str | dict[str, Any] = "", *, has_stream: bool = False) -> None:
@@ -33,6 +34,7 @@ class ForgetfulServer:
         self.waiting = asyncio.Event()
         self.refused = asyncio.Event()
         self.raw: list[bytes] = []
+        self.error: Response | None = None
         self.raw_type = "application/json"
         self._refusal = body
         self._status = status
@@ -91,6 +93,8 @@ class ForgetfulServer:
         if self.is_always_forgetful:
             self.forget()
             return self._refuse(message["id"])
+        if self.error is not None:
+            return self.error
         self.runs += 1
         text = f"run {self.runs}"
         if (release := self.release) is not None:

@@ -207,6 +207,30 @@ async def test_other_error_fails_call(error: Any, status: int) -> None:
         assert server.initialized == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "headers", "said"),
+    [
+        (429, {"Retry-After": "7"}, "HTTP 429 Too Many Requests: try again in 7 s"),
+        (413, {}, "HTTP 413 .+"),
+        (500, {}, "HTTP 500 Internal Server Error"),
+        (401, {}, "HTTP 401 Unauthorized: check its headers"),
+        (403, {}, "HTTP 403 Forbidden: check its headers"),
+    ],
+)
+async def test_http_error_for_one_call_fails_only_that_call(status: int, headers: Any, said: str) -> None:
+    async with ForgetfulServer() as server, beside(server).running() as far:
+        server.release = asyncio.Event()
+        slow = asyncio.create_task(far.call("run"))
+        await server.waiting.wait()
+        server.error = PlainTextResponse("no", status, headers)
+        with pytest.raises(ToolError, match=f"'far' answered the call with {said}$"):
+            await far.call("run")
+        server.error = None
+        server.release.set()
+        assert (await slow).text == "run 1"
+        assert server.initialized == 1
+
+
 @pytest.mark.parametrize("media_type", ["application/json", "text/event-stream"])
 async def test_lone_surrogate_is_replaced_and_invalid_json_fails_call(
     media_type: str,

@@ -52,6 +52,7 @@ MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 """The largest message over HTTP. Messages contain pictures as base64."""
 
 MAX_STDERR_CHARS = 2_000
+MAX_RETRY_AFTER_CHARS = 40
 
 STOP_SECONDS = 10.0
 """The time that a process or a session may take to end."""
@@ -61,6 +62,10 @@ CONNECTION_ERRORS = (MCPError, OSError, RuntimeError, ValueError, httpx2.HTTPErr
 
 _SESSION_IN_URL = re.compile(r"[?&]session_?id=", re.IGNORECASE)
 """The older transport has the session's id in the URL."""
+
+_REQUEST_STATUSES = frozenset({401, 403, 413, 422, 429, 500})
+"""The statuses that are errors of one call. Others, such as a plain 400 or 503, may mean that the server has restarted:
+https://github.com/modelcontextprotocol/python-sdk/issues/2604"""
 
 _FORGOTTEN_STATUSES = frozenset({400, 401, 410, 503})
 _FORGOTTEN_WORDS = re.compile(r"session|not initiali[sz]ed", re.IGNORECASE)
@@ -202,11 +207,13 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
     async def guard(response: httpx2.Response) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _CheckedBody(response.stream, response.headers)
-        call = sent_call.get() if _is_call_of_session(response.request) else None
+        call = sent_call.get() if _is_call(response.request) else None
         if call is not None:
-            call.has_session = True
-        if call is not None and await _is_session_forgotten(response):
+            call.has_session = _has_session(response.request)
+        if call is not None and call.has_session and await _is_session_forgotten(response):
             signals.forget(call)
+        elif call is not None and declaration.transport != "sse" and response.status_code in _REQUEST_STATUSES:
+            call.http_error = _describe_status(response)
         elif response.status_code in (401, 403):
             raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
         elif declaration.transport == "sse" and response.request.method == "POST" and response.is_error:
@@ -219,9 +226,20 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
     return httpx2.AsyncClient(headers=dict(declaration.headers), timeout=timeout, event_hooks=hooks)
 
 
-def _is_call_of_session(request: httpx2.Request) -> bool:
-    has_session = MCP_SESSION_ID in request.headers or _SESSION_IN_URL.search(str(request.url)) is not None
-    return has_session and json.loads(request.content or b"{}").get("method") == "tools/call"
+def _is_call(request: httpx2.Request) -> bool:
+    return request.method == "POST" and json.loads(request.content or b"{}").get("method") == "tools/call"
+
+
+def _has_session(request: httpx2.Request) -> bool:
+    return MCP_SESSION_ID in request.headers or _SESSION_IN_URL.search(str(request.url)) is not None
+
+
+def _describe_status(response: httpx2.Response) -> str:
+    status = f"HTTP {response.status_code} {response.reason_phrase}".strip()
+    if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return f"{status}: check its headers"
+    wait = response.headers.get("retry-after", "").strip()[:MAX_RETRY_AFTER_CHARS]
+    return f"{status}: try again {f'in {wait} s' if wait.isdecimal() else f'after {wait}'}" if wait else status
 
 
 async def _is_session_forgotten(response: httpx2.Response) -> bool:

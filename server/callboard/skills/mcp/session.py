@@ -57,8 +57,11 @@ _IMAGE_TYPE = re.compile(r"image/[\w.+-]{1,64}", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]*+={0,2}\s*", re.ASCII)
 """Possessive (`*+`), because both parts match blanks: backtracking over 32,000 of them takes 7 s."""
 
-_LOST = ("Connection closed", "SSE stream ", "Server returned an error response")
-"""The SDK's messages for a broken connection, and for a status without a JSON-RPC body, which usually means a restart.
+_UNEXPLAINED = "Server returned an error response"
+"""The SDK's message for an unsuccessful HTTP status without a JSON-RPC body."""
+
+_LOST = ("Connection closed", "SSE stream ", _UNEXPLAINED)
+"""The SDK's messages for a broken connection, and for a gateway's status, which usually means a restart.
 Their code, -32000, is also used by many servers for their own errors."""
 
 _SERVER_CODES = range(-32099, -31999)
@@ -135,16 +138,20 @@ class Session:
                     raise demand from error
                 if sent.has_session and error.code in _SERVER_CODES and _FORGOTTEN.match(error.message):
                     self.signals.forget(sent)
-                raise (ForgottenSession() if sent.is_refused else self._to_tool_error(error)) from error
+                raise (
+                    ForgottenSession() if sent.is_refused else self._to_tool_error(error, sent.http_error)
+                ) from error
             except (RuntimeError, ValueError) as error:
                 # The SDK's checks reject the result.
                 reason = truncate(hide(str(error)), MAX_ERROR_CHARS)
                 raise ToolError(f"The MCP server '{name}' returned an invalid result: {reason}") from error
         return read_result(name, result, hide)
 
-    def _to_tool_error(self, error: MCPError) -> ToolError:
+    def _to_tool_error(self, error: MCPError, http_error: str) -> ToolError:
         """Return an error of a call for the model, and end the connection if it is lost."""
         name = self.declaration.name
+        if http_error and error.message.startswith(_UNEXPLAINED):
+            return ToolError(f"The MCP server '{name}' answered the call with {self.declaration.hide(http_error)}")
         message = truncate(self.declaration.hide(error.message), MAX_ERROR_CHARS)
         if error.message.startswith(_LOST):
             self.signals.end("the connection was lost during a call")

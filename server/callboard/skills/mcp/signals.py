@@ -27,6 +27,8 @@ class SentCall:
     """The server did not run the call, because it no longer knows the session."""
     has_session: bool = False
     """The server has answered the call's HTTP request, which named a session."""
+    http_error: str = ""
+    """The unsuccessful HTTP status that answered this call alone, for example `HTTP 429 Too Many Requests`."""
 
 
 sent_call: ContextVar[SentCall | None] = ContextVar("callboard_mcp_sent_call", default=None)
