@@ -9,6 +9,7 @@ The notation is JSON with bare keys, and strings between `<escape>` or `<|"|>`.
 
 import ast
 import json
+import keyword
 import math
 import re
 import warnings
@@ -447,13 +448,41 @@ def _does_something(node: ast.AST) -> bool:
 def _parsed(source: str) -> ast.Module | None:
     if len(source) > SOURCE_CHARS:
         return None
+    source = source.strip()
     with warnings.catch_warnings():
         # Python warns about unknown escapes ("\d"), which must not appear in the server's log.
         warnings.simplefilter("ignore")
         try:
-            return ast.parse(source.strip())
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return ast.parse(source)
+        except SyntaxError:
+            return _parsed_with_reserved_words(source)
+        except (ValueError, RecursionError, MemoryError):
             return None
+
+
+def _parsed_with_reserved_words(source: str) -> ast.Module | None:
+    """Parse calls with parameters whose names are Python's keywords: `search(from="Oslo")`.
+
+    vLLM reads them too: https://github.com/vllm-project/vllm/issues/48171
+    """
+    renamed: str = _RESERVED.sub(lambda found: found[1] + found[2].swapcase() if found[2] else found[0], source)
+    if renamed == source:
+        return None
+    try:
+        tree = ast.parse(renamed)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg and keyword.iskeyword(node.arg.swapcase()):
+            node.arg = (ast.get_source_segment(source, node) or "")[: len(node.arg)]
+    return tree
+
+
+_RESERVED = regex.compile(
+    r"(?s:\"{3}.*?\"{3}|'{3}.*?'{3})|\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'"
+    rf"|([(,]\s*+)({'|'.join(keyword.kwlist)})(?=\s*+=(?!=))"
+)
+"""A string, or a keyword that is the name of a parameter."""
 
 
 def _unprinted(node: ast.expr | None) -> ast.Call | None:
@@ -494,10 +523,10 @@ def _keywords(call: ast.Call) -> str:
     if call.args:
         raise NotLiteral
     arguments = {}
-    for keyword in call.keywords:
-        if keyword.arg is None or keyword.arg in arguments:
+    for one in call.keywords:
+        if one.arg is None or one.arg in arguments:
             raise NotLiteral
-        arguments[keyword.arg] = _literal(keyword.value)
+        arguments[one.arg] = _literal(one.value)
     return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
 
 

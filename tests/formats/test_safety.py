@@ -68,6 +68,21 @@ def test_a_tool_without_parameters_gets_the_written_arguments() -> None:
         assert (call.error, call.arguments) == (None, {"times": 2})
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[mail(from="ä (in=1)", in=\'it\', From="x")]',
+        '<|tool_call_start|>[mail(from="ä (in=1)", in=\'it\',\n From="x")]<|tool_call_end|>',
+        '```tool_code\nprint(mail(from="ä (in=1)", in="it", From="x"))\n```',
+        '<|python_tag|>mail.call(from="ä (in=1)", in="it", From="x")<|eom_id|>',
+    ],
+)
+def test_a_parameter_in_python_may_have_the_name_of_a_keyword(text: str) -> None:
+    mail = {"name": "mail", "parameters": {"type": "object", "properties": {"from": {}, "in": {}, "From": {}}}}
+    [call] = parse(text, [mail]).tool_calls
+    assert call.arguments == {"from": "ä (in=1)", "in": "it", "From": "x"}
+
+
 def test_names_in_the_attributes_of_kimi_k3_are_unescaped() -> None:
     tool = {"name": "q&a", "parameters": {"type": "object", "properties": {'a&"b': {"type": "string"}}}}
     call = '<|open|>call tool="q&amp;a" index="0"<|sep|>'
