@@ -66,7 +66,10 @@ class Row(Syntax):
     """The notation of a call's arguments."""
     openers: tuple[str, ...]
     head: str
-    """The text before each call, with the tool's name as the group `name` unless the JSON contains it."""
+    """The text before each call, with the tool's name as the group `name` unless the JSON contains it.
+
+    A group `closed` says that the head is the whole call, which has no arguments.
+    """
     end: str
     """The text behind each call."""
     models: tuple[str, ...] = ()
@@ -374,7 +377,8 @@ class _Block:
         watcher = self._watcher if first else None
         match self._row.body:
             case "tags":
-                calls = yield from self._tags(name, watcher)
+                is_closed = head.groupdict().get("closed") is not None
+                calls = yield from (self._closed(name) if is_closed else self._tags(name, watcher))
             case "json":
                 calls = yield from self._json(name, watcher, head[0])
             case "python":
@@ -584,6 +588,16 @@ class _Block:
         return resolved.name if resolved else ""
 
     # Values between tags.
+
+    def _closed(self, name: str) -> Reading[list[WrittenCall] | None]:
+        """Return the call whose head is all of it. Arguments behind it may belong to it, so they make it broken."""
+        if self._is_only_mentioned(name):
+            return None
+        end = self._buffer.keep()
+        yield from self._buffer.space()
+        has_arguments = yield from self._buffer.match(self._row.tags.key)
+        self._buffer.rewind(end)
+        return [WrittenCall(name, "", broken=has_arguments is not None)]
 
     def _tags(self, name: str, watcher: Watcher | None) -> Reading[list[WrittenCall] | None]:
         buffer = self._buffer

@@ -106,7 +106,11 @@ GLM = Row(
     source=("https://huggingface.co/zai-org/GLM-4.6 (chat template)",),
     body="tags",
     openers=("<tool_call>",),
-    head=r"<tool_call> (?:(?P<name>[A-Za-z_][\w.:-]{0,127}+) (?=<arg_key>|</tool_call>)|(?=<arg_key>))",
+    # Calls without arguments may have a stray tag.
+    head=(
+        r"<tool_call> (?:(?=<arg_key>)"
+        r"|(?P<name>[A-Za-z_][\w.:-]{0,127}+) (?:(?=<arg_key>|</tool_call>)|</arg_value> (?=</tool_call>)))"
+    ),
     end="</tool_call>",
     # Some models write a tag of the key twice, or forget the closing one.
     key="(?:<arg_key> ){1,2}(?P<key>[^<]{1,128})(?:</arg_key> ){0,2}<arg_value>",
@@ -337,7 +341,8 @@ def _dsml(
         openers=tuple(f"<{tag}{one}" for tag in tags for one in (f"{section}>", "invoke")),
         section=f"<{mark}{section}>",
         section_end=f"</{mark}{section}>",
-        head=rf"<{mark}invoke\s{{1,9}}name = {_NAME_IN_QUOTES} >",
+        # https://github.com/sgl-project/sglang/issues/40236
+        head=rf"<{mark}invoke\s{{1,9}}name = {_NAME_IN_QUOTES} (?P<closed>/)?>",
         end=f"</{mark}invoke>",
         key=rf"<{mark}parameter\s{{1,9}}name = {_KEY_IN_QUOTES}(?:\s{{1,9}}string = [\"'](?P<type>true|false)[\"'])? >",
         value_end=f"</(?:{mark})?parameter>",

@@ -83,6 +83,25 @@ def test_a_parameter_in_python_may_have_the_name_of_a_keyword(text: str) -> None
     assert call.arguments == {"from": "ä (in=1)", "in": "it", "From": "x"}
 
 
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    ("text", "name", "codes"),
+    [
+        ('<｜DSML｜invoke name="now"/>', "deepseek_v4", [None]),
+        ('<｜DSML｜tool_calls>\n<｜DSML｜invoke name="now" />\n<｜DSML｜invoke name="now"/>\n</｜DSML｜tool_calls>',
+         "deepseek_v4", [None, None]),
+        ('<｜DSML｜invoke name="now"/><｜DSML｜parameter name="a" string="true">b</｜DSML｜parameter></｜DSML｜invoke>',
+         "deepseek_v4", ["invalid_args"]),
+        ("<tool_call>now</arg_value></tool_call>", "glm", [None]),
+    ],
+)  # fmt: skip
+def test_a_call_with_a_missing_or_stray_tag_is_read_if_it_has_no_arguments(
+    text: str, name: str, codes: list[str | None], step: int
+) -> None:
+    parser, content = streamed(text, step, formats=[name])
+    assert ([call.error_code for call in parser.calls], content) == (codes, "")
+
+
 def test_names_in_the_attributes_of_kimi_k3_are_unescaped() -> None:
     tool = {"name": "q&a", "parameters": {"type": "object", "properties": {'a&"b': {"type": "string"}}}}
     call = '<|open|>call tool="q&amp;a" index="0"<|sep|>'
