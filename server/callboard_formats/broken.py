@@ -6,6 +6,8 @@ with an error for the model.
 
 from collections.abc import Callable, Collection
 
+import regex
+
 from callboard_formats.names import MAX_NAME_CHARS, is_tool_name
 from callboard_formats.text_buffer import Reading, TextBuffer
 
@@ -17,6 +19,8 @@ _STRUCTURE = frozenset({
     "name", "function", "functions", "invoke", "call", "tool", "tool_name", "tool_call", "tool_call_id",
     "function_name", "type", "id", "index", "parameter", "parameters", "arguments", "json", "python",
 })  # fmt: skip
+# GLM sometimes leaves out the first tag: https://github.com/vllm-project/vllm/issues/47190
+_KEY_WITHOUT_OPENER = regex.compile(r"(?:[ \t]{1,9}+[\w.-]{1,128}+)?</arg_key>")
 _WORDS_BEFORE_NAME = 12
 _GAP_CHARS = 99
 
@@ -26,7 +30,8 @@ def read_broken_name(buffer: TextBuffer, known: Collection[str], *, in_section: 
 
     Only tags and words such as `name` may precede the name. The end of its line or more marks must follow it:
     `<function=search> opens a call` is prose. In a section one mark is enough, and the name may be unknown. A word with
-    a full stop behind it is no name, and a word with a comma only if a tool has that name.
+    a full stop behind it is no name, and a word with a comma only if a tool has that name. GLM's `</arg_key>` behind a
+    word shows that the word is a name.
     """
     for _ in range(_WORDS_BEFORE_NAME):
         yield from _pass(buffer, lambda character: character in _MARKS, _GAP_CHARS)
@@ -34,6 +39,8 @@ def read_broken_name(buffer: TextBuffer, known: Collection[str], *, in_section: 
         word = yield from _pass(buffer, lambda character: character.isalnum() or character in "_-.", MAX_NAME_CHARS)
         if not word or word.endswith("."):
             return None
+        if (yield from buffer.match(_KEY_WITHOUT_OPENER)):
+            return word
         is_tool = is_tool_name(word, known)
         if not is_tool and (buffer.before(start, 1) in _BEFORE_TAGS or word.lower() in _STRUCTURE):
             continue

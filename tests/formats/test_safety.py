@@ -93,6 +93,9 @@ def test_a_parameter_in_python_may_have_the_name_of_a_keyword(text: str) -> None
         ('<｜DSML｜invoke name="now"/><｜DSML｜parameter name="a" string="true">b</｜DSML｜parameter></｜DSML｜invoke>',
          "deepseek_v4", ["invalid_args"]),
         ("<tool_call>now</arg_value></tool_call>", "glm", [None]),
+        ("<tool_call>now a</arg_key><arg_value>b</arg_value></tool_call>", "glm", ["invalid_args"]),
+        ("<tool_call>now a</arg_key>\n<arg_value>b</arg_value>\n</tool_call>", "glm", ["invalid_args"]),
+        ("<tool_call>nowa</arg_key><arg_value>b</arg_value></tool_call>", "glm", ["unknown_tool"]),
     ],
 )  # fmt: skip
 def test_a_call_with_a_missing_or_stray_tag_is_read_if_it_has_no_arguments(
