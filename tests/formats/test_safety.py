@@ -105,6 +105,22 @@ def test_a_call_with_a_missing_or_stray_tag_is_read_if_it_has_no_arguments(
     assert ([call.error_code for call in parser.calls], content) == (codes, "")
 
 
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        (" to=functions.nowcommentary json{}", "", 1),
+        ("I look.assistant to=functions.now {}", "I look.", 1),
+        ("I look.\n\nto=functions.now {}\nto=functions.nowjson {}<|call|>", "I look.", 2),
+        ("I write to=functions.now {}", None, 0),
+        ("to=functions.later {}", None, 0),
+        ("to=functions.now {} asks for the time. Shall I?", None, 0),
+        ("For example:\n\nto=functions.now {}", None, 0),
+    ],
+)
+def test_a_recipient_of_harmony_without_tokens_is_a_call_only_alone(text: str, content: str | None, calls: int) -> None:
+    assert shown(text, formats=["harmony"]) == (text if content is None else content, calls)
+
+
 def test_names_in_the_attributes_of_kimi_k3_are_unescaped() -> None:
     tool = {"name": "q&a", "parameters": {"type": "object", "properties": {'a&"b': {"type": "string"}}}}
     call = '<|open|>call tool="q&amp;a" index="0"<|sep|>'
