@@ -30,8 +30,8 @@ def read_broken_name(buffer: TextBuffer, known: Collection[str], *, in_section: 
 
     Only tags and words such as `name` may precede the name. The end of its line or more marks must follow it:
     `<function=search> opens a call` is prose. In a section one mark is enough, and the name may be unknown. A word with
-    a full stop behind it is no name, and a word with a comma only if a tool has that name. GLM's `</arg_key>` shows
-    that the word before it is one.
+    a full stop behind it is no name, and a word with a comma only if a tool has that name. GLM's `</arg_key>` behind a
+    word shows that the word is a name.
     """
     for _ in range(_WORDS_BEFORE_NAME):
         yield from _pass(buffer, lambda character: character in _MARKS, _GAP_CHARS)

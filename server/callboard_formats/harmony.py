@@ -12,7 +12,8 @@ imagined and dropped.
 
 These variations are accepted: any order of the header's parts, `json` without its token, a missing end of a message, a
 header whose `<|start|>assistant` is in the prompt, and a call whose tokens the server has removed
-(`commentary to=functions.search json{…}`).
+(`commentary to=functions.search json{…}`, or `to=functions.searchcommentary json{…}` with the recipient in the role:
+https://github.com/NousResearch/hermes-agent/issues/84158).
 """
 
 from collections.abc import Sequence
@@ -21,8 +22,9 @@ import regex
 
 from callboard_formats.json_text import read_arguments_object, read_value
 from callboard_formats.names import resolve_name
+from callboard_formats.quotation import introduces_example
 from callboard_formats.syntax import BlockContext, BlockItems, Schemas, Syntax, Tags, TextKind, Watcher, WrittenCall
-from callboard_formats.text_buffer import Reading, TextBuffer
+from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
 
 _ANALYSIS = "<|channel|>analysis<|message|>"
 _FINAL = "<|channel|>final<|message|>"
@@ -30,6 +32,7 @@ _PREAMBLE = "<|channel|>commentary<|message|>"
 _TO_TOOL = "<|channel|>commentary to="
 _STRIPPED = ("assistantcommentary to=functions.", "commentary to=functions.", "analysis to=functions.")
 _PREFILLED = "to=functions."
+_IN_ROLE = "assistant to=functions."
 
 _HEADER = regex.compile(r"(?:<\|(?:start|channel|constrain)\|>[^<\r\n]{0,160}+){1,4}+<\|message\|>", regex.IGNORECASE)
 _BEHIND_TO = regex.compile(
@@ -41,11 +44,15 @@ _WORDS = regex.compile(r"\bto=\s*(?:functions\.)?([^<]{1,160})")
 _ROLE = regex.compile(r"<\|start\|>\s*([^\s<]*)", regex.IGNORECASE)
 _ROLES = regex.compile(r"assistant|user|system|developer|tool|functions\.[\w.-]+|[a-z]+\.[a-z_]+", regex.IGNORECASE)
 _PEOPLE = ("user", "all")
-_KIND = "json"
+_GLUED = ("json", "commentary", "analysis")
 _STRIPPED_CALL = regex.compile(
     r"[a-z]*(?:commentary|analysis) to=functions\.([\w.-]{1,128}+)\s{0,9}+(?:(?:json|code)\s{0,9}+)?(?=\{)",
     regex.IGNORECASE,
 )
+_BARE_CALL = regex.compile(
+    r"(?:assistant )?to=functions\.([\w.-]{1,128}+)\s{0,9}+(?:(?:json|code)\s{0,9}+)?(?=\{)", regex.IGNORECASE
+)
+_NEXT = regex.compile(r"<\||(?:assistant|commentary|analysis|to=functions)", regex.IGNORECASE)
 _MESSAGE_END = regex.compile(r"<\|(?P<kind>end|call|return|start|channel)\|>", regex.IGNORECASE)
 _ASSISTANT = regex.compile(r"<\|start\|>\s{0,9}+assistant\s{0,9}+(?=<\|channel\|>)", regex.IGNORECASE)
 
@@ -58,7 +65,7 @@ class Harmony(Syntax):
     source = ("https://github.com/openai/harmony/blob/main/docs/format.md",)
     models = (r"gpt-?oss",)
     template = ("<|channel|>",)
-    openers = ("<|start|>", "<|channel|>", *_STRIPPED, _PREFILLED)
+    openers = ("<|start|>", "<|channel|>", *_STRIPPED, _PREFILLED, _IN_ROLE)
     reasoning = tuple(
         # The next message may begin although this one has no end.
         Tags(
@@ -81,13 +88,8 @@ class Harmony(Syntax):
     def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
         """Read a call, or drop a message to another recipient; of any other message, read only the header."""
         start = buffer.keep()
-        if stripped := (yield from buffer.take(_STRIPPED_CALL)):
-            name = _name(stripped[1], context.schemas)
-            value = yield from read_arguments_object(buffer, watcher=watcher, name=name)
-            return [WrittenCall(name, value.text, truncated=not value.whole)]
         if (yield from buffer.peek()) != "<":
-            header = (yield from buffer.take(_PREFILLED_HEADER)) if context.first else None
-            return (yield from self._call(buffer, context, header[0], watcher)) if header else None
+            return (yield from self._without_opener(buffer, context, watcher))
         header = yield from buffer.match(_HEADER)
         if header is None:
             if buffer.final and buffer.cut_off(_HEADER):
@@ -109,6 +111,36 @@ class Harmony(Syntax):
             if not (yield from buffer.take(_ASSISTANT)):
                 buffer.position += len(header[0])
         return []
+
+    def _without_opener(
+        self, buffer: TextBuffer, context: BlockContext, watcher: Watcher
+    ) -> Reading[Sequence[WrittenCall] | None]:
+        """Read a call whose tokens the server has removed, or whose header begins in the prompt."""
+        if bare := (yield from buffer.match(_BARE_CALL)):
+            return (yield from self._bare_call(buffer, context, bare))
+        if stripped := (yield from buffer.take(_STRIPPED_CALL)):
+            name = _name(stripped[1], context.schemas)
+            value = yield from read_arguments_object(buffer, watcher=watcher, name=name)
+            return [WrittenCall(name, value.text, truncated=not value.whole)]
+        header = (yield from buffer.take(_PREFILLED_HEADER)) if context.first else None
+        return (yield from self._call(buffer, context, header[0], watcher)) if header else None
+
+    def _bare_call(
+        self, buffer: TextBuffer, context: BlockContext, head: "regex.Match[str]"
+    ) -> Reading[Sequence[WrittenCall] | None]:
+        """Read a call of a tool without tokens and channel. If other text follows, it is only mentioned."""
+        name = _name(head[1], context.schemas)
+        begins = context.line_start or head[0].lower().startswith(_IN_ROLE)
+        is_example = introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS))
+        if not begins or is_example or resolve_name(name, context.schemas) is None:
+            return None
+        buffer.position += len(head[0])
+        value = yield from read_arguments_object(buffer, name=name)
+        end = buffer.keep()
+        yield from buffer.space()
+        is_over = (yield from buffer.ends_here()) or (yield from buffer.match(_NEXT))
+        buffer.rewind(end)
+        return [WrittenCall(name, value.text, truncated=not value.whole)] if is_over or not value.whole else None
 
     def _call(
         self, buffer: TextBuffer, context: BlockContext, header: str, watcher: Watcher
@@ -150,7 +182,7 @@ def _recipient(header: str, schemas: Schemas) -> str:
 
 
 def _name(written: str, schemas: Schemas) -> str:
-    """Return the name without a `json` at its end, if only the shorter name is a tool's."""
-    shorter = written[: -len(_KIND)] if written.lower().endswith(_KIND) else ""
+    """Return the name without a `json` or a channel at its end, if only the shorter name is a tool's."""
+    shorter = next((written[: -len(end)] for end in _GLUED if written.lower().endswith(end)), "")
     is_glued = shorter and resolve_name(written, schemas) is None and resolve_name(shorter, schemas)
     return shorter if is_glued else written

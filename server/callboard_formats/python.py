@@ -465,11 +465,11 @@ def _parsed_with_reserved_words(source: str) -> ast.Module | None:
 
     vLLM reads them too: https://github.com/vllm-project/vllm/issues/48171
     """
-    renamed = _RESERVED.sub(lambda found: found[1] + found[2].swapcase() if found[2] else found[0], source)
+    renamed: str = _RESERVED.sub(lambda found: found[1] + found[2].swapcase() if found[2] else found[0], source)
     if renamed == source:
         return None
     try:
-        tree: ast.Module = ast.parse(renamed)
+        tree = ast.parse(renamed)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     for node in ast.walk(tree):

@@ -108,8 +108,8 @@ GLM = Row(
     openers=("<tool_call>",),
     # Calls without arguments may have a stray tag.
     head=(
-        r"<tool_call> (?:(?P<name>[A-Za-z_][\w.:-]{0,127}+)"
-        r" (?:(?=<arg_key>|</tool_call>)|</arg_value> (?=</tool_call>))|(?=<arg_key>))"
+        r"<tool_call> (?:(?=<arg_key>)"
+        r"|(?P<name>[A-Za-z_][\w.:-]{0,127}+) (?:(?=<arg_key>|</tool_call>)|</arg_value> (?=</tool_call>)))"
     ),
     end="</tool_call>",
     # Some models write a tag of the key twice, or forget the closing one.

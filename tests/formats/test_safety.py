@@ -90,8 +90,7 @@ def test_a_parameter_in_python_may_have_the_name_of_a_keyword(text: str) -> None
         ('<｜DSML｜invoke name="now"/>', "deepseek_v4", [None]),
         ('<｜DSML｜tool_calls>\n<｜DSML｜invoke name="now" />\n<｜DSML｜invoke name="now"/>\n</｜DSML｜tool_calls>',
          "deepseek_v4", [None, None]),
-        ('<｜DSML｜invoke name="now"/>\n<｜DSML｜parameter name="a" string="true">b</｜DSML｜parameter>\n'
-         '</｜DSML｜invoke>',
+        ('<｜DSML｜invoke name="now"/><｜DSML｜parameter name="a" string="true">b</｜DSML｜parameter></｜DSML｜invoke>',
          "deepseek_v4", ["invalid_args"]),
         ("<tool_call>now</arg_value></tool_call>", "glm", [None]),
         ("<tool_call>now a</arg_key><arg_value>b</arg_value></tool_call>", "glm", ["invalid_args"]),
@@ -104,6 +103,22 @@ def test_a_call_with_a_missing_or_stray_tag_is_read_if_it_has_no_arguments(
 ) -> None:
     parser, content = streamed(text, step, formats=[name])
     assert ([call.error_code for call in parser.calls], content) == (codes, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        (" to=functions.nowcommentary json{}", "", 1),
+        ("I look.assistant to=functions.now {}", "I look.", 1),
+        ("I look.\n\nto=functions.now {}\nto=functions.nowjson {}<|call|>", "I look.", 2),
+        ("I write to=functions.now {}", None, 0),
+        ("to=functions.later {}", None, 0),
+        ("to=functions.now {} asks for the time. Shall I?", None, 0),
+        ("For example:\n\nto=functions.now {}", None, 0),
+    ],
+)
+def test_a_recipient_of_harmony_without_tokens_is_a_call_only_alone(text: str, content: str | None, calls: int) -> None:
+    assert shown(text, formats=["harmony"]) == (text if content is None else content, calls)
 
 
 def test_names_in_the_attributes_of_kimi_k3_are_unescaped() -> None:
