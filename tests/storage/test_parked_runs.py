@@ -1,7 +1,7 @@
 """A run whose approval nobody gives is parked, and any server continues it after the answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,6 +16,7 @@ from callboard import Agent, Skill, ToolResult, tool
 from callboard._application.retention import drop_expired
 from callboard.runs import Grants
 from callboard.runs.forgetting import END_RUNS_SECONDS, forget_user
+from callboard.runs.left_runs import CANNOT_RUN
 from callboard.storage import ANY_USER, GivenAnswer, Store, StoredFrame, StoredRun
 from callboard.storage.sql import run_record
 from callboard.storage.sql.tables import chats, messages, run_files, run_inputs, runs
@@ -70,6 +71,7 @@ class Till:
         self.paid: list[int] = []
         self.going_on = asyncio.Event()
         self.needs_approval = True
+        self.can_pay = True
 
     def agent(self) -> Agent:
         @tool(requires_confirmation=self.needs_approval)
@@ -92,7 +94,8 @@ class Till:
             await self.going_on.wait()
             return ToolResult("free", sources=(Source(source={"name": "plan", "url": "https://plan.example/7"}),))
 
-        return Agent("careful", skills=[Skill("seats", "Sells seats.", tools=[refund, look])])
+        tellers = [Skill("refunds", "Pays seats back.", tools=[refund])] if self.can_pay else []
+        return Agent("careful", skills=[Skill("seats", "Sells seats.", tools=[look]), *tellers])
 
 
 @pytest.fixture
@@ -194,12 +197,13 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
     assert model.requests[1]["messages"][-1]["content"] == "Seat 7 is paid back."
 
 
-async def test_a_refusal_of_a_parked_call_goes_to_the_model_also_if_the_tool_no_longer_asks(
-    serve: Serve, till: Till, model: OpenAIServer
+@pytest.mark.parametrize("change", [{"needs_approval": False}, {"can_pay": False}])
+async def test_a_refusal_of_a_parked_call_goes_to_the_model_also_if_the_tool_no_longer_asks_or_is_gone(
+    serve: Serve, till: Till, model: OpenAIServer, change: Mapping[str, bool]
 ) -> None:
     async with serve("one") as one:
         seen = await park(one)
-    till.needs_approval = False
+    vars(till).update(change)
     async with serve("other") as other:
         await answer(other, question_of(seen), False)
         seen += await read(other, seen[-1][0])
@@ -208,6 +212,21 @@ async def test_a_refusal_of_a_parked_call_goes_to_the_model_also_if_the_tool_no_
     assert refused.code == "denied"
     assert till.paid == []
     assert "refused" in model.requests[1]["messages"][-1]["content"]
+
+
+async def test_the_model_gets_to_know_that_an_allowed_call_was_not_run_because_its_tool_is_gone(
+    serve: Serve, till: Till, model: OpenAIServer
+) -> None:
+    async with serve("one") as one:
+        seen = await park(one)
+    till.can_pay = False
+    async with serve("other") as other:
+        await answer(other, question_of(seen), True)
+        seen += await read(other, seen[-1][0])
+    check(seen)
+    [error] = [event for _, event in seen if isinstance(event, ToolCallError)]
+    assert (error.code, error.error) == ("interrupted", CANNOT_RUN)
+    assert model.requests[1]["messages"][-1]["content"] == f"Error: {CANNOT_RUN}"
 
 
 async def test_a_parked_call_runs_with_the_changed_arguments_and_changes_that_do_not_fit_are_asked_for_again(

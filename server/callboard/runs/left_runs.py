@@ -15,9 +15,9 @@ from pydantic_core import to_json
 
 from callboard.agents import Agent, AgentLike
 from callboard.calls import ToolCall
-from callboard.calls.approval import CHANGED, PENDING, is_approval
+from callboard.calls.approval import ALWAYS, CHANGED, PENDING, REFUSED, is_approval
 from callboard.calls.call import REPAIRED, EndedCall, RunningCall, follow_call
-from callboard.errors import StorageError
+from callboard.errors import StorageError, ToolDenied
 from callboard.redaction import MASK
 from callboard.runs.conversation import Conversation, open_conversation
 from callboard.runs.inputs import NO_SIGNALS
@@ -33,6 +33,7 @@ from callboard.storage import (
 )
 from callboard.threads import REQUESTS
 from callboard_protocol import (
+    APPROVAL_PREFIX,
     EXTERNAL_ID_PREFIX,
     FROM_TEXT_STATUS,
     CallEvent,
@@ -57,6 +58,9 @@ from callboard_protocol import (
 READ_BYTES = 1024 * 1024
 STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED, CHANGED})
 """The statuses that a call reports before its tool runs; any other status means that the tool has started."""
+
+CANNOT_RUN = "Not run: the user allowed it, but this server cannot run it now. Its tool may not be available."
+"""The error of an allowed call, for example if its tool is of an MCP server that has not started yet."""
 
 LEFT_RUN = Error(message="The server that ran this was stopped: send the message again.", code="interrupted")
 
@@ -204,7 +208,7 @@ async def reopen(
         return None
     left = await read_left_run(stored_runs, stored.run_id)
     again = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
-    closed = make_ends(left.open_calls, left.unapproved, but=again)
+    closed = [_tell_answer(end, left) for end in make_ends(left.open_calls, left.unapproved, but=again)]
     _append(record, stored.last_seq, closed)
     await record.store_now()
     conversation = await open_conversation(store, request, stored.run_id, None)
@@ -274,6 +278,17 @@ def make_ends(
         for call_id, started in open_calls.items()
         if call_id not in but and not call_id.startswith(EXTERNAL_ID_PREFIX)
     ]
+
+
+def _tell_answer(end: ToolCallError, left: LeftRun) -> ToolCallError:
+    """Return the end of a call that will not run again; it names the answer if the user has answered its question."""
+    given = left.signals.answers.get(APPROVAL_PREFIX + end.tool_call_id)
+    if given is None or end.tool_call_id not in left.unapproved:
+        return end
+    if given.value is False:
+        return end.model_copy(update={"error": REFUSED, "code": ToolDenied.code})
+    has_agreed = given.value in (True, ALWAYS) or isinstance(given.value, dict)
+    return end.model_copy(update={"error": CANNOT_RUN}) if has_agreed else end
 
 
 def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | ToolCallError]) -> None:
