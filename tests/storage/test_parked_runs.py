@@ -94,8 +94,8 @@ class Till:
             await self.going_on.wait()
             return ToolResult("free", sources=(Source(source={"name": "plan", "url": "https://plan.example/7"}),))
 
-        tools = (refund, look) if self.can_pay else (look,)
-        return Agent("careful", skills=[Skill("seats", "Sells seats.", tools=tools)])
+        tellers = [Skill("refunds", "Pays seats back.", tools=[refund])] if self.can_pay else []
+        return Agent("careful", skills=[Skill("seats", "Sells seats.", tools=[look]), *tellers])
 
 
 @pytest.fixture
