@@ -1,6 +1,7 @@
 """What the model's endpoint says, as OpenAI's clients are told it: its refusals, its failures, what it counts."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,31 @@ async def test_calls_that_the_client_is_not_told_of_are_no_word(tmp_path: Path) 
         with pytest.raises(openai.BadRequestError, match=r"slow down.* must not repeat") as caught:
             await complete(client, stream=True)
     assert caught.value.code == "model_rate_limited"
+
+
+@pytest.mark.parametrize(
+    ("route", "code"), [("chat/completions", "tools_already_run"), ("responses", "invalid_prompt")]
+)
+async def test_a_stream_that_fails_after_a_call_and_before_a_word_is_not_repeated(
+    tmp_path: Path, route: str, code: str
+) -> None:
+    has_begun = asyncio.Event()
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="look_up")
+        await has_begun.wait()
+        raise ModelRateLimited("slow down")
+
+    asked: Any = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}], "input": "hi", "stream": True}
+    async with asking(tmp_path, ScriptedAgent(script)) as (service, _):
+        body = {**asked, "callboard": {"tool_activity": "none"}}
+        async with service.client.stream("POST", f"/v1/{route}", json=body) as answer:
+            has_begun.set()
+            *_, last = [json.loads(line[6:]) async for line in answer.aiter_lines() if line.startswith("data: ")]
+    error = last["error"] if "error" in last else last["response"]["error"]
+    assert error["code"] == code
+    assert "slow down Tools of this request have already run" in error["message"]
+    assert error.get("type", "invalid_request_error") == "invalid_request_error"
 
 
 @both

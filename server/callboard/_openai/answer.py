@@ -24,6 +24,9 @@ TAKEN_BACK = "\n\n> The answer begins anew: what stands above since the last too
 """The note in a stream, where text that was sent cannot be removed."""
 
 CANCELLED = "cancelled"
+TOOLS_HAVE_RUN = "tools_already_run"
+
+ALREADY_RUN = "Tools of this request have already run: a program must not repeat the request, or they run again."
 
 # An error about the request is a client error; a wrong key or address of the server's model endpoint is not.
 _STATUS = {
@@ -40,6 +43,7 @@ _STATUS = {
     "storage": HTTPStatus.SERVICE_UNAVAILABLE,
     "interrupted": HTTPStatus.SERVICE_UNAVAILABLE,
     CANCELLED: HTTPStatus.CONFLICT,
+    TOOLS_HAVE_RUN: HTTPStatus.BAD_REQUEST,
 }
 
 
@@ -57,6 +61,16 @@ def read_failure(event: Event) -> Error | None:
 def find_status(failure: Error) -> HTTPStatus:
     """Return the HTTP status for a run that has failed before its answer began."""
     return _STATUS.get(failure.code, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def forbid_repetition(failure: Error) -> Error:
+    """Return the failure for a stream that fails after a call of a tool and before any output.
+
+    The Vercel AI SDK repeats a request whose stream fails before any output, unless the type or the code says that the
+    request is invalid; `rate_limit` in the code means "repeat": `openai-stream-error.ts` in
+    https://github.com/vercel/ai/tree/main/packages/openai/src
+    """
+    return Error(message=f"{failure.message} {ALREADY_RUN}", code=TOOLS_HAVE_RUN)
 
 
 def build_error_body(failure: Error, status: HTTPStatus | None = None) -> Json:

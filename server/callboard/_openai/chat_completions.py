@@ -21,6 +21,7 @@ from callboard._openai.answer import (
     Answer,
     build_citation,
     build_error_body,
+    forbid_repetition,
     write_note_below,
 )
 from callboard._openai.client_functions import ClientCalls, Json, Offer
@@ -143,7 +144,8 @@ class ChatAnswer(Answer):
 
     def fail(self, failure: Error) -> list[Json]:
         """Return what ends the stream of a run that failed."""
-        return [*self._show_status(failure), *self._list_additions(), build_error_body(failure)]
+        shown = forbid_repetition(failure) if self.has_started_calls and not self._text else failure
+        return [*self._show_status(failure), *self._list_additions(), build_error_body(shown)]
 
     def whole(self) -> Json:
         """Return the completion. To be called after the last event."""

@@ -10,7 +10,7 @@ last delta is a note for clients that read only deltas.
 from collections.abc import Iterator
 from copy import deepcopy
 
-from callboard._openai.answer import Answer, build_citation, find_status, write_note_below
+from callboard._openai.answer import Answer, build_citation, find_status, forbid_repetition, write_note_below
 from callboard._openai.client_functions import ClientCalls, Json, OfferedTool
 from callboard._openai.items import (
     ItemWriter,
@@ -83,6 +83,8 @@ class ResponseAnswer(Answer):
 
     def fail(self, failure: Error) -> list[Json]:
         """Return the last response events of a failed run."""
+        if self.has_started_calls and not self._output:
+            failure = forbid_repetition(failure)
         status = find_status(failure)
         code = {400: failure.upstream_code or "invalid_prompt", 429: "rate_limit_exceeded"}.get(status, "server_error")
         self._ending = {"status": "failed", "error": {"code": code, "message": failure.message}}

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from callboard._openai.answer import CANCELLED, Answer, build_error_body, find_status, read_failure
+from callboard._openai.answer import ALREADY_RUN, CANCELLED, Answer, build_error_body, find_status, read_failure
 from callboard._openai.client_functions import Json
 from callboard._openai.stored_responses import keep_response
 from callboard.errors import LogExpired, StorageError, UnknownInput
@@ -23,8 +23,6 @@ from callboard_protocol import Done, Error, Event, InputRequest, RunStart, ToolC
 
 BEGINNING_SECONDS = 0.5
 """A failure within this time is an HTTP status; then the stream begins, because clients wait for its headers."""
-
-ALREADY_RUN = "Tools of this request have already run: a program must not repeat the request, or they run again."
 
 
 class RunAnswer:
