@@ -158,11 +158,9 @@ def _parse(kind: type[Body], body: bytes) -> Body:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        is_json = error.error_count() > 1 or error.errors(include_input=False)[0]["type"] != "json_invalid"
-        mended = body if is_json else _replace_lone_surrogates(body)
-        if mended == body:
+        if error.error_count() > 1 or "hex escape" not in error.errors(include_input=False)[0]["msg"]:
             raise
-    return kind.model_validate_json(mended)
+    return kind.model_validate_json(_replace_lone_surrogates(body))
 
 
 def _replace_lone_surrogates(body: bytes) -> bytes:
