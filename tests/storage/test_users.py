@@ -129,10 +129,10 @@ def test_every_table_that_names_users_is_forgotten() -> None:
 async def test_only_chats_without_recent_activity_are_dropped(store: Store) -> None:
     await live(store, "ann", chats=MANY)
     await StoredSteps(store, Turn("own:1", "run-own", None, "ann", "hi")).begin()
+    await store.stored_runs("server").begin(StoredRun("run-late", "agent", "late", None, "ann"))
     going_on = StoredSteps(store, Turn("late", "run-late", None, "ann", "hi"))
     await going_on.begin()
     await going_on.call_started(HistoryCall("c", "look", "{}", 0, 0), "")
-    await store.stored_runs("server").begin(StoredRun("run-late", "agent", "late", None, "ann"))
     assert await store.drop_chats(0) == 0
     # The run in ann-0 goes on too.
     kept = {"late", "ann-0"}

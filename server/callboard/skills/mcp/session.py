@@ -207,8 +207,9 @@ def _says_more(structured: Any, length: int, content: Sequence[ContentBlock], pa
         return False
     texts = [block.text for block in content if isinstance(block, TextContent)]
     values = [_read_json(text) for text in texts]
-    # Python's SDK wraps a result that is no object, and sends each item of a list as a text of its own.
-    return not any(structured in (same, {"result": same}) for same in (*texts, *values, texts, values))
+    # Servers wrap a result that is no object in one, and Python's SDK sends each item of a list as a text of its own.
+    wrapped = [*structured.values()] if isinstance(structured, dict) and len(structured) == 1 else []
+    return not any(same in (structured, *wrapped) for same in (*texts, *values, texts, values))
 
 
 def _read_json(text: str) -> Any:
