@@ -523,10 +523,10 @@ def _keywords(call: ast.Call) -> str:
     if call.args:
         raise NotLiteral
     arguments = {}
-    for one in call.keywords:
-        if one.arg is None or one.arg in arguments:
+    for given in call.keywords:
+        if given.arg is None or given.arg in arguments:
             raise NotLiteral
-        arguments[one.arg] = _literal(one.value)
+        arguments[given.arg] = _literal(given.value)
     return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
 
 

@@ -31,7 +31,7 @@ def build_catalogue(
 ) -> tuple[Tool, ...]:
     """Return at most `MAX_TOOLS` of the tools that the declaration offers, named `<server>_<tool>`.
 
-    `leave_out` is called with the name of every other one of them and the reason.
+    `leave_out` is called with the name and the reason of each offered tool that cannot be used.
     """
     tools: dict[str, Tool] = {}
     given: set[str] = set()

@@ -207,7 +207,7 @@ def _says_more(structured: Any, length: int, content: Sequence[ContentBlock], pa
         return False
     texts = [block.text for block in content if isinstance(block, TextContent)]
     values = [_read_json(text) for text in texts]
-    # Servers wrap a result that is no object in one, and Python's SDK sends each item of a list as a text of its own.
+    # Servers put a list or a text into an object, and Python's SDK sends each item of a list as a text of its own.
     wrapped = [*structured.values()] if isinstance(structured, dict) and len(structured) == 1 else []
     return not any(same in (structured, *wrapped) for same in (*texts, *values, texts, values))
 
