@@ -49,7 +49,7 @@ def test_a_group_sees_the_agents_and_nobody_else_does(
     admin.ask("POST", f"/api/v1/groups/id/{group['id']}/users/add", {"user_ids": [member_id]}, doing="add a member")
     installed = install(open_webui, server, "family", ACCESS="group:Family")
     assert installed.audience == "the group Family"
-    assert installed.checked == "a new user with the role 'user' sees Demo, Demo, Clerk, and Demo answers"
+    assert installed.checked == "a new user with the role 'user' sees Demo, Demo, Clerk, Framer, and Demo answers"
     assert list_agents(stranger, "family") == {}
     demo = list_agents(member, "family")["demo"]
     assert demo["name"] == "Demo"
@@ -66,7 +66,7 @@ def test_what_an_admin_changes_stays_until_it_is_asked_for_and_a_new_agent_is_sh
 ) -> None:
     _, user = add_user(admin, "reader")
     install(open_webui, server, "shown", ACCESS="everyone")
-    assert list_agents(user, "shown").keys() == {"demo", "held", "clerk"}
+    assert list_agents(user, "shown").keys() == {"demo", "held", "clerk", "framer"}
     entries = {entry["id"]: entry for entry in admin.ask("GET", "/api/v1/models/base", doing="list entries")}
     renamed = entries["shown.demo"] | {"name": "Our demo"}
     admin.ask("POST", "/api/v1/models/model/update", renamed, doing="rename an entry")
@@ -75,8 +75,8 @@ def test_what_an_admin_changes_stays_until_it_is_asked_for_and_a_new_agent_is_sh
     # An agent without an entry, as a new one is.
     admin.ask("POST", "/api/v1/models/model/delete", {"id": "shown.held"}, doing="delete an entry")
     again = install_pipe.install(open_webui.url, install_pipe.Credentials(api_key=open_webui.token), None, "shown")
-    assert again.audience == "Our demo: only admins; Demo: everyone; Clerk: everyone"
-    assert list_agents(user, "shown").keys() == {"held", "clerk"}
+    assert again.audience == "Our demo: only admins; Demo: everyone; Clerk: everyone; Framer: everyone"
+    assert list_agents(user, "shown").keys() == {"held", "clerk", "framer"}
     install(open_webui, server, "shown", ACCESS="everyone")
     assert list_agents(user, "shown")["demo"]["name"] == "Our demo"
 
