@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
+from starlette.requests import ClientDisconnect, Request
+
 from tests.fakes.http_server import HttpServer
 
 Body = dict[str, Any]
@@ -156,7 +158,10 @@ class OpenAIServer:
         return self._script[self._answered - 1]
 
     async def _app(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
-        body: Body = json.loads(await _read(receive) or b"{}")
+        try:
+            body: Body = json.loads(await Request(scope, receive).body() or b"{}")
+        except ClientDisconnect:
+            return
         if scope["path"] == "/v1/models" and self._models:
             await _answer(send, 200, {"object": "list", "data": [{"id": name} for name in self._models]})
             return
@@ -261,16 +266,6 @@ async def _send_whole(answer: Chunks, send: Send) -> None:
         completion["usage"] = counts[-1]
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
     await send({"type": "http.response.body", "body": json.dumps(completion).encode()})
-
-
-async def _read(receive: Receive) -> bytes:
-    body = b""
-    more = True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    return body
 
 
 async def _refuse(send: Send, refusal: Refusal) -> None:
