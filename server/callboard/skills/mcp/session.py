@@ -128,7 +128,7 @@ class Session:
             text = message or (f"{progress:g}" if percent is None else "")
             await context.status("processing", hide(text)[:MAX_REPORT_CHARS], progress=percent)
 
-        with self.signals.calling(context) as sent:
+        with self.signals.calling(context) as sent, sent.scope:
             try:
                 result = await self.client.call_tool(
                     tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
@@ -145,7 +145,9 @@ class Session:
                 # The SDK's checks reject the result.
                 reason = truncate(hide(str(error)), MAX_ERROR_CHARS)
                 raise ToolError(f"The MCP server '{name}' returned an invalid result: {reason}") from error
-        return read_result(name, result, hide)
+            return read_result(name, result, hide)
+        reason = truncate(hide(sent.stray_error), MAX_ERROR_CHARS)
+        raise ToolError(f"The MCP server '{name}' reported an error that is probably about this call: {reason}")
 
     def _to_tool_error(self, error: MCPError, http_error: str) -> ToolError:
         """Return an error of a call for the model, and end the connection if it is lost."""
