@@ -153,6 +153,9 @@ class Session:
         """Return an error of a call for the model, and end the connection if it is lost."""
         name = self.declaration.name
         if http_error and error.message.startswith(_UNEXPLAINED):
+            if http_error.startswith("HTTP 500"):
+                # Servers that raise an exception for an unknown session answer the list in the same way.
+                self.signals.change_tools()
             return ToolError(f"The MCP server '{name}' answered the call with {self.declaration.hide(http_error)}")
         message = truncate(self.declaration.hide(error.message), MAX_ERROR_CHARS)
         if error.message.startswith(_LOST):
