@@ -136,7 +136,9 @@ class Session:
             except MCPError as error:
                 if demand := await ask_for_urls(error, self.declaration, context):
                     raise demand from error
-                if sent.has_session and error.code in _SERVER_CODES and _FORGOTTEN.match(error.message):
+                # A tool with an argument for a session means its own.
+                is_own = any("session" in argument.lower() for argument in arguments)
+                if sent.has_session and not is_own and error.code in _SERVER_CODES and _FORGOTTEN.match(error.message):
                     self.signals.forget(sent)
                 raise (
                     ForgottenSession() if sent.is_refused else self._to_tool_error(error, sent.http_error)
