@@ -304,6 +304,11 @@ def test_bare_input_with_an_unclear_end_does_not_run(text: str) -> None:
     assert ran_in_react(text) == []
 
 
+@pytest.mark.parametrize("text", ["feed the dogs' food", 'cut a 5" pipe'])
+def test_a_mark_right_behind_a_word_opens_no_quotation(text: str) -> None:
+    assert ran_in_react(f"{text}\nAction: run\nAction Input: {text}") == [{"code": text}] * 2
+
+
 @pytest.mark.parametrize(
     ("text", "calls"),
     [
