@@ -1,10 +1,18 @@
 """Text without characters that UTF-8 or PostgreSQL cannot store, notes on truncation, and JSON lines."""
 
 import json
+import re
 from math import isfinite
 from typing import Any
 
-__all__ = ["cut_note", "storable", "storable_value", "write_json_line"]
+__all__ = ["cut_note", "storable", "storable_json", "storable_value", "write_json_line"]
+
+_ESCAPE = re.compile(
+    rb"""
+    \\\\ | \\u [dD][89abAB][0-9a-fA-F]{2} \\u [dD][c-fC-F][0-9a-fA-F]{2} | (?P<lone> \\u [dD][89a-fA-F][0-9a-fA-F]{2} )
+    """,
+    re.VERBOSE,
+)
 
 
 def storable(text: str) -> str:
@@ -14,6 +22,14 @@ def storable(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def storable_json(text: bytes) -> bytes:
+    """Return JSON text with U+FFFD for lone surrogates, which JavaScript writes when it cuts a text between two halves.
+
+    `text` may be a part of the JSON text if it does not split an escape sequence.
+    """
+    return _ESCAPE.sub(lambda match: rb"\ufffd" if match["lone"] else match[0], text)
 
 
 def storable_value(value: Any) -> Any:

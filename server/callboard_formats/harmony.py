@@ -13,7 +13,8 @@ imagined and dropped.
 These variations are accepted: any order of the header's parts, `json` without its token, a missing end of a message, a
 header whose `<|start|>assistant` is in the prompt, and a call whose tokens the server has removed
 (`commentary to=functions.search json{…}`, or `to=functions.searchcommentary json{…}` with the recipient in the role:
-https://github.com/NousResearch/hermes-agent/issues/84158).
+https://github.com/NousResearch/hermes-agent/issues/84158), and a thought without them
+(`analysisWe need …assistantfinal`: https://github.com/Augustas11/macprovider/issues/743).
 """
 
 from collections.abc import Sequence
@@ -45,13 +46,12 @@ _ROLE = regex.compile(r"<\|start\|>\s*([^\s<]*)", regex.IGNORECASE)
 _ROLES = regex.compile(r"assistant|user|system|developer|tool|functions\.[\w.-]+|[a-z]+\.[a-z_]+", regex.IGNORECASE)
 _PEOPLE = ("user", "all")
 _GLUED = ("json", "commentary", "analysis")
+_BEHIND_STRIPPED = regex.compile(r"([\w.-]{1,128}+)\s{0,9}+(?:(?:json|code)\s{0,9}+)?(?=\{)", regex.IGNORECASE)
 _STRIPPED_CALL = regex.compile(
-    r"[a-z]*(?:commentary|analysis) to=functions\.([\w.-]{1,128}+)\s{0,9}+(?:(?:json|code)\s{0,9}+)?(?=\{)",
-    regex.IGNORECASE,
+    rf"[a-z]*(?:commentary|analysis) to=functions\.{_BEHIND_STRIPPED.pattern}", regex.IGNORECASE
 )
-_BARE_CALL = regex.compile(
-    r"(?:assistant )?to=functions\.([\w.-]{1,128}+)\s{0,9}+(?:(?:json|code)\s{0,9}+)?(?=\{)", regex.IGNORECASE
-)
+_BARE_CALL = regex.compile(rf"(?:assistant )?to=functions\.{_BEHIND_STRIPPED.pattern}", regex.IGNORECASE)
+_STRIPPED_THOUGHT = regex.compile("analysis(?=[A-Z])")
 _NEXT = regex.compile(r"<\||(?:assistant|commentary|analysis|to=functions)", regex.IGNORECASE)
 _MESSAGE_END = regex.compile(r"<\|(?P<kind>end|call|return|start|channel)\|>", regex.IGNORECASE)
 _ASSISTANT = regex.compile(r"<\|start\|>\s{0,9}+assistant\s{0,9}+(?=<\|channel\|>)", regex.IGNORECASE)
@@ -82,6 +82,17 @@ class Harmony(Syntax):
             *((text, ("<|end|>", "<|return|>", "<|start|>assistant", _TO_TOOL)) for text in (_FINAL, _PREAMBLE)),
         )
         for closer in closers
+    ) + tuple(
+        Tags(
+            "analysis",
+            closer,
+            first=True,
+            opens=_STRIPPED_THOUGHT,
+            calls=False,
+            ends_before=closer != "assistantfinal",
+            followed_by=None if closer == "assistantfinal" else _BEHIND_STRIPPED,
+        )
+        for closer in ("assistantfinal", *_STRIPPED, _IN_ROLE)
     )
     stops = ("<|call|>", "<|return|>", "<|start|>user", "<|start|>functions.")
 

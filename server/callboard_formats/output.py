@@ -150,11 +150,11 @@ class Output:
         self._space = text[len(shown) :]
         return shown
 
-    def begin_reasoning(self, *, keep: bool, is_step: bool) -> None:
+    def begin_reasoning(self, *, keep: bool, is_step: bool, opener: str = "") -> None:
         """Treat further text as reasoning.
 
-        `keep` makes it the answer if there is no other text at the end. `is_step` makes it the `thought` of the next
-        call.
+        `keep` makes it, with the `opener`, the answer if there is no other text at the end. `is_step` makes it the
+        `thought` of the next call.
         """
         self._begin_part()
         self._is_step = is_step
@@ -162,7 +162,7 @@ class Output:
             self._before_call.append("\nThought: ")
         self._reasoning = True
         if keep and self._thought is None:
-            self._thought = []
+            self._thought = [opener] if opener else []
         if not keep:
             self._thought = None
 

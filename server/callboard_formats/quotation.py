@@ -311,13 +311,14 @@ _BEFORE_EXAMPLE = ("(", ":", "=", "（", "：")
 _NOUN = r"(?:examples?|beispiel\w*|exemples?|ejemplos?|esemp\w+)\b"
 _EXAMPLE = re.compile(
     r"\b(?:for example|for instance|zum beispiel|par exemple|por ejemplo|(?:per|ad) esempio)\b"
+    # Except in the first rule, the announcement is the last part of the sentence: "I don't use it, I look:" is none.
     # A title: "Example of a call:", "Another example:". "Looking for examples:" is none.
     rf"|\A\W*(?:(?!for\b|nach\b)\w+\s+){{0,2}}{_NOUN}"
-    rf"|(?:\b(?:is|are|as|following|ist|sind|est|es)|'s|è)\s+(?:[\w-]+\s+){{0,3}}{_NOUN}"
+    rf"|(?:\b(?:is|are|as|(?<!for )(?<!for the )following|ist|sind|est|es)|'s|è)\s+(?:[\w-]+\s+){{0,3}}{_NOUN}[^,;.]*\Z"
     r"|\be\.g\.?,?(?:\s+(?:for|like|with|by|as|so|this)\b[^,;.]{0,30})?\s*[:：]\Z"
     r"|(?<!\bit )looks? like(?:\s+(?:this|that|so|the)\b[^,;.]{0,30})?\s*[:：]\Z"
     r"|\b(?:(?:would|should|must|will|do) not|(?:would|should|must|wo|do)n['’]t|never)(?:\s+ever)?"
-    r"\s+(?:write|output|send|call|run|use|do|print|emit|answer|say|make|issue|execute|invoke|type)\b"
+    r"\s+(?:write|output|send|call|run|use|do|print|emit|answer|say|make|issue|execute|invoke|type)\b[^,;.]{0,30}\Z"
     r"|例如|比如|举例|例えば|是[^，。]{0,9}例|\A\W*(?:示例|例)",
     re.IGNORECASE,
 )

@@ -664,8 +664,12 @@ def _is_open_quotation(words: str) -> bool:
 
 
 def _open_mark(words: str) -> str:
-    """Return the quotation mark that is open at the end of `words`; "" if none is."""
-    return next((mark for mark, every in _OPEN_OR_CLOSE.items() if len(every.findall(words)) % 2), "")
+    """Return the quotation mark that is open at the end of `words`; "" if none is.
+
+    A mark right behind a word opens none: `the dogs' food`, `a 5" pipe`.
+    """
+    opened = (mark for mark, every in _OPEN_OR_CLOSE.items() if len(every.findall(words)) % 2)
+    return next((mark for mark in opened if regex.search(rf"(?:(?<![\w\\])|(?<=\b[bfru])){mark}", words)), "")
 
 
 def _call(value: Value, *, cut_off: bool) -> WrittenCall | str:

@@ -247,10 +247,11 @@ class Scanner:
             return
         if what.tags and buffer.at_line_start():
             self._emit()
-            if tags := tuple(tag for tag in what.tags if not (tag.first and self._output.has_text)):
+            tags = tuple(tag for tag in what.tags if not (tag.first and self._output.has_text))
+            if tags and (tags[0].opens is None or (yield from buffer.match(tags[0].opens))):
                 yield from self._begin_thought(tags)
                 return
-        self._ignores_closer = self._ignores_closer or bool(what.tags)
+        self._ignores_closer = self._ignores_closer or any(tag.opens is None for tag in what.tags)
         if what.owners and (yield from self._block(what.owners)):
             return
         if found[0] in "`~":
@@ -415,7 +416,9 @@ class Scanner:
             self._output.begin_text()
         else:
             until_call = any(tag.until_call for tag in tags)
-            self._output.begin_reasoning(keep=until_call, is_step=any(tag.kind is TextKind.STEP for tag in tags))
+            opener = tags[0].opener if tags[0].opens else ""
+            is_step = any(tag.kind is TextKind.STEP for tag in tags)
+            self._output.begin_reasoning(keep=until_call or opener != "", is_step=is_step, opener=opener)
             if until_call:
                 self._tags = tags
                 return

@@ -78,6 +78,8 @@ class Tags:
     kind: TextKind = TextKind.THOUGHT
     first: bool = False
     """The tags count only if no text precedes them."""
+    opens: "regex.Pattern[str] | None" = None
+    """The pattern that must match at the opener; otherwise the opener is text."""
     calls: bool = True
     """Calls at the end of the answer count even if the thought is never closed."""
     ends_before: bool = False

@@ -304,6 +304,11 @@ def test_bare_input_with_an_unclear_end_does_not_run(text: str) -> None:
     assert ran_in_react(text) == []
 
 
+@pytest.mark.parametrize("text", ["feed the dogs' food", 'cut a 5" pipe'])
+def test_a_mark_right_behind_a_word_opens_no_quotation(text: str) -> None:
+    assert ran_in_react(f"{text}\nAction: run\nAction Input: {text}") == [{"code": text}] * 2
+
+
 @pytest.mark.parametrize(
     ("text", "calls"),
     [
@@ -469,6 +474,9 @@ def test_a_quoted_call_is_unchanged_text(text: str) -> None:
         ("It looks like the time is needed:\n\n", False),
         ("I need it for such a question:\n\n", False),
         ("I look at the time, for example of an hour.\n\n", False),
+        ("I don't use my memory for that, I look:\n", False),
+        ("There is an example in the notes, so I look:\n", False),
+        ("I look for the following examples:\n", False),
         ("I call the tool:\n\n", False),
         ("", False),
     ],

@@ -235,6 +235,7 @@ async def test_chunks_with_missing_null_and_misplaced_fields_are_skipped() -> No
         {"choices": "no list", "usage": {"prompt_tokens": None, "completion_tokens": "3"}},
         {"choices": [], "code": 200, "message": "ok", "base_resp": {"status_code": 0, "status_msg": ""}},
         {"code": "Success", "message": "", "error_code": 0, "errors": [], "detail": None},
+        {"choices": [], "code": "20000", "msg": "success"},
         {"status": "processing", "message": "The model is loading."},
         "null",
         "[]",

@@ -5,7 +5,6 @@ once as there are connections. A body counts until the run that it started has e
 """
 
 import asyncio
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -17,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from callboard.errors import RequestError, RequestTimeout, RequestTooLarge, ServerBusy
 from callboard.openwebui.details_parser import count_blocks, translate
 from callboard.runs import Run
+from callboard.text import storable_json
 from callboard.threads import REQUESTS
 from callboard_protocol import RunRequest
 
@@ -25,7 +25,7 @@ MAX_VALUES = 100_000
 MAX_ESCAPES = 2_000_000
 """Backslashes in a body. The parser reads each string in one step, and many escapes make that step slow."""
 MAX_REPLACED_ESCAPES = 200_000
-"""Escapes of characters (`\\u`) in a body with halves of emoji. Replacing the halves blocks all other requests."""
+"""Escapes in a body with halves of emoji. Replacing the halves blocks all other requests."""
 MAX_MESSAGES = 10_000
 MAX_CALLS = 10_000
 MAX_NAMED_ERRORS = 1_000
@@ -37,11 +37,6 @@ BODIES_AT_ONCE = 16
 
 VALUE_BYTES = 300
 """Memory of a parsed JSON value in addition to its text. A small body can contain many values."""
-
-_LONE_SURROGATE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-)
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -158,22 +153,12 @@ def _parse(kind: type[Body], body: bytes) -> Body:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        if error.error_count() > 1 or "hex escape" not in error.errors(include_input=False)[0]["msg"]:
+        is_escape = error.error_count() == 1 and "hex escape" in error.errors(include_input=False)[0]["msg"]
+        if not is_escape or body.count(b"\\u") + body.count(b"\\\\") > MAX_REPLACED_ESCAPES:
             raise
-    return kind.model_validate_json(_replace_lone_surrogates(body))
-
-
-def _replace_lone_surrogates(body: bytes) -> bytes:
-    """Return the body with U+FFFD in place of each half of an emoji.
-
-    JavaScript clients send such halves if they cut a text between both: https://github.com/anomalyco/opencode/pull/17758
-    The parser accepts none, so that the chat could never be continued.
-    """
-    if b"\0" in body or body.count(b"\\u") > MAX_REPLACED_ESCAPES:
-        return body
-    # An escaped backslash before `ud83d` is no escape of a character, so it is hidden; NUL is not in any JSON text.
-    hidden = body.replace(b"\\\\", b"\0\0")
-    return _LONE_SURROGATE.sub(rb"\\ufffd", hidden).replace(b"\0\0", b"\\\\")
+    # JavaScript clients that cut a text between the halves of an emoji would send them in every request of the chat:
+    # https://github.com/anomalyco/opencode/pull/17758
+    return kind.model_validate_json(storable_json(body))
 
 
 async def read_past_answers(request: RunRequest, *, holds_blocks: bool = True) -> RunRequest:

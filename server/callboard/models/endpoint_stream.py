@@ -297,11 +297,12 @@ def _is_bare_error(chunk: Mapping[str, Any]) -> bool:
         chunk.get("detail")
         or chunk.get("errors")
         or _is_error_code(chunk.get("error_code"))
-        or (_is_error_code(chunk.get("code")) and (chunk.get("message") or chunk.get("msg")))
+        or (_is_error_code(chunk.get("code")) and _is_error_code(chunk.get("message") or chunk.get("msg")))
     )
 
 
 def _is_error_code(code: object) -> bool:
+    """Return whether a code, or the message beside it, is none that means success."""
     return str(code or "").lower() not in _SUCCESS_CODES
 
 

@@ -170,7 +170,7 @@ class OpenAICompatible:
         while True:
             body = quirks.adapt(self._to_body(request))
             try:
-                async with aclosing(self._stream_once(body, quirks)) as deltas:
+                async with aclosing(self._stream_once(body)) as deltas:
                     async for delta in deltas:
                         is_begun = is_begun or not isinstance(delta, TokenUsage)
                         yield delta
@@ -189,14 +189,14 @@ class OpenAICompatible:
             else:
                 return
 
-    async def _stream_once(self, body: dict[str, Any], quirks: EndpointQuirks) -> AsyncGenerator[ModelDelta, None]:
+    async def _stream_once(self, body: dict[str, Any]) -> AsyncGenerator[ModelDelta, None]:
         finish: Finish | None = None
         has_text = has_usage_last = False
         reader = ChunkReader()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_seconds
         async with asyncio.timeout_at(deadline):
-            response = await self._send("POST", "chat/completions", deadline, body, quirks)
+            response = await self._send("POST", "chat/completions", deadline, body)
         tail_end: float | None = None
         try:
             async with aclosing(response), aclosing(read_chunks(response)) as chunks:
@@ -252,17 +252,13 @@ class OpenAICompatible:
         return body
 
     async def _send(
-        self,
-        method: str,
-        path: str,
-        deadline: float,
-        body: dict[str, Any] | None = None,
-        quirks: EndpointQuirks | None = None,
+        self, method: str, path: str, deadline: float, body: dict[str, Any] | None = None
     ) -> httpx.Response:
         """Send a request with retries, and return the response once its status has arrived.
 
-        The caller closes it. Raises `EndpointError` for an unsuccessful status. An error from which `quirks` learn is
-        raised without a retry, because llama.cpp and SGLang answer 500 to requests that they always refuse.
+        The caller closes it. Raises `EndpointError` for an unsuccessful status. An error from which
+        `EndpointQuirks` learn is raised without a retry, because llama.cpp and SGLang answer 500 to requests that they
+        always refuse.
         """
         loop = asyncio.get_running_loop()
         retries = 0
@@ -278,7 +274,7 @@ class OpenAICompatible:
                     return response
                 error = await read_error(response)
                 delay = self._retries.delay_seconds(retries, response, deadline - loop.time())
-                if delay is None or (body and quirks and quirks.learn(body, error)):
+                if delay is None or (body and self._quirks[self.name].learn(body, error)):
                     raise error
             await asyncio.sleep(delay)
             retries += 1

@@ -125,6 +125,26 @@ async def test_a_secret_that_a_server_repeats_reaches_neither_the_model_nor_the_
     assert "abc-123-def" not in repr(played.server.declaration)
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--api-key", "sk-1x/y=z"),
+        ("--api-key=sk-1x/y=z",),
+        ("--header", "Authorization: Bearer sk-1x/y=z"),
+        ("--header=X-Api-Key:sk-1x/y=z",),
+        ("-e", "GITHUB_TOKEN=sk-1x/y=z"),
+        ("--config", '{"region": "eu", "apiKey": "sk-1x/y=z"}'),
+    ],
+)
+def test_a_secret_among_the_arguments_is_hidden(args: tuple[str, ...]) -> None:
+    others = ("-y", "some-server", "--key-column", "user_id", "--auth-mode=per_user", "--token", "--verbose")
+    for declared in (ServerDeclaration("a", "npx", (*others, *args)), ServerDeclaration("a", " ".join(("npx", *args)))):
+        assert declared.hide("Key sk-1x/y=z, Bearer user_id some-server per_user --verbose") == (
+            "Key [secret], Bearer user_id some-server per_user --verbose"
+        )
+    assert "sk-1x" not in repr(ServerDeclaration("a", "npx", args))
+
+
 async def test_standard_error_goes_to_the_log_and_never_to_our_output(
     ours: Make, log: Log, capfd: pytest.CaptureFixture[str]
 ) -> None:

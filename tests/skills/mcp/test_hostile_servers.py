@@ -176,6 +176,15 @@ async def test_unreadable_message_fails_its_call_at_once(plain: Make) -> None:
                 await played.call(name)
 
 
+async def test_error_without_an_id_ends_the_only_call_at_once(plain: Make) -> None:
+    stray = '{"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "unbalanced brace"}}'
+    played = plain(listed("stray"), listed("fine"), raw={"stray": stray}, results={"fine": text("fine")})
+    async with played.lifespan():
+        with pytest.raises(ToolError, match="probably about this call: unbalanced brace"):
+            await played.call("stray")
+        assert (await played.call("fine")).text == "fine"
+
+
 async def test_error_message_of_server_is_shortened(plain: Make) -> None:
     long = {**text("no " * 10_000), "isError": True}
     silent = {"content": [], "isError": True}

@@ -160,6 +160,25 @@ async def test_forgotten_session_is_renewed_and_refused_calls_are_repeated(
         assert far.server.state.status == "ready"
 
 
+async def test_a_tool_that_does_not_know_its_own_session_fails_its_call() -> None:
+    async with ForgetfulServer(200, {"code": -32000, "message": "Session 7 not found"}) as server:
+        async with beside(server).running() as far:
+            server.is_always_forgetful = True
+            with pytest.raises(ToolError, match="refused the call: Session 7 not found"):
+                await far.call("run", browserSessionId=7)
+            assert server.initialized == 1
+
+
+async def test_session_that_a_server_forgets_without_saying_so_is_renewed(log: Log) -> None:
+    async with ForgetfulServer(500, "Internal Server Error") as server, beside(server).running() as far:
+        server.forget()
+        with pytest.raises(ToolError, match="answered the call with HTTP 500"):
+            await far.call("run")
+        await log.until("mcp_server_ready")
+        await log.until("mcp_server_ready")
+        assert (await far.call("run")).text == "run 1"
+
+
 async def test_answered_call_survives_forgotten_session() -> None:
     async with ForgetfulServer(404) as server, beside(server).running() as far:
         server.release = asyncio.Event()

@@ -33,10 +33,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from callboard import __version__
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import elicit
-from callboard.skills.mcp.messages import replace_lone_surrogates
 from callboard.skills.mcp.session import Session
 from callboard.skills.mcp.signals import Signals, sent_call
 from callboard.skills.mcp.watched_stream import WatchedStream
+from callboard.text import storable_json
 from callboard.trace_context import pass_on
 
 REQUEST_SECONDS = 60.0
@@ -279,10 +279,10 @@ class _CheckedBody(httpx2.AsyncByteStream):
             # Escape sequences do not span lines.
             lines, end, rest = chunk.rpartition(b"\n")
             if end:
-                yield replace_lone_surrogates(b"".join((*waiting, lines, end)))
+                yield storable_json(b"".join((*waiting, lines, end)))
                 waiting.clear()
             waiting.append(rest)
-        yield replace_lone_surrogates(b"".join(waiting))
+        yield storable_json(b"".join(waiting))
 
     async def aclose(self) -> None:
         """Close the response."""

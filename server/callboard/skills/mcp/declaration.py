@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,6 +20,10 @@ Confirm = Literal["never", "unless_read_only", "always"]
 
 Transport = Literal["http", "sse"]
 """The transport of a server with a URL: streamable HTTP, or its predecessor with server-sent events (2024-11-05)."""
+
+
+_SECRET_WORD = re.compile(rf"(?:{SECRET_NAME.pattern})\w*[\"']?\s*[=:]\s*[\"']?([^\"']+)", re.IGNORECASE)
+"""A name whose end says that its value is a secret, and the value. In `--key-column=id` it is none."""
 
 
 def _expand(value: object, info: ValidationInfo) -> object:
@@ -50,7 +55,7 @@ class ServerDeclaration:
 
     name: str
     command: _Text = ""
-    args: tuple[_Text, ...] = ()
+    args: tuple[_Text, ...] = field(default=(), repr=False)
     env: Mapping[str, _Text] = field(default_factory=dict, repr=False)
     cwd: Annotated[Path, BeforeValidator(_expand), AfterValidator(Path.expanduser)] | None = None
     url: _Text = ""
@@ -85,9 +90,13 @@ class ServerDeclaration:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values of variables and headers named like secrets, and passwords in addresses; longest first."""
+        """The values of variables, headers and arguments named like secrets, and passwords in URLs; longest first."""
         named = [*self.env.items(), *self.headers.items()]
+        words = [*self.command.split(), *self.args]
+        words += [f"{name}={value}" for name, value in pairwise(words) if name.startswith("-") and value[:1] != "-"]
         values = [value for name, value in named if SECRET_NAME.search(name)]
+        # The command, because some files have the whole line there, and the error repeats it.
+        values += [value for word in (self.command, *words) for value in _SECRET_WORD.findall(word)]
         # For `Bearer <key>`, a server may repeat only the key.
         found = {part for value in values for part in (value, *value.split()) if is_secret(part)}
         found |= {part for value in (self.url, *self.args) for part in secrets_in_url(value)}

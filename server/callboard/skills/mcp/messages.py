@@ -12,6 +12,7 @@ from mcp_types import PARSE_ERROR, ContentBlock, ErrorData, JSONRPCError, jsonrp
 from pydantic import TypeAdapter, ValidationError
 
 from callboard.skills.mcp.schema import clean_schema
+from callboard.text import storable_json
 
 MAX_SHOWN_CHARS = 1_000
 """The longest text that is shown from a block of an unknown type."""
@@ -20,12 +21,6 @@ _BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 _NEEDLESS = frozenset({"_meta", "annotations", "icons", "size"})
 """Fields of blocks that are never shown. An invalid value must not cost the block."""
 
-_ESCAPE = re.compile(
-    rb"""
-    \\\\ | \\u [dD][89abAB][0-9a-fA-F]{2} \\u [dD][c-fC-F][0-9a-fA-F]{2} | (?P<lone> \\u [dD][89a-fA-F][0-9a-fA-F]{2} )
-    """,
-    re.VERBOSE,
-)
 _ID = re.compile(
     r"""
     \s* \{ \s* (?: "jsonrpc" \s*:\s* "2\.0" \s*,\s* )?
@@ -139,17 +134,9 @@ def _complete(message: dict[str, Any]) -> dict[str, Any]:
 def _read_json(text: str) -> object:
     try:
         # Not strict, because some servers do not escape line breaks and tabs.
-        return json.loads(replace_lone_surrogates(text.encode("utf-8", "replace")), strict=False)
+        return json.loads(storable_json(text.encode("utf-8", "replace")), strict=False)
     except (ValueError, RecursionError):
         return None
-
-
-def replace_lone_surrogates(text: bytes) -> bytes:
-    """Return JSON text with U+FFFD for lone surrogates, which JavaScript writes when it cuts a text between two halves.
-
-    `text` may be a part of the JSON text if it does not split an escape sequence.
-    """
-    return _ESCAPE.sub(lambda match: rb"\ufffd" if match["lone"] else match[0], text)
 
 
 def _find_id(text: str) -> int | str | None:

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,8 @@ _FIELDS = {
     "serverUrl": "url",
     "environment": "env",
     "transportType": "transport",
-    # Gemini CLI, Roo Code and Windsurf, and Copilot.
+    # Gemini CLI and Copilot.
     "includeTools": "include_tools",
-    "excludeTools": "exclude_tools",
-    "disabledTools": "exclude_tools",
     "tools": "include_tools",
 }
 """The fields of a declaration that have other names in files."""
@@ -186,6 +185,10 @@ def _read_entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
                 key: _BARE_VARIABLE.sub(r"${\1}", value) if isinstance(value, str) else value
                 for key, value in values.items()
             }
+    # Gemini CLI, and Roo Code and Windsurf.
+    if excluded := [entry.pop(key) for key in ("excludeTools", "disabledTools") if key in entry]:
+        invalid = [one for one in excluded if not isinstance(one, list)]
+        entry["exclude_tools"] = invalid[0] if invalid else [*chain.from_iterable(excluded)]
     command, args = entry.get("command"), entry.get("args", [])
     if isinstance(command, list) and command and isinstance(args, list):
         # OpenCode's command includes the arguments.

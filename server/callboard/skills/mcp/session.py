@@ -128,7 +128,7 @@ class Session:
             text = message or (f"{progress:g}" if percent is None else "")
             await context.status("processing", hide(text)[:MAX_REPORT_CHARS], progress=percent)
 
-        with self.signals.calling(context) as sent:
+        with self.signals.calling(context) as sent, sent.scope:
             try:
                 result = await self.client.call_tool(
                     tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
@@ -136,7 +136,9 @@ class Session:
             except MCPError as error:
                 if demand := await ask_for_urls(error, self.declaration, context):
                     raise demand from error
-                if sent.has_session and error.code in _SERVER_CODES and _FORGOTTEN.match(error.message):
+                # A tool with an argument for a session means its own.
+                is_own = any("session" in argument.lower() for argument in arguments)
+                if sent.has_session and not is_own and error.code in _SERVER_CODES and _FORGOTTEN.match(error.message):
                     self.signals.forget(sent)
                 raise (
                     ForgottenSession() if sent.is_refused else self._to_tool_error(error, sent.http_error)
@@ -145,12 +147,17 @@ class Session:
                 # The SDK's checks reject the result.
                 reason = truncate(hide(str(error)), MAX_ERROR_CHARS)
                 raise ToolError(f"The MCP server '{name}' returned an invalid result: {reason}") from error
-        return read_result(name, result, hide)
+            return read_result(name, result, hide)
+        reason = truncate(hide(sent.stray_error), MAX_ERROR_CHARS)
+        raise ToolError(f"The MCP server '{name}' reported an error that is probably about this call: {reason}")
 
     def _to_tool_error(self, error: MCPError, http_error: str) -> ToolError:
         """Return an error of a call for the model, and end the connection if it is lost."""
         name = self.declaration.name
         if http_error and error.message.startswith(_UNEXPLAINED):
+            if http_error.startswith("HTTP 500"):
+                # Servers that raise an exception for an unknown session answer the list in the same way.
+                self.signals.change_tools()
             return ToolError(f"The MCP server '{name}' answered the call with {self.declaration.hide(http_error)}")
         message = truncate(self.declaration.hide(error.message), MAX_ERROR_CHARS)
         if error.message.startswith(_LOST):

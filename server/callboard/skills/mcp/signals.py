@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+import anyio
+
 from callboard.calls import ToolContext
 
 ENDED = "it ended"
@@ -29,6 +31,10 @@ class SentCall:
     """The server has answered the call's HTTP request, which named a session."""
     http_error: str = ""
     """The unsuccessful HTTP status that answered this call alone, for example `HTTP 429 Too Many Requests`."""
+    stray_error: str = ""
+    """An error of the server that names no request, while this was the only call."""
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    """Cancelled if the server cannot answer the call any more."""
 
 
 sent_call: ContextVar[SentCall | None] = ContextVar("callboard_mcp_sent_call", default=None)
@@ -72,6 +78,13 @@ class Signals:
         refused.is_refused = self.is_forgotten = True
         self.renewed.clear()
         self.end(FORGOTTEN)
+
+    def fail_only_call(self, message: str) -> None:
+        """End the open call with an error whose id is null, if it is the only one. Others wait for their time limit."""
+        if len(self.open_calls) == 1:
+            [sent] = self.open_calls
+            sent.stray_error = message or "without a reason"
+            sent.scope.cancel()
 
     @contextmanager
     def calling(self, context: ToolContext) -> Iterator[SentCall]:

@@ -5,7 +5,7 @@ from typing import Any, Self
 import anyio.lowlevel
 import structlog
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCResponse
+from mcp_types import JSONRPCError, JSONRPCResponse
 from pydantic import ValidationError
 
 from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, MAX_TOOLS
@@ -47,6 +47,8 @@ class WatchedStream:
                 answer.result = {**result, **await self._repair_list(result)}
             case SessionMessage(message=JSONRPCResponse(result=result) as answer) if not result.keys() & _OTHER_RESULTS:
                 answer.result = repair_result(result)
+            case SessionMessage(message=JSONRPCError(id=None, error=error)):
+                self._signals.fail_only_call(error.message)
             case _:
                 pass
         return message
