@@ -256,7 +256,7 @@ class Settings(BaseSettings):
         default=0, ge=0, description="Maximum number of tokens of one user a day, sent and received; 0: no limit"
     )
     run_queue_seconds: float = Field(
-        default=10, ge=0, description="How long a run waits for a place before the 429; 0: it does not wait"
+        default=10, ge=0, description="How long a run waits for a slot before the 429; 0: it does not wait"
     )
     run_timeout_seconds: float = Field(default=3600, gt=0, description="Maximum duration of a run")
     lease_seconds: float = Field(

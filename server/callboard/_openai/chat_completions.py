@@ -102,7 +102,7 @@ class ChatBody(RequestBody):
         if self.n not in (None, 1):
             raise RequestError(f"n is {self.n}: an agent gives one answer; ask again for another")
         if self.function_call not in (None, "auto", "none"):
-            raise RequestError("function_call is OpenAI's older form, which no agent takes: use tools and tool_choice")
+            raise RequestError("function_call is OpenAI's older form and is not supported: use tools and tool_choice")
         options = select_options(self.model_extra or {})
         return self._build_run(client, user, [_remove_own_fields(message) for message in self.messages], options)
 

@@ -450,7 +450,7 @@ class CallRunner:
         for inner_id, running in list(self._open.items()):
             if call_id in running.inside:
                 inner = running.name
-                self.fail(inner_id, ToolTimeout(f"{inner} was stopped: {name}, which it is a part of, took too long."))
+                self.fail(inner_id, ToolTimeout(f"{inner} was stopped because {name}, which called it, took too long."))
 
     def _end(
         self, call_id: str, outcome: ToolResult | ToolError, duration_ms: int | None = None, note: str = ""

@@ -60,7 +60,7 @@ def from_openai_agents(
         on_owner_loss: What happens to a run whose server is gone. `continue`: another server starts a new run of the
             agent, with the calls that have ended among its messages. `end`: the run ends. The default is `continue`;
             it is `end` with a `session`, which lacks those calls.
-        openwebui_tools: Which of Open WebUI's own tools the agent gets, but no agent that it hands over to: `attached`
+        openwebui_tools: Which of Open WebUI's own tools the agent gets, but no agent that it hands off to: `attached`
             (by the user or a preset), `all`, `none`, or name patterns.
 
     Raises:

@@ -136,7 +136,7 @@ class RunRecord:
         """Call `listener` from now on."""
         self._listener = listener
         if self._new:
-            self._be_late(StorageError("the run could not be begun in the database"))
+            self._be_late(StorageError("the run could not be created in the database"))
 
     @property
     def calls(self) -> Sequence[HistoryCall]:
@@ -220,7 +220,7 @@ class RunRecord:
             if self._failure:
                 raise self._failure
         if self._state is _State.LOST:
-            raise RunLost(f"run {self._run.run_id!r} is another server's by now")
+            raise RunLost(f"run {self._run.run_id!r} now belongs to another server")
 
     def retry(self) -> None:
         """Retry now, because the database has just committed another write."""
