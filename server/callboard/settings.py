@@ -94,7 +94,7 @@ ToolFormat = Literal[
     "functionary",
     "harmony",
 ]
-"""The format in which a model is told to call tools, and in which its calls are read."""
+"""The format in which a model is instructed to call tools, and in which its calls are read."""
 
 
 TextCalls = Literal["run", "ask", "refuse"]
@@ -328,7 +328,7 @@ class Settings(BaseSettings):
     @field_validator("open_webui_jwt_secret")
     @classmethod
     def _check_secret(cls, value: SecretStr | None) -> SecretStr | None:
-        # A shorter secret could be guessed by somebody who has seen a token.
+        # Anyone with a token could guess a shorter secret.
         if value is not None and len(value.get_secret_value().encode()) < LEAST_SECRET_BYTES:
             raise ValueError(f"must have at least {LEAST_SECRET_BYTES} characters: `openssl rand -hex 32` makes one")
         return value

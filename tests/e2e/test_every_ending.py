@@ -134,7 +134,7 @@ async def test_the_card_of_a_tool_that_stop_cannot_end_says_that_it_may_go_on(
 async def check_that_its_card_says_so(chat: Chat) -> None:
     [card] = await chat.chips()
     assert (card.running, card.failed) == (False, False)
-    assert "may go on for a while" in await chat.result("grind")
+    assert "may continue for a while" in await chat.result("grind")
 
 
 @pytest.mark.ending("tab closed and opened again in mid-run")

@@ -143,7 +143,7 @@ class ChatAnswer(Answer):
         return [*self._show_status(event), *super().feed(event)]
 
     def fail(self, failure: Error) -> list[Json]:
-        """Return what ends the stream of a run that failed."""
+        """Return the last parts of the stream of a failed run."""
         shown = forbid_repetition(failure) if self.has_started_calls and not self._text else failure
         return [*self._show_status(failure), *self._list_additions(), build_error_body(shown)]
 

@@ -45,7 +45,7 @@ class RunAnswer:
         return _encode(parts)
 
     async def fail(self, failure: Error) -> bytes:
-        """Return what ends the stream of a run that failed."""
+        """Return the last parts of the stream of a failed run."""
         parts = self.answer.fail(failure)
         await self.keep()
         return _encode(parts)

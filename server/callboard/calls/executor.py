@@ -108,7 +108,7 @@ class _Thread:
             value = function()
             return list(value) if inspect.isgenerator(value) else value
         finally:
-            # The event loop may be closed by then.
+            # The event loop may be closed when the tool ends.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.ended.set)
 

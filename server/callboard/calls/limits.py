@@ -30,8 +30,8 @@ class Limits:
 class Allowance:
     """Limits the executions of some tools, by their names, to `max_tool_calls` a turn in total.
 
-    `name` is what the model is told the limit is for. `calls_made` counts the calls that an earlier server has run in
-    this turn.
+    `name` is the name of the limit in the error for the model. `calls_made` is the number of calls that an earlier
+    server has run in this turn.
     """
 
     name: str

@@ -400,7 +400,7 @@ class CallRunner:
             running.clock.restart()
 
     def _show_changes(self, call: ResolvedCall) -> None:
-        """Show the arguments that the user has changed, without secrets: the model is told them too."""
+        """Show the arguments that the user has changed, without secrets; the model reads them too."""
         arguments = self._context.redaction.value(read_object(show_arguments(call)))
         data = ToolStatusData(status=CHANGED, message=CHANGED_BY_USER, arguments=arguments)
         self._open[call.id].take_step(data)

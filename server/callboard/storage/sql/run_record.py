@@ -374,7 +374,7 @@ class RunRecord:
 
     def _be_late(self, error: StorageError, *, is_trying: bool = False) -> None:
         if is_trying and self._current and any(frame.parks for frame in self._current.frames):
-            # The run is parked once this is stored; until then nobody may see that it is.
+            # The run is parked when this batch is stored. Before that, no client may see it as parked.
             return
         was_late = self.is_late
         self._state = _State.LATE
