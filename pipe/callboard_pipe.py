@@ -139,23 +139,23 @@ INNER = "↳ "  # Prefix of the line for a call inside another one; the server r
 THINKING = "Thinking…"
 ANSWERED = "Answered"
 RECONNECTING = "Reconnecting…"
-TAKEN_BACK = "\n\n> The answer begins anew: what stands above since the last tool call is taken back.\n\n"
-MAY_GO_ON = ". Its tool was told to stop; it runs in a thread, which nobody can end, and may go on for a while."
+TAKEN_BACK = "\n\n> The answer starts again. Ignore the text above that follows the last tool call.\n\n"
+MAY_GO_ON = ". Its tool was asked to stop, but cannot be forced to stop: it may continue for a while."
 FINISH_NOTICES = {
     "length": "The answer was cut at the model's length limit.",
     "content_filter": "The answer was cut by the content filter of the model's endpoint.",
     "refusal": "The model refused to answer.",
-    "max_turns": "The agent was stopped: it used all the turns that it may take for one answer.",
+    "max_turns": "The agent was stopped: it reached its limit of turns for one answer.",
     "cancelled": "Stopped.",
-    "stored": "Open WebUI was stopped in this answer. The server had kept its text and its calls, and nothing else.",
+    "stored": "Open WebUI was stopped during this answer. Only its text and its tool calls could be restored.",
 }
-IF_DECLINED = "If you cancel or close this, you refuse: it is not run, and the agent goes on without it."
+IF_DECLINED = "If you cancel or close this, the call is refused: it does not run, and the agent continues without it."
 WAITS = "Waits for your approval"  # The last status line of an answer that waits.
-NOT_APPROVED = "Error: Not run: nobody has approved it."
+NOT_APPROVED = "Error: Not run: you have not approved it."
 APPROVAL_LOST = "Error: Callboard could not run this call: "
 NO_FILTER = (
-    "Open WebUI found no tool for the card above, because its function “Callboard approvals” is missing or inactive: "
-    "an admin installs it with callboard install-pipe. Your answer counts all the same, and the call below shows it."
+    "Open WebUI found no tool for the card above, because its function “Callboard approvals” is missing or inactive. "
+    "Your answer still counts; the call below shows it. An admin can install the function: callboard install-pipe."
 )
 OTHER_ANSWER = "Or in your own words"
 BY_NUMBER = "A number, or the words"
@@ -170,11 +170,11 @@ CANNOT_REACH = (
     "Cannot reach the Callboard server at {url}. Is it running (callboard serve)? "
     "The address is the valve CALLBOARD_URL."
 )
-NOT_CALLBOARD = "What answers at {url} does not look like a Callboard server. The address is the valve CALLBOARD_URL."
-BAD_KEY = "The key cannot be sent. It is the valve CALLBOARD_API_KEY, and holds characters that do not belong there."
-FORGOTTEN = "Open WebUI was stopped in this answer, and the Callboard server has nothing of it: ask once more."
+NOT_CALLBOARD = "The server at {url} is not a Callboard server. Correct the address in the valve CALLBOARD_URL."
+BAD_KEY = "The key in the valve CALLBOARD_API_KEY cannot be sent: it may only have ASCII characters and no spaces."
+FORGOTTEN = "Open WebUI was stopped during this answer, and the Callboard server has not stored it: ask again."
 STAYED_AWAY = (
-    "Open WebUI was stopped in this answer, and the Callboard server at {url} could not be used since: ask once more."
+    "Open WebUI was stopped during this answer, and the Callboard server at {url} cannot be reached: ask again."
 )
 LOST = (
     "The connection to the Callboard server at {url} was lost and the answer could not be resumed: the server was "
@@ -905,7 +905,7 @@ class Transcript:
         self._is_rewound = False
         self._set_rewind_point()
 
-    def is_settled(self, part: list[Piece]) -> bool:
+    def is_final(self, part: list[Piece]) -> bool:
         """Return whether these neighbouring pieces can no longer change."""
         is_followed = self.ended or part[-1] is not self.pieces[-1]
         return is_followed and not any(piece.is_open for piece in part)
@@ -1260,7 +1260,7 @@ class Transcript:
                 self._add_notice(name.replace("[", "(").replace("]", ")"), url)
             else:
                 log_of = "the server's" if file.get("dropped") else "Open WebUI's"
-                self._add_notice(f"The file {name} could not be kept: {log_of} log has the reason.")
+                self._add_notice(f"The file {name} could not be saved: {log_of} log has the reason.")
         if self.chips:
             self.events += self.chips.add(chips)
         if embeds := [embed for embed in event.get("embeds") or () if isinstance(embed, str)]:
@@ -1381,12 +1381,12 @@ class ChunkEmitter(Emitter):
         self._note = ""
 
     def _content(self, transcript: Transcript, *, final: bool) -> Iterator[Json]:
-        settled: list[Piece] = []
+        finished: list[Piece] = []
         for segment in split_segments(transcript.pieces):
-            if segment[0].is_block and not transcript.is_settled(segment):
+            if segment[0].is_block and not transcript.is_final(segment):
                 break
-            settled += segment
-        text = render(settled)
+            finished += segment
+        text = render(finished)
         rewinds = self._see_rewinds(transcript)
         if rewinds and not text.startswith(self._shown):
             self._note += close_markdown(self._shown) + TAKEN_BACK
@@ -1410,22 +1410,22 @@ class StreamEmitter(Emitter):
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
-        self._settled = 0  # The number of pieces that can no longer change.
+        self._final_pieces = 0  # The number of pieces that can no longer change.
         self._places: dict[str, int] = {}  # The `output_index` of each item, by id.
         self._sent: dict[str, Json] = {}  # The last version sent of each item, by id.
 
     def _content(self, transcript: Transcript, *, final: bool) -> Iterator[Json]:  # noqa: ARG002 - all is sent as it comes
         changes: list[Json] = []
         if self._see_rewinds(transcript):
-            self._settled = 0
+            self._final_pieces = 0
             changes += self._empty_lost_items(transcript)
-        is_settled = True
-        for part in self._split(transcript.pieces[self._settled :]):
+        is_final = True
+        for part in self._split(transcript.pieces[self._final_pieces :]):
             for item in self._items(part):
                 changes += self._changes(item)
-            is_settled = is_settled and transcript.is_settled(part)
-            if is_settled:
-                self._settled += len(part)
+            is_final = is_final and transcript.is_final(part)
+            if is_final:
+                self._final_pieces += len(part)
         if len(changes) > EVENTS_AT_ONCE:
             # One event with all items is drawn faster than many events. Despite its name it does not end the stream.
             items = [self._sent[key] for key in self._places]
@@ -1736,7 +1736,7 @@ class ServerClient:
         self.run_id = str(request["run_id"])
         await self._deliver_all(deliver, request)
 
-    async def replay(self, answer: LeftAnswer, deliver: Deliver) -> None:
+    async def deliver_run(self, answer: LeftAnswer, deliver: Deliver) -> None:
         """Deliver all events of a run that was started earlier, or its stored messages if the events are deleted."""
         self.run_id = answer.run_id
         if answer.is_logged:
@@ -1745,7 +1745,7 @@ class ServerClient:
             for event in read_rows(answer.rows):
                 deliver(event)
 
-    async def replay_call(self, answer: LeftAnswer, call_id: str, deliver: Deliver) -> None:
+    async def deliver_call(self, answer: LeftAnswer, call_id: str, deliver: Deliver) -> None:
         """Deliver the events of a run until this call has ended. If the user stops it, the run is cancelled."""
 
         def deliver_until_end(event: Json) -> None:
@@ -1755,7 +1755,7 @@ class ServerClient:
 
         try:
             with suppress(CallEnded):
-                await self.replay(answer, deliver_until_end)
+                await self.deliver_run(answer, deliver_until_end)
         except asyncio.CancelledError:
             await self.leave()
             raise
@@ -3137,7 +3137,7 @@ class Pipe:
 
         async def read(deliver: Deliver) -> None:
             if answer and answer.run_id:
-                await client.replay(answer, deliver)
+                await client.deliver_run(answer, deliver)
             else:
                 deliver({"type": "run_start"})
                 raise client.problem(FORGOTTEN if answer else STAYED_AWAY)
@@ -3189,7 +3189,7 @@ class Pipe:
             await client.answer_approvals(decided)
             if hidden:
                 deliver({"type": "notice", "content": NO_FILTER})
-            await client.replay(answer, skip_shown(deliver, decided, hidden))
+            await client.deliver_run(answer, skip_shown(deliver, decided, hidden))
 
         run = self._make_run(page, client, read, message, OpenWebUITools(page, tools, []))
         run.transcript.activity.totals.calls -= len(hidden)  # They are counted once more.
@@ -3220,7 +3220,7 @@ class Pipe:
         try:
             answer = await client.wait_for_answer(page)
             await client.answer_approvals({call_id: True})
-            await client.replay_call(answer, call_id, transcript.apply)
+            await client.deliver_call(answer, call_id, transcript.apply)
         except ServerProblem as problem:
             log.warning("Callboard: an approved call could not be run: %s", problem)
             return f"{APPROVAL_LOST}{problem}"

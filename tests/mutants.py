@@ -196,10 +196,10 @@ FAULTS = (
         PIPE,
     ),
     Fault(
-        "an open call counts as settled if its neighbour has ended",
+        "an open call counts as final if its neighbour has ended",
         "pipe/callboard_pipe.py",
-        "is_settled = is_settled and transcript.is_settled(part)",
-        "is_settled = transcript.is_settled(part)",
+        "is_final = is_final and transcript.is_final(part)",
+        "is_final = transcript.is_final(part)",
         PIPE,
     ),
     # Storage.

@@ -62,7 +62,7 @@ class KeysFile:
         digest = _hash(key)
         found: str | None = None
         for named in self._keys:
-            # Every key is compared in constant time, so that the time tells nothing about them.
+            # Each comparison takes the same time, so that a client cannot guess keys from the duration.
             if hmac.compare_digest(named.digest, digest):
                 found = named.name
         return found

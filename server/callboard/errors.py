@@ -104,7 +104,7 @@ class UnknownRun(RunError):
 
 
 class RunConflict(RunError):
-    """Another chat or user has a run with this id, or a run with this id has ended and its events are gone."""
+    """Another chat or user has a run with this id, or a run with this id has ended and its events are deleted."""
 
     code = "run_conflict"
 

@@ -119,7 +119,7 @@ class ModelAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RunTakenOver:
-    """This server has taken the run over from a server that is gone, and continues or ends it.
+    """This server has taken the run over from a lost server, and continues or ends it.
 
     `losses` is the number of servers that the run has lost.
     """
@@ -245,7 +245,7 @@ class ObservedRequest:
         self.first_seconds: float | None = None
         """The time to the first piece of the answer; None until then."""
         tell(ModelAsked(model, messages, tools, self._number, request))
-        # After the observers, whose work is not the model's time: a span is at least as long as what it says.
+        # After the observers, because their work is not the model's time.
         self._began = time.monotonic()
 
     def receive(self) -> None:

@@ -313,7 +313,7 @@ _WINDOWS_PATH = re.compile(r"(?<!\w)[A-Za-z]:\\(?:[\w.@+ -]+\\)*([\w.@+-]+)")
 
 @lru_cache(maxsize=1)
 def _roots() -> frozenset[str]:
-    """Return the names in the root folder, which tell a path, `/srv/app`, from a route, `/v1/models`."""
+    """Return the names in the root folder: they distinguish a path, `/srv/app`, from a route, `/v1/models`."""
     try:
         return frozenset(place.name for place in Path("/").iterdir())
     except OSError:

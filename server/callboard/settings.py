@@ -94,7 +94,7 @@ ToolFormat = Literal[
     "functionary",
     "harmony",
 ]
-"""The format in which a model is told to call tools, and in which its calls are read."""
+"""The format in which a model is instructed to call tools, and in which its calls are read."""
 
 
 TextCalls = Literal["run", "ask", "refuse"]
@@ -256,7 +256,7 @@ class Settings(BaseSettings):
         default=0, ge=0, description="Maximum number of tokens of one user a day, sent and received; 0: no limit"
     )
     run_queue_seconds: float = Field(
-        default=10, ge=0, description="How long a run waits for a place before the 429; 0: it does not wait"
+        default=10, ge=0, description="How long a run waits for a slot before the 429; 0: it does not wait"
     )
     run_timeout_seconds: float = Field(default=3600, gt=0, description="Maximum duration of a run")
     lease_seconds: float = Field(
@@ -328,7 +328,7 @@ class Settings(BaseSettings):
     @field_validator("open_webui_jwt_secret")
     @classmethod
     def _check_secret(cls, value: SecretStr | None) -> SecretStr | None:
-        # A shorter secret could be guessed by somebody who has seen a token.
+        # Anyone with a token could guess a shorter secret.
         if value is not None and len(value.get_secret_value().encode()) < LEAST_SECRET_BYTES:
             raise ValueError(f"must have at least {LEAST_SECRET_BYTES} characters: `openssl rand -hex 32` makes one")
         return value

@@ -254,7 +254,7 @@ def python_value(text: str) -> Any:
             # An unknown escape (`'\d'`) causes a warning of Python, which must not reach the server's log.
             warnings.simplefilter("ignore")
             tree = ast.parse(text.strip(), mode="eval")
-        _refuse_doubles(tree)
+        _refuse_duplicate_keys(tree)
         value = _as_json(ast.literal_eval(tree))
         _refuse_halves(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
@@ -262,7 +262,7 @@ def python_value(text: str) -> Any:
     return value
 
 
-def _refuse_doubles(tree: ast.AST) -> None:
+def _refuse_duplicate_keys(tree: ast.AST) -> None:
     for node in ast.walk(tree):
         keys = [key.value for key in node.keys if isinstance(key, ast.Constant)] if isinstance(node, ast.Dict) else []
         if len(set(keys)) < len(keys):

@@ -1,8 +1,8 @@
-"""The demo agent, built in: shows every kind of tool call without a model.
+"""The built-in demo agent, which shows every kind of tool call without a model.
 
-It is a scripted model with real tools, which need no network. Any prompt plays the whole range; words in the prompt
-pick single scenes. The script keeps no state: it reads its position from the messages, so it also shows which earlier
-calls a model is sent.
+A scripted model calls real tools, which need no network. Words in the prompt choose scenes; without such a word, the
+agent shows `FULL_RANGE`. The script finds its position by counting the calls in the messages, so it also shows which
+earlier calls the server sends to a model.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ NASTY = (
     "U+2028:\u2028 U+2029:\u2029 U+0085:\u0085 {{user}} {{char}} <think>not a thought</think> "
     '<details type="tool_calls" done="false"> &lt;b&gt; 🎭 \\u0000 </summary>'
 )
-"""Text that breaks naive renderers: closing tags, quotes, fences, line separators, placeholders."""
+"""Text that breaks renderers without escaping: closing tags, quotes, fences, line separators, placeholders."""
 
 ARCHIVE = (
     ("The Globe", "The Globe burned down in 1613, during Henry VIII."),
@@ -70,7 +70,7 @@ async def get_weather(city: str, seconds: Seconds = 1.0) -> dict[str, Any]:
         seconds: How long the lookup takes.
     """
     await asyncio.sleep(seconds)
-    # Made up, but the same for a city each time.
+    # Invented, but always the same for a city.
     seed = sum(map(ord, city))
     return {"city": city, "temperature_c": seed % 25 + 5, "sky": _SKIES[seed % len(_SKIES)]}
 
@@ -124,7 +124,7 @@ async def read_archive(title: str, characters: int = BIG_CHARS) -> str:
 
 @tool
 async def echo_nasty(text: str) -> str:
-    """Return markup that breaks pages which show a result carelessly.
+    """Return markup that breaks pages which do not escape results.
 
     Args:
         text: Any text; it comes first in the result.
@@ -195,7 +195,7 @@ def paint_dusk(width: int) -> bytes:
     for y in range(width):
         rows.append(0)  # no filter
         for x in range(width):
-            # Noise compresses badly, so the picture is as large as a real one.
+            # The stars are noise, which compresses badly: the file is as large as that of a real picture.
             star = (x * 7919 + y * 104_729 + x * y) % 251
             rows += bytes((30 + 150 * y // width, 20 + 60 * y // width, 90 + star % 64))
     header = struct.pack(">IIBBBBB", width, width, 8, 2, 0, 0, 0)
@@ -227,42 +227,42 @@ OUTCOME = "[outcome]"
 """Placeholder for the outcome of a call that asks the user first."""
 
 WEATHER = Scene(
-    "Two lookups at once, and one of them takes longer: each shows its result as soon as it has one.\n\n",
+    "Two lookups at once. One of them takes longer, and each shows its result as soon as it ends.\n\n",
     (("get_weather", {"city": "Lisbon", "seconds": 1.0}), ("get_weather", {"city": "Oslo", "seconds": 2.5})),
     "Both cities have answered.",
 )
 SLOW = Scene(
-    "Now something slow, which says how far it is while it works.\n\n",
+    "Now a slow call, which shows its progress while it runs.\n\n",
     (("generate_image", {"prompt": "an empty stage at dawn", "seconds": 3.0}),),
     "The picture is ready.",
 )
 FAIL = Scene(
     "And a call that fails: it turns red, and the run goes on.\n\n",
     (("book_table", {"restaurant": "The Green Room", "guests": 4, "time": "19:30", "seconds": 1.0}),),
-    "The table could not be had: the restaurant said it is fully booked. I would try a later time or another place.",
+    "I could not book the table: the restaurant is fully booked. I suggest a later time or another restaurant.",
 )
 SCENES: Mapping[str, Scene] = {
     "slow": SLOW,
     "fail": FAIL,
     "big": Scene(
-        f"Here comes a result of {BIG_CHARS:,} characters. What you see of it is cut; the server keeps all of it.\n\n",
+        f"A result of {BIG_CHARS:,} characters. The page shows only a part of it; the server stores all of it.\n\n",
         (("read_archive", {"title": "As You Like It", "characters": BIG_CHARS}),),
         "That was long. I have read every line.",
     ),
     "nasty": Scene(
-        f"Text and a result that break pages which show them carelessly: {NASTY}\n\n"
+        f"Text and a result that break pages which do not escape them: {NASTY}\n\n"
         "And a code fence that is never closed:\n\n```python\nprint('still open')\n",
         (("echo_nasty", {"text": NASTY}),),
         f"If you can read this and the page's title has not changed, all is well. Once more: {NASTY}",
     ),
     "think": Scene(
-        "I have thought about it; what I thought is folded away above.\n\n",
+        "I have thought about it; my thoughts are folded above.\n\n",
         (("get_weather", {"city": "Oslo", "seconds": 1.0}),),
         "Now I know.",
         "The user wants to see me think. I should look at the weather first: <b>Oslo</b>, not Lisbon. ",
     ),
     "picture": Scene(
-        "A tool can give back a picture.\n\n", (("draw_picture", {"width": 256}),), "It stands under the call, above."
+        "A tool can give back a picture.\n\n", (("draw_picture", {"width": 256}),), "It is above, under the call."
     ),
     "page": Scene("A tool can give back a page.\n\n", (("show_clock", {}),), "The page counts down."),
     "cite": Scene(
@@ -281,17 +281,17 @@ SCENES: Mapping[str, Scene] = {
         OUTCOME,
     ),
 }
-"""Scenes by the word in the prompt that picks them."""
+"""Scenes by the word that chooses them in the prompt."""
 
 FULL_RANGE = (WEATHER, SLOW, FAIL)
 EVERYTHING = (WEATHER, *(SCENES[word] for word in ("slow", "think", "picture", "page", "cite", "fail", "delete")))
-"""One scene of each kind, except those that try to break pages."""
+"""The scenes for the word "everything": one of each kind, except scenes that try to break pages."""
 
 ICON_PIXELS = 48
 SUGGESTIONS = ("Show me everything", "Something slow", "Ask me before you delete", "A picture")
 HINT = (
     f"\n\nWords to try: {', '.join(f'`{word}`' for word in SCENES)}, alone or together. "
-    "And `remember` makes me say what I know of earlier calls."
+    "And `remember` makes me list the earlier calls of this chat."
 )
 
 
@@ -317,7 +317,7 @@ def demo_agent(pace: float = 1.0) -> Agent:
 
 
 def demo_script(request: ModelRequest, pace: float = 1.0) -> Iterator[ModelDelta | Pause]:
-    """Yield the demo's next text and calls, chosen by the conversation so far."""
+    """Yield the next text and calls of the demo after these messages."""
     if (answer := task_answer(request)) is not None:
         yield TextDelta(answer)
         return

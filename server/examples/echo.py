@@ -1,4 +1,4 @@
-"""An agent that is neither a prompt nor a model: it yields events, and Callboard does the rest."""
+"""An agent without a prompt and a model: its `run` yields events, which Callboard stores and sends."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ def echo(text: str) -> str:
     """Return the text.
 
     Args:
-        text: What was said.
+        text: The text to return.
     """
     return text
 
@@ -23,7 +23,7 @@ class Echo:
 
     agent_id: str = "echo"
     name: str = "Echo"
-    description: str = "Says what you said."
+    description: str = "Repeats your text."
 
     async def run(self, context: RunContext) -> AsyncIterator[Event]:
         """Yield the events of a turn."""

@@ -13,13 +13,13 @@ from callboard.frameworks.langgraph import from_langgraph
 
 def find_recipes(ingredient: str) -> list[str]:
     """Finds recipes with an ingredient."""
-    report_status("processing", f"leafing for {ingredient}", progress=50)
+    report_status("processing", f"looking for {ingredient}", progress=50)
     return [f"{ingredient} soup, 20 minutes", f"{ingredient} pie, 50 minutes"]
 
 
 def order_groceries(recipe: str) -> str:
-    """Orders what a recipe needs, once the user has agreed."""
-    return f"All for {recipe} comes tomorrow at ten."
+    """Orders the groceries for a recipe, once the user has agreed."""
+    return f"The groceries for {recipe} arrive tomorrow at ten."
 
 
 key = env.get("CALLBOARD_MODEL_API_KEY", "none")

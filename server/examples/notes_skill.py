@@ -1,4 +1,4 @@
-"""A skill outside of Callboard, with tools, a setting, a route and stored data: notes.
+"""A skill that keeps notes, outside of Callboard: with tools, a setting, a route and stored data.
 
 CALLBOARD_AGENTS=server/examples/notes_skill.py CALLBOARD_NOTES_MOST=50 callboard serve
 curl 'http://127.0.0.1:8700/skills/notes/all?user_id=ann'
@@ -18,13 +18,13 @@ from callboard.skills import SkillSettings, SkillState
 
 
 class NotesSettings(SkillSettings):
-    """Notes."""
+    """The settings of the skill."""
 
     notes_most: int = Field(default=100, ge=1, description="Notes that a user may keep")
 
 
 class NotesDesk:
-    """The notes of one application, as its agents and its route work with them."""
+    """The tools and the route of one application."""
 
     def __init__(self, services: Services, most: int) -> None:
         self.services = services
@@ -32,16 +32,16 @@ class NotesDesk:
 
     @tool
     async def write_note(self, context: ToolContext, title: str, text: str) -> str:
-        """Write a note, or write one anew.
+        """Write a note, or replace the note with this title.
 
         Args:
-            title: The title under which it is found again.
-            text: All that it is to say.
+            title: The note's title.
+            text: The whole text of the note.
         """
         notes = self.services.store.records("notes", context.user_id)
         kept = await notes.find(limit=self.most)
         if len(kept) == self.most and title not in [note.key for note in kept]:
-            raise ToolError(f"There are {self.most} notes already: write one of them anew.")
+            raise ToolError(f"The limit of {self.most} notes is reached: replace one of them.")
         await notes.put(title, text)
         return f"Noted: {title}."
 
@@ -61,7 +61,7 @@ class NotesDesk:
 
 
 class Notes(Skill):
-    """Notes of each user, at `/skills/notes/all` for other programs, too."""
+    """Keeps notes of each user, and serves them to other programs at `/skills/notes/all`."""
 
     def __init__(self, most: int = 100) -> None:
         self.most = most
@@ -69,7 +69,7 @@ class Notes(Skill):
 
     @classmethod
     def from_settings(cls) -> Self:
-        """Return the skill as the environment has it (`CALLBOARD_NOTES_MOST`)."""
+        """Return the skill with the settings of the environment (`CALLBOARD_NOTES_MOST`)."""
         return cls(NotesSettings.load().notes_most)
 
     @asynccontextmanager

@@ -22,7 +22,7 @@ def book_flight(flight: str) -> str:
     return f"{flight} is booked."
 
 
-set_tracing_disabled(True)  # or every run is sent to OpenAI
+set_tracing_disabled(True)  # Otherwise the SDK sends every run to OpenAI.
 client = AsyncOpenAI(base_url=env["CALLBOARD_MODEL_BASE_URL"], api_key=env.get("CALLBOARD_MODEL_API_KEY", "none"))
 model = OpenAIChatCompletionsModel(env["CALLBOARD_MODEL"], client)
 agent = Agent("travel", model=model, tools=[find_flights, book_flight])

@@ -1,4 +1,4 @@
-"""An agent of your own: a prompt, a tool with progress, and skills that come with the server."""
+"""An agent with a prompt, a tool that reports progress, and skills that come with the server."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ async def generate_image(context: ToolContext, prompt: str) -> str:
     """Paint a picture.
 
     Args:
-        prompt: What it shows.
+        prompt: A description of the picture.
     """
     for percent in range(0, 100, 10):
         await context.status("processing", "Painting", progress=percent)

@@ -1,4 +1,4 @@
-"""A skill of your own, and an agent that has it: a shopping list for each user."""
+"""A skill that keeps a shopping list for each user, and an agent with this skill."""
 
 from collections import defaultdict
 
@@ -11,17 +11,17 @@ _lists: dict[str, list[str]] = defaultdict(list)
 
 @tool(read_only=True)
 def read_list(context: ToolContext) -> list[str]:
-    """Return what is on the user's shopping list."""
+    """Return the items on the user's shopping list."""
     return _lists[context.user_id]
 
 
 @tool
 def add_to_list(context: ToolContext, item: str, amount: int = 1) -> str:
-    """Put something on the user's shopping list.
+    """Add an item to the user's shopping list.
 
     Args:
-        item: What to buy, as it is called in the shop.
-        amount: How many of it, 1 to 20.
+        item: The item's name in the shop.
+        amount: The number of pieces, 1 to 20.
     """
     if not 1 <= amount <= MOST_OF_ONE_ITEM:
         raise ToolError(f"Put 1 to {MOST_OF_ONE_ITEM} of an item on the list, not {amount}.")
@@ -31,7 +31,7 @@ def add_to_list(context: ToolContext, item: str, amount: int = 1) -> str:
 
 @tool(requires_confirmation=True)
 def clear_list(context: ToolContext) -> str:
-    """Take everything off the user's shopping list, once the user has agreed."""
+    """Remove all items from the user's shopping list, once the user has agreed."""
     _lists.pop(context.user_id, None)
     return "The list is empty."
 

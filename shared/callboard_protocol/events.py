@@ -197,7 +197,7 @@ class ToolCallStart(CallEvent):
     name.
 
     `parent_call_id` is empty for the agent's own calls. For a call of another agent it is the call that started this
-    agent: a team member, a sub-agent, an agent in a tool, or one that was handed over to. In the next turn the model
+    agent: a team member, a sub-agent, an agent in a tool, or the target of a handoff. In the next turn the model
     sees only the parent.
     """
 
@@ -360,7 +360,7 @@ class ToolRequest(CallEvent):
 
 
 class Parked(Event):
-    """The run waits for approvals that nobody has given in time, and no server runs it meanwhile.
+    """The run waits for approvals that were not given in time. No server runs it while it waits.
 
     `tool_call_ids` are its open calls; each waits for the answer to an `input_request` that was sent before. The
     connection ends after this event. After an answer a server continues the run, and the next events follow.

@@ -153,7 +153,7 @@ async def test_database_error_while_recalling_does_not_prevent_the_answer(tmp_pa
         await database_of(service).execute(text("DROP TABLE profile_attributes"))
         events = await run(service)
     assert [event.content for event in events if isinstance(event, Status)] == [
-        "What is known of you could not be read"
+        "Stored facts about you could not be read"
     ]
     assert isinstance(events[-1], Done)
     assert "remembers" not in listening.prompts[0]

@@ -251,7 +251,7 @@ def test_any_return_value_becomes_text(value: object, text: str) -> None:
     ],
 )
 async def test_return_value_that_is_not_json_is_an_error(stage: Stage, by_hand: ByHand, value: object) -> None:
-    with pytest.raises(ToolError, match="cannot be JSON"):
+    with pytest.raises(ToolError, match="cannot be written as JSON"):
         await stage.run(by_hand(lambda: value))
 
 

@@ -109,7 +109,7 @@ def test_no_answer_and_a_declined_form_stay_what_they_are(given: Any) -> None:
         ({"properties": {"a": {}}}, "'a' is of type None"),
         ({"properties": {"a": True}}, "'a' has no schema"),
         ({"properties": {"a": {"type": ["string", "null"]}}}, "'a' is of type"),
-        ({"properties": {"a": {"type": "array", "items": {"type": "string"}}}}, "list of anything"),
+        ({"properties": {"a": {"type": "array", "items": {"type": "string"}}}}, "list without choices"),
         ({"properties": {"a": {"$ref": "https://example.org"}}}, "'a' is of type None"),
         ({"properties": {f"f{number}": {"type": "string"} for number in range(51)}}, "at most 50 fields"),
         ({"properties": {"a": {"type": "string", "description": "x" * 40_000}}}, "at most 32768 bytes"),

@@ -64,7 +64,7 @@ async def test_next_report_of_a_thread_that_is_out_of_time_raises(stage: Stage, 
 
 async def test_error_says_that_a_thread_still_runs_if_it_does_not_stop(stage: Stage, by_hand: ByHand) -> None:
     worker = Worker(listens=False)
-    with pytest.raises(ToolTimeout, match=r"could not be stopped: it may still be at work\."):
+    with pytest.raises(ToolTimeout, match=r"could not be stopped: it may still be running\."):
         await stage.run(by_hand(worker.reporting), 0.5)
     assert not worker.ended.is_set()
     worker.release.set()
@@ -115,7 +115,7 @@ async def test_card_and_store_say_that_a_plain_function_could_not_be_stopped(tmp
         worker.release.set()
         stored = (await service.client.get("/v1/chats/c/messages")).text
     [error] = [event for event in events if isinstance(event, ToolCallError)]
-    assert error.error.endswith("Its tool could not be stopped: it may still be at work, and do what it was asked to.")
+    assert error.error.endswith("Its tool could not be stopped: it may still be running, and may take effect.")
     assert "could not be stopped" in stored
     [start] = [event for event in events if isinstance(event, ToolCallStart)]
     assert not start.stoppable

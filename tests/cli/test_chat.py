@@ -287,9 +287,9 @@ async def test_rewind_of_text_that_has_scrolled_away_prints_a_notice(tmp_path: P
         await terminal.shows("wrong 59")
         steps.go_on()
         assert await terminal.ends() == 0
-        assert "is withdrawn" in terminal.text
+        assert "The answer starts again" in terminal.text
         assert "wrong 59" not in terminal.text
-        assert terminal.text.index("is withdrawn") < terminal.text.index("The right one.")
+        assert terminal.text.index("The answer starts again") < terminal.text.index("The right one.")
 
 
 async def test_no_color_in_the_environment_removes_colours(tmp_path: Path) -> None:
@@ -475,7 +475,7 @@ async def test_without_a_terminal_no_question_is_asked_and_the_call_does_not_run
     assert output.exit_code == 0
     assert "No question can be asked here" in output.beside
     assert "– sell_ticket · not asked" in output.beside
-    assert "Not run: nobody could be asked" in output.out
+    assert "Not run: the user could not be asked" in output.out
 
 
 # ----------------------------------------------------------------------------------------------------------- Ctrl-C

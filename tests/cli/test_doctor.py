@@ -433,7 +433,7 @@ async def test_a_port_in_use_by_a_callboard_server_is_correct(doctor: Doctor, tm
     async with serving(tmp_path / "other") as service:
         url = str(service.client.base_url)
         found = await asyncio.to_thread(doctor, PORT=url.rpartition(":")[2])
-    assert found.of("port") == [f"✓ port: a server of ours runs at {url}, version {__version__}"]
+    assert found.of("port") == [f"✓ port: a Callboard server runs at {url}, version {__version__}"]
 
 
 def test_a_callboard_server_that_is_unhealthy_or_of_another_version_is_reported(doctor: Doctor) -> None:
@@ -443,7 +443,7 @@ def test_a_callboard_server_that_is_unhealthy_or_of_another_version_is_reported(
     assert "the disk is full" in found.broken[0]
     assert "sk-the-key" not in "\n".join(found.lines)
     with answering(200, json.dumps({"status": "ok", "version": "0.0.1", "protocol": 1})) as port:
-        assert "restart it to have" in doctor(PORT=str(port)).of("port")[0]
+        assert "restart it to run version" in doctor(PORT=str(port)).of("port")[0]
 
 
 def test_an_address_of_another_machine_is_reported(doctor: Doctor) -> None:

@@ -118,7 +118,7 @@ def test_a_pipe_without_models_is_reported(examine: Any, webui: StandIn) -> None
 def test_a_server_with_other_agents_is_another_server(examine: Any, webui: StandIn) -> None:
     webui.agents = {"demo": "Demo", "stranger": "Stranger"}
     [line] = examine().broken
-    assert "agents are not all of this one: stranger → restart this server" in line
+    assert "it uses a server that has other agents than this one: stranger → restart this server" in line
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest
 TITLE = "Run Sell tickets (sell)?"
 HAMLET = {"play": "Hamlet", "seats": SEATS}
 MACBETH = {"play": "Macbeth", "seats": SEATS}
-IF_DECLINED = "If you cancel or close this, you refuse: it is not run, and the agent goes on without it."
+IF_DECLINED = "If you cancel or close this, the call is refused: it does not run, and the agent continues without it."
 SHORT_SECONDS = 3
 
 
@@ -238,7 +238,7 @@ async def test_a_call_that_nobody_can_be_asked_about_is_not_said_to_be_refused(
     await chat.screenshot(f"not-asked-{rendering}")
     await check_card(chat, "not asked", "Not run: the question could not be asked.")
     [told] = results_told(box_office)
-    assert "nobody could be asked here, so nobody refused it" in told
+    assert "the user could not be asked, so they have not refused it" in told
     await dialog.expect_none()
     assert box_office.sold == []
 
@@ -255,7 +255,7 @@ async def test_over_open_webuis_own_api_nobody_can_be_asked(
     assert "not asked" in answer.text
     assert "failed" not in answer.text
     [told] = results_told(box_office)
-    assert "nobody could be asked here, so nobody refused it" in told
+    assert "the user could not be asked, so they have not refused it" in told
     assert box_office.sold == []
 
 
@@ -280,7 +280,7 @@ async def test_in_a_channel_nobody_can_be_asked(
     await expect(chat.page.get_by_text(AFTER)).to_be_visible(timeout=TIMEOUT_MS)
     await chat.screenshot(f"channel-{rendering}")
     [told] = results_told(box_office)
-    assert "nobody could be asked here, so nobody refused it" in told
+    assert "the user could not be asked, so they have not refused it" in told
     assert box_office.sold == []
 
 
@@ -340,7 +340,7 @@ async def test_a_question_that_nobody_answers_is_no_refusal_and_a_late_yes_chang
         return
     await chat.wait_until_finished()
     [told] = results_told(hasty)
-    assert "no answer came in time, so nobody refused it" in told
+    assert "no answer came in time, but the user has not refused it" in told
     await dialog.confirm_what_is_left_open()
     await chat.screenshot(f"not-answered-{rendering}")
     await check_card(chat, "not answered", "Not run: no valid answer came.")

@@ -242,7 +242,7 @@ async def test_a_picture_is_drawn_under_its_call_and_kept_in_open_webuis_own_sto
             for place in (
                 chat.answer.get_by_text("draw_picture").last,
                 content.pictures,
-                chat.answer.get_by_text("It stands under the call"),
+                chat.answer.get_by_text("It is above, under the call"),
             )
             if (box := await place.bounding_box())
         ]

@@ -134,7 +134,7 @@ async def test_the_card_of_a_tool_that_stop_cannot_end_says_that_it_may_go_on(
 async def check_that_its_card_says_so(chat: Chat) -> None:
     [card] = await chat.chips()
     assert (card.running, card.failed) == (False, False)
-    assert "may go on for a while" in await chat.result("grind")
+    assert "may continue for a while" in await chat.result("grind")
 
 
 @pytest.mark.ending("tab closed and opened again in mid-run")
@@ -288,8 +288,8 @@ async def test_an_agent_that_raises(chat: Chat, model: Models) -> None:
             "no answer": ("impatient", "be silent", "did not answer within 2 s"),
             "its filter": ("actor", "filter", "cut by the content filter of the model's endpoint"),
             "a refusal": ("actor", "decline", "I must not say that."),
-            "`error` as its reason": ("actor", "fail", "gave the answer up with an error"),
-            "a call that it cannot read": ("actor", "malform", "a tool call that its endpoint could not read, twice"),
+            "`error` as its reason": ("actor", "fail", "ended the answer with an error"),
+            "a call that it cannot read": ("actor", "malform", "The model twice wrote a tool call"),
         }.items()
     ],
 )
@@ -303,7 +303,7 @@ async def test_an_endpoint_that_fails(chat: Chat, model: Models, agent: str, pro
 async def test_a_run_over_its_limits(chat: Chat, model: Models) -> None:
     await chat.open(model("actor"))
     await chat.ask("for ever")
-    await check_that_it_is_over(chat, BEFORE, AFTER, "used all the turns")
+    await check_that_it_is_over(chat, BEFORE, AFTER, "reached its limit of turns")
 
 
 @pytest.mark.ending("Open WebUI restarted in mid-run")

@@ -112,7 +112,7 @@ async def test_thoughts_pictures_and_sources_are_shown_and_what_needs_consent_do
     await expect(chat.answer.locator('img[src^="data:image/png"]')).to_be_visible()
     await expect(chat.answer.get_by_text("2 Sources")).to_be_visible()
     assert (await chat.chips())[-1].failed == chat.look.red_failures
-    assert "nobody allowed it" in await chat.result("sell_ticket")
+    assert "it was not approved" in await chat.result("sell_ticket")
 
 
 async def test_status_lines_tell_what_tools_did_and_what_the_run_took(chat: Chat, connected: Library) -> None:

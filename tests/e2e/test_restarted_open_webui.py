@@ -440,7 +440,7 @@ async def test_an_answer_that_the_server_has_forgotten_has_a_note(
         finally:
             narration.service.start()
             await asyncio.to_thread(narration.service.wait_until_healthy, SERVER_START_SECONDS)
-    await expect(chat.answer.get_by_text("ask once more")).to_be_visible(timeout=2 * WAIT_MS)
+    await expect(chat.answer.get_by_text("ask again")).to_be_visible(timeout=2 * WAIT_MS)
     await chat.screenshot("restarted-forgotten")
     assert "Thinking" not in await chat.text()
     narration.gate.open()

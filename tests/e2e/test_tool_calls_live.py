@@ -90,7 +90,7 @@ async def test_a_failing_call_is_red_and_the_run_goes_on(
     if not chat.look.red_failures:
         record_property("instead", "`Error: …`")
     assert re.match("Error: .*fully booked tonight", await chat.result("book_table"))
-    assert "I would try a later time" in await chat.text()
+    assert "I suggest a later time" in await chat.text()
 
 
 async def test_a_result_that_the_reader_opened_stays_open_while_the_answer_goes_on(

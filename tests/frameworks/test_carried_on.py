@@ -164,5 +164,5 @@ async def test_agent_with_on_owner_loss_end_keeps_text_and_reports_reason(tmp_pa
     last = play.events[-1]
     assert isinstance(last, Error)
     assert last.code == "interrupted"
-    assert "'careful' does not go on with what another server has begun: send the message again" in last.message
+    assert "'careful' cannot continue the run of another server: send the message again" in last.message
     assert not any(isinstance(event, Rewind) for event in play.events)

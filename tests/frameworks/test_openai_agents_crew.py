@@ -37,7 +37,7 @@ def served(agent: Agent[Any], **options: Any) -> AgentLike:
 
 
 def desk(*tools: Any, as_handoff: Callable[[Agent[Any]], Any] = lambda agent: agent) -> Made:
-    """An agent that hands over to an agent with these tools."""
+    """An agent that hands off to an agent with these tools."""
 
     def make(model: Model) -> AgentLike:
         clerk = Agent("Clerk", model=model, tools=[*tools], instructions="You are the clerk.")
@@ -50,7 +50,7 @@ async def test_a_handoff_is_a_status_and_the_next_agents_calls_are_shown(tmp_pat
     passed_on = [calls(("transfer_to_clerk", "{}"), before="One moment."), calls(ADD), says("It is 5.")]
     seen, _ = await perform(desk(add), scenario(passed_on), tmp_path)
     assert seen.lines(in_order=True) == ["say One moment.", *ADDED, "say It is 5.", "done stop"]
-    assert [event.content for event in seen.events if isinstance(event, Status)] == ["Desk hands over to Clerk"]
+    assert [event.content for event in seen.events if isinstance(event, Status)] == ["Desk hands off to Clerk"]
     assert [body["messages"][0]["content"] for body in seen.requests] == [
         "You are the desk.",
         "You are the clerk.",
@@ -91,7 +91,7 @@ async def test_endless_handoffs_are_stopped(tmp_path: Path) -> None:
     error = seen.events[-1]
     assert isinstance(error, Error)
     assert error.code == "agent_error"
-    assert "hand over without end" in error.message
+    assert "hand off to each other without end" in error.message
     assert len(seen.requests) == 4
 
 

@@ -228,7 +228,7 @@ async def test_result_that_cannot_be_json_fails_call(tmp_path: Path) -> None:
 
     seen, _ = await perform(solo(find), scenario([calls(("find", "{}")), says("Nothing.")]), tmp_path)
     assert seen.lines(in_order=True)[1:] == ["failed 1 tool_failed", "say Nothing.", "done stop"]
-    assert "cannot be JSON" in seen.sent()[-1]
+    assert "cannot be written as JSON" in seen.sent()[-1]
 
 
 async def test_provider_side_tool_is_shown(tmp_path: Path) -> None:

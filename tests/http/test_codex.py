@@ -224,10 +224,13 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"role": "user", "content": [{"type": "input_file", "file_url": "https://example.org/a"}]},
         "input_file needs its file_data",
     ),
-    "an unknown part": ({"role": "user", "content": [{"type": "input_video"}]}, "'input_video' is not known"),
+    "an unknown part": (
+        {"role": "user", "content": [{"type": "input_video"}]},
+        "'input_video' are not supported",
+    ),
     "a picture of the assistant's": (
         {"role": "assistant", "content": [{"type": "input_image", "image_url": PICTURE}]},
-        "no model takes",
+        "may only have parts that are text",
     ),
     "a nameless namespace": (
         {"type": "additional_tools", "tools": [{"type": "namespace", "tools": []}]},

@@ -94,7 +94,7 @@ async def test_an_approved_call_runs_with_the_arguments_that_were_shown(tmp_path
     [
         ({"value": False}, "denied", "the user refused it"),
         ({"value": None}, "not_answered", "no answer came in time"),
-        ({"value": None, "asked": False}, "not_asked", "nobody could be asked"),
+        ({"value": None, "asked": False}, "not_asked", "the user could not be asked"),
         ({"value": "yes"}, "not_answered", "neither yes nor no"),
         ({"value": 1}, "not_answered", "neither yes nor no"),
         ({"value": {"approved": True}}, "not_answered", "neither yes nor no"),
@@ -118,7 +118,7 @@ async def test_only_true_approves_and_only_false_refuses(
     assert (denied.tool_call_id, denied.code, denied.duration_ms) == ("big", code, None)
     assert shop.bought == [("a pen", 1)]
     assert told in shop.told[0]
-    assert ("refused it" in shop.told[0].replace("nobody refused it", "")) == (code == "denied")
+    assert ("refused it" in shop.told[0].replace("not refused it", "")) == (code == "denied")
     assert (stored["error_code"], stored["status"], stored["duration_ms"]) == (code, state, None)
     assert [call["tool_call_id"] for call in found] == ["big"]
     assert failed == []
@@ -360,7 +360,7 @@ async def test_changes_that_never_fit_do_not_count_as_no_answer(tmp_path: Path) 
     [denied] = [event for event in events if isinstance(event, ToolCallError)]
     assert (denied.code, denied.error.split(".")[0]) == (
         "not_answered",
-        "Not run: the arguments as the user changed them did not fit, and no other answer came",
+        "Not run: the user changed the arguments to values that do not fit, and gave no other answer",
     )
     assert shop.bought == [("a pen", 1)]
 

@@ -76,7 +76,7 @@ def refused(*parts: Body, words: str) -> Ending:
 AZURE = {"content_filter_results": {"hate": {"filtered": True, "severity": "high"}}}
 ENDINGS = {
     "a filter in the middle": filtered(text("The recipe is"), words="The recipe is"),
-    "a filter before a word": filtered(words="The content filter of the model's endpoint kept the answer back."),
+    "a filter before a word": filtered(words="The content filter of the model's endpoint blocked the answer."),
     "a filter after a call": filtered(text("Wait."), CHANGE, words="Wait."),
     "Gemini's filter": filtered(text("So"), words="So", reason="content_filter: PROHIBITED_CONTENT"),
     "Azure's filter": filtered(
@@ -96,8 +96,15 @@ ENDINGS = {
         chat="content_filter",
         response=("incomplete", "content_filter"),
     ),
-    "an error": Ending([chunks(text("Half an"), finish("error"))], "model_aborted", "Half an", "with an error."),
-    "an error after a whole call": Ending([chunks(CHANGE, finish("error"))], "model_aborted", said="with an error."),
+    "an error": Ending(
+        [chunks(text("Half an"), finish("error"))],
+        "model_aborted",
+        "Half an",
+        "with an error, so the answer is incomplete.",
+    ),
+    "an error after a whole call": Ending(
+        [chunks(CHANGE, finish("error"))], "model_aborted", said="with an error, so the answer is incomplete."
+    ),
     "DeepSeek's error": Ending(
         [chunks(finish("insufficient_system_resource"))], "model_aborted", said="(insufficient_system_resource)"
     ),

@@ -94,8 +94,8 @@ async def test_calls_beyond_those_of_the_day_do_not_run_and_the_next_run_is_refu
         assert ends(events) == (2, ["limit"])
         assert isinstance(events[-1], Done)
         assert looker.looks == 5
-        assert any("5 tool calls of today are used up" in told for told in looker.told)
-        assert "Your 5 tool calls of today are used up" in await refused(service, asked())
+        assert any("has used all 5 tool calls of today" in told for told in looker.told)
+        assert "You have used all 5 tool calls of today" in await refused(service, asked())
         # Others have their own, and so have those who name nobody, together.
         assert ends(await service.events(asked("bob"))) == (3, [])
         await service.events(asked(None))
@@ -154,7 +154,7 @@ async def test_tokens_are_those_that_the_endpoint_says(tmp_path: Path) -> None:
     async with serving(tmp_path, looker.agent, max_user_tokens_per_day=150) as service:
         assert ends(await service.events(asked())) == (3, [])
         assert ends(await service.events(asked())) == (3, [])
-        assert "Your 150 tokens of today are used up" in await refused(service, asked())
+        assert "You have used all 150 tokens of today" in await refused(service, asked())
         assert (await service.state.store.usage("ann").today()).tokens == 200
 
 
@@ -232,7 +232,7 @@ async def test_the_pipe_says_in_the_chat_what_is_used_up_and_until_when(tmp_path
         pipe.valves = pipe.Valves(CALLBOARD_URL=str(service.client.base_url))
         body = {"model": "callboard.looker", "messages": [{"role": "user", "content": "hi"}]}
         shown = await pipe.pipe(body, __user__={"id": "ann"}, __metadata__={"chat_id": "c"})
-        assert "Your 1 tool calls of today are used up: there are more from 00:00 UTC on, in" in shown
+        assert "You have used all 1 tool calls of today. The quota starts again at 00:00 UTC, in" in shown
 
 
 async def waits(context: RunContext) -> AsyncIterator[Event]:

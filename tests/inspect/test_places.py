@@ -116,7 +116,7 @@ async def test_run_left_to_another_server_is_not_shown_as_running_here(tmp_path:
         run.abandon()
         await running
         assert "only its server knows" in (await service.client.get("/inspect/")).text
-        assert "is not kept" in (await service.client.get("/inspect/run?id=r&chat=c")).text
+        assert "The requests to the model are not kept" in (await service.client.get("/inspect/run?id=r&chat=c")).text
         # What Ann said is in this server's memory no longer: nobody would forget it here.
         assert (await service.client.get("/inspect/sent?run=r&chat=c")).status_code == 404
 

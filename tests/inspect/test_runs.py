@@ -436,7 +436,7 @@ async def test_run_before_a_restart_is_shown_from_the_store(looking: Looking, tm
     async with serving(tmp_path, demo_agent(0)) as service:
         page = looking.page
         await page.goto(url(service, "/run?id=r&chat=c"))
-        await expect(page.get_by_text("What the model was asked is not kept")).to_be_visible()
+        await expect(page.get_by_text("The requests to the model are not kept")).to_be_visible()
         await expect(page.get_by_role("link", name="book_table").first).to_be_visible()
         await looking.check("run-stored")
         missing = await service.client.get("/inspect/sent?run=r&chat=c")

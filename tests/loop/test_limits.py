@@ -105,7 +105,7 @@ async def test_rejected_calls_do_not_count_as_executions() -> None:
     assert events[-1] == Done(finish_reason="stop")
 
 
-@pytest.mark.parametrize(("text", "shown"), [("Half an ans", "Half an ans"), ("", "cut off")])
+@pytest.mark.parametrize(("text", "shown"), [("Half an ans", "Half an ans"), ("", "reached its token limit")])
 async def test_an_answer_cut_at_the_token_limit_ends_with_length(text: str, shown: str) -> None:
     events = await Stage([says(text, "length")]).play()
     assert shown in text_of(events)

@@ -151,7 +151,7 @@ async def test_image_that_cannot_be_stored_becomes_a_notice(
     text = await drawn_with(server, file("here:f1"))
     [block] = tool_blocks(text)
     assert "files" not in block.attributes
-    assert "could not be kept: Open WebUI's log has the reason." in text
+    assert "could not be saved: Open WebUI's log has the reason." in text
     assert "the disk is full" in caplog.text
 
 
@@ -257,18 +257,18 @@ async def test_a_message_without_chips_has_links_below_its_calls(
 async def test_missing_file_becomes_a_notice_with_its_name(server: ScriptedServer) -> None:
     server.on("GET", "gone", error_response(404, "unknown_file", "gone"))
     text = await drawn_with(server, file("here:gone", "file", name="a.pdf"))
-    assert "The file a.pdf could not be kept" in text
+    assert "The file a.pdf could not be saved" in text
 
 
 def test_notice_of_a_dropped_file_points_to_the_servers_log() -> None:
     dropped = {**file("", "file", name="a.pdf"), "dropped": "over 64 characters of files in one run"}
     text = drawn(started(), completed(files=[dropped])).render()
-    assert "The file a.pdf could not be kept: the server's log has the reason." in text
+    assert "The file a.pdf could not be saved: the server's log has the reason." in text
 
 
 @pytest.mark.parametrize("url", ["/v1/chats/other/messages", "/v1/runs/other/files/f1", "here:../../../health"])
 async def test_no_other_address_of_the_server_is_fetched_for_a_tool(server: ScriptedServer, url: str) -> None:
-    assert "could not be kept" in await drawn_with(server, file(url))
+    assert "could not be saved" in await drawn_with(server, file(url))
     assert [request.method for request in server.requests] == ["POST"]
 
 
@@ -281,7 +281,7 @@ def test_an_image_on_the_web_is_a_link_for_open_webui_does_not_load_it() -> None
 def test_no_other_scheme_is_linked(url: str) -> None:
     text = drawn(started(), completed(files=[file(url, "file", name="x")])).render()
     assert "](" not in text
-    assert "could not be kept" in text
+    assert "could not be saved" in text
 
 
 def test_text_after_a_link_begins_anew() -> None:

@@ -130,7 +130,7 @@ async def test_answer_without_events_is_restored_from_stored_messages(server: Sc
     assert (good.value("result"), good.value("arguments")) == ("a picture", {"what": "a cat"})
     assert (bad.value("result"), bad.value("arguments")) == ("Error: no ink", "{broken")
     assert lost.value("result") == "Error: no result arrived"
-    assert text.index("Done.") < text.index("Open WebUI was stopped in this answer")
+    assert text.index("Done.") < text.index("Open WebUI was stopped during this answer")
 
 
 @pytest.mark.parametrize("given", [NO_CHAT, answer_json({"messages": [row("user", message_id="other")]})])
@@ -142,8 +142,8 @@ async def test_unknown_answer_becomes_a_notice_with_advice(server: ScriptedServe
     updates = await restored(pipe, answer)
     text = streamed_content(updates)
     assert status_lines(updates)[-1] == "failed"
-    assert "> **Callboard:** Open WebUI was stopped in this answer" in text
-    assert "ask once more" in text
+    assert "> **Callboard:** Open WebUI was stopped during this answer" in text
+    assert "ask again" in text
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ async def test_unavailable_server_does_not_count_as_a_lost_answer(server: Script
 async def test_notice_names_the_server_that_stayed_unavailable(server: ScriptedServer) -> None:
     pipe = a_pipe(server.url)
     text = streamed_content(await restored(pipe, None))
-    assert f"the Callboard server at {server.url} could not be used since" in text
+    assert f"the Callboard server at {server.url} cannot be reached" in text
 
 
 async def test_run_deleted_between_two_requests_becomes_a_notice(server: ScriptedServer) -> None:

@@ -586,7 +586,7 @@ async def test_an_approved_run_ends_if_its_user_has_no_tokens_left(serve: Serve,
     check(seen)
     assert isinstance(seen[-1][1], Error)
     assert seen[-1][1].code == "quota_exceeded"
-    assert "1,000 tokens of today are used up" in seen[-1][1].message
+    assert "You have used all 1,000 tokens of today" in seen[-1][1].message
     [error] = [event for _, event in seen if isinstance(event, ToolCallError)]
     assert error.error.startswith("Not run")
     assert till.paid == []

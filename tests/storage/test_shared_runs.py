@@ -170,7 +170,7 @@ async def test_a_run_whose_events_are_gone_is_not_started_again(tmp_path: Path, 
         assert await one.state.store.stored_runs("server").drop(ended_before_seconds=-1, max_user_bytes=10**9) == 1
         refused = await other.client.post("/v1/runs", json=body())
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "run_conflict")
-        assert "its events are gone" in refused.json()["error"]["message"]
+        assert "its events are deleted" in refused.json()["error"]["message"]
         await other.events({**body(), "run_id": "another"})
     assert play.runs == 2
 

@@ -97,13 +97,13 @@ def _add_server(commands: Commands) -> None:
     """Add `serve` and `agents`."""
     serve = commands.add_parser("serve", help="start the server")
     how = serve.add_mutually_exclusive_group()
-    how.add_argument("--reload", action="store_true", help="start again when a file of your agents changes")
+    how.add_argument("--reload", action="store_true", help="restart when a file of your agents changes")
     how.add_argument(
         "--workers",
         type=number,
         default=1,
         metavar="N",
-        help="run N processes on the one port, over PostgreSQL (default: 1)",
+        help="run N processes that share the port; needs PostgreSQL (default: 1)",
     )
 
     commands.add_parser("agents", help="list the agents, their tools, and which agents could not be loaded and why")

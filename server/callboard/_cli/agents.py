@@ -12,7 +12,7 @@ from callboard.skills.mcp import McpServer, McpServers
 
 
 def run(_options: argparse.Namespace) -> int:
-    """Print each agent with its tools and its source, then those left out; returns 1 if a source is broken."""
+    """Print each agent with its tools and its source, then the agents left out; return 1 if a source is broken."""
     settings = load_settings()
     set_up_logging("warning")
     loaded = load_all_agents(settings)

@@ -1,7 +1,7 @@
 """How each model has called tools so far: natively, or in its text, and in which syntax.
 
 The endpoint of a model that calls natively parses its calls, so a call in that model's text is only quoted or
-explained. A model that has written a call as text, in the syntax that its chat template or its name tells, has no
+explained. A model that has written a call as text, in the syntax that its chat template or its name identifies, has no
 other way to call. Its endpoint is asked for the template after the first such call, so models that call natively never
 wait for that request.
 """
@@ -127,13 +127,13 @@ class CallStyles:
         return self._own.get(model)
 
     def request_description(self, model: ModelKey, described: DescribedModel) -> None:
-        """Request the description of a model whose syntax is known: its prompt tells whether it opens a thought."""
+        """Request the description of a model whose syntax is known, because it shows if the prompt opens a thought."""
         if model not in self._native:
             # The next answer looks the description up.
             self.descriptions.request(model, described, lambda _: None)
 
     def prompt_opens(self, model: ModelKey, syntax: str) -> bool | None:
-        """Return whether the prompt of a model of this syntax opens a thought; None if no description tells."""
+        """Return whether the prompt of a model of this syntax opens a thought; None without a description."""
         description = self.descriptions.get(model)
         return prompt_opens_thought(syntax, description.template, description.prompt)
 
@@ -160,7 +160,7 @@ class CallStyles:
 
 
 def find_model_format(model: str, description: ModelDescription) -> FoundFormat | None:
-    """Return the syntax of a model by its endpoint's description, or else by its name; None if neither tells."""
+    """Return the syntax of a model by its endpoint's description or by its name; None if neither identifies one."""
     found = find_format(model, description.template, description.other_names, description.prompt)
     if found is not None and found.is_from_template and description.program:
         return replace(found, because=f"{found.because} ({description.program})")

@@ -1,4 +1,4 @@
-"""How a model is told of its tools, and how the calls in its answer are read.
+"""Describes the tools to a model, and reads the calls in its answer.
 
 The tool loop keeps every conversation as OpenAI chat messages with `tool_calls` and `role: "tool"`. A `Format` turns
 them into a request that its model understands, and reads the answer back. So the loop, the store and replay handle one
@@ -30,7 +30,7 @@ NO_MORE_CALLS = "No tool can be called any more. Answer now with the information
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How one model is told of its tools, and how its calls are read.
+    """Describes the tools to one model, and reads its calls.
 
     `chosen` is a value of `TOOL_FORMAT`:
 
@@ -88,7 +88,7 @@ class Format:
         if syntax == "auto":
             known = () if self.styles.calls_natively(self.model) else tuple(tool.name for tool in tools)
             return RescuingReader(known, claim_id, messages)
-        # Not `syntax`: with `auto` the model may have a syntax of its own, in which nobody has asked it to call.
+        # Not `syntax`: with `auto`, the model may have its own syntax, but the request did not ask for calls in it.
         if self.chosen in WORDINGS:
             return ScanningReader(syntax, tools, claim_id, messages, model=self.model.name, is_requested=True)
         return ScanningReader(
@@ -105,7 +105,7 @@ class Format:
         self.styles.note_native_call(self.model)
 
     def note_calls_in_text(self, calls: Sequence[ToolCall]) -> None:
-        """Remember how the model has written those of an answer's calls that were read from its text."""
+        """Remember the syntax of the calls that were read from the answer's text."""
         # A description says nothing that these formats need.
         described = None if self.chosen in ("rescue", *WORDINGS) else self.described
         for call in calls:

@@ -1,4 +1,4 @@
-"""Reads a model's whole answer in any of the formats that `TOOL_FORMAT` accepts, and says what a call means."""
+"""Reads a model's whole answer in any format of `TOOL_FORMAT`, and finds the tool and the arguments of a call."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

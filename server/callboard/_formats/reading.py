@@ -132,7 +132,7 @@ class ScanningReader:
         pieces = self._pieces(self._parser.finish(cut=self._is_cut))
         for source, group in groupby(self._parser.found, key=lambda found: found.source):
             calls = list(group)
-            if source and not self._is_meant(source, [found.call for found in calls]):
+            if source and not self._is_call(source, [found.call for found in calls]):
                 numbers = {self._id(self._parts, found.number) for found in calls}
                 self._held = [piece for piece in self._held if piece.call_id not in numbers]
                 pieces += self._without_labels(TextPiece(f"\n\n{source}" if self._has_text else source))
@@ -142,7 +142,7 @@ class ScanningReader:
         self._parser = None
         return pieces
 
-    def _is_meant(self, source: str, calls: Sequence[WrittenCall]) -> bool:
+    def _is_call(self, source: str, calls: Sequence[WrittenCall]) -> bool:
         """Return whether calls in another syntax are complete, and no repetition of the messages."""
         block = LAST_OBSERVATION.sub("", source)
         return is_complete(block, calls, self._known) and not is_repeated([(block, calls)], sent_texts(self._messages))

@@ -139,7 +139,7 @@ async def _read_form(request: Request) -> dict[str, str]:
                 if len(body) > MAX_FORM_BYTES:
                     raise RequestTooLarge(f"a form has at most {MAX_FORM_BYTES // 1024} KiB")
     except ClientDisconnect:
-        raise RequestError("the browser went away before the form was complete") from None
+        raise RequestError("the browser closed the connection before the form was complete") from None
     except TimeoutError:
         raise RequestTimeout(f"the form was not complete after {FORM_SECONDS:g} s: send it again") from None
     try:

@@ -68,7 +68,7 @@ def _mark(
         ids = [str(call_id)]
     kept = [results[one] for one in ids if one in results]
     if any(one.run_id != run_id for one in kept):
-        marks.append(Mark("replayed", "of an earlier turn, put in from what the server stores"))
+        marks.append(Mark("replayed", "of an earlier turn, inserted from the stored calls"))
     if call_id and kept:
         marks += _mark_result(text, kept[0])
     parts = sum(part.get("type") != "text" for part in content) if isinstance(content, list) else 0
@@ -77,7 +77,7 @@ def _mark(
 
 def _mark_result(text: str, kept: ResultSize) -> list[Mark]:
     if shortened := _SHORTENED.search(text):
-        meaning = f"{shortened[1]} characters of it are left out: the history is bounded (CALLBOARD_HISTORY_TOKENS)"
+        meaning = f"{shortened[1]} characters of it are left out: the history is limited (CALLBOARD_HISTORY_TOKENS)"
         return [Mark("shortened", meaning)]
     if kept.replayed_chars < kept.chars and len(text) < kept.chars:
         meaning = (

@@ -105,7 +105,7 @@ async def sent(request: Request) -> Response:
     index = read_number(request, "request")
     if watched is None or index >= len(watched.requests):
         raise UnknownRun(
-            "this request is not kept: requests are in the memory of the server that ran them, for the newest runs"
+            "this request is no longer available: each server keeps the requests of its newest runs in memory only"
         )
     asked = watched.requests[index]
     messages = watched.find_sent_messages(index)

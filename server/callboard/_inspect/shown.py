@@ -194,11 +194,11 @@ def read_stored_call(call: StoredCall) -> ShownCall:
 
 
 FINISHED_BECAUSE = {
-    "length": "the model reached the most that it may write",
+    "length": "the model reached its length limit",
     "content_filter": "the filter of the model's endpoint cut the answer",
     "refusal": "the model refused to answer",
     "max_turns": "the model used up the tool calls of its turn",
-    "tool_calls": "a call is handed over to the client",
+    "tool_calls": "the client has to run a tool call",
 }
 """Why a run is complete, by its finish reason; nothing is said of the others."""
 

@@ -47,7 +47,7 @@ LOOK_SECONDS = 1.0
 """The time between two checks for chats that were deleted elsewhere."""
 MAX_RUNS = 500
 MAX_CHARS = 32 * 1024 * 1024
-"""The most characters of all runs together, in texts and in schemas of tools."""
+"""The maximum number of characters of all runs together, in texts and in schemas of tools."""
 CALL_CHARS = 500
 """The size of a call without its texts, in characters."""
 VALUE_CHARS = 40
@@ -213,9 +213,9 @@ class WatchedRun:
                 pass
 
     def drop_oldest(self) -> int:
-        """Drop the conversation that was given, otherwise all that is kept of the oldest request that still has some.
+        """Drop the conversation that the agent started with, or the data of the oldest request that still has data.
 
-        Returns the characters that this frees, 0 if there are none left.
+        Returns the number of characters that this frees; 0 if there is nothing to drop.
         """
         freed = count_chars(*self.given, *self.left_out)
         self.given = self.left_out = ()

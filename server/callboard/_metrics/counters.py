@@ -34,12 +34,12 @@ class RunMetrics:
         )
         self._taken_over = Counter(
             "callboard_runs_taken_over",
-            "Runs of servers that were gone, which this one took over.",
+            "Runs of lost servers that this server took over.",
             ["agent"],
             registry=registry,
         )
         self._left = Counter(
-            "callboard_runs_left", "Runs that this server left to another.", ["agent"], registry=registry
+            "callboard_runs_left", "Runs that this server released to another server.", ["agent"], registry=registry
         )
         # Create each series with 0: `rate` of a missing series is empty, and raises no alarm.
         for agent in agents.registered:

@@ -20,7 +20,7 @@ from callboard_protocol import (
     ToolStatus,
 )
 
-TAKEN_BACK = "\n\n> The answer begins anew: what stands above since the last tool call is taken back.\n\n"
+TAKEN_BACK = "\n\n> The answer starts again. Ignore the text above that follows the last tool call.\n\n"
 """The note in a stream, where text that was sent cannot be removed."""
 
 CANCELLED = "cancelled"

@@ -102,7 +102,7 @@ class ChatBody(RequestBody):
         if self.n not in (None, 1):
             raise RequestError(f"n is {self.n}: an agent gives one answer; ask again for another")
         if self.function_call not in (None, "auto", "none"):
-            raise RequestError("function_call is OpenAI's older form, which no agent takes: use tools and tool_choice")
+            raise RequestError("function_call is OpenAI's older form and is not supported: use tools and tool_choice")
         options = select_options(self.model_extra or {})
         return self._build_run(client, user, [_remove_own_fields(message) for message in self.messages], options)
 
@@ -143,7 +143,7 @@ class ChatAnswer(Answer):
         return [*self._show_status(event), *super().feed(event)]
 
     def fail(self, failure: Error) -> list[Json]:
-        """Return what ends the stream of a run that failed."""
+        """Return the last parts of the stream of a failed run."""
         shown = forbid_repetition(failure) if self.has_started_calls and not self._text else failure
         return [*self._show_status(failure), *self._list_additions(), build_error_body(shown)]
 

@@ -126,7 +126,7 @@ def format_ignored_header(names: Sequence[str]) -> dict[str, str]:
 
 def _read_functions(tools: Sequence[Any]) -> tuple[tuple[OfferedFunction, ...], tuple[str, ...]]:
     if len(tools) > MAX_TOOLS:
-        raise RequestError(f"tools: there are {len(tools)}, and no more than {MAX_TOOLS} can be offered")
+        raise RequestError(f"tools: there are {len(tools)}: send no more than {MAX_TOOLS}")
     functions: dict[str, OfferedFunction] = {}
     ignored: list[str] = []
     for place, tool in enumerate(tools):

@@ -48,16 +48,14 @@ class Part(Wire):
             case "input_audio" if self.input_audio:
                 return {"type": "input_audio", "input_audio": self.input_audio}
             case "input_image":
-                raise RequestError("input: an input_image needs its image_url, since no file_id is known here")
+                raise RequestError("input: an input_image needs its image_url: file_id is not supported")
             case "input_file":
-                raise RequestError(
-                    "input: an input_file needs its file_data, since no file_id or file_url is read here"
-                )
+                raise RequestError("input: an input_file needs its file_data: file_id and file_url are not supported")
             case kind if kind in _TEXTS:
                 return {"type": "text", "text": self.text or self.refusal}
             case kind:
                 raise RequestError(
-                    f"input: a part of type {kind!r} is not known here: leave it out, or send it as text"
+                    f"input: parts of type {kind!r} are not supported: leave the part out, or send it as text"
                 )
 
 
@@ -82,7 +80,7 @@ class MessageItem(Wire):
         """Return the message in the form of chat completions. Raises `RequestError` for parts that no model accepts."""
         content = _translate_parts(self.content)
         if self.role == "assistant" and not isinstance(content, str):
-            raise RequestError("input: an assistant's message holds a part that is not text, which no model takes")
+            raise RequestError("input: an assistant's message may only have parts that are text")
         return ChatMessage(role=self.role, content=content)
 
 

@@ -85,7 +85,7 @@ async def response(request: Request) -> Response:
     """Return a stored response. `user` in the query must be the user of its request."""
     state = get_server_state(request)
     if request.query_params.get("stream", "false") not in ("false", "0"):
-        raise RequestError("stream is not supported here: without it the response comes whole")
+        raise RequestError("stream is not supported here: leave it out to get the whole response")
     response_id = request.path_params["response_id"]
     user = read_user(request.query_params.get("user"), request, state.user_verifier)
     kept = await load_response(response_id, state.store.responses(user.id if user else None))
@@ -100,7 +100,9 @@ async def response(request: Request) -> Response:
 def _read_activity(client: ClientContext, default: ToolActivity, *others: ToolActivity) -> ToolActivity:
     activity = client.tool_activity or default
     if activity not in (default, *others):
-        raise RequestError(f"tool_activity {activity!r} is not for this route: use {' or '.join((default, *others))}")
+        raise RequestError(
+            f"tool_activity {activity!r} is not supported by this route: use {' or '.join((default, *others))}"
+        )
     return activity
 
 

@@ -45,7 +45,7 @@ class RunAnswer:
         return _encode(parts)
 
     async def fail(self, failure: Error) -> bytes:
-        """Return what ends the stream of a run that failed."""
+        """Return the last parts of the stream of a failed run."""
         parts = self.answer.fail(failure)
         await self.keep()
         return _encode(parts)
@@ -184,12 +184,13 @@ async def _read_events(run: Run) -> AsyncGenerator[Event, None]:
                 case _:
                     yield event
         if run.log.is_abandoned:
-            yield Error(message="Another server has taken over: ask again.", code="interrupted")
+            yield Error(message="Another server has taken over this run: ask again.", code="interrupted")
     except StorageError as error:
         yield Error(message=str(error), code=error.code)
     except LogExpired:
         # Such a reader cannot resume the answer elsewhere.
-        yield Error(message="The answer came faster than it was read, and is lost: ask again.", code=LogExpired.code)
+        message = "The client read the answer too slowly, so a part of it is lost: ask again."
+        yield Error(message=message, code=LogExpired.code)
 
 
 async def _cancel_when_left(request: Request, run: Run) -> None:

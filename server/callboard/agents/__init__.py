@@ -1,7 +1,7 @@
-"""Agents, which turn a conversation into protocol events, and the tool loop that runs the built-in kind.
+"""Agents, which turn a conversation into protocol events, and the tool loop that runs `Agent`s.
 
-This package knows nothing of storage or HTTP. To declare an agent imports only what this module imports; `tool_loop`,
-which imports every format of calls, is imported when an agent runs.
+This package does not import storage or HTTP. The tool loop imports every format of calls, so this module does not
+import it: `Agent.run` does, and the file of an agent loads fast.
 """
 
 from callboard.agents.access import AgentAccess

@@ -1,4 +1,4 @@
-"""Which users may ask which agent, by role and group. Every user may ask an agent that no entry names."""
+"""Decides which users may use an agent, by role and group. Every user may use an agent without an entry."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class AgentAccess:
-    """The access entries of the settings; one entry that admits the user is enough."""
+    """The entries of `AGENT_ACCESS`. If several entries name an agent, one that admits the user is enough."""
 
     entries: Sequence[_Entry] = ()
 
@@ -33,14 +33,16 @@ class AgentAccess:
         return cls(tuple(_read_entry(entry) for entry in entries))
 
     def admits(self, agent_id: str, user: User | None) -> bool:
-        """Return whether the user may ask the agent."""
+        """Return whether the user may use the agent."""
         naming = [entry for entry in self.entries if fnmatchcase(agent_id, entry.agents)]
         return not naming or any(entry.admits(user) for entry in naming)
 
     def check(self, agent_id: str, user: User | None) -> None:
-        """Raise `AgentRefused` unless the user may ask the agent."""
+        """Raise `AgentRefused` unless the user may use the agent."""
         if not self.admits(agent_id, user):
-            raise AgentRefused(f"You may not use the agent {agent_id!r}: ask an admin for the role or group that may.")
+            raise AgentRefused(
+                f"You may not use the agent {agent_id!r}: ask an admin for a role or group that may use it."
+            )
 
     def unknown(self, agent_ids: Sequence[str]) -> list[str]:
         """Return the agent patterns that match none of these agents; they are probably misspelt."""

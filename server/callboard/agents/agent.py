@@ -41,23 +41,23 @@ _log = structlog.get_logger(__name__)
 class AgentLike(Protocol):
     """The interface of `Agent`s, framework adapters and agents written by hand.
 
-    It may also have `on_owner_loss`, which is `end` by default: an agent that runs again in the same turn gets messages
-    that end with the results of its tools, and it might ignore them and call the tools again.
+    An agent may also have the attribute `on_owner_loss`. The default is `end`, because an agent that continues a run
+    gets messages that end with the results of its tools, and might call these tools again.
     """
 
     @property
     def agent_id(self) -> str:
-        """The id that requests send in their `model` field."""
+        """The agent's id, which requests send in their `model` field."""
         ...
 
     @property
     def name(self) -> str:
-        """The name that people read in the model list."""
+        """The agent's name in the model list."""
         ...
 
     @property
     def description(self) -> str:
-        """One sentence that says what it is for."""
+        """The purpose of the agent in one sentence."""
         ...
 
     def run(self, context: RunContext) -> AsyncIterator[Event]:
@@ -69,19 +69,19 @@ class AgentLike(Protocol):
 class Agent:
     """The built-in kind of agent: a prompt, skills and tools, run by the tool loop.
 
-    `description`: a sentence for people. `name`: its name in the model list, by default the id.
+    `description`: a sentence for users. `name`: the name in the model list, by default the id.
     `prompt`: the system prompt, followed by the prompts of the skills.
     `tools`: functions or `Tool`s, in addition to the tools of the skills.
-    `model`, `limits` and `tool_format` replace the server's. If only `model` is set, `tool_format` is `auto`.
+    `model`, `limits` and `tool_format` replace those of the server. If only `model` is set, `tool_format` is `auto`.
     `confirm`: name patterns (`request_*`) of tools that ask the user first, in addition to tools that always ask.
-    `on_owner_loss`: whether another server continues or ends a run whose server is gone.
+    `on_owner_loss`: whether another server continues or ends a run whose server is lost.
     `suggestions`: first questions that a client may offer, such as "What is on in the kitchen?".
     `icon`: a picture, as a `data:image/png;base64,…` URL or a web address.
-    `openwebui_tools`: which of Open WebUI's own tools it gets: `attached` (by the user or a preset), `all`, `none`, or
-    name patterns.
+    `openwebui_tools`: the tools of Open WebUI that the agent gets: `attached` (by the user or a preset), `all`,
+    `none`, or name patterns.
 
-    Raises `AgentError`, which says how to fix it, for an invalid argument, for two tools with the same name, and for
-    MCP servers of which one name is the beginning of another.
+    Raises `AgentError`, which says how to fix the declaration: for an invalid argument, for two tools with the same
+    name, and if the name of one MCP server begins with the name of another.
     """
 
     agent_id: str
@@ -143,25 +143,25 @@ class Agent:
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)
-        self._refuse_doubles()
+        self._check_names()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The current tools of all skills, in order. Tools that share a name are left out."""
         listed = self._list_tools()
-        doubles = _find_doubles(listed)
-        for name, skills in doubles.items():
-            _warn_of_double(self.agent_id, name, skills)
-        return tuple(tool for _, tool in listed if tool.name not in doubles)
+        duplicates = _find_duplicates(listed)
+        for name, skills in duplicates.items():
+            _warn_about_duplicate(self.agent_id, name, skills)
+        return tuple(tool for _, tool in listed if tool.name not in duplicates)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What the agent works without, such as a service that is not set up: a line for each, with the fix."""
-        doubles = [
-            f"{name}: {' and '.join(skills)} have a tool of this name each, and none is offered; rename one of them"
-            for name, skills in _find_doubles(self._list_tools()).items()
+        """A line for each thing that the agent lacks, such as a service without settings; the line says the fix."""
+        duplicates = [
+            f"{name}: {' and '.join(skills)} each have a tool of this name, so none of them is offered: rename one"
+            for name, skills in _find_duplicates(self._list_tools()).items()
         ]
-        return tuple(dict.fromkeys([*(line for skill in self.skills for line in skill.missing), *doubles]))
+        return tuple(dict.fromkeys([*(line for skill in self.skills for line in skill.missing), *duplicates]))
 
     def bind(self, opened: Mapping[Skill, Skill]) -> "Agent":
         """Return the agent with its opened skills in place of the declared ones."""
@@ -225,8 +225,8 @@ class Agent:
         """Return every tool with its skill's name."""
         return [(skill.name, tool) for skill in self.skills for tool in skill.current_tools()]
 
-    def _refuse_doubles(self) -> None:
-        for name, skills in _find_doubles(self._list_tools()).items():
+    def _check_names(self) -> None:
+        for name, skills in _find_duplicates(self._list_tools()).items():
             raise AgentError(
                 f"The agent '{self.agent_id}' has two tools named '{name}': one of the skill "
                 f"'{skills[0]}', one of '{skills[1]}'. Give one of them another name."
@@ -236,17 +236,17 @@ class Agent:
             if (other := find_clash(prefix, [*prefixes[:index], *prefixes[index + 1 :]])) is not None:
                 raise AgentError(
                     f"The agent '{self.agent_id}' has tools whose names begin with '{prefix}_', and others with "
-                    f"'{other}_', for which they could pass. Give one of the MCP servers another name."
+                    f"'{other}_', so they can be confused. Give one of the MCP servers another name."
                 )
 
 
 class BuiltInAgent(Agent):
-    """An agent that every server has. It answers with the server's model."""
+    """An agent of every server, which uses the server's model."""
 
     __slots__ = ()
 
 
-def _find_doubles(listed: Sequence[tuple[str, Tool]]) -> dict[str, tuple[str, ...]]:
+def _find_duplicates(listed: Sequence[tuple[str, Tool]]) -> dict[str, tuple[str, ...]]:
     """Return the names that several tools have, each with the skills of those tools.
 
     None of these tools is offered, because the wrong one might run, with the wrong rule for approval.
@@ -258,8 +258,8 @@ def _find_doubles(listed: Sequence[tuple[str, Tool]]) -> dict[str, tuple[str, ..
 
 
 @cache
-def _warn_of_double(agent_id: str, tool_name: str, skills: tuple[str, ...]) -> None:
-    """Log once, and not with each run, that tools with the same name are not offered."""
+def _warn_about_duplicate(agent_id: str, tool_name: str, skills: tuple[str, ...]) -> None:
+    """Log that tools with the same name are not offered; once in a process, because the agent reads its tools often."""
     _log.warning("tools_of_one_name_left_out", agent=agent_id, tool=tool_name, skills=skills)
 
 

@@ -1,4 +1,4 @@
-"""One answer of the model: its events while its stream is read, its calls, and how a turn ends with it. Pure."""
+"""Reads one answer of the model from its stream: makes its events, its calls and the finish reason. No I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -119,7 +119,7 @@ class Answer:
 
     @property
     def is_malformed(self) -> bool:
-        """Whether the endpoint could not read a call that the model wrote."""
+        """Whether the answer ended because the endpoint could not read a call that the model wrote."""
         return self._finish.reason == "malformed_function_call"
 
     def closing_events(self, claim_id: ClaimId) -> Iterator[Event]:
@@ -131,13 +131,13 @@ class Answer:
         quoted = f" ({message})" if message else ""
         if self.is_malformed:
             raise ModelMalformedCall(
-                f"The model wrote a tool call that its endpoint could not read, twice{quoted}. "
+                f"The model twice wrote a tool call that its endpoint could not read{quoted}. "
                 "Ask again, or put it in other words."
             )
         if self._finish.reason == "error":
             raise ModelAborted(
-                f"The model's endpoint gave the answer up with an error{quoted}. "
-                "What came until then is all there is: ask again, and look at its log if it happens often."
+                f"The model's endpoint ended the answer with an error{quoted}, so the answer is incomplete. "
+                "Ask again. If this happens often, look at the endpoint's log."
             )
         if words := "".join(self._refusal):
             if "".join(self.text).strip():

@@ -1,6 +1,6 @@
-"""The agents of every server. An agent that needs a service exists if the service's settings are set.
+"""Makes the built-in agents. An agent that needs a service is left out if the service's settings are missing.
 
-Only this module reads the environment for skills.
+No other module makes skills from the settings of the environment.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ tool did.""",
 
 
 def builtin_agents(variables: Mapping[str, str] | None = None) -> tuple[list[Agent], dict[str, str]]:
-    """Return the built-in agents, and for each that is left out the reason, by its id.
+    """Return the built-in agents, and the reason for each agent that is left out, by its id.
 
     `variables` are the settings of skills, by default the environment (`read_environment`). Raises `SettingsError` for
     an invalid setting.

@@ -1,4 +1,4 @@
-"""The context of a run, which every kind of agent gets."""
+"""`RunContext`, the argument of every agent's `run`, and `TurnContext`, its form inside of the server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from callboard._formats import FormatChoice
 
 OnOwnerLoss = Literal["continue", "end"]
-"""Whether another server continues or ends a run whose server is gone."""
+"""Whether another server continues or ends a run whose server is lost."""
 
 
 def check_on_owner_loss(agent_id: str, value: object) -> None:
@@ -53,11 +53,11 @@ class RunContext:
     `model`: the server's default model. `limits`: the server's limits for a turn.
     `task`: the name of a background task of the client, which gets no tools.
     `options`: the client's parameters for the model (`temperature` …).
-    `functions`: functions that the client offers and runs. For a call of one the agent yields `ToolCallExternal` and
-    ends the turn with `tool_calls`. If `must_call`, the turn may not end without such a call.
-    `openwebui_tools`: Open WebUI's own tools that the agent gets in this run; it may run them with `call`.
+    `functions`: functions that the client offers and runs. To call one, the agent yields `ToolCallExternal` and ends
+    the turn with `tool_calls`. If `must_call` is True, the turn must end with such a call.
+    `openwebui_tools`: the tools of Open WebUI that the agent gets in this run; it may run them with `call`.
     `claim_tool_call_id`: makes an id unique within the chat. An agent that yields the events of calls itself must pass
-    each id through it, so that events, store and model have the same id. `call` does so by itself.
+    each id to this function, so that events, store and model have the same id. The method `call` does this.
     """
 
     run_id: str
@@ -75,43 +75,44 @@ class RunContext:
     openwebui_tools: Sequence[Tool] = ()
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str = "") -> ToolResult:
-        """Run a tool as an `Agent` does, and return its result; a model reads `.text` of it.
+        """Run a tool as an `Agent` does, and return its result; its `text` is for the model.
 
-        The arguments are checked. The user is asked if the tool or `CALLBOARD_CONFIRM_TOOLS` demands it; if they change
-        the arguments, the text begins with a note that says so. Limits and timeouts apply, and `context: ToolContext`
-        is filled in. The start, steps and end of the call are shown and stored at once, so do not yield events for it.
-        Calls may run concurrently (`asyncio.gather`).
+        The method checks the arguments, and asks the user if the tool or `CALLBOARD_CONFIRM_TOOLS` requires an
+        approval. If the user changes the arguments, the text begins with a note about the change. Limits and timeouts
+        apply. A parameter `context: ToolContext` of the tool is filled in. The start, steps and end of the call are
+        shown and stored at once, so do not yield events for it. Calls may run concurrently (`asyncio.gather`).
 
-        `arguments` are an object, or JSON text as a model wrote it. `call_id` is the model's id of the call.
+        `arguments` are an object, or the JSON text of a model. `call_id` is the model's id of the call.
         Raises `ToolError` if the call fails (`ToolDenied`, `ToolTimeout`, `ToolLimit`, `InvalidArguments` …): give its
-        message to the model, or let it end the run. Raises `AgentError` if `tool` is not a `Tool` that can run here.
+        message to the model, or let the error end the run. Raises `AgentError` if `tool` is not a `Tool` that can run
+        here.
         """
         return await TurnContext.of(self).call(tool, arguments, call_id=call_id)
 
     async def ask(self, question: InputRequest) -> Any:
         """Ask the user and return the answer; None if no answer comes in time, or no user can be asked.
 
-        An answer that does not fit the question's `schema` or `choices` is asked for again, with the reason. False as
-        the answer to a form means that the user declined. Raises `ValueError` if the schema is not flat.
+        If the answer does not fit the question's `schema` or `choices`, the question is asked again, with the reason.
+        The answer False to a form means that the user declined. Raises `ValueError` if the schema is not flat.
         """
         return await TurnContext.of(self).ask(question)
 
 
 async def _emit_nowhere(_: Event) -> None:
-    """Drop an event, because the context belongs to no run."""
+    """Drop an event: the default of `emit`, for a context without a run."""
 
 
 @dataclass(frozen=True)
 class TurnContext(CallContext, RunContext):
-    """The context for `Agent`s and the adapters: also the fields that are internal to the server.
+    """The context for `Agent`s and the adapters, with fields that are internal to the server.
 
-    `emit`: records an event at once, beside the events that the agent yields.
+    `emit`: records an event at once; other events are recorded when the agent yields them.
     `formats`: how the server's model is asked to write tool calls.
     `provider_details`: details that models sent with the chat's calls and answers, see `ProviderDetails`.
-    `recall`: whether the prompt may include what skills know of the user.
-    `observers`: are told of requests to models.
-    `calls_made` and `unfinished` belong to a turn that another server has begun: the tools of the calls that have
-    ended, which count against the limits, and the calls that an `Agent` runs again.
+    `recall`: whether the prompt may include facts that skills have stored about the user.
+    `observers`: the observers of requests to models.
+    `calls_made` and `unfinished` are set only if another server has begun the turn. `calls_made`: the names of the
+    tools of calls that have ended; they count against the limits. `unfinished`: the calls that an `Agent` runs again.
     `own_budget`: empty, or the budget of the calls made with `call`. It is a list, so that the first call makes the
     budget for all copies of the context.
     """
@@ -137,7 +138,7 @@ class TurnContext(CallContext, RunContext):
         # Imported here, so that the file of an agent loads fast. A server has imported it before its first run.
         from callboard.agents.tool_loop import resolve_calls
 
-        _refuse_other(tool)
+        _check_runnable(tool)
         if not self.own_budget:
             self.own_budget.append(Budget(self.limits))
         self.redaction.add(*tool.secret_values)
@@ -166,8 +167,8 @@ class TurnContext(CallContext, RunContext):
         return await ask_until_fitting(question, send)
 
 
-def _refuse_other(tool: object) -> None:
-    """Raise `AgentError` for anything that `RunContext.call` cannot run."""
+def _check_runnable(tool: object) -> None:
+    """Raise `AgentError` unless `RunContext.call` can run this tool."""
     if isinstance(tool, Tool) and not isinstance(tool, ClientTool) and not tool.is_method:
         return
     name = getattr(tool, "name", None) or getattr(tool, "__name__", repr(tool))
@@ -175,4 +176,4 @@ def _refuse_other(tool: object) -> None:
         raise AgentError(f"{name} is a function of the client, which runs it: yield ToolCallExternal for the call.")
     if isinstance(tool, Tool):
         raise AgentError(f"{name} is a method that belongs to no instance: pass instance.{name} to context.call.")
-    raise AgentError(f"context.call takes a tool, and {name} is none: write @tool above its function.")
+    raise AgentError(f"context.call takes a tool, and {name} is not one: write @tool above its function.")

@@ -39,7 +39,7 @@ _ADAPTERS = {
 
 
 def check_parameters(unknown: Iterable[str], known: Sequence[str]) -> None:
-    """Raise `AgentError` for an argument that `Agent` does not have; `known` are the names of those that it has."""
+    """Raise `AgentError` for an argument that `Agent` does not have; `known` are the names of its arguments."""
     for name in unknown:
         close = get_close_matches(name, known, n=1)
         meant = _OTHER_NAMES.get(name) or (close[0] if close else "")
@@ -48,7 +48,7 @@ def check_parameters(unknown: Iterable[str], known: Sequence[str]) -> None:
 
 
 def check_id(agent_id: object) -> None:
-    """Raise `AgentError` for an id that a model list cannot hold."""
+    """Raise `AgentError` for an id that does not match `AGENT_ID_PATTERN`."""
     if not isinstance(agent_id, str) or not AGENT_ID_PATTERN.fullmatch(agent_id):
         raise AgentError(
             f"An agent cannot have the id {agent_id!r:.160}: use 1 to 128 letters, digits and any of _ . : / -"
@@ -119,7 +119,7 @@ def check_icon(agent_id: str, icon: object) -> str:
 
 
 def check_openwebui_tools(agent_id: str, given: object) -> OpenWebUITools:
-    """Return the choice of Open WebUI's tools. Raises `AgentError` unless it is one."""
+    """Return the value of `openwebui_tools`. Raises `AgentError` for an invalid value."""
     if given in ("attached", "all", "none"):
         return cast(OpenWebUITools, given)
     if isinstance(given, str):
@@ -136,12 +136,12 @@ def check_skills(agent_id: str, skills: object) -> tuple[Skill, ...]:
         raise AgentError(f"The agent '{agent_id}' needs skills as a list: skills=[{skills.name}].")
     given = (skills,) if isinstance(skills, str) else check_list(agent_id, "skills", skills)
     for skill in given:
-        _refuse_other_skill(agent_id, skill)
+        _check_skill(agent_id, skill)
     return given
 
 
 def make_tools(agent_id: str, tools: Sequence[Tool | Callable[..., Any]]) -> list[Tool]:
-    """Return the tools, with each function made into one. Raises `AgentError` for anything else."""
+    """Return the tools; a function becomes a `Tool`. Raises `AgentError` for any other object."""
     if isinstance(tools, Tool):
         raise AgentError(f"The agent '{agent_id}' needs tools as a list: tools=[{tools.name}].")
     made: list[Tool] = []
@@ -161,7 +161,7 @@ def make_tools(agent_id: str, tools: Sequence[Tool | Callable[..., Any]]) -> lis
 
 
 def check_agent(agent: object) -> None:
-    """Raise `AgentError` unless `agent` is an agent whose `run` can be used."""
+    """Raise `AgentError` unless `agent` has the attributes and the `run` of `AgentLike`."""
     if isinstance(agent, type):
         raise AgentError(f"{agent.__name__} is a class: give an agent that is made of it, {agent.__name__}(…).")
     what = f"{type(agent).__name__} {getattr(agent, '__name__', '') or ''}".strip()
@@ -206,7 +206,7 @@ def _check_run(agent: Any) -> None:
         )
 
 
-def _refuse_other_skill(agent_id: str, skill: object) -> None:
+def _check_skill(agent_id: str, skill: object) -> None:
     if isinstance(skill, Skill):
         return
     where = f"The agent '{agent_id}' lists {getattr(skill, '__name__', None) or repr(skill):.80} in its skills"

@@ -9,8 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 class DescribedTool:
     """A tool of an agent.
 
-    `parameters` is its JSON schema, None if it is known only during a run. `asks_first`: calls may need the user's
-    approval.
+    `parameters`: the JSON schema of the arguments; None if it is known only during a run. `asks_first`: whether calls
+    may need the user's approval.
     """
 
     name: str
@@ -21,9 +21,9 @@ class DescribedTool:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The facts known about an agent before it runs; None for those that are unknown.
+    """The facts known about an agent before it runs; a field is None if its fact is unknown.
 
-    `notes` are sentences for people: further facts, and facts that are known only during a run.
+    `notes`: sentences for people with other facts, and about facts that are known only during a run.
     """
 
     instructions: str | None = None

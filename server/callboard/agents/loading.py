@@ -1,4 +1,4 @@
-"""Loads the agents of a server: built-in agents, and agents of files, folders, modules and installed packages."""
+"""Loads the agents of a server: the built-in ones, and those of files, folders, modules and installed packages."""
 
 import hashlib
 import importlib
@@ -32,8 +32,8 @@ _ADVICE = "Correct the mistake and start again; until then the agents of this so
 class LoadedAgents:
     """The agents that were loaded, the source of each by its id, and an error for each source that failed.
 
-    `registry.unavailable` has the built-in agents whose settings are not set. `lacks` are lines that say what loaded
-    agents work without, by id, each with the fix.
+    `registry.unavailable` has the built-in agents whose settings are missing. `lacks` has the lines of `Agent.missing`
+    by the agent's id.
     """
 
     registry: Registry = field(default_factory=Registry)
@@ -58,7 +58,7 @@ def register(agent: AgentLike) -> AgentLike:
 
 
 def load_all_agents(settings: Settings, variables: Mapping[str, str] | None = None) -> LoadedAgents:
-    """Return the built-in agents, those that `CALLBOARD_AGENTS` names and those of installed packages, in this order.
+    """Return the built-in agents, the agents of `CALLBOARD_AGENTS` and those of installed packages, in this order.
 
     `variables` are the settings of skills, by default the environment (`read_environment`). If a source cannot be
     imported, registers no agent or uses an id twice, none of its agents is loaded, and `problems` has the error. Raises
@@ -121,8 +121,8 @@ def _collect(source: _Source, registry: Registry) -> list[AgentLike]:
     token = _loading.set(found)
     try:
         source.load()
-    # Everything is caught, because a user's file may raise anything, and the other agents must be loaded all the same.
-    # SystemExit: a script without a main guard.
+    # A user's file may raise any exception, and the server must still load the other agents. A script without a main
+    # guard may raise SystemExit.
     except (Exception, SystemExit) as error:
         raise AgentError(f"{source.setting}: {_explain(error, source)}. {_ADVICE}") from error
     finally:
@@ -163,7 +163,8 @@ def _import_entry_point(point: EntryPoint) -> None:
 def _import_file(path: Path, name: str) -> None:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    # As in a script, the file can import its neighbours. Last in the path, so that they hide no installed package.
+    # The file can import other files of its folder, as a script can. The folder is last in the path, so that its files
+    # do not hide installed packages.
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
@@ -176,7 +177,7 @@ def _import_file(path: Path, name: str) -> None:
 
 
 def _explain(error: BaseException, source: _Source) -> str:
-    """Return the error on one line, with the place in the source's own code that led to it."""
+    """Return the error on one line, with the file and line of the source's own code that caused it."""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     message = shorten(f"{type(error).__name__}: {message}", MAX_MESSAGE_CHARS, placeholder=" …").rstrip(".: ")
     if isinstance(error, SyntaxError) and error.lineno and Path(error.filename or "").is_file():

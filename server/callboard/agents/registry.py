@@ -13,7 +13,7 @@ from callboard.skills import Skill
 
 
 class Registry:
-    """Agents by id, in the order in which they were added. `unavailable`: why others are missing, by id or by file."""
+    """The agents by id, in the order of `add`. `unavailable`: the reason for each missing agent, by id or by file."""
 
     def __init__(self, agents: Sequence[AgentLike] = (), unavailable: Mapping[str, str] | None = None) -> None:
         self._agents: dict[str, AgentLike] = {}
@@ -31,19 +31,19 @@ class Registry:
         self._agents[agent.agent_id] = agent
 
     def get(self, agent_id: str, admits: Callable[[str], bool] = lambda _: True) -> AgentLike:
-        """Return the agent with that id. Raises `UnknownAgent`, which names the others that `admits` allows."""
+        """Return the agent with this id. Raises `UnknownAgent`, which lists the agents that `admits` allows."""
         if agent_id not in self._agents:
             known = ", ".join(filter(admits, self._agents)) or "none"
             raise UnknownAgent(
-                f"There is no agent '{agent_id}'. The agents are: {known}. Choose one of them; where a "
-                "model list does not show it, reload the page."
+                f"There is no agent '{agent_id}'. The agents are: {known}. Choose one of them. If your model list "
+                "does not show them, reload the page."
             )
         return self._agents[agent_id]
 
     def list_usable(self, model: ChatModel) -> list[AgentLike]:
-        """Return the agents for model lists: without the built-in ones if the server has no model.
+        """Return the agents for model lists. If the server has no model, built-in agents that need one are left out.
 
-        The user's own agents are always listed; without a model they answer how to connect one.
+        Your own agents are always listed; without a model they answer with the steps to connect one.
         """
         if not (isinstance(model, ScriptedModel) and model.is_placeholder):
             return list(self)
@@ -58,7 +58,7 @@ class Registry:
     async def open(self, services: Services) -> AsyncIterator["Registry"]:
         """Open the skills, and the agents with a lifespan, for one application, and yield its registry.
 
-        Another application with the same agents opens them for itself.
+        Each application opens the skills of the same agents separately.
         """
         async with AsyncExitStack() as stack:
             opened = {skill: await stack.enter_async_context(skill.open(services)) for skill in self.skills}

@@ -1,7 +1,7 @@
 """The tool loop: ask the model, run the calls of its answer, give it the results, ask again.
 
-The format of the model's calls is the business of `callboard._formats`. The loop stores nothing: the recorder of the
-run stores the events.
+`callboard._formats` describes the tools to the model and reads its calls. The loop does not store its events: the
+recorder of the run does.
 """
 
 import asyncio
@@ -34,7 +34,8 @@ from callboard.settings import TextCalls
 from callboard_protocol import Done, Event, FinishReason, Message, Rewind, Status, ToolCallStart
 
 MAX_CALLS_PER_ANSWER = 128
-"""The calls of one answer that are run, or twice the turn's limit if that is more; each has a card and a row."""
+"""The maximum number of calls of one answer, or twice the turn's limit if that is more. Each call has a card and a row.
+"""
 
 MUST_CALL = "Do not answer in text: your answer must be a call of one of these tools."
 
@@ -55,13 +56,14 @@ async def run_tool_loop(
 
     All calls of an answer are started before any of them runs; then they run concurrently. A call that fails gives the
     model an error, and the turn continues. If the model asks for more calls than `context.limits` allow, it is asked
-    one last time, without tools, and the turn ends with `max_turns`; calls over an allowance get errors. The user
-    always gets some text. No call runs of a refusal, or of an answer that the endpoint's filter cut.
+    one last time, without tools, and the turn ends with `max_turns`; calls over an allowance get errors. The turn
+    always has some text for the user. The calls of a refusal, or of an answer that the endpoint's filter cut, do not
+    run.
 
     If an answer calls one of `context.functions`, which the client runs, the turn ends with `tool_calls` after the
-    tools of that answer; a function with the name of a tool is not offered. `context.unfinished` are calls of the last
-    round of the messages that have no result yet: they run before the model is asked. `details` are the provider
-    details of the chat; the details of this turn are added.
+    tools of that answer; a function with the name of a tool is not offered. `context.unfinished` are calls without a
+    result in the last round of the messages: they run before the model is asked. `details` are the provider details of
+    the chat; the loop adds the details of this turn.
 
     Raises `ModelError`. Closing the generator closes the model's stream and cancels the tools.
     """
@@ -116,7 +118,7 @@ async def run_completion(context: RunContext) -> AsyncGenerator[Event, None]:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """The calls of one answer, with the answer's text and details; `text` is None if the messages have the answer.
+    """The calls of one answer, with its text and details; `text` is None if the messages already have the answer.
 
     `is_cut_short`: the model reached its token limit, so the last call may lack its arguments.
     """
@@ -136,7 +138,7 @@ class _Turn:
         self.client_runs_calls = False
         """Whether the model has called a function that the client runs."""
         self._one_call = context.options.get("parallel_tool_calls") is False
-        """The client wants no more than one call in an answer."""
+        """Whether the client allows only one call in an answer."""
         self.max_calls_per_answer = (
             1 if self._one_call else max(MAX_CALLS_PER_ANSWER, 2 * context.limits.max_tool_calls)
         )
@@ -149,7 +151,7 @@ class _Turn:
         self._usage: TokenUsage | None = None
 
     async def ask(self, tools: Sequence[Tool]) -> AsyncGenerator[Event, None]:
-        """Ask the model and yield the events of its answer; ask again if the endpoint could not read the call.
+        """Ask the model and yield the events of its answer; ask once more if its endpoint could not read a call.
 
         Raises `ModelMalformedCall` after the second such call, and `ModelAborted` if the answer ends with an error.
         """
@@ -175,7 +177,7 @@ class _Turn:
         try:
             async for delta in stream:
                 if isinstance(delta, ToolCallDelta) and delta.name:
-                    # Not at the end, because the answer may break off.
+                    # Noted here and not at the end, because the stream may fail before its end.
                     self._format.note_native_call()
                 for event in answer.feed(delta):
                     yield event
@@ -224,21 +226,18 @@ class _Turn:
         ended = running.result()
         self.client_runs_calls = any(isinstance(call, ResolvedCall) and call.is_external for call in resolved)
         if not self.client_runs_calls:
-            # The model is told the arguments as they are stored, also if the user has changed them.
-            told = [
+            # The model reads the stored arguments, including the user's changes.
+            shown = [
                 replace(call, arguments_text=write_arguments(read_object(ended[call.id].start.tool_args)))
                 if isinstance(call, ResolvedCall) and ended[call.id].is_changed
                 else call
                 for call in resolved
             ]
-            answer, *results = round_messages(round_.text or "", told, [ended[call.id].result_text for call in told])
+            answer, *results = round_messages(round_.text or "", shown, [ended[call.id].result_text for call in shown])
             self._messages += results if round_.text is None else [answer, *results]
 
     def conclude(self) -> list[Event]:
-        """Return the last events of a turn that ends with the last answer, or waits for results of the client.
-
-        These are a notice if the answer has no text, `Usage` if the model reported any, and `Done`.
-        """
+        """Return the last events of the turn: a notice if the answer has no text, `Usage` if known, and `Done`."""
         events: list[Event] = []
         if self.client_runs_calls:
             reason: FinishReason = "tool_calls"
@@ -294,13 +293,13 @@ def _resolve(call: ToolCall, tools: Mapping[str, Tool], text_calls: TextCalls) -
             raise ToolDenied("Not run: it was read from the text of the answer. Call the function natively.")
         text = _write_for_client(call.arguments_text, arguments)
         return ResolvedCall(replace(call, id=new_external_id()), tool, arguments, text, meant.repairs)
-    # Repaired arguments are shown, stored and repeated to the model as they run, not as they were written.
+    # The page, the store and the model get the repaired arguments, with which the tool runs.
     text = write_arguments(arguments) if meant.repairs else call.arguments_text
     return ResolvedCall(call, tool, arguments, text, meant.repairs)
 
 
 def _write_for_client(written: str, arguments: Mapping[str, Any]) -> str:
-    """Return the arguments as JSON text: the model's own text, unless it says something else."""
+    """Return the arguments as JSON text: the model's own text, unless the checked arguments differ from it."""
     try:
         if json.loads(written) == arguments:
             return written

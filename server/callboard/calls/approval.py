@@ -54,23 +54,23 @@ ALLOWED_ALWAYS = "allowed always in this chat"
 DO_NOT_RETRY = "Do not try again: tell the user what was not done."
 REFUSED = "Not run: the user refused it. Do not try again; ask what they would like instead."
 NOT_ASKED = (
-    "Not run: nobody could be asked here, so nobody refused it. A question needs a chat that its user has open. "
-    f"{DO_NOT_RETRY}"
+    "Not run: the user could not be asked, so they have not refused it. A question needs a chat that its user has "
+    f"open. {DO_NOT_RETRY}"
 )
 NOT_ANSWERED = (
-    "Not run: no answer came in time, so nobody refused it. Do not try again now: tell the user what was not done, "
-    "and that they may ask for it again."
+    "Not run: no answer came in time, but the user has not refused it. Do not try again now: tell the user what was "
+    "not done, and that they may ask for it again."
 )
 UNCLEAR = f"Not run: the answer was neither yes nor no. {DO_NOT_RETRY}"
-UNFIT = f"Not run: the arguments as the user changed them did not fit, and no other answer came. {DO_NOT_RETRY}"
+UNFIT = f"Not run: the user changed the arguments to values that do not fit, and gave no other answer. {DO_NOT_RETRY}"
 CANNOT_ASK = "the user cannot be asked over the API that this request came by"
 ALWAYS_ASKS = "This tool runs only after the user has agreed"
 WRITTEN_IN_TEXT = (
-    "The call stood in the text of the answer instead of being made natively, so it runs only after the user has agreed"
+    "The model wrote the call into its text instead of calling natively, so it runs only after the user has agreed"
 )
 TEXT_REFUSED = (
-    "Not run: the call stood in the text of the answer, and this server runs only native calls of tools that change "
-    f"something. {DO_NOT_RETRY}"
+    "Not run: the call was written into the text of the answer, and this server runs only native calls of tools that "
+    f"change something. {DO_NOT_RETRY}"
 )
 
 _log = structlog.get_logger(__name__)
@@ -149,7 +149,7 @@ class Approval:
         advice = "CALLBOARD_TEXT_CALLS=run lets it run unasked" if is_from_text else "ask over the pipe or /v1/runs"
         _log.warning("nobody_to_ask", tool=tool_name, is_from_text=is_from_text, advice=advice)
         because = WRITTEN_IN_TEXT if is_from_text else ALWAYS_ASKS
-        raise ToolNotAsked(f"Not run: nobody allowed it. {because}, and {CANNOT_ASK}. {DO_NOT_RETRY}")
+        raise ToolNotAsked(f"Not run: it was not approved. {because}, and {CANNOT_ASK}. {DO_NOT_RETRY}")
 
     def explain_no_answer(self, request: InputRequest) -> ToolDenied:
         """Return the error for a question without an answer: it could not be asked, or no answer came in time."""

@@ -74,7 +74,7 @@ class BoundedCheck:
             ) from error
         except Unresolvable as error:
             raise ToolError(
-                f"The tool's own schema refers to '{error.ref}', which is no part of it, so it cannot be called."
+                f"The tool's own schema refers to '{error.ref}', which it does not contain: the tool cannot be called."
             ) from error
         finally:
             _steps.reset(token)

@@ -1,4 +1,4 @@
-"""A tool call in each of its states, and what all calls of a turn share."""
+"""A tool call in each of its states, and the data that all calls of a turn share."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ class RunningCall(StartedCall):
 
 @dataclass(kw_only=True)
 class EndedCall(StartedCall):
-    """A call that has ended. `outcome` is what its tool gave, None if only the events of the run are known."""
+    """A call that has ended. `outcome` is its result or error; None if only the events of the run are known."""
 
     end: ToolCallComplete | ToolCallError
     ended_at: float
@@ -297,7 +297,7 @@ class EndedCall(StartedCall):
 
 
 def format_error(error: str) -> str:
-    """Return what the model reads in place of a result."""
+    """Return the text that the model reads instead of a result."""
     return error if error.startswith("Error:") else f"Error: {error}"
 
 
@@ -391,14 +391,14 @@ def read_object(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 REPAIRED = "repaired"
-"""The status that says how a call differs from what the model wrote."""
+"""The status of a call that was repaired; its message says how it differs from the model's text."""
 
 MAX_WRITTEN_CHARS = 2000
 """The most that this status quotes of the model's own text."""
 
 
 def describe_repairs(call: ResolvedCall) -> str:
-    """Return what was repaired of a call and how the model wrote the call."""
+    """Return the message of `REPAIRED`: the repairs of a call, and the model's text."""
     written = f"{call.call.name}({MASK if call.tool.secret_arguments else call.call.arguments_text})"
     is_long = len(written) > MAX_WRITTEN_CHARS
     return f"{'; '.join(call.repairs)}; written as {written[:MAX_WRITTEN_CHARS]}{'…' if is_long else ''}"

@@ -61,7 +61,7 @@ class StatusChannel:
     def send(self, report: StatusReport) -> None:
         """Pass on a report, from any thread. Raises `ToolCancelled` if the call was stopped or is out of time."""
         if self.cancelled:
-            raise ToolCancelled("Nobody waits for this call any more: it was stopped, or is out of time.")
+            raise ToolCancelled("This call was stopped or is out of time: its result is not used any more.")
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
@@ -236,14 +236,14 @@ class ToolContext:
     def services(self) -> Services:
         """The services of the server. Raises `ToolError` if the tool does not run in a server."""
         if self.lent is None:
-            raise ToolError(f"{self.tool_name} works in a Callboard server alone: start one with callboard serve.")
+            raise ToolError(f"{self.tool_name} works only in a Callboard server: start one with callboard serve.")
         return self.lent
 
     @property
     def user_id(self) -> str:
         """The id of the user whose data the tool may see. Raises `ToolError` if the client named no user."""
         if self.user is None:
-            raise ToolError(f"{self.tool_name} keeps what it knows per user, and this request names no user.")
+            raise ToolError(f"{self.tool_name} stores data for each user, and this request names no user.")
         return self.user.id
 
     async def status(self, status: str, message: str = "", *, progress: float | None = None) -> None:

@@ -70,7 +70,7 @@ async def execute(
                 raise ToolError(f"{context.tool_name} cancelled itself.")
             return running.result()
         await _stop(running, context, thread)
-        ended = "could not be stopped: it may still be at work" if context.channel.left_running else "was stopped"
+        ended = "could not be stopped: it may still be running" if context.channel.left_running else "was stopped"
         raise ToolTimeout(f"{context.tool_name} did not end within {limit:g} s and {ended}.")
     except asyncio.CancelledError:
         await _stop(running, context, thread)
@@ -108,7 +108,7 @@ class _Thread:
             value = function()
             return list(value) if inspect.isgenerator(value) else value
         finally:
-            # The event loop may be closed by then.
+            # The event loop may be closed when the tool ends.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.ended.set)
 
@@ -148,7 +148,9 @@ async def _attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
     except ToolError:
         raise
     except Exception as error:
-        message = f"{context.tool_name} returned a {type(value).__name__} that cannot be JSON: {error_text(error)}"
+        message = (
+            f"{context.tool_name} returned a {type(value).__name__} that cannot be written as JSON: {error_text(error)}"
+        )
         raise ToolError(storable(message)) from error
 
 

@@ -269,7 +269,7 @@ def _read_field(name: str, field: object) -> dict[str, Any]:
         items = field.get("items")
         options = _list_options(items) if isinstance(items, Mapping) else []
         if not options:
-            raise ValueError(f"the field '{name}' is a list of anything: a form has lists of choices")
+            raise ValueError(f"the field '{name}' is a list without choices: a form has lists of choices")
         read["items"] = {"type": "string", "anyOf": options}
     elif options := _list_options(field):
         read["oneOf"] = options

@@ -11,7 +11,7 @@ from callboard.errors import ToolError, ToolLimit
 MAX_SAME_CALLS = 2
 """How many times in a row a tool may run with the same arguments."""
 
-USED_UP = "Not run: this turn's tool calls are used up. Answer with what is known by now."
+USED_UP = "Not run: this turn's tool calls are used up. Answer with the information that you have."
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Limits:
 class Allowance:
     """Limits the executions of some tools, by their names, to `max_tool_calls` a turn in total.
 
-    `name` is what the model is told the limit is for. `calls_made` counts the calls that an earlier server has run in
-    this turn.
+    `name` is the name of the limit in the error for the model. `calls_made` is the number of calls that an earlier
+    server has run in this turn.
     """
 
     name: str
@@ -72,8 +72,8 @@ class Budget:
                 continue
             if self._spent[allowance.name] >= allowance.max_tool_calls:
                 raise ToolLimit(
-                    f"Not run: of '{allowance.name}' a turn may have {allowance.max_tool_calls} calls, and has had "
-                    "them. Go on without, or answer."
+                    f"Not run: this turn has used all {allowance.max_tool_calls} calls of '{allowance.name}'. "
+                    "Continue without it, or answer."
                 )
             self._spent[allowance.name] += 1
         self._executions -= 1

@@ -400,7 +400,7 @@ class CallRunner:
             running.clock.restart()
 
     def _show_changes(self, call: ResolvedCall) -> None:
-        """Show the arguments that the user has changed, without secrets: the model is told them too."""
+        """Show the arguments that the user has changed, without secrets; the model reads them too."""
         arguments = self._context.redaction.value(read_object(show_arguments(call)))
         data = ToolStatusData(status=CHANGED, message=CHANGED_BY_USER, arguments=arguments)
         self._open[call.id].take_step(data)
@@ -450,7 +450,7 @@ class CallRunner:
         for inner_id, running in list(self._open.items()):
             if call_id in running.inside:
                 inner = running.name
-                self.fail(inner_id, ToolTimeout(f"{inner} was stopped: {name}, which it is a part of, took too long."))
+                self.fail(inner_id, ToolTimeout(f"{inner} was stopped because {name}, which called it, took too long."))
 
     def _end(
         self, call_id: str, outcome: ToolResult | ToolError, duration_ms: int | None = None, note: str = ""

@@ -79,7 +79,7 @@ class RunningTool:
         """Raise `ToolError` in the event loop of the turn, which a synchronous call would block."""
         if self._is_in_loop():
             raise ToolError(
-                f"{what} runs synchronously in an asynchronous tool, which would hold up everything else: {instead}."
+                f"{what} runs synchronously in an asynchronous tool, which would block the whole server: {instead}."
             )
 
     def _is_in_loop(self) -> bool:

@@ -216,7 +216,7 @@ def new_external_id() -> str:
 
 
 def _is_not_run_here() -> NoReturn:
-    raise AssertionError("the client's functions are the client's to run")
+    raise AssertionError("the client runs its own functions")
 
 
 @dataclass(frozen=True, slots=True)

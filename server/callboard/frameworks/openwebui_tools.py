@@ -12,7 +12,7 @@ from callboard_protocol import Source
 def choose_openwebui_tools(context: RunContext, own_tools: Collection[str]) -> list[Tool]:
     """Return Open WebUI's tools of a run, without those whose names the agent's own tools have.
 
-    The agent keeps its own tools: anybody may give a tool of Open WebUI any name. Agno and pydantic-ai know some tools
+    The agent keeps its own tools, because a tool of Open WebUI may have any name. Agno and pydantic-ai know some tools
     of an agent only during the run, so their adapters put the agent's own tools first there.
     """
     return [tool for tool in context.openwebui_tools if tool.name not in own_tools]

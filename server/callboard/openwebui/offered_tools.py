@@ -1,4 +1,4 @@
-"""Chooses which of Open WebUI's tools an agent gets, and removes parts of its prompt that need the others.
+"""Chooses the tools of Open WebUI that an agent gets, and removes parts of its prompt that need other tools.
 
 The names are those of `open_webui/tools/builtin.py` and `get_builtin_tools` in `open_webui/utils/tools.py` (0.12.4).
 """
@@ -13,10 +13,10 @@ from typing import Any, Literal
 from callboard_protocol import OpenWebUITool
 
 OpenWebUITools = Literal["attached", "all", "none"] | Sequence[str]
-"""Which of Open WebUI's tools an agent gets; a list has patterns of names, such as `search_*`."""
+"""The choice of Open WebUI's tools for an agent; a list has patterns of names, such as `search_*`."""
 
 MAX_NAMED = 8
-"""The most names in the status that says what the agent cannot use."""
+"""The maximum number of names in the status about tools that the agent cannot use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ _PROMPTS = (
 class Offer:
     """The tools that an agent gets.
 
-    `usable` are the names of all tools that the agent can use or needs no more, `unavailable` the names for people of
-    what the user attached and the agent cannot use.
+    `usable` are the names of all tools that the agent can use or no longer needs. `unavailable` are the names, for
+    people, of tools and features that the user attached and the agent cannot use.
     """
 
     tools: Sequence[OpenWebUITool] = ()

@@ -1,4 +1,4 @@
-"""Starts, records, resumes, cancels and takes over runs.
+"""Starts, records, continues, cancels and takes over runs.
 
 HTTP is the layer above, agents and history are below. This package knows no routes and no status codes.
 """

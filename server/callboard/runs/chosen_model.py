@@ -42,8 +42,8 @@ class _OnChosenModel:
         chosen = await _find_served(context.model, self.model_name)
         if chosen is None:
             content = (
-                f"The model {self.model_name}, chosen for this chat, is no longer served: the server's own model "
-                "answers. Ask to switch to another."
+                f"The model {self.model_name}, chosen for this chat, is no longer available: the server's default "
+                "model answers. Ask the agent to switch to another model."
             )
             yield Status(content=content, done=True)
         events = self.agent.run(context if chosen is None else replace(context, model=chosen))

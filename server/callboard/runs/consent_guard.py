@@ -40,9 +40,9 @@ class ConsentGuard:
         name = event.tool_name or "unknown"
         if self._approval.names(name):
             raise AgentError(
-                f"The agent '{self._agent_id}' shows a call of '{name}' by events of its own, and this server asks the "
-                f"user before that tool runs (CALLBOARD_CONFIRM_TOOLS). Run it by `await context.call({name}, …)`, "
-                "which asks."
+                f"The agent '{self._agent_id}' yielded events of a call of '{name}', which needs the user's approval "
+                f"on this server (CALLBOARD_CONFIRM_TOOLS). Run it with `await context.call({name}, …)`, which asks "
+                "the user."
             )
         _warn(self._agent_id, name)
 
@@ -53,5 +53,5 @@ def _warn(agent_id: str, tool_name: str) -> None:
         "call_outside_consent",
         agent=agent_id,
         tool=tool_name,
-        advice="run it by `await context.call(tool, arguments)`, for which consent, limits and time-outs hold",
+        advice="run it with `await context.call(tool, arguments)`, which applies approvals, limits and timeouts",
     )

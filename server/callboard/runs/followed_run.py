@@ -55,7 +55,7 @@ class FollowedRun:
                 follower.has_news.clear()
                 run = follower.run
                 if run is None:
-                    raise UnknownRun(f"run {self.run_id!r} is forgotten: it ended a while ago")
+                    raise UnknownRun(f"run {self.run_id!r} ended a while ago, and its events are deleted")
                 try:
                     while follower.seq < run.last_seq:
                         if received := follower.next_frames():

@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 def find_origin_of_tool(tool: OpenWebUITool) -> str:
-    """Return the origin of one of Open WebUI's tools: anybody may give another tool of Open WebUI the same name."""
+    """Return the origin of a tool of Open WebUI. The name is not enough, because other tools may have the same name."""
     return f"openwebui/{tool.id}"
 
 

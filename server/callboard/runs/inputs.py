@@ -23,7 +23,7 @@ NO_SIGNALS = RunSignals(is_cancelled=False, answers={})
 class Inputs:
     """The open questions of one run, by their request ids.
 
-    An approval that nobody has given in time waits, if the run can be parked for it. The run is parked when each of its
+    An approval without an answer in time waits, if the run can be parked for it. The run is parked when each of its
     open calls waits.
 
     Args:
@@ -117,14 +117,14 @@ class Inputs:
         return answer.result() if answer.done() else given
 
     async def _let_wait(self, request: InputRequest) -> bool:
-        """Let an approval wait that nobody has given in time; return False if the run cannot be parked for it."""
+        """Let an approval without an answer in time wait; return False if the run cannot be parked for it."""
         request_id = request.request_id
         if not (self.can_park and is_approval(request_id) and self._calls.can_wait(request.tool_call_id or "")):
             return False
         if self._stored_runs is None or self._log.failure:
             return False
         try:
-            # If it was answered at another server meanwhile, the answer is about to arrive.
+            # If another server has accepted an answer in the meantime, this answer arrives soon.
             await self._stored_runs.let_wait(self._run_id, request_id)
         except StorageError:
             return False
@@ -208,7 +208,7 @@ class Inputs:
         del self._calls
 
     def was_asked(self, request: InputRequest | ToolRequest) -> bool:
-        """Return False if the question was waited for, but could not be shown to anybody."""
+        """Return False if the run waited for an answer, but no user could be shown the question."""
         return request.request_id not in self._not_asked
 
     def find_answer_key(self, request_id: str) -> str | None:

@@ -62,7 +62,7 @@ STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED, CHANGE
 CANNOT_RUN = "Not run: the user allowed it, but this server cannot run it now. Its tool may not be available."
 """The error of an allowed call, for example if its tool is of an MCP server that has not started yet."""
 
-LEFT_RUN = Error(message="The server that ran this was stopped: send the message again.", code="interrupted")
+LEFT_RUN = Error(message="The server stopped during this answer: send the message again.", code="interrupted")
 
 _LAST_EVENT: TypeAdapter[Done | Error] = TypeAdapter(Done | Error)
 
@@ -181,8 +181,8 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
 def end_of_left_run(agent_id: str) -> Error:
     """Return the last event of a run whose agent cannot continue another server's run."""
     return Error(
-        message=f"The server that ran this was stopped, and the agent '{agent_id}' does not go on with what another "
-        "server has begun: send the message again.",
+        message=f"The server stopped during this answer, and the agent '{agent_id}' cannot continue the run of "
+        "another server: send the message again.",
         code="interrupted",
     )
 

@@ -224,8 +224,8 @@ class EventLog:
 
     def _expired(self, after: int) -> LogExpired:
         return LogExpired(
-            f"the log begins at event {self._first_seq}, event {after + 1} is gone: start a new run, or read "
-            "what the chat keeps of this one"
+            f"event {after + 1} is no longer available, the first one is {self._first_seq}: start a new run, or read "
+            "the stored messages of the chat"
         )
 
     def _frames_after(self, after: int) -> list[bytes]:

@@ -21,7 +21,7 @@ REQUEST_PREFIX = "tool:"
 MARGIN_SECONDS = 2.0
 """How much sooner than the call's time limit the client's time ends, so that its answer still counts."""
 CLOSING_SECONDS = 30.0
-"""The time to close a request that was not answered in time, so that a late answer is refused."""
+"""The time to close a request after its timeout, so that an answer after the timeout is refused."""
 
 NOT_REACHED = (
     "Open WebUI was restarted during this answer, so its tools cannot be reached: it is not known whether the call "

@@ -70,8 +70,8 @@ class Quota:
             return
         if not is_counted:
             raise ToolLimit(
-                f"Not run: this user's {self._max_calls} tool calls of today are used up; there are more from "
-                "00:00 UTC on. Answer with what you have, and say so."
+                f"Not run: this user has used all {self._max_calls} tool calls of today. The quota starts again at "
+                "00:00 UTC. Answer with the information that you have, and say so."
             )
 
     @property
@@ -121,6 +121,6 @@ class Quota:
 def _make_quota_error(most: int, what: str, ends_in_seconds: float) -> QuotaExceeded:
     hours, minutes = divmod(timedelta(seconds=ends_in_seconds) // timedelta(minutes=1), 60)
     return QuotaExceeded(
-        f"Your {most:,} {what} of today are used up: there are more from 00:00 UTC on, in {hours} h {minutes} min.",
+        f"You have used all {most:,} {what} of today. The quota starts again at 00:00 UTC, in {hours} h {minutes} min.",
         ends_in_seconds,
     )

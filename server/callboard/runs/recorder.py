@@ -46,8 +46,8 @@ from callboard_protocol import (
     find_ending,
 )
 
-NOT_REMEMBERED = "The server cannot reach its memory just now: this answer goes on without it."
-REMEMBERED_AFTER_ALL = "The server reaches its memory again: this answer is kept after all."
+NOT_REMEMBERED = "The server cannot store this answer at the moment. It continues, but may not be remembered later."
+REMEMBERED_AFTER_ALL = "The server works normally again: this answer is stored."
 
 COMPLETE = "complete"
 """The outcome of a successful call in the audit."""
@@ -55,7 +55,7 @@ COMPLETE = "complete"
 MAX_DURATION_MS = 2**31 - 1
 """The largest value of the database column: 24 days."""
 
-STILL_RUNNING = " Its tool could not be stopped: it may still be at work, and do what it was asked to."
+STILL_RUNNING = " Its tool could not be stopped: it may still be running, and may take effect."
 
 
 @dataclass(frozen=True, slots=True)

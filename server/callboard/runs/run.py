@@ -44,8 +44,8 @@ NOT_PARKED = Ending(
         message="The database failed, so the calls cannot wait for approval: send the message again.", code="storage"
     ),
     "not_asked",
-    "Not run: nobody could be asked, and the database failed, so the call cannot wait. Do not try again: tell the user "
-    "what was not done.",
+    "Not run: the user could not be asked, and the database failed, so the call cannot wait. Do not try again: tell "
+    "the user what was not done.",
 )
 FAILED = Ending(
     Error(message="The server failed at the end of this run; its log says why.", code=CallboardError.code),

@@ -137,7 +137,7 @@ class Runs:
         Raises:
             UnknownAgent: There is no such agent.
             AgentRefused: The user may not use the agent.
-            RunConflict: The run id belongs to another chat or user, or to a run whose events are gone.
+            RunConflict: The run id belongs to another chat or user, or to a run whose events are deleted.
             TooManyRuns: No slot is free.
             QuotaExceeded: The user has used up a daily quota.
             ShuttingDown: The server starts no more runs.

@@ -138,7 +138,7 @@ class GivenAnswer:
 class RunSignals:
     """Signals that clients have sent to a run: the cancel flag, and the answers by question id.
 
-    `waiting` are the questions that nobody has answered in time, and that wait for an answer. `has_waited` means
+    `waiting` are the questions without an answer in time that still wait for one. `has_waited` means
     that the run has had such a question.
     """
 

@@ -1,4 +1,4 @@
-"""Runs agents of the framework in `tiny_framework.py` as agents of Callboard, by Callboard's public interface alone."""
+"""Runs agents of `tiny_framework.py` as agents of Callboard, with Callboard's public interface only."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -14,7 +14,7 @@ from callboard.models import with_valid_arguments
 
 
 class TurnHooks(TinyHooks):
-    """Reports a run of the framework to the turn, and holds its calls to the turn's limits and approvals."""
+    """Reports a run of the framework to the turn, and applies the turn's limits and approvals to its calls."""
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
@@ -29,7 +29,7 @@ class TurnHooks(TinyHooks):
 
     async def run_tool(self, call: Message, perform: Callable[[], Awaitable[str]]) -> str:
         """Run a tool, and return its result or its error for the model."""
-        # The id in the model's messages, in the events and in the store is the same, so that the next turn finds it.
+        # The model's messages, the events and the store need the same id: the next turn finds the call by it.
         call["id"] = self.turn.claim_call_id(call["id"])
         calls = self.turn.calls
         shown = ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
@@ -52,7 +52,7 @@ class TinyAdapter(FrameworkAgent[TinyAgent]):
     agent_noun = "a TinyAgent"
 
     async def run_turn(self, agent: TinyAgent, turn: Turn) -> None:
-        """Run one turn. The messages have the calls and results of earlier turns."""
+        """Run one turn; the messages include the calls and results of earlier turns."""
         messages = with_valid_arguments(turn.context.messages)
         try:
             await agent.run(messages, TurnHooks(turn))
@@ -60,10 +60,10 @@ class TinyAdapter(FrameworkAgent[TinyAgent]):
             raise model_error(error, self.agent_id, always=True) or error from error
 
     async def run_task(self, agent: TinyAgent, turn: Turn) -> None:
-        """Answer a background task, for example for a chat's title: without tools."""
+        """Run a background task, such as a chat's title, without tools."""
         await self.run_turn(replace(agent, tools={}, schemas=()), turn)
 
 
 def from_tiny(agent: TinyAgent, **options: Any) -> TinyAdapter:
-    """Return the agent of Callboard; `options` are those of `FrameworkAgent`, for example `on_owner_loss`."""
+    """Return the agent for Callboard; `options` are arguments of `FrameworkAgent`, for example `on_owner_loss`."""
     return TinyAdapter(lambda _: agent, agent.name, agent.name.title(), "Made with a tiny framework.", **options)

@@ -1,6 +1,6 @@
-"""A framework for agents: it asks a model, runs the tools that the model calls, and asks again.
+"""A minimal agent framework: ask a model, run the tools that it calls, ask again.
 
-It knows nothing of Callboard. `tiny_adapter.py` runs its agents in Callboard.
+It does not import Callboard. `tiny_adapter.py` runs its agents in Callboard.
 """
 
 import json
@@ -16,7 +16,7 @@ MAX_ROUNDS = 10
 
 
 class TinyHooks:
-    """What a program around the framework can see and change."""
+    """Hooks for a program that runs agents: override them to observe and change a run."""
 
     def offer(self, schemas: list[Message]) -> list[Message]:
         """Return the tools to offer to the model."""
@@ -26,7 +26,7 @@ class TinyHooks:
         """Receive a text of the model."""
 
     async def run_tool(self, call: Message, perform: Callable[[], Awaitable[str]]) -> str:
-        """Run the tool of `call` by `perform`, and return the result for the model."""
+        """Run the tool of `call` with `perform`, and return the result for the model."""
         del call
         return await perform()
 
@@ -43,17 +43,17 @@ class TinyAgent:
 
     async def run(self, messages: Sequence[Message], hooks: TinyHooks) -> None:
         """Ask the model until it calls no more tools."""
-        told = list(messages)
+        conversation = list(messages)
         async with httpx.AsyncClient(base_url=self.url) as client:
             for _ in range(MAX_ROUNDS):
-                body = {"model": self.model, "messages": told, "tools": hooks.offer(list(self.schemas))}
+                body = {"model": self.model, "messages": conversation, "tools": hooks.offer(list(self.schemas))}
                 response = await client.post("/chat/completions", json=body)
                 answer = response.raise_for_status().json()["choices"][0]["message"]
-                told.append(answer)
+                conversation.append(answer)
                 hooks.on_text(answer.get("content") or "")
                 for call in answer.get("tool_calls") or ():
                     result = await hooks.run_tool(call, partial(self._perform, call["function"]))
-                    told.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+                    conversation.append({"role": "tool", "tool_call_id": call["id"], "content": result})
                 if not answer.get("tool_calls"):
                     return
 

@@ -97,7 +97,7 @@ async def test_tools_with_same_name_are_not_offered_and_shown_in_inspector(tmp_p
         page = (await service.client.get("/inspect/agent?id=scripted")).text
     assert [offered["function"]["name"] for offered in model.requests[0]["tools"]] == ["git_hub_other"]
     for name, skills in (("git_hub_delete", "git and git_hub"), ("git_other", "git and own")):
-        assert f"{name}: {skills} have a tool of this name each, and none is offered" in page
+        assert f"{name}: {skills} each have a tool of this name, so none of them is offered" in page
 
 
 async def test_hostile_schema_and_arguments_do_not_block_server(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ async def test_reddit_is_searched_through_json() -> None:
 
 async def test_refusal_of_reddit_and_second_page_are_errors() -> None:
     async with Site(answer({"message": "Forbidden", "error": 403}, 403)) as site:
-        with pytest.raises(ToolError, match="Reddit answered 403: it does not admit programs without an account"):
+        with pytest.raises(ToolError, match="Reddit answered 403: it refuses programs without an account"):
             await Reddit(site.url).search(SearchQuery("reddit", "lamps"))
         with pytest.raises(ToolError, match="only one page"):
             await Reddit(site.url).search(SearchQuery("reddit", "lamps", page=2))

@@ -135,7 +135,7 @@ async def test_reddit_is_asked_first_and_its_refusal_is_noted(web: MakeWeb) -> N
         desk = web(reddit_url=site.url, searxng_url=engine.url)
         [item, _] = (await desk.run("search", query="lamps", action="reddit")).data
     assert item["url"] == "https://www.reddit.com/1"
-    assert item["note"].startswith("Reddit answered 403: it does not admit programs without an account")
+    assert item["note"].startswith("Reddit answered 403: it refuses programs without an account")
     assert item["note"].endswith("These are from a web search.")
 
 

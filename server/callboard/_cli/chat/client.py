@@ -30,7 +30,7 @@ RESUME_SECONDS = 20.0
 """Time after which attempts end if none of them brought a new event."""
 
 MAX_APPROVALS = 200
-"""The most that the server lists in one response."""
+"""The maximum number of items that the server lists in one response."""
 
 CANNOT_REACH = "Cannot reach a Callboard server at {url}: check the address and that `callboard serve` runs."
 BAD_KEY = "The API key cannot be sent: it may only have ASCII characters and no spaces."

@@ -36,7 +36,7 @@ PLAIN_CELLS = 120
 """Maximum length of a line about a call if there is no terminal."""
 
 THINKING = "Thinking…"
-TAKEN_BACK = "The text above since the last tool call is withdrawn: the answer begins again."
+TAKEN_BACK = "The answer starts again. Ignore the text above that follows the last tool call."
 FINISH_NOTES = {
     "length": "The answer was cut at the model's length limit.",
     "content_filter": "The answer was cut by the content filter of the model's endpoint.",

@@ -23,7 +23,7 @@ RECONNECTING = "Reconnecting…"
 STOPPING = "Stopping… Press Ctrl-C again to leave at once."
 LEFT = "Left. It is unknown whether the run has stopped."
 CANNOT_ASK = "No question can be asked here, so the agent continues without an answer."
-NOT_ACCEPTED = "The server did not accept the answer: it is too late, or the question was answered elsewhere."
+NOT_ACCEPTED = "The server did not accept the answer: the question has timed out, or was answered elsewhere."
 
 
 class Interrupted(Exception):

@@ -13,7 +13,7 @@ from callboard._version import __version__
 async def check_open_webui(context: Context) -> AsyncIterator[str]:
     """Ask Open WebUI's API for the installed pipe and the models that it lists."""
     if not context.options.open_webui:
-        yield "– Open WebUI: not looked at → name its address with --open-webui URL"
+        yield "– Open WebUI: not checked → give its address with --open-webui URL"
         return
     install_pipe = load_install_pipe()
     try:
@@ -49,7 +49,7 @@ def _examine(context: Context, install_pipe: Any) -> Iterator[str]:
     if problem := install_pipe.Installed("", False, models).problem:
         yield f"✗ Open WebUI: it does not reach this server; its pipe says: {problem} → start the server, or {reset}"
     elif others := sorted(listed - {agent.agent_id for agent in context.loaded.registry}):
-        foreign = f"it reaches a server whose agents are not all of this one: {', '.join(others)}"
+        foreign = f"it uses a server that has other agents than this one: {', '.join(others)}"
         yield f"✗ Open WebUI: {foreign} → restart this server, or {reset}"
     else:
         yield f"✓ Open WebUI: it reaches the server, and lists {', '.join(sorted(listed))}"
@@ -65,7 +65,7 @@ def _check_filter(webui: Any, function_id: str, update: str) -> str:
     subject = "function for approvals"
     function = _read_function(webui, function_id)
     if function is None:
-        return f"✗ {subject}: there is none with the id {function_id!r}, so cards that wait end red → {update}"
+        return f"✗ {subject}: there is none with the id {function_id!r}, so pending cards end with an error → {update}"
     if not (function.get("is_active") and function.get("is_global")):
         return f"✗ {subject}: it is not active for all models → turn it on, and to Global, under Functions"
     return _compare_version(subject, function, update)

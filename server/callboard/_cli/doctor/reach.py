@@ -75,11 +75,11 @@ async def check_port(context: Context) -> AsyncIterator[str]:
         health = await ask_health(url, context.options.timeout) if url and is_taken else None
         if health is None:
             raise
-        line = f"a server of ours runs at {url}, version {health.version}"
+        line = f"a Callboard server runs at {url}, version {health.version}"
         if health.status != "ok":
-            yield f"✗ port: {line}, and it is not well: {health.reason}"
+            yield f"✗ port: {line}, but reports a problem: {health.reason}"
         elif health.version != __version__:
-            yield f"– port: {line} → restart it to have {__version__}"
+            yield f"– port: {line} → restart it to run version {__version__}"
         else:
             yield f"✓ port: {line}"
     else:

@@ -39,12 +39,12 @@ def is_complete(block: str, calls: Sequence[WrittenCall], known: Collection[str]
     value = _JSON.search(block)
     if value is not None and not read_first_value(block[value.start() :]).whole:
         return False
-    if not all(_are_whole(call.arguments, block) for call in calls):
+    if not all(_are_complete(call.arguments, block) for call in calls):
         return False
-    return _says_nothing_else(block, calls)
+    return _has_no_other_words(block, calls)
 
 
-def _are_whole(arguments: str, block: str) -> bool:
+def _are_complete(arguments: str, block: str) -> bool:
     if not arguments:
         # A name alone may have lost its arguments, unless a bracket or tag is closed behind it.
         return block.rstrip().endswith(("}", "}]", ">"))
@@ -53,7 +53,7 @@ def _are_whole(arguments: str, block: str) -> bool:
     return not arguments.startswith("<")
 
 
-def _says_nothing_else(block: str, calls: Sequence[WrittenCall]) -> bool:
+def _has_no_other_words(block: str, calls: Sequence[WrittenCall]) -> bool:
     gaps = list(_gaps(block, calls))
     if not gaps:
         # Arguments in separate tags or as Python: these syntaxes read every word except comments.

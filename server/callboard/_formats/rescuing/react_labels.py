@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 MAX_HELD_CHARS = 16_000
 MAX_SPACE_CHARS = 80
 MAX_LINE_CHARS = 80
-"""The number of characters of a line that are examined. A longer line is no empty action."""
+"""The number of characters of a line that are examined. A longer line is not an empty action."""
 _LABELS = ("Thought:", "Action:", "Action Input:", "Observation:", "Final Answer:", "**Final Answer:**")
 _THOUGHT = _LABELS[0]
 _FINAL_ANSWER = re.compile(r"^[ \t]*(?:Final Answer:|\*\*Final Answer:\*\*)[ \t]*\n?", re.MULTILINE)
@@ -85,7 +85,7 @@ class LabelRemover:
         if is_near and any(label.startswith(words[: len(label)]) for label in _LABELS):
             if not words.startswith(_LABELS):
                 return "", ""
-            if not self._were_sent(_REACT_WORDS):
+            if not self._is_mentioned(_REACT_WORDS):
                 self._read_on = self._read_transcript
                 return self._read_on()
         self._read_on = self._read_prose
@@ -131,7 +131,7 @@ class LabelRemover:
         begin = held[at : at + len(_THOUGHT)]
         if self._holds_thoughts and _THOUGHT.startswith(begin):
             is_whole = begin == _THOUGHT
-            return not is_whole or not (_NEXT_PARAGRAPH.search(held, at) or self._were_sent(_REACT_WORDS))
+            return not is_whole or not (_NEXT_PARAGRAPH.search(held, at) or self._is_mentioned(_REACT_WORDS))
         *lines, rest = held[max(at, self._empty_to) :].split("\n")
         if not all(_is_empty_line(line) for line in lines):
             return False
@@ -157,10 +157,10 @@ class LabelRemover:
         lines = [line.strip().lower() for line in end.splitlines() if line.strip()]
         if not lines or lines[0].startswith("action input") or not all(map(_is_empty_line, lines)):
             return False
-        if self._is_in_fence or self._last_char in (":", "：") or self._were_sent(_REACT_WORDS):
+        if self._is_in_fence or self._last_char in (":", "：") or self._is_mentioned(_REACT_WORDS):
             return False
         if not _is_empty_action(lines[0]):
-            return not self._were_sent(_TAG_WORDS)
+            return not self._is_mentioned(_TAG_WORDS)
         # "Severity: low", "Action: none" is a list of fields.
         return not _FIELD.match(self._last_line)
 
@@ -180,7 +180,7 @@ class LabelRemover:
         folded = " ".join(text.split())
         return bool(folded) and any(folded in " ".join(one.split()) for one in self._sent_texts())
 
-    def _were_sent(self, words: "re.Pattern[str]") -> bool:
+    def _is_mentioned(self, words: "re.Pattern[str]") -> bool:
         return any(words.search(text) for text in self._sent_texts())
 
 

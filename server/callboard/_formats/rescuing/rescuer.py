@@ -27,8 +27,8 @@ from callboard_formats.markdown import MarkdownTracker
 from callboard_formats.syntax import END_TOKENS, LAST_OBSERVATION, NO_WATCHER, BlockContext, Syntax, WrittenCall
 from callboard_formats.text_buffer import TextBuffer
 
-ASK_ALWAYS_CHARS = 256
-ASK_AGAIN_GROWTH = 8
+REREAD_ALWAYS_CHARS = 256
+REREAD_GROWTH = 8
 MAX_CALLS = 50
 """The number of calls that are rescued at most: each is searched for in all messages that the model was sent."""
 
@@ -55,7 +55,7 @@ class _Group:
     Attributes:
         at: The index of the text that is not read yet.
         owners: The indexes of the syntaxes that may still read the block at `at`.
-        asked_chars: The length of the block when it was last read.
+        read_chars: The length of the block when it was last read.
         blocks: The text and the calls of each block.
         fence: The marks of the fence around all calls; "" without a fence.
         inside: The index behind the opening line of the fence.
@@ -64,7 +64,7 @@ class _Group:
 
     at: int
     owners: list[int] = field(default_factory=list)
-    asked_chars: int = 0
+    read_chars: int = 0
     blocks: list[tuple[str, Sequence[WrittenCall]]] = field(default_factory=list)
     syntax: str = ""
     calls: int = 0
@@ -142,8 +142,8 @@ class Rescuer:
             return ""
         if self._group is not None and self._group.owners:
             waiting = len(self._text) - self._group.at + self._unread_chars
-            asked = self._group.asked_chars
-            if waiting > ASK_ALWAYS_CHARS and waiting < asked + asked // ASK_AGAIN_GROWTH:
+            read = self._group.read_chars
+            if waiting > REREAD_ALWAYS_CHARS and waiting < read + read // REREAD_GROWTH:
                 return ""
         self._read(final=False)
         return self._take_output()
@@ -237,7 +237,7 @@ class Rescuer:
         if group.owners:
             return self._read_next_block(group, final=final)
         if group.fence and not group.blocks and group.at < group.inside:
-            # No syntax reads the fence as part of a call, so read the calls inside of it.
+            # No syntax reads the fence as a part of a call: read the calls inside the fence.
             group.inside = after_space(self._text, group.inside)
             if group.inside == len(self._text) and not final:
                 return False
@@ -250,7 +250,7 @@ class Rescuer:
         at = after_space(text, group.at)
         group.at = at
         if at == len(text):
-            return final and not self._is_whole(group) and self._refuse(at)
+            return final and not self._is_complete(group) and self._refuse(at)
         if not group.blocks:
             return self._expect_block(group, at, final=final)
         if (is_passed := self._pass_end_of_turn(group, at, final=final)) is not None:
@@ -283,7 +283,7 @@ class Rescuer:
             return final
         return None
 
-    def _is_whole(self, group: _Group) -> bool:
+    def _is_complete(self, group: _Group) -> bool:
         return bool(group.blocks) and not group.refused and (group.closed or not group.fence)
 
     def _expect_block(self, group: _Group, at: int, *, final: bool) -> bool:
@@ -292,14 +292,14 @@ class Rescuer:
         if not final and _OPENERS.may_grow(self._text, at):
             return False
         group.owners = self._owners(at) if self._text[at : at + 1] not in ("`", "~") else []
-        group.asked_chars = 0
+        group.read_chars = 0
         return True if group.owners else self._refuse(at)
 
     def _read_next_block(self, group: _Group, *, final: bool) -> bool:
         """Read the block with the next syntax that may own it."""
         syntax = SYNTAXES[group.owners[0]]
         read = read_block(syntax, self._text[group.at :], self._context, final=final)
-        group.asked_chars = len(self._text) - group.at
+        group.read_chars = len(self._text) - group.at
         if read is None:
             return False
         if read.items is not None and read.chars:

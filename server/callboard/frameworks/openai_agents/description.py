@@ -40,6 +40,6 @@ def _list_notes(agent: Agent[Any]) -> Iterator[str]:
         yield "A function writes its instructions for each run."
     if agent.handoffs:
         names = [target.agent_name if isinstance(target, Handoff) else target.name for target in agent.handoffs]
-        yield f"It hands over to agents with their own prompts and tools: {', '.join(names)}."
+        yield f"It hands off to agents with their own prompts and tools: {', '.join(names)}."
     for server in agent.mcp_servers:
         yield f"MCP server {server.name}: its tools are known only after a run has connected it."

@@ -88,7 +88,7 @@ UNSUPPORTED: Final = {
 def check_supported(agent: Agent[Any]) -> None:
     """Raise `AgentError` if this agent or one of its tools is not supported.
 
-    Agents it hands over to are not checked.
+    Agents that it hands off to are not checked.
     """
     if why := _explain_unsupported(agent):
         raise AgentError(f"The agent '{agent.name}' ({type(agent).__name__}) cannot be served: {why}.")

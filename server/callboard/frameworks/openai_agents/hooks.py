@@ -50,8 +50,8 @@ class Hooks(RunHooks[Any]):
     Attributes:
         instructions: The text of the client's system messages.
         outer_call_id: The call whose tool this run is part of, None for the turn's own run.
-        handoff_id: The last call that handed over to another agent.
-        parent_call_id: The call that handed over to the current agent, or whose tool runs it; empty for the first.
+        handoff_id: The last call that handed off to another agent.
+        parent_call_id: The call that handed off to the current agent, or whose tool runs it; empty for the first.
         started: The calls that the SDK may run, by id.
         refused: The errors of calls that may not run, by id.
         remote_calls: The calls for which OpenAI asked for approval, by the ids of its requests.
@@ -161,17 +161,17 @@ class Hooks(RunHooks[Any]):
         from_agent: Agent[Any],
         to_agent: Agent[Any],
     ) -> None:
-        """Show a handoff. Raises `AgentError` if agents hand over to each other without end."""
+        """Show a handoff. Raises `AgentError` if agents hand off to each other without end."""
         self._handoffs += 1
         if self._handoffs > self.turn.context.limits.max_tool_calls:
             raise AgentError(
-                f"{from_agent.name} and {to_agent.name} hand over without end: tell one of them to answer."
+                f"{from_agent.name} and {to_agent.name} hand off to each other without end: tell one of them to answer."
             )
         if self.outer_call_id is None:
             self.parent_call_id = "" if to_agent is self.agents[0] else self.handoff_id
             # The texts of both agents are one answer.
             self.turn.begin_paragraph()
-        self.turn.show_status(f"{from_agent.name} hands over to {to_agent.name}")
+        self.turn.show_status(f"{from_agent.name} hands off to {to_agent.name}")
 
     def end_unreported_calls(self, items: Iterable[Any]) -> None:
         """End calls whose end the SDK did not report, for example after a guardrail.

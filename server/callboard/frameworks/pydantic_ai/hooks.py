@@ -320,7 +320,7 @@ class ModelRequests(AbstractCapability[Any]):
 
 
 class ClientCapability(ModelRequests):
-    """Adds the client's system messages to the requests, and asks its user for what the agent left open."""
+    """Adds the client's system messages to the requests, and asks the user for the agent's deferred calls."""
 
     def __init__(self, hooks: Hooks, instructions: str) -> None:
         super().__init__(hooks.turn)

@@ -90,7 +90,7 @@ def without_system_prompts(messages: Sequence[ModelMessage]) -> tuple[list[str],
 def to_tool_result(value: Any, more: object = ()) -> ToolResult:
     """Convert a tool's return value, with the text that pydantic-ai sends to the model.
 
-    `more` are further contents for the model. Raises `ToolError` if the value cannot be JSON.
+    `more` are further contents for the model. Raises `ToolError` if the value cannot be written as JSON.
     """
     if isinstance(value, ToolReturn):
         return to_tool_result(value.return_value, value.content)
@@ -99,7 +99,7 @@ def to_tool_result(value: Any, more: object = ()) -> ToolResult:
     try:
         text = part.model_response_str()
     except PydanticSerializationError as error:
-        raise ToolError(f"It returned a value that cannot be JSON: {error}") from error
+        raise ToolError(f"It returned a value that cannot be written as JSON: {error}") from error
     contents = [*part.files, *(more if isinstance(more, Sequence) else ())]
     return ToolResult(text, files=tuple(file for content in contents if (file := to_file(content)) is not None))
 

@@ -50,7 +50,7 @@ def repair_message(error: ValidationError) -> SessionMessage | None:
         answered = _find_id(given) if isinstance(given, str) and message is None else None
     if not isinstance(answered, int | str):
         return None
-    reason = ErrorData(code=PARSE_ERROR, message=f"the message is not as JSON-RPC has it: {error.errors()[0]['msg']}")
+    reason = ErrorData(code=PARSE_ERROR, message=f"the message is not valid JSON-RPC: {error.errors()[0]['msg']}")
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=answered, error=reason))
 
 

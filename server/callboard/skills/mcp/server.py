@@ -113,13 +113,13 @@ class RunningServer:
 
         The default is `FIRST_TOOLS_SECONDS`.
         """
-        settled = asyncio.Event()
+        started_or_failed = asyncio.Event()
         scope = anyio.CancelScope()
         self.state = replace(self.state, status="starting", reason="")
-        running = asyncio.create_task(self._run(settled, scope), name=f"mcp {self.declaration.name}")
+        running = asyncio.create_task(self._run(started_or_failed, scope), name=f"mcp {self.declaration.name}")
         try:
             with anyio.move_on_after(FIRST_TOOLS_SECONDS if wait_seconds is None else wait_seconds):
-                await settled.wait()
+                await started_or_failed.wait()
             yield
         finally:
             # Cancelled through the scope, because the task's own cancel() would interrupt the SDK while it ends the
@@ -162,13 +162,13 @@ class RunningServer:
                 seconds = max(1, math.ceil(self._next_start - time.monotonic()))
                 return f"The MCP server '{name}' is being restarted; try again in {seconds} s."
 
-    async def _run(self, settled: asyncio.Event, scope: anyio.CancelScope) -> None:
+    async def _run(self, started_or_failed: asyncio.Event, scope: anyio.CancelScope) -> None:
         """Open a connection again and again, until `scope` is cancelled."""
         pause = 0.0
         last_reason = ""
         with scope:
             while True:
-                reason = await self._connect(settled)
+                reason = await self._connect(started_or_failed)
                 if self._signals.is_forgotten:
                     # Not a failure: the server answers, and a new session can be opened at once.
                     continue
@@ -181,14 +181,14 @@ class RunningServer:
                 pause = min(pause, self._longest_pause_seconds)
                 self._next_start = time.monotonic() + pause
                 self.state = replace(self.state, status="restarting", reason=reason)
-                settled.set()
+                started_or_failed.set()
                 # Logged once for each reason, because a server that can never start would fill the log.
                 log = _log.warning if worked or reason != last_reason else _log.debug
                 log("mcp_server_lost", server=self.declaration.name, reason=reason, restart_seconds=pause)
                 last_reason = reason
                 await anyio.sleep(pause)
 
-    async def _connect(self, settled: asyncio.Event) -> str:
+    async def _connect(self, started_or_failed: asyncio.Event) -> str:
         """Run one connection from its start to its end, and return the reason for its end."""
         # Imported here, because the SDK takes longer to import than all of Callboard.
         from callboard.skills.mcp.connection import CONNECTION_ERRORS, connect
@@ -198,7 +198,7 @@ class RunningServer:
         self._ready_since = None
         try:
             async with connect(self.declaration, signals, self._mode) as session:
-                await self._serve(session, settled)
+                await self._serve(session, started_or_failed)
         except (*CONNECTION_ERRORS, ExceptionGroup) as error:
             reason = self.declaration.hide(_describe_error(error))
             if self._session is None and reason.endswith(_REFUSALS) and await self._find_transport():
@@ -233,7 +233,7 @@ class RunningServer:
         self.declaration = replace(self.declaration, transport="sse")
         return True
 
-    async def _serve(self, session: "Session", settled: asyncio.Event) -> None:
+    async def _serve(self, session: "Session", started_or_failed: asyncio.Event) -> None:
         signals = session.signals
         pause = CHANGE_PAUSE_SECONDS
         read_at = time.monotonic()
@@ -242,7 +242,7 @@ class RunningServer:
                 signals.tools_changed = False
                 was_quiet = time.monotonic() - read_at > STABLE_SECONDS
                 is_news = await self._try_read_tools(session)
-                settled.set()
+                started_or_failed.set()
                 # Some servers report a change after each reading: https://github.com/microsoft/aspire/issues/14375
                 pause = CHANGE_PAUSE_SECONDS if is_news or was_quiet else min(2 * pause, self._longest_pause_seconds)
                 read_at = time.monotonic()

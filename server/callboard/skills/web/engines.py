@@ -249,7 +249,7 @@ class Reddit(Engine):
             raise ToolError("Reddit's own search has only one page.")
         parameters = {"q": query.words, "limit": str(RESULTS), "raw_json": "1", "t": query.time_range or "all"}
         headers = {"User-Agent": self.USER_AGENT}
-        refused = "it does not admit programs without an account, or not from this address"
+        refused = "it refuses programs without an account, or from this address"
         advice = {403: refused, 429: "it received too many requests"}
         url = f"{self._base_url}/search.json"
         answer = await request_json(self.name, "GET", url, advice, params=parameters, headers=headers)

@@ -175,7 +175,7 @@ async def search_with_first(engines: Sequence[Engine], search_query: SearchQuery
 def _to_tool_result(
     results: list[SearchResult], search_query: SearchQuery, context: ToolContext, failures: Sequence[str]
 ) -> ToolResult:
-    # An engine's posts are fewer and older than Reddit's own, so the model is told.
+    # The note informs the model, because an engine's posts are fewer and older than Reddit's own.
     instead = f"{failures[0]} These are from a web search. " if search_query.action == "reddit" and failures else ""
     if not results:
         return ToolResult(f"{instead}Nothing was found for {search_query.words!r}: try other words, or fewer.")

@@ -244,7 +244,7 @@ class Database(ABC):
             self._check_free_space()
             await self._transact(Transaction(self._touch, self._begin_write), HEALTH_PATIENCE_SECONDS)
         except StorageError as error:
-            # Another write succeeded meanwhile: the database is busy, not broken.
+            # Another write succeeded during this one: the database is busy, not broken.
             return None if self._written_at > began else error
         return None
 

@@ -136,7 +136,7 @@ class RunRecord:
         """Call `listener` from now on."""
         self._listener = listener
         if self._new:
-            self._be_late(StorageError("the run could not be begun in the database"))
+            self._be_late(StorageError("the run could not be created in the database"))
 
     @property
     def calls(self) -> Sequence[HistoryCall]:
@@ -220,7 +220,7 @@ class RunRecord:
             if self._failure:
                 raise self._failure
         if self._state is _State.LOST:
-            raise RunLost(f"run {self._run.run_id!r} is another server's by now")
+            raise RunLost(f"run {self._run.run_id!r} now belongs to another server")
 
     def retry(self) -> None:
         """Retry now, because the database has just committed another write."""
@@ -374,7 +374,7 @@ class RunRecord:
 
     def _be_late(self, error: StorageError, *, is_trying: bool = False) -> None:
         if is_trying and self._current and any(frame.parks for frame in self._current.frames):
-            # The run is parked once this is stored; until then nobody may see that it is.
+            # The run is parked when this batch is stored. Before that, no client may see it as parked.
             return
         was_late = self.is_late
         self._state = _State.LATE

@@ -166,7 +166,7 @@ class StoredRuns:
         if found is None:
             if await self._database.scalar(select(true()).where(_has_messages(run.run_id, run.chat_id))):
                 raise RunConflict(
-                    f"run {run.run_id!r} has ended and its events are gone: read the chat, or choose another run_id"
+                    f"run {run.run_id!r} has ended and its events are deleted: read the chat, or choose another run_id"
                 )
             raise TooManyRuns(f"{max_of_user} runs of this user are under way: try again when one has ended")
         return found
@@ -333,7 +333,7 @@ class StoredRuns:
             self._announce_release()
 
     async def let_wait(self, run_id: str, question: str) -> bool:
-        """Let a question wait that nobody has answered in time; False if it has been answered."""
+        """Let a question without an answer in time wait; False if it has been answered."""
         dialect = self._database.dialect
         return await self._database.write(lambda connection: let_question_wait(connection, dialect, run_id, question))
 

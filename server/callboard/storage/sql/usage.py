@@ -47,7 +47,7 @@ class Usage:
                 "calls": case((is_today, usage.c.calls), else_=0) + calls,
                 "tokens": case((is_today, usage.c.tokens), else_=0) + tokens,
             }
-            # One statement, so that of two concurrent calls the second sees the count of the first.
+            # One statement: if two calls run concurrently, the second must see the count of the first.
             put = row.on_conflict_do_update(index_elements=["user_id"], set_=counted, where=or_(~is_today, has_room))
             return connection.execute(put).rowcount > 0
 
