@@ -218,7 +218,7 @@ class Recorder:
                     tool_name=call.tool_name,
                     error=ending.call_error,
                     code=ending.call_code,
-                    duration_ms=self._measure(call),
+                    duration_ms=call.clock.elapsed_ms,
                 )
                 self._log.append(end)
             self._log.append(ending.event)
@@ -388,7 +388,8 @@ class Recorder:
         self._text.flush()
         duration_ms = None
         if not isinstance(event, ToolCallError) or find_ending(event.code).has_run:
-            duration_ms = self._measure(call) if event.duration_ms is None else min(event.duration_ms, MAX_DURATION_MS)
+            duration_ms = call.clock.elapsed_ms if event.duration_ms is None else event.duration_ms
+            duration_ms = min(duration_ms, MAX_DURATION_MS)
         changes: dict[str, Any] = {
             "tool_call_id": call.tool_call_id,
             "tool_name": call.tool_name,
@@ -425,11 +426,6 @@ class Recorder:
         if self._audit is None:
             return None
         return replace(self._audit, kind=kind, tool_call_id=tool_call_id, tool_name=tool_name, **values)
-
-    def _measure(self, call: OpenCall) -> int:
-        """Return how long a call has run, in milliseconds, without the time in which it waited for the user."""
-        waited_ms = round(self._inputs.waited_seconds(call.source_id) * 1000)
-        return min(max(0, call.age_ms - waited_ms), MAX_DURATION_MS)
 
     def _make_call(self, call_id: str, tool_name: str, arguments: str, parent_call_id: str = "") -> HistoryCall:
         """Return a call that is about to run, with its round, for the store."""
