@@ -196,8 +196,8 @@ class CallClock:
                 timeout.reschedule(None if self._open_questions else when)
 
 
-async def _ask_nobody(_: InputRequest) -> None:
-    """Return None, because the tool does not run in a server."""
+async def give_no_answer(_: InputRequest) -> None:
+    """Return None, the default if there is no user to ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class ToolContext:
     lent: Services | None = field(default=None, repr=False)
     quotas: Quotas = field(default_factory=Quotas, repr=False)
     redaction: Redaction = field(default_factory=Redaction, repr=False)
-    send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=_ask_nobody, repr=False)
+    send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=give_no_answer, repr=False)
     clock: CallClock = field(default_factory=CallClock, repr=False)
     _question_numbers: Iterator[int] = field(default_factory=lambda: count(1), init=False, repr=False)
 

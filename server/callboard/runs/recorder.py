@@ -14,6 +14,7 @@ from typing import Any
 from callboard._formats import answer_key
 from callboard._history import HistoryCall, RowChange, TurnRows
 from callboard.agents import NOTHING_SAID
+from callboard.calls import format_error
 from callboard.calls.approval import ALLOWED_ALWAYS, ALWAYS, APPROVED, is_approval
 from callboard.calls.throttle import Throttle
 from callboard.errors import AgentError, RunLost
@@ -184,7 +185,7 @@ class Recorder:
         if not (isinstance(last, Done) and last.finish_reason == "tool_calls"):
             for call_id in self._client_calls:
                 # The run failed before the client was asked to run this call.
-                changes += self._rows.end_call(call_id, _format_error(ending.call_error), ending.call_code, None)
+                changes += self._rows.end_call(call_id, format_error(ending.call_error), ending.call_code, None)
         return changes + self._rows.finish(
             answer,
             is_answered=_is_answer(answer, last),
@@ -396,7 +397,7 @@ class Recorder:
             "duration_ms": duration_ms,
         }
         if isinstance(event, ToolCallError):
-            output = _format_error(event.error)
+            output = format_error(event.error)
             code = event.code
         else:
             output = event.result
@@ -451,7 +452,6 @@ def _send(
 ) -> None:
     enriched = enricher.enrich(event)
     if enriched is None:
-        log.write(changes)
         return
     first, *rest = truncate(enriched)
     log.append(first, changes, audit)
@@ -464,8 +464,3 @@ def _is_answer(text: str, ending: Done | Error) -> bool:
     answer = text.strip()
     is_said = bool(answer) and not answer.startswith(NOTHING_SAID)
     return isinstance(ending, Done) and ending.finish_reason == "stop" and is_said
-
-
-def _format_error(error: str) -> str:
-    """Return the error as the model reads it instead of a result."""
-    return error if error.startswith("Error:") else f"Error: {error}"
