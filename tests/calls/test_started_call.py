@@ -81,8 +81,8 @@ def test_declined_call_is_no_failure_and_has_words_for_people() -> None:
 def test_the_clock_of_a_call_stands_still_while_any_question_is_open() -> None:
     clock = CallClock()
     with clock.waiting():
-        stopped_at = clock.seconds
+        stopped_at_ms = clock.elapsed_ms
         with clock.waiting():
-            assert clock.seconds == stopped_at
-        assert clock.seconds == stopped_at
-    assert stopped_at <= clock.seconds < stopped_at + 60
+            assert clock.elapsed_ms == stopped_at_ms
+        assert clock.elapsed_ms == stopped_at_ms
+    assert stopped_at_ms <= clock.elapsed_ms < stopped_at_ms + 60_000

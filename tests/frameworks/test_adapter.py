@@ -201,12 +201,16 @@ async def test_tool_timeout_pauses_while_user_is_asked_about_inner_call() -> Non
 
         loop = asyncio.get_running_loop()
         loop.call_later(1.5 * seconds, time_is_up.set)
-        turn.add_text(await turn.calls.run(ToolCall("1", "outer", {}), inner))
+        outer = ToolCall("1", "outer", {})
+        await turn.calls.start(outer)
+        turn.calls.complete("1", ToolResult(await turn.calls.run(outer, inner)))
 
     seconds = 0.3
     limits = Limits(tool_timeout_seconds=seconds)
     events = await all_of(play, limits=limits, approval=Approval(("echo",), answer))
-    assert Message(content="echo") in events
+    [end] = [event for event in events if isinstance(event, ToolCallComplete)]
+    assert end.result == "echo"
+    assert (end.duration_ms or 0) < seconds * 1000
 
 
 async def test_tool_timeout_continues_after_question_about_inner_call() -> None:

@@ -143,22 +143,27 @@ async def test_without_an_answer_in_time_nothing_runs(tmp_path: Path) -> None:
 
 
 async def test_the_time_of_a_call_leaves_out_the_time_in_which_its_user_is_asked(tmp_path: Path) -> None:
-    """Two calls of an agent's own ask at once: nobody answers the first, and the run is stopped when it has ended."""
-    waited_seconds = 0.5
+    """Two calls of an agent's own work, then ask at once, one of them twice.
+
+    Nobody answers the first, and the run is stopped when it has ended.
+    """
+    worked_seconds = waited_seconds = 0.5
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
-        def ask(call_id: str, seconds: float) -> InputRequest:
+        def ask(call_id: str, seconds: float, number: int = 1) -> InputRequest:
+            request_id = f"{call_id} {number}"
             return InputRequest(
-                request_id=call_id, kind="input", title="When?", tool_call_id=call_id, timeout_seconds=seconds
+                request_id=request_id, kind="input", title="When?", tool_call_id=call_id, timeout_seconds=seconds
             )
 
-        questions = [ask("ends", waited_seconds), ask("is stopped", 60)]
-        for question in questions:
-            yield ToolCallStart(tool_call_id=question.request_id, tool_name="book")
+        for call_id in ("ends", "is stopped"):
+            yield ToolCallStart(tool_call_id=call_id, tool_name="book")
+        await asyncio.sleep(worked_seconds)
+        questions = [ask("ends", waited_seconds), ask("is stopped", 60), ask("is stopped", 60, 2)]
         answers = [asyncio.create_task(context.ask(question)) for question in questions]
         assert await answers[0] is None
         yield ToolCallComplete(tool_call_id="ends", result="no answer")
-        await answers[1]
+        await asyncio.gather(*answers)
 
     ends = []
     async with (
@@ -171,7 +176,8 @@ async def test_the_time_of_a_call_leaves_out_the_time_in_which_its_user_is_asked
             if isinstance(event, ToolCallComplete):
                 await service.client.post("/v1/runs/r/cancel")
     assert [getattr(event, "code", "") for event in ends] == ["", "cancelled"]
-    assert all((event.duration_ms or 0) < waited_seconds * 1000 / 2 for event in ends)
+    seconds = [(event.duration_ms or 0) / 1000 for event in ends]
+    assert all(worked_seconds <= one < worked_seconds + waited_seconds / 2 for one in seconds), seconds
 
 
 async def test_a_parallel_call_ends_while_the_other_waits_for_its_user(tmp_path: Path) -> None:

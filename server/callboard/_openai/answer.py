@@ -63,19 +63,22 @@ def find_status(failure: Error) -> HTTPStatus:
     return _STATUS.get(failure.code, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def forbid_repetition(failure: Error) -> Error:
-    """Return the failure for a stream that fails after a call of a tool and before any output.
+def forbid_repetition(failure: Error, shown_code: str = "") -> Error:
+    """Return the failure of a run that has called tools, as a client error, because clients repeat other requests.
 
-    The Vercel AI SDK repeats a request whose stream fails before any output, unless the type or the code says that the
-    request is invalid; `rate_limit` in the code means "repeat": `openai-stream-error.ts` in
+    The Vercel AI SDK and LangChain.js repeat requests with the statuses 408, 409, 429 and every 5xx:
+    https://github.com/vercel/ai/blob/main/packages/provider/src/errors/api-call-error.ts
+
+    The Vercel AI SDK also repeats a request whose stream fails before any output, unless the type or the code says that
+    the request is invalid; `rate_limit` in the code means "repeat": `openai-stream-error.ts` in
     https://github.com/vercel/ai/tree/main/packages/openai/src
     """
-    return Error(message=f"{failure.message} {ALREADY_RUN}", code=TOOLS_HAVE_RUN)
+    return Error(message=f"{failure.message} {ALREADY_RUN}", code=TOOLS_HAVE_RUN, upstream_code=shown_code)
 
 
-def build_error_body(failure: Error, status: HTTPStatus | None = None) -> Json:
+def build_error_body(failure: Error) -> Json:
     """Return OpenAI's error object; its code is that of the model's endpoint, if there is one."""
-    return build_error_object(status or find_status(failure), failure.upstream_code or failure.code, failure.message)
+    return build_error_object(find_status(failure), failure.upstream_code or failure.code, failure.message)
 
 
 class Answer(ABC):

@@ -4,14 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
-from http import HTTPStatus
 
 import anyio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from callboard._openai.answer import ALREADY_RUN, CANCELLED, Answer, build_error_body, find_status, read_failure
+from callboard._openai.answer import CANCELLED, Answer, build_error_body, find_status, forbid_repetition, read_failure
 from callboard._openai.client_functions import Json
 from callboard._openai.stored_responses import keep_response
 from callboard.errors import LogExpired, StorageError, UnknownInput
@@ -126,14 +125,10 @@ async def collect_answer(request: Request, answer: RunAnswer) -> Response:
 
 
 def _refuse(failure: Error, answer: RunAnswer) -> JSONResponse:
-    status = find_status(failure)
     if answer.answer.has_started_calls:
-        # Only OpenAI's clients read the header. The Vercel AI SDK and LangChain.js repeat 408, 409, 429 and every 5xx.
-        # https://github.com/vercel/ai/blob/main/packages/provider/src/errors/api-call-error.ts
-        status = HTTPStatus.BAD_REQUEST
-        failure = failure.model_copy(update={"message": f"{failure.message} {ALREADY_RUN}"})
+        failure = forbid_repetition(failure, failure.upstream_code or failure.code)
     # OpenAI's clients repeat failed requests unless this header forbids it; then the tools would run twice.
-    return JSONResponse(build_error_body(failure, status), status, {"X-Should-Retry": "false"})
+    return JSONResponse(build_error_body(failure), find_status(failure), {"X-Should-Retry": "false"})
 
 
 async def _begin(events: AsyncIterator[Event], answer: RunAnswer) -> tuple[bytes, Error | None]:

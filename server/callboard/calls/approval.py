@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import structlog
 from pydantic_core import from_json, to_json
 
+from callboard.calls.context import give_no_answer
 from callboard.calls.executor import error_text
 from callboard.calls.tool import Tool
 from callboard.errors import ToolDenied, ToolError, ToolNotAnswered, ToolNotAsked
@@ -81,15 +82,6 @@ def is_approval(request_id: str) -> bool:
     return request_id.startswith(APPROVAL_PREFIX)
 
 
-async def give_no_answer(_: InputRequest) -> None:
-    """Return None, the default if there is no user to ask."""
-
-
-def was_always_asked(_: InputRequest) -> bool:
-    """Return True, the default if every question reaches a user."""
-    return True
-
-
 class RememberedApprovals(Protocol):
     """The tools that the user has allowed always in the chat."""
 
@@ -116,7 +108,7 @@ class Approval:
     timeout_seconds: float = 120.0
     text_calls: TextCalls = "ask"
     can_ask: bool = True
-    was_asked: Callable[[InputRequest], bool] = was_always_asked
+    was_asked: Callable[[InputRequest], bool] = lambda _: True
     remembered: RememberedApprovals | None = None
 
     def is_needed(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:

@@ -232,7 +232,7 @@ class RunningCall(StartedCall):
     @property
     def elapsed_ms(self) -> int:
         """How long the call has run, without the time in which its user was asked."""
-        return round(self.clock.seconds * 1000)
+        return self.clock.elapsed_ms
 
     def end(self, end: ToolCallComplete | ToolCallError, outcome: ToolResult | ToolError | None = None) -> EndedCall:
         """Return the call as it has ended now."""

@@ -9,8 +9,8 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from itertools import count
@@ -144,38 +144,60 @@ class Quotas:
 
 
 class CallClock:
-    """Measures how long a call takes, without the time in which its user is asked."""
+    """Measures and limits the time of a call, without the time in which its user is asked."""
 
     def __init__(self) -> None:
         self._open_questions = 0
+        self._waited_seconds = self._stopped_at_seconds = 0.0
+        self._ends: dict[asyncio.Timeout, float] = {}
         self.restart()
 
     def restart(self) -> None:
-        """Begin again at 0."""
-        self._began_at_seconds = self._stopped_at_seconds = time.monotonic()
+        """Measure from now on; limits stay as they are."""
+        self._began_at_seconds = self._now()
 
     @property
-    def seconds(self) -> float:
-        """The time so far."""
-        now_seconds = self._stopped_at_seconds if self._open_questions else time.monotonic()
-        return now_seconds - self._began_at_seconds
+    def elapsed_ms(self) -> int:
+        """The time so far, in milliseconds."""
+        return round((self._now() - self._began_at_seconds) * 1000)
+
+    @asynccontextmanager
+    async def limit(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
+        """Limit the time of the block, as `asyncio.timeout` does."""
+        async with asyncio.timeout(None) as timeout:
+            self._ends[timeout] = self._now() + seconds
+            self._schedule()
+            try:
+                yield timeout
+            finally:
+                del self._ends[timeout]
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Stop the clock inside the context, because the user is asked. Contexts may overlap."""
-        if not self._open_questions:
-            self._stopped_at_seconds = time.monotonic()
+        self._stopped_at_seconds = self._now()
         self._open_questions += 1
+        self._schedule()
         try:
             yield
         finally:
             self._open_questions -= 1
             if not self._open_questions:
-                self._began_at_seconds += time.monotonic() - self._stopped_at_seconds
+                self._waited_seconds = time.monotonic() - self._stopped_at_seconds
+            self._schedule()
+
+    def _now(self) -> float:
+        return self._stopped_at_seconds if self._open_questions else time.monotonic() - self._waited_seconds
+
+    def _schedule(self) -> None:
+        for timeout, end in self._ends.items():
+            if not timeout.expired():
+                when = asyncio.get_running_loop().time() + end - self._now()
+                timeout.reschedule(None if self._open_questions else when)
 
 
-async def _ask_nobody(_: InputRequest) -> None:
-    """Return None, because the tool does not run in a server."""
+async def give_no_answer(_: InputRequest) -> None:
+    """Return None, the default if there is no user to ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +232,7 @@ class ToolContext:
     lent: Services | None = field(default=None, repr=False)
     quotas: Quotas = field(default_factory=Quotas, repr=False)
     redaction: Redaction = field(default_factory=Redaction, repr=False)
-    send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=_ask_nobody, repr=False)
+    send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=give_no_answer, repr=False)
     clock: CallClock = field(default_factory=CallClock, repr=False)
     _question_numbers: Iterator[int] = field(default_factory=lambda: count(1), init=False, repr=False)
 

@@ -25,7 +25,6 @@ from callboard.text import storable
 
 MAX_THREADS = 64
 CANCEL_GRACE_SECONDS = 1.0
-MIN_WAIT_SECONDS = 0.05
 
 _threads: RunVar[anyio.CapacityLimiter] = RunVar("callboard_tool_threads")
 _abandoned: set[asyncio.Task[ToolResult]] = set()
@@ -62,9 +61,9 @@ async def execute(
     running = asyncio.create_task(_attempt(tool, arguments, context, thread), name=f"tool {context.tool_name}")
     try:
         context.clock.restart()
-        while not running.done() and (left_seconds := limit - context.clock.seconds) > 0:
-            # While the tool waits for its user, the time that is left does not change: look again after a moment.
-            await asyncio.wait({running}, timeout=max(left_seconds, MIN_WAIT_SECONDS))
+        with contextlib.suppress(TimeoutError):
+            async with context.clock.limit(limit):
+                await asyncio.wait({running})
         if running.done():
             if running.cancelled():
                 raise ToolError(f"{context.tool_name} cancelled itself.")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -35,12 +35,12 @@ from callboard.calls.call import (
     show_arguments,
     spend_nothing,
 )
-from callboard.calls.context import StatusChannel, StatusReport, ToolContext
+from callboard.calls.context import CallClock, StatusChannel, StatusReport, ToolContext
 from callboard.calls.executor import execute, runs_in_thread
 from callboard.calls.forms import ChangesForm, ask_until_fitting
 from callboard.calls.limits import Budget
 from callboard.calls.masking import mask_result
-from callboard.calls.running_tool import contain, running_a_tool, stopping_time, tools_around
+from callboard.calls.running_tool import contain, running_a_tool, tools_around
 from callboard.calls.tool import ToolResult
 from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
 from callboard.redaction import without_paths
@@ -195,7 +195,6 @@ class CallRunner:
         tool = call.tool
         shared = self._context
         running = self._open[call.id]
-        running.clock.restart()
         channel = StatusChannel(partial(self.report, call.id))
         context = ToolContext(
             call.id,
@@ -316,10 +315,12 @@ class CallRunner:
     async def resume(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
         """Run another part of a call that `run` has allowed, with a time limit of its own."""
         limit = self._context.limits.tool_timeout_seconds
+        running = self._open.get(call_id)
+        clock = CallClock() if running is None else running.clock
         try:
             with self.reporting(call_id):
-                async with asyncio.timeout(limit) as timeout:
-                    with running_a_tool(call_id, timeout):
+                async with clock.limit(limit) as timeout:
+                    with running_a_tool(call_id, clock):
                         return await mask_result(await contain(perform()), self._context.redaction)
         except TimeoutError:
             if timeout.expired():
@@ -355,10 +356,16 @@ class CallRunner:
             channel.close()
             token.var.reset(token)
 
-    def waiting(self, call_id: str | None) -> AbstractContextManager[None]:
-        """Leave the time inside the context out of the call's duration, because the user is asked."""
-        running = self._open.get(call_id or "")
-        return nullcontext() if running is None else running.clock.waiting()
+    @contextmanager
+    def waiting(self, call_id: str | None) -> Iterator[None]:
+        """Stop the clocks of a call and of the tools around it inside the context, because the user is asked."""
+        clocks = [tool.clock for tool in tools_around()]
+        if running := self._open.get(call_id or ""):
+            clocks.append(running.clock)
+        with ExitStack() as stack:
+            for clock in clocks:
+                stack.enter_context(clock.waiting())
+            yield
 
     # --- Both kinds -------------------------------------------------------------------------------------------------
 
@@ -386,7 +393,7 @@ class CallRunner:
             self._events.send(asked)
             return await self.approval.answer_to(asked)
 
-        with stopping_time():
+        with self.waiting(call.id):
             answer = await ask_until_fitting(request, send, form.read if form else None)
             if answer is None and form and form.was_unfit:
                 raise ToolNotAnswered(UNFIT)
@@ -415,7 +422,7 @@ class CallRunner:
         async def send(asked: InputRequest) -> Any:
             self.report(call_id, StatusReport(ASKING, asked.title))
             self._events.send(asked)
-            with self.waiting(call_id), stopping_time():
+            with self.waiting(call_id):
                 return await self.approval.answer_to(asked)
 
         answer = await ask_until_fitting(question, send)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from callboard.calls.context import CallClock
 from callboard.errors import ToolError
 
 R = TypeVar("R")
@@ -15,16 +16,14 @@ R = TypeVar("R")
 class RunningTool:
     """A running tool; `around` is the running tool that it is called from, None for a call of the agent.
 
-    `timeout` limits its time, which stops while the user is asked about a call inside the tool.
+    `clock` limits its time, which stops while the user is asked about a call inside the tool.
     """
 
-    def __init__(self, call_id: str, timeout: asyncio.Timeout) -> None:
+    def __init__(self, call_id: str, clock: CallClock) -> None:
         self.call_id = call_id
+        self.clock = clock
         self.around = current_tool.get()
         self._loop = asyncio.get_running_loop()
-        self._timeout = timeout
-        self._left_seconds = 0.0
-        self._stops = 0
         self._ended = False
         self._at_work: set[concurrent.futures.Future[Any]] = set()
 
@@ -38,20 +37,6 @@ class RunningTool:
         self._ended = True
         for future in list(self._at_work):
             future.cancel()
-
-    def stop_time(self) -> None:
-        """Stop its time, until `resume_time` was called as often as this method."""
-        when = self._timeout.when()
-        if not self._ended and when is not None and not self._timeout.expired():
-            self._left_seconds = when - self._loop.time()
-            self._timeout.reschedule(None)
-        self._stops += 1
-
-    def resume_time(self) -> None:
-        """Let its time continue if nothing else has stopped it."""
-        self._stops -= 1
-        if not self._ended and not self._stops and not self._timeout.expired():
-            self._timeout.reschedule(self._loop.time() + self._left_seconds)
 
     def wait_for(self, work: Coroutine[Any, Any, R]) -> R:
         """Run `work` in the event loop of the turn, and return its result. To be called in the tool's thread."""
@@ -94,9 +79,9 @@ current_tool: ContextVar[RunningTool | None] = ContextVar("callboard_running_too
 
 
 @contextmanager
-def running_a_tool(call_id: str, timeout: asyncio.Timeout) -> Iterator[None]:
+def running_a_tool(call_id: str, clock: CallClock) -> Iterator[None]:
     """Make the call's tool the running tool inside the context; it ends with the context."""
-    tool = RunningTool(call_id, timeout)
+    tool = RunningTool(call_id, clock)
     token = current_tool.set(tool)
     try:
         yield
@@ -113,19 +98,6 @@ def tools_around() -> list[RunningTool]:
         tools.append(tool)
         tool = tool.around
     return tools
-
-
-@contextmanager
-def stopping_time() -> Iterator[None]:
-    """Stop the time of all running tools of the current task inside the context."""
-    tools = tools_around()
-    for tool in tools:
-        tool.stop_time()
-    try:
-        yield
-    finally:
-        for tool in tools:
-            tool.resume_time()
 
 
 @contextmanager

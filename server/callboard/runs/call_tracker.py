@@ -4,11 +4,11 @@ Agents may repeat ids, leave them empty, or use ids of earlier turns. `source_id
 `tool_call_id` is the unique id that replaces it in events, in the store and for the model.
 """
 
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from callboard._call_ids import new_call_id
+from callboard.calls.context import CallClock
 
 MAX_ID_CHARS = 512
 
@@ -43,7 +43,7 @@ class CallIds:
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call that has started and not ended; `started_at` is in seconds of the monotonic clock.
+    """A call that has started and not ended.
 
     `parent_call_id` is the call that started the agent which made this call, "" for the agent's own calls. `is_inside`
     is True if the parent was open when this call started: both are then in the same round.
@@ -54,12 +54,7 @@ class OpenCall:
     tool_name: str
     parent_call_id: str = ""
     is_inside: bool = False
-    started_at: float = field(default_factory=time.monotonic)
-
-    @property
-    def age_ms(self) -> int:
-        """The time since the start, in milliseconds."""
-        return round((time.monotonic() - self.started_at) * 1000)
+    clock: CallClock = field(default_factory=CallClock)
 
 
 class CallTracker:

@@ -151,8 +151,8 @@ class RunFactory:
         if is_stored(request):
             enricher = replace(enricher, link=partial(self._links.to_result, str(request.chat_id)))
         rows = record.turn.rows if record and record.turn else None
-        audit = self._make_audit(run_id, owner, spec.caller)
-        recorder = Recorder(log, calls, enricher, rows, redaction, audit)
+        audit = AuditEntry("call", owner.user_id, spec.caller, owner.agent_id, owner.chat_id, run_id)
+        recorder = Recorder(log, calls, enricher, rows, redaction, audit if self._settings.audit else None)
         run = Run(
             run_id,
             owner,
@@ -337,11 +337,6 @@ class RunFactory:
         observers.tell(RunTakenOver(stored.losses))
         for event in last:
             observers.tell(event)
-
-    def _make_audit(self, run_id: str, owner: Owner, caller: str | None) -> AuditEntry | None:
-        if not self._settings.audit:
-            return None
-        return AuditEntry("call", owner.user_id, caller, owner.agent_id, owner.chat_id, run_id)
 
     def _find_grants(self, request: RunRequest, inputs: Inputs, offer: Offer) -> RunGrants | None:
         if not is_stored(request) or request.user is None:

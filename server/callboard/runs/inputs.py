@@ -1,13 +1,13 @@
 """The questions that a run asks its user, and their answers; and the parking of a run whose approvals wait."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from callboard.calls.approval import is_approval
 from callboard.errors import StorageError, UnknownInput
-from callboard.runs.call_tracker import CallTracker
+from callboard.runs.call_tracker import CallIds, CallTracker
 from callboard.runs.log import EventLog
 from callboard.storage import GivenAnswer, RunSignals, StoredRuns
 from callboard_protocol import APPROVAL_PREFIX, InputRequest, ToolRequest
@@ -61,7 +61,6 @@ class Inputs:
         self._early = dict(signals.answers)
         self._keys: dict[str, str | None] = {}
         self._not_asked: set[str] = set()
-        self._waits: dict[str, list[tuple[float, float | None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self, request: InputRequest | ToolRequest) -> InputRequest | ToolRequest | None:
@@ -85,17 +84,14 @@ class Inputs:
         answer = self._answers.setdefault(request_id, asyncio.get_running_loop().create_future())
         if early is not None:
             answer.set_result(early)
-        began_at_seconds = time.monotonic()
         # The time in which the client runs a tool is a part of the call's duration.
-        waits = self._waits.setdefault((isinstance(request, InputRequest) and request.tool_call_id) or "", [])
-        waits.append((began_at_seconds, None))
+        call = self._calls.find(request.tool_call_id or "") if isinstance(request, InputRequest) else None
         try:
-            given = await self._receive(request)
+            with call.clock.waiting() if call else nullcontext():
+                given = await self._receive(request)
             return self._take_value(request_id, given) if given else None
         finally:
             self.waiting.discard(request_id)
-            waits.remove((began_at_seconds, None))
-            waits.append((began_at_seconds, time.monotonic()))
             del self._answers[request_id]
 
     async def _receive(self, request: InputRequest | ToolRequest) -> GivenAnswer | None:
@@ -205,7 +201,7 @@ class Inputs:
         """Free the run's calls, because the run has ended here."""
         self.cancel_parking()
         self.can_park = False
-        del self._calls
+        self._calls = CallTracker(CallIds())
 
     def was_asked(self, request: InputRequest | ToolRequest) -> bool:
         """Return False if the run waited for an answer, but no user could be shown the question."""
@@ -214,11 +210,6 @@ class Inputs:
     def find_answer_key(self, request_id: str) -> str | None:
         """Return the name of the API key that a question was answered with; None if unknown."""
         return self._keys.get(request_id)
-
-    def waited_seconds(self, tool_call_id: str) -> float:
-        """Return how long a call has waited for answers of the user; `tool_call_id` is the agent's id of the call."""
-        now = time.monotonic()
-        return sum((now if end is None else end) - begin for begin, end in self._waits.get(tool_call_id, ()))
 
     def _take_value(self, request_id: str, given: GivenAnswer) -> Any:
         self._keys[request_id] = given.key

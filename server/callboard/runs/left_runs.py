@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from callboard.agents import Agent, AgentLike
-from callboard.calls import ToolCall
+from callboard.calls import ToolCall, format_error
 from callboard.calls.approval import ALWAYS, CHANGED, PENDING, REFUSED, is_approval
 from callboard.calls.call import REPAIRED, EndedCall, RunningCall, follow_call
 from callboard.errors import StorageError, ToolDenied
@@ -297,7 +297,7 @@ def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | To
     for seq, event in enumerate(events, last_seq + 1):
         changes = []
         if isinstance(event, ToolCallError):
-            changes = record.turn.rows.end_call(event.tool_call_id, f"Error: {event.error}", event.code, None)
+            changes = record.turn.rows.end_call(event.tool_call_id, format_error(event.error), event.code, None)
         record.append(StoredFrame(encode(seq, event), is_last=isinstance(event, Done | Error)), changes)
 
 

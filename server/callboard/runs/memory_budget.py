@@ -9,10 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
-def _evict_nothing(_user: str | None) -> bool:
-    return False
-
-
 @dataclass(slots=True)
 class MemoryBudget:
     """The limits, and the bytes in use.
@@ -22,7 +18,7 @@ class MemoryBudget:
 
     max_bytes: float = float("inf")
     max_user_bytes: float = float("inf")
-    evict_oldest: Callable[[str | None], bool] = _evict_nothing
+    evict_oldest: Callable[[str | None], bool] = lambda _: False
     _used_by_user: Counter[str] = field(default_factory=Counter)
 
     @property

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError
 
+from callboard.calls import write_arguments
 from callboard.errors import AgentError
 from callboard.redaction import Redaction
 from callboard.runs.files import RunFiles
@@ -89,7 +90,7 @@ def _read_arguments(arguments: dict[str, Any] | str) -> tuple[str, dict[str, Any
     if isinstance(arguments, dict):
         # Arguments of frameworks may contain dates, NaN and objects of their own classes.
         try:
-            raw = to_json(arguments, inf_nan_mode="null", serialize_unknown=True).decode()
+            raw = write_arguments(arguments)
         except PydanticSerializationError as error:
             raise AgentError(
                 f"the agent yielded arguments of a call that cannot be written as JSON: {error}"

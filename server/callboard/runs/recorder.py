@@ -14,6 +14,7 @@ from typing import Any
 from callboard._formats import answer_key
 from callboard._history import HistoryCall, RowChange, TurnRows
 from callboard.agents import NOTHING_SAID
+from callboard.calls import format_error
 from callboard.calls.approval import ALLOWED_ALWAYS, ALWAYS, APPROVED, is_approval
 from callboard.calls.throttle import Throttle
 from callboard.errors import AgentError, RunLost
@@ -184,7 +185,7 @@ class Recorder:
         if not (isinstance(last, Done) and last.finish_reason == "tool_calls"):
             for call_id in self._client_calls:
                 # The run failed before the client was asked to run this call.
-                changes += self._rows.end_call(call_id, _format_error(ending.call_error), ending.call_code, None)
+                changes += self._rows.end_call(call_id, format_error(ending.call_error), ending.call_code, None)
         return changes + self._rows.finish(
             answer,
             is_answered=_is_answer(answer, last),
@@ -218,7 +219,7 @@ class Recorder:
                     tool_name=call.tool_name,
                     error=ending.call_error,
                     code=ending.call_code,
-                    duration_ms=self._measure(call),
+                    duration_ms=call.clock.elapsed_ms,
                 )
                 self._log.append(end)
             self._log.append(ending.event)
@@ -388,14 +389,15 @@ class Recorder:
         self._text.flush()
         duration_ms = None
         if not isinstance(event, ToolCallError) or find_ending(event.code).has_run:
-            duration_ms = self._measure(call) if event.duration_ms is None else min(event.duration_ms, MAX_DURATION_MS)
+            duration_ms = call.clock.elapsed_ms if event.duration_ms is None else event.duration_ms
+            duration_ms = min(duration_ms, MAX_DURATION_MS)
         changes: dict[str, Any] = {
             "tool_call_id": call.tool_call_id,
             "tool_name": call.tool_name,
             "duration_ms": duration_ms,
         }
         if isinstance(event, ToolCallError):
-            output = _format_error(event.error)
+            output = format_error(event.error)
             code = event.code
         else:
             output = event.result
@@ -426,11 +428,6 @@ class Recorder:
             return None
         return replace(self._audit, kind=kind, tool_call_id=tool_call_id, tool_name=tool_name, **values)
 
-    def _measure(self, call: OpenCall) -> int:
-        """Return how long a call has run, in milliseconds, without the time in which it waited for the user."""
-        waited_ms = round(self._inputs.waited_seconds(call.source_id) * 1000)
-        return min(max(0, call.age_ms - waited_ms), MAX_DURATION_MS)
-
     def _make_call(self, call_id: str, tool_name: str, arguments: str, parent_call_id: str = "") -> HistoryCall:
         """Return a call that is about to run, with its round, for the store."""
         round_index, sequence_index = self.calls.next_place()
@@ -455,7 +452,6 @@ def _send(
 ) -> None:
     enriched = enricher.enrich(event)
     if enriched is None:
-        log.write(changes)
         return
     first, *rest = truncate(enriched)
     log.append(first, changes, audit)
@@ -468,8 +464,3 @@ def _is_answer(text: str, ending: Done | Error) -> bool:
     answer = text.strip()
     is_said = bool(answer) and not answer.startswith(NOTHING_SAID)
     return isinstance(ending, Done) and ending.finish_reason == "stop" and is_said
-
-
-def _format_error(error: str) -> str:
-    """Return the error as the model reads it instead of a result."""
-    return error if error.startswith("Error:") else f"Error: {error}"
