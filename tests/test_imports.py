@@ -5,11 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.http.test_signed_users import HEADER, SECRET, signed
+
 SERVES = {
     "callboard.agents.tool_loop",
     "callboard_formats",
     "jinja2",
-    "jwt",
     "prometheus_client",
     "sqlalchemy",
     "starlette",
@@ -17,8 +18,11 @@ SERVES = {
 }
 """Modules that take long to import, and that serving needs."""
 
-RARE = {"alembic", "mcp", "openai", "opentelemetry.sdk", "prompt_toolkit", "redis", "sqlalchemy.orm", "trafilatura"}
-"""Modules that are slow to import and needed for few tasks: migrations, exporters, frameworks, skills, terminals.
+RARE = {
+    "alembic", "jwt", "mcp", "openai", "opentelemetry.sdk", "prompt_toolkit", "redis", "sqlalchemy.orm", "trafilatura",
+}  # fmt: skip
+"""Modules that are slow to import and needed for few tasks: migrations, tokens of users, exporters, frameworks, skills,
+terminals.
 SQLAlchemy imports its ORM for asynchronous engines, which only PostgreSQL uses.
 
 Rich is not among them, because structlog and httpx import it if it is installed."""
@@ -46,8 +50,10 @@ async def add(a: int, b: int) -> int:
 
 skills = [Skill("arithmetic", "Adds.", tools=[add])]
 model = FakeModel([Call("add", a=1, b=2)], "It is 3.")
-board = Callboard([Agent("clerk", skills=skills)], model=model, settings=Settings(data_dir=sys.argv[1]))
-request = {"agent": "clerk", "chat_id": "c", "user": {"id": "u"}, "messages": [{"role": "user", "content": "1 + 2?"}]}
+settings = Settings(data_dir=sys.argv[1], open_webui_jwt_secret=sys.argv[2])
+board = Callboard([Agent("clerk", skills=skills)], model=model, settings=settings)
+request = {"agent": "clerk", "chat_id": "c", "user": {"id": "ann"}, "messages": [{"role": "user", "content": "1 + 2?"}]}
+signed = {"x-openwebui-user-jwt": sys.argv[3]}
 
 async def main():
     app = board.asgi()
@@ -55,7 +61,7 @@ async def main():
         before = set(sys.modules)
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            answer = await client.post("/v1/runs", json=request)
+            answer = await client.post("/v1/runs", json=request, headers=signed)
         print(json.dumps([answer.text, sorted(set(sys.modules) - before)]), file=sys.stderr)
 
 asyncio.run(main())
@@ -71,7 +77,7 @@ def test_a_board_is_declared_without_what_serves_it() -> None:
 
 
 def test_a_server_imports_nothing_during_its_first_run(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", RUN, str(tmp_path)]
+    command = [sys.executable, "-c", RUN, str(tmp_path), SECRET, signed()[HEADER]]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     answer, imported = json.loads(ended.stderr)
     assert "It is 3." in answer

@@ -166,7 +166,7 @@ class Scanner:
 
     def _begins_with_calls(self) -> Reading[bool]:
         """Read calls at the very beginning of the answer; return whether there are any."""
-        opener = yield from self._take_literal(self.grammar.outside)
+        opener = yield from self._buffer.match_literal(self.grammar.outside)
         what = meaning(self.grammar, opener.lower()) if opener else None
         if what is None or not what.owners or what.at_line_start or opener[0] in "`~":
             return False
@@ -581,7 +581,7 @@ class Scanner:
         results = result_literals(self.grammar)
         calls = _LastCalls(buffer.position)
         while True:
-            opener = yield from self._take_literal(openers)
+            opener = yield from buffer.match_literal(openers)
             block = (yield from self._block_in_thought(opener, context, calls)) if opener else None
             if block is None:
                 return calls
@@ -596,16 +596,9 @@ class Scanner:
                 # If the answer was cut off, the thought might have continued.
                 calls.end_the_answer = is_over or not self._buffer.is_cut
                 return calls
-            if (yield from self._take_literal(results)):
+            if (yield from buffer.match_literal(results)):
                 calls.end_the_answer = True
                 return calls
-
-    def _take_literal(self, literals: Literals) -> Reading[str]:
-        """Return the longest of these literals that is here; "" if none is."""
-        buffer = self._buffer
-        while not buffer.final and literals.may_grow(buffer.text, buffer.index):
-            yield
-        return literals.match(buffer.text, buffer.index)
 
     def _block_in_thought(
         self, opener: str, context: BlockContext, before: "_LastCalls"

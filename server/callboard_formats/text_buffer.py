@@ -12,6 +12,8 @@ from typing import TypeVar
 
 import regex
 
+from callboard_formats.literals import Literals
+
 LET_GO_CHARS = 4096
 LOOK_BACK_CHARS = 256
 MAX_REREADS = 8
@@ -167,6 +169,12 @@ class TextBuffer:
             if found is None or not found.partial:
                 return found
             yield
+
+    def match_literal(self, literals: Literals) -> Reading[str]:
+        """Return the longest of these literals at `position`, as soon as more text cannot change it; "" without one."""
+        while not self.final and literals.may_grow(self.text, self.index):
+            yield
+        return literals.match(self.text, self.index)
 
     def take(self, pattern: "regex.Pattern[str]") -> "Reading[regex.Match[str] | None]":
         """Return the match of `pattern` at `position`, and move behind it."""

@@ -19,6 +19,11 @@ class UserVerifier:
 
     secret: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.secret is not None:
+            # `read_signed_user` needs it, and a server imports nothing while it serves.
+            import jwt  # noqa: F401
+
     @property
     def is_required(self) -> bool:
         """True if a request may name a user only with a signature."""

@@ -3,11 +3,12 @@
 Open WebUI 0.12 sends a token if `FORWARD_USER_INFO_HEADER_JWT_SECRET` is set. It is signed with HS256, valid for five
 minutes, and contains `sub`, `name`, `email`, `role`, `iss`, `iat` and `exp`. The pipe makes its own token with the same
 secret and adds `groups`.
+
+`jwt` is imported by the functions, because it takes 50 ms with `cryptography`, and most servers have no secret.
 """
 
 import time
 
-import jwt
 from pydantic import ValidationError
 
 from callboard.errors import Unauthorized
@@ -24,6 +25,8 @@ CLOCKS_DIFFER_SECONDS = 10
 
 def sign_user(user: User, secret: str) -> str:
     """Return a token for a user in the form that the pipe writes."""
+    import jwt
+
     now = int(time.time())
     known = user.model_dump(mode="json", exclude={"id"})
     claims = {**known, "sub": user.id, "iss": ISSUER, "iat": now, "exp": now + HOLDS_SECONDS}
@@ -36,6 +39,8 @@ def read_signed_user(token: str, secret: str) -> User:
     Only `ALGORITHM` is accepted; the algorithm that the token names is ignored. Raises `Unauthorized` if the token has
     expired or is not signed with the secret.
     """
+    import jwt
+
     try:
         claims = jwt.decode(
             token,
