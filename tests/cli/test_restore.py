@@ -147,7 +147,7 @@ def test_a_copy_put_in_place_under_a_running_server_is_refused_until_it_is_resto
             assert "stop the server, run `callboard restore COPY`, start it" in health.json()["reason"]
             answer = ask(url, "unkept")
             assert '"done"' in answer
-            assert "without it" in answer
+            assert "may not be remembered" in answer
             assert "stop it first" in run(folder, "restore", str(copy)).stderr
         server.send_signal(signal.SIGTERM)
         server.wait()

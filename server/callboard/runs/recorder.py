@@ -47,8 +47,11 @@ from callboard_protocol import (
     find_ending,
 )
 
-NOT_REMEMBERED = "The server cannot store this answer at the moment. It continues, but may not be remembered later."
-REMEMBERED_AFTER_ALL = "The server works normally again: this answer is stored."
+NOT_REMEMBERED = (
+    "The server cannot use its database at the moment: earlier tool calls may be missing, and this answer may not be "
+    "remembered."
+)
+REMEMBERED_AFTER_ALL = "The server's database works again: this answer is stored."
 
 COMPLETE = "complete"
 """The outcome of a successful call in the audit."""
