@@ -21,6 +21,7 @@ from callboard_protocol import (
     Message,
     Rewind,
     RunStart,
+    ToolCallArgsDelta,
     ToolCallComplete,
     ToolCallError,
     ToolCallStart,
@@ -70,6 +71,27 @@ async def test_a_server_counts_the_runs_that_it_takes_over_and_how_they_end(tmp_
     assert play.scraped.sum("callboard_runs_taken_over_total", agent="careful") == 1
     assert play.scraped.sum("callboard_runs_total", agent="careful", ending="stop") == 1
     assert play.scraped.sum("callboard_run_seconds_count", agent="careful") == 1
+
+
+async def test_half_written_arguments_are_taken_back(tmp_path: Path) -> None:
+    half = chunks(call("sell", '{"seat"', call_id="c1"), ending="hang")
+    async with OpenAIServer([half, ANSWER]) as model:
+        play = Killing(tmp_path, model, AGENT)
+        await play.run_until(lambda event: isinstance(event, ToolCallArgsDelta))
+        await play.go_on()
+    check(play.seen)
+    assert [event.type for event in play.events] == ["run_start", "tool_call_args_delta", "rewind", "message", "done"]
+
+
+async def test_text_that_was_written_while_a_call_was_open_is_taken_back_before_the_call_ends(tmp_path: Path) -> None:
+    async with OpenAIServer([]) as model:
+        play = Killing(tmp_path, model, str(Path(__file__).with_name("talking_agent.py")))
+        await play.run_until(lambda event: isinstance(event, ToolStatus))
+        await play.go_on()
+    check(play.seen)
+    _, started, half, _, *rest = [event.type for event in play.events]
+    assert (started, half) == ("tool_call_start", "message")
+    assert rest == ["rewind", "tool_call_error", "message", "done"]
 
 
 @pytest.mark.parametrize("confirm_since", ["", "wait_for_ever"])

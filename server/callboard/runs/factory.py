@@ -45,7 +45,7 @@ from callboard.storage import (
 from callboard.text import storable
 from callboard.threads import REQUESTS
 from callboard.trace_context import within
-from callboard_protocol import Error, Rewind, RunRequest, RunStart, Status
+from callboard_protocol import Error, RunRequest, RunStart, Status
 
 MAX_NAME_CHARS = 255
 """The characters of a user's name that are stored."""
@@ -166,9 +166,9 @@ class RunFactory:
         )
         if reopened and stored:
             observers.tell(RunTakenOver(stored.losses))
-            for end in reopened.closed:
-                observers.tell(end)
-            log.continue_after(stored.last_seq + len(reopened.closed))
+            for event in reopened.added:
+                observers.tell(event)
+            log.continue_after(stored.last_seq + len(reopened.added))
             recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
         else:
             # Before `store_in`, because the run was begun in the database with this event.
@@ -176,8 +176,6 @@ class RunFactory:
         if record:
             log.on_lost = run.abandon
             log.store_in(record, files)
-        if left.has_open_text:
-            log.append(Rewind())
         if conversation.history.is_missing:
             recorder.report_trouble(True)
         with within(traced.context):

@@ -1,7 +1,7 @@
 """Reads, continues or ends a left run: one that its server has stopped running without ending it.
 
 Events and rows were committed together, so they need no reconciliation. The model gets the finished rounds with their
-results. Open calls of a built-in agent run again if that is safe, see `_find_repeatable`. The other open calls end with
+results. Open calls of an `Agent` run again if that is safe, see `_find_repeatable`. The other open calls end with
 an error, because it is unknown whether they took effect.
 """
 
@@ -42,10 +42,10 @@ from callboard_protocol import (
     Error,
     InputRequest,
     Message,
-    Reasoning,
     Rewind,
     RunRequest,
     Source,
+    TextEvent,
     ToolCallError,
     ToolCallExternal,
     ToolCallStart,
@@ -77,9 +77,9 @@ class LeftRun:
         unapproved: The open calls that wait for the user's approval; their tools have not run.
         from_text: The open calls that were read from the model's text although it was not asked to write calls there.
         changed: The open calls whose arguments the user has changed.
-        may_have_run: The open calls whose tools may have started.
+        has_reported: The open calls with a status that only a running tool reports.
         next_round: The round of the next call.
-        has_open_text: Text was sent after the last event of a call.
+        has_open_text: Text was sent after the last start or end of a call.
         answer: The answer's text since the last start of an own call, which has no row yet.
         sources: The sources that were sent.
         signals: Cancellation and answers that clients have sent.
@@ -90,7 +90,7 @@ class LeftRun:
     unapproved: Collection[str] = ()
     from_text: Collection[str] = ()
     changed: Collection[str] = ()
-    may_have_run: Collection[str] = ()
+    has_reported: Collection[str] = ()
     next_round: int = 0
     has_open_text: bool = False
     answer: str = ""
@@ -107,13 +107,14 @@ class LeftRun:
 class Reopened:
     """A run that can continue: its conversation with the finished rounds, and the state of its stored events.
 
-    `again` are the ids of the open calls that run again, `closed` are the end events of the other open calls.
+    `again` are the ids of the open calls that run again. `added` are the events that were stored by `reopen`: a
+    `Rewind` of the text after the last start or end of a call, and the ends of the other open calls.
     """
 
     conversation: Conversation
     left: LeftRun
     again: AbstractSet[str]
-    closed: Sequence[ToolCallError]
+    added: Sequence[Rewind | ToolCallError]
 
 
 async def read_left_run(stored_runs: StoredRuns, run_id: str) -> LeftRun:
@@ -140,17 +141,17 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
                 asked.add(call_id)
             case Source():
                 sources.append(event)
-            case Message() | Reasoning():
+            case TextEvent():
                 has_open_text = True
                 if isinstance(event, Message):
                     answer.append(event.content)
             case CallEvent():
                 follow_call(calls, event)
-                has_open_text = False
                 is_own_start = isinstance(event, ToolCallStart) and not event.parent_call_id
                 if is_own_start or isinstance(event, ToolCallExternal):
                     answer.clear()
                 if not isinstance(event, ToolStatus | ToolRequest):
+                    has_open_text = False
                     settled_count = len(answer)
             case Rewind():
                 has_open_text = False
@@ -158,7 +159,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
             case _:
                 pass
     running = {call_id: call for call_id, call in calls.items() if isinstance(call, RunningCall)}
-    may_have_run = {
+    has_reported = {
         call_id
         for call_id, call in running.items()
         if any(step.status not in STATUSES_BEFORE_RUNNING for step in call.steps)
@@ -166,10 +167,10 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
     return LeftRun(
         call_ids=frozenset(call_id for call_id, call in calls.items() if not call.start.parent_call_id),
         open_calls={call_id: call.start for call_id, call in running.items()},
-        unapproved=running.keys() & asked - may_have_run,
+        unapproved=running.keys() & asked - has_reported,
         from_text={call_id for call_id, call in running.items() if call.is_from_text},
         changed={call_id for call_id, call in running.items() if call.is_changed},
-        may_have_run=may_have_run,
+        has_reported=has_reported,
         next_round=max(((call.start.round_index or 0) + 1 for call in calls.values()), default=0),
         has_open_text=has_open_text,
         answer="".join(answer),
@@ -207,17 +208,19 @@ async def reopen(
         await record.store_now()
         return None
     left = await read_left_run(stored_runs, stored.run_id)
+    if left.call_ids and (turn is None or not left.call_ids <= turn.call_ids):
+        # The chat was deleted. Without its calls in the messages, the model would repeat them.
+        return LEFT_RUN
     again = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
-    closed = [_tell_answer(end, left) for end in make_ends(left.open_calls, left.unapproved, but=again)]
-    _append(record, stored.last_seq, closed)
+    ends = [_tell_answer(end, left) for end in make_ends(left.open_calls, left.unapproved, but=again)]
+    # The `Rewind` comes first, because clients keep the text before the end of a call.
+    added: list[Rewind | ToolCallError] = [*([Rewind()] if left.has_open_text else []), *ends]
+    _append(record, stored.last_seq, added)
     await record.store_now()
     conversation = await open_conversation(store, request, stored.run_id, None)
     if conversation.history.is_missing:
         # Without its finished calls the agent would repeat them.
         raise StorageError("the history of the chat cannot be read")
-    if left.call_ids and (turn is None or not left.call_ids <= turn.call_ids):
-        # The chat was deleted. Without its calls in the messages, the model would repeat them.
-        return LEFT_RUN
     if turn:
         calls = conversation.history.calls
         ended = turn.call_ids - again
@@ -240,7 +243,7 @@ async def reopen(
                 if call.tool_call_id in again
             ),
         )
-    return Reopened(conversation, left, again, closed)
+    return Reopened(conversation, left, again, added)
 
 
 async def end_run(
@@ -291,7 +294,7 @@ def _tell_answer(end: ToolCallError, left: LeftRun) -> ToolCallError:
     return end.model_copy(update={"error": CANNOT_RUN}) if has_agreed else end
 
 
-def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | ToolCallError]) -> None:
+def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | Rewind | ToolCallError]) -> None:
     """Append events after `last_seq` to the record, with the row changes of the calls that they end."""
     assert record.turn is not None
     for seq, event in enumerate(events, last_seq + 1):
@@ -302,13 +305,12 @@ def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | To
 
 
 def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collection[str]) -> AbstractSet[str]:
-    """Return the ids of open calls that may run again: their tools are read-only or repeatable, or not approved.
+    """Return the ids of the open calls that run again.
 
-    The client runs a request for one of Open WebUI's tools once, also if it is sent again.
-
-    A call with a secret argument does not: its value is not stored.
-
-    Calls of framework agents never run again: it is unknown what their tools change.
+    A call runs again if its tool only reads or is repeatable, if the user has not approved it, if its tool always asks
+    and has not reported anything, or if the client runs its tool: the client runs a request once, also if it is sent
+    again. A call with a secret argument never runs again, because the value is not stored; nor does a call of a
+    framework's agent, because it is unknown what its tools change.
     """
     if not isinstance(agent, Agent):
         return frozenset()
@@ -318,14 +320,14 @@ def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collectio
         if MASK in to_json(start.tool_args).decode():
             return False
         tool = tools.get(start.tool_name)
-        if tool is None and start.tool_name in openwebui_tools:
-            return True
+        if tool is None:
+            return start.tool_name in openwebui_tools
         call_id = start.tool_call_id
-        if tool is None or tool.read_only or tool.repeatable:
-            return tool is not None
-        # A tool that always asks runs only after the approval is stored, and then its call is in `may_have_run`. The
+        if tool.read_only or tool.repeatable:
+            return True
+        # A tool that always asks runs only after the approval is stored, and then its call is in `has_reported`. The
         # settings of this server do not count: the call began under those of another one, perhaps without approval.
         asks_always = tool.requires_confirmation is True
-        return call_id in left.unapproved or (asks_always and call_id not in left.may_have_run)
+        return call_id in left.unapproved or (asks_always and call_id not in left.has_reported)
 
     return frozenset(call_id for call_id, start in left.open_calls.items() if is_repeatable(start))

@@ -241,7 +241,7 @@ class Runs:
     async def continue_run(self, stored: StoredRun) -> Error | None:
         """Continue a run that was lost, handed over or unparked; return its last event if it can only be ended.
 
-        The text since the last finished round is taken back, see `reopen`. Raises `StorageError`, and `RunLost` if
+        Text after the last start or end of a call is taken back, see `reopen`. Raises `StorageError`, and `RunLost` if
         another server has taken over the run.
         """
         packed = await self._stored_runs.load_request(stored.run_id)

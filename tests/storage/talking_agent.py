@@ -1,0 +1,32 @@
+"""An agent for tests that kill servers: it writes text while its call is open."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from callboard import register
+from callboard.agents import TurnContext
+from callboard_protocol import Event, Message, ToolCallStart, ToolStatus, ToolStatusData
+
+
+@dataclass(frozen=True, slots=True)
+class Talking:
+    """Calls a tool that never ends at the server that is killed; at the next one it only writes."""
+
+    agent_id: str = "careful"
+    name: str = "Talking"
+    description: str = "Talks while it calls a tool."
+    on_owner_loss: str = "continue"
+
+    async def run(self, context: TurnContext) -> AsyncIterator[Event]:
+        if "CALLBOARD_TEST_HANGS" in os.environ:
+            call_id = context.claim_tool_call_id("c1")
+            yield ToolCallStart(tool_call_id=call_id, tool_name="sell")
+            yield Message(content="I wait for ")
+            yield ToolStatus(tool_call_id=call_id, data=ToolStatusData(status="processing"))
+            await asyncio.Event().wait()
+        yield Message(content="I do not know.")
+
+
+register(Talking())
