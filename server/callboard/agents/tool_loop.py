@@ -56,9 +56,9 @@ async def run_tool_loop(
 
     All calls of an answer are started before any of them runs; then they run concurrently. A call that fails gives the
     model an error, and the turn continues. If the model asks for more calls than `context.limits` allow, it is asked
-    one last time, without tools, and the turn ends with `max_turns`; calls over an allowance get errors. The turn
-    always has some text for the user. The calls of a refusal, or of an answer that the endpoint's filter cut, do not
-    run.
+    one last time, with the client's functions only, and the turn ends with `max_turns`; calls over an allowance get
+    errors. The turn always has some text for the user. The calls of a refusal, or of an answer that the endpoint's
+    filter cut, do not run.
 
     If an answer calls one of `context.functions`, which the client runs, the turn ends with `tool_calls` after the
     tools of that answer; a function with the name of a tool is not offered. `context.unfinished` are calls without a

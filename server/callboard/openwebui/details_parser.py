@@ -25,7 +25,7 @@ _SUMMARY = re.compile(r"<summary>[^<]*</summary>")
 _NUMBER = re.compile(r"(?<=[\[ ])\d{1,9}$")
 
 MAX_TAG_CHARS = 2 * 1024 * 1024
-"""The longest tag that is read. The pipe writes none as long, because it cuts arguments and results."""
+"""The longest tag that is read. The pipe writes none as long: the server cuts arguments, the pipe results."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,7 @@ class RunRecord:
 
     @property
     def is_late(self) -> bool:
-        """Whether the run is late: it waits for the database only if another server could take it over."""
+        """Whether events could not be stored in time."""
         return self._state in (_State.LATE, _State.IN_MEMORY)
 
     @property
