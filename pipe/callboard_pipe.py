@@ -170,11 +170,11 @@ CANNOT_REACH = (
     "Cannot reach the Callboard server at {url}. Is it running (callboard serve)? "
     "The address is the valve CALLBOARD_URL."
 )
-NOT_CALLBOARD = "The server at {url} is not a Callboard server. Correct the address in the valve CALLBOARD_URL."
+NOT_CALLBOARD = "{url} did not answer like a Callboard server. Check the address in the valve CALLBOARD_URL."
 BAD_KEY = "The key in the valve CALLBOARD_API_KEY cannot be sent: it may only have ASCII characters and no spaces."
 FORGOTTEN = "Open WebUI was stopped during this answer, and the Callboard server has not stored it: ask again."
 STAYED_AWAY = (
-    "Open WebUI was stopped during this answer, and the Callboard server at {url} cannot be reached: ask again."
+    "Open WebUI was stopped during this answer, and the Callboard server at {url} could not be used: ask again."
 )
 LOST = (
     "The connection to the Callboard server at {url} was lost and the answer could not be resumed: the server was "

@@ -119,7 +119,7 @@ class ModelAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RunTakenOver:
-    """This server has taken the run over from a lost server, and continues or ends it.
+    """This server has taken over the run of a server that was lost or has released it, and continues or ends it.
 
     `losses` is the number of servers that the run has lost.
     """

@@ -1,8 +1,8 @@
 """The built-in demo agent, which shows every kind of tool call without a model.
 
 A scripted model calls real tools, which need no network. Words in the prompt choose scenes; without such a word, the
-agent shows `FULL_RANGE`. The script finds its position by counting the calls in the messages, so it also shows which
-earlier calls the server sends to a model.
+agent shows `FULL_RANGE`. The script finds its position by counting the rounds of calls since the last user message,
+so it also shows which earlier calls the server sends to a model.
 """
 
 import asyncio

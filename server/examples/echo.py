@@ -1,4 +1,4 @@
-"""An agent without a prompt and a model: its `run` yields events, which Callboard stores and sends."""
+"""An agent without a prompt or a model: its `run` yields events, which Callboard stores and sends."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

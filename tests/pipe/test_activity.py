@@ -127,9 +127,9 @@ def test_stop_adds_a_last_line() -> None:
 
 def test_last_line_repeats_the_agents_final_status() -> None:
     watched = Watched()
-    notice = {"type": "status", "content": "The model big is no longer served.", "done": True}
+    notice = {"type": "status", "content": "The model big is no longer available.", "done": True}
     watched.after(0, START, notice)
-    assert watched.after(3, message("Hi"), DONE) == [("The model big is no longer served. · 3.0 s", True)]
+    assert watched.after(3, message("Hi"), DONE) == [("The model big is no longer available. · 3.0 s", True)]
 
 
 def test_continued_answer_adds_to_its_totals() -> None:

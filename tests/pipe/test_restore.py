@@ -165,7 +165,7 @@ async def test_unavailable_server_does_not_count_as_a_lost_answer(server: Script
 async def test_notice_names_the_server_that_stayed_unavailable(server: ScriptedServer) -> None:
     pipe = a_pipe(server.url)
     text = streamed_content(await restored(pipe, None))
-    assert f"the Callboard server at {server.url} cannot be reached" in text
+    assert f"the Callboard server at {server.url} could not be used" in text
 
 
 async def test_run_deleted_between_two_requests_becomes_a_notice(server: ScriptedServer) -> None:

@@ -228,7 +228,7 @@ async def test_an_unknown_agent_is_explained_in_the_servers_words(server: Script
 async def test_another_web_server_is_recognised(server: ScriptedServer, status: int) -> None:
     server.on("POST", "runs", answer_bytes(b"<html>" * 100_000, status, "text/html"))
     text = await content(a_pipe(server.url))
-    assert "is not a Callboard server" in text
+    assert "did not answer like a Callboard server" in text
     assert "CALLBOARD_URL" in text
 
 

@@ -34,7 +34,7 @@ class RunMetrics:
         )
         self._taken_over = Counter(
             "callboard_runs_taken_over",
-            "Runs of lost servers that this server took over.",
+            "Runs that this server took over from servers that were lost or released them.",
             ["agent"],
             registry=registry,
         )

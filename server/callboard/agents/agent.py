@@ -74,14 +74,14 @@ class Agent:
     `tools`: functions or `Tool`s, in addition to the tools of the skills.
     `model`, `limits` and `tool_format` replace those of the server. If only `model` is set, `tool_format` is `auto`.
     `confirm`: name patterns (`request_*`) of tools that ask the user first, in addition to tools that always ask.
-    `on_owner_loss`: whether another server continues or ends a run whose server is lost.
+    `on_owner_loss`: whether another server continues a run whose server stops, or the run ends.
     `suggestions`: first questions that a client may offer, such as "What is on in the kitchen?".
     `icon`: a picture, as a `data:image/png;base64,…` URL or a web address.
     `openwebui_tools`: the tools of Open WebUI that the agent gets: `attached` (by the user or a preset), `all`,
     `none`, or name patterns.
 
     Raises `AgentError`, which says how to fix the declaration: for an invalid argument, for two tools with the same
-    name, and if the name of one MCP server begins with the name of another.
+    name, and if the name of one MCP server begins with the name of another and `_`, such as `git` and `git_hub`.
     """
 
     agent_id: str

@@ -1,6 +1,6 @@
 """Makes the built-in agents. An agent that needs a service is left out if the service's settings are missing.
 
-No other module makes skills from the settings of the environment.
+Only this module and the command line make skills from the settings of the environment.
 """
 
 from collections.abc import Callable, Mapping

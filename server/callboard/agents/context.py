@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from callboard._formats import FormatChoice
 
 OnOwnerLoss = Literal["continue", "end"]
-"""Whether another server continues or ends a run whose server is lost."""
+"""Whether another server continues a run whose server stops, or the run ends."""
 
 
 def check_on_owner_loss(agent_id: str, value: object) -> None:

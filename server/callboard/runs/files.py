@@ -54,7 +54,7 @@ class RunFiles:
         self._memory.add(len(url))
         if not self._memory.make_room():
             self._memory.add(-len(url))
-            return self._drop(file, "the runs of this user use all the memory that one user may have")
+            return self._drop(file, "the memory for the runs of this user, or of all users, is full")
         file_id = uuid4().hex
         self._urls[file_id] = self._new[file_id] = url
         self._chars += len(url)

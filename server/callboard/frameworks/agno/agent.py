@@ -47,7 +47,7 @@ def from_agno(
         history: `callboard`: the model is sent the chat as Callboard remembers it, with every call and result, and the
             agent's `add_history_to_context` is ignored. `own`: the model is sent the last message and the messages that
             the agent's database holds for the session, which is the chat.
-        on_owner_loss: The rule for a run whose server is lost. `continue`: another server starts a new run of the
+        on_owner_loss: The rule for a run whose server stops. `continue`: another server starts a new run of the
             agent, with the calls that have ended among its messages. `end`: the run ends. The default is `continue`;
             it is `end` with the history `own`, which lacks those calls, and for a team whose members receive the
             user's input or tasks instead of their leader's instructions.

@@ -82,7 +82,7 @@ def from_langgraph(
             all its calls. By default the first model found in the graph.
         answers: The names of the nodes whose text is the answer; by default all nodes.
         context: Makes the object that nodes get as `runtime.context`, for each run.
-        on_owner_loss: The rule for a run whose server is lost. `continue`: another server starts the graph again,
+        on_owner_loss: The rule for a run whose server stops. `continue`: another server starts the graph again,
             with messages that end in the results of the calls that have ended. `end`: the run ends. The default is
             `continue` for a graph of one node and its tools, such as `create_agent(…)` makes, because it returns to
             its start after its tools. It is `end` for other graphs, whose nodes would run twice, for functions that

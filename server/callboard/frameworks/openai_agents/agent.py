@@ -57,7 +57,7 @@ def from_openai_agents(
         session: Returns the session of a run. The model is then sent the last message and the session's messages,
             instead of the chat as Callboard remembers it.
         run_config: The configuration of all runs. The server's limits apply: the SDK's limit of turns does not.
-        on_owner_loss: The rule for a run whose server is lost. `continue`: another server starts a new run of the
+        on_owner_loss: The rule for a run whose server stops. `continue`: another server starts a new run of the
             agent, with the calls that have ended among its messages. `end`: the run ends. The default is `continue`;
             it is `end` with a `session`, which lacks those calls.
         openwebui_tools: Which of Open WebUI's own tools the agent gets, but no agent that it hands off to: `attached`

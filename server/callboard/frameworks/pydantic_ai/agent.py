@@ -43,7 +43,7 @@ def from_pydantic_ai(
         name: The name of the Callboard agent; by default the agent's name.
         description: A description for people.
         deps: Makes the object that the agent's tools get as `ctx.deps`, for each run.
-        on_owner_loss: The rule for a run whose server is lost. `continue`: another server starts a new run of the
+        on_owner_loss: The rule for a run whose server stops. `continue`: another server starts a new run of the
             agent, with the calls that have ended among its messages. `end`: the run ends.
         openwebui_tools: Which of Open WebUI's own tools it gets beside its own: `attached` (by the user or a preset),
             `all`, `none`, or name patterns.
