@@ -179,7 +179,7 @@ async def test_call_in_text_does_not_run_if_no_user_can_be_asked(tmp_path: Path,
     assert ('name="write_line · front · from text · not asked"' in said) == (activity == "details")
     assert one.written == []
     told = one.endpoint.requests[1]["messages"][-1]["content"]
-    assert "the text of the answer" in told
+    assert "into its text" in told
     assert "cannot be asked" in told
     assert "no answer came" not in told
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from callboard import register
-from callboard.agents import TurnContext
+from callboard.agents import RunContext
 from callboard_protocol import Event, Message, ToolCallStart, ToolStatus, ToolStatusData
 
 
@@ -19,7 +19,7 @@ class Talking:
     description: str = "Talks while it calls a tool."
     on_owner_loss: str = "continue"
 
-    async def run(self, context: TurnContext) -> AsyncIterator[Event]:
+    async def run(self, context: RunContext) -> AsyncIterator[Event]:
         if "CALLBOARD_TEST_HANGS" in os.environ:
             call_id = context.claim_tool_call_id("c1")
             yield ToolCallStart(tool_call_id=call_id, tool_name="sell")
