@@ -441,4 +441,4 @@ async def test_run_before_a_restart_is_shown_from_the_store(looking: Looking, tm
         await looking.check("run-stored")
         missing = await service.client.get("/inspect/sent?run=r&chat=c")
         assert missing.status_code == 404
-        assert "not kept" in missing.text
+        assert "no longer available" in missing.text

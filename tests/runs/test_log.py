@@ -48,7 +48,7 @@ async def test_oldest_frames_of_a_full_log_are_dropped_and_reading_them_is_an_er
     for number in range(50):
         log.append(Message(content=str(number)))
     assert log.last_seq == 50
-    with pytest.raises(LogExpired, match="event 1 is gone"):
+    with pytest.raises(LogExpired, match="event 1 is no longer available"):
         log.check(0)
     log.close()
     first = (await read_log(log, after=45))[0]

@@ -72,7 +72,7 @@ class Budget:
                 continue
             if self._spent[allowance.name] >= allowance.max_tool_calls:
                 raise ToolLimit(
-                    f"Not run: this turn has used all {allowance.max_tool_calls} calls of '{allowance.name}'. "
+                    f"Not run: this turn has no calls of '{allowance.name}' left (limit {allowance.max_tool_calls}). "
                     "Continue without it, or answer."
                 )
             self._spent[allowance.name] += 1
