@@ -34,7 +34,7 @@ from tests.runs.promises import check, read
 
 LEASE_SECONDS = 1.5
 DRAIN_SECONDS = 1.0
-MAX_OWNERS = 3
+MAX_LOSSES = 3
 """A run that was with so many servers is given up when the last is gone: that one is spared meanwhile."""
 TALKERS = 5
 HARMLESS = ("clock", "lost notifications")
@@ -129,7 +129,7 @@ class Report:
         if self.told_in_parts:
             lines.append(f"  times that the model was told of a round as of several: {self.told_in_parts}")
         if given_up := sum(one.is_given_up for one in self.answers):
-            lines.append(f"  given up after {MAX_OWNERS} servers, as promised: {given_up}")
+            lines.append(f"  given up after {MAX_LOSSES} servers, as promised: {given_up}")
         lines += [f"  PROBLEM {one}" for one in self.problems] or ["  no answer lost, no effect doubled, no gap"]
         return "\n".join(lines)
 
@@ -322,7 +322,7 @@ class Campaign:
                 break
             # Another process writes it.
             await asyncio.sleep(0.1)
-        answer.is_given_up = found.epoch > MAX_OWNERS and isinstance(answer.listener.events[-1], Error)
+        answer.is_given_up = found.epoch > MAX_LOSSES and isinstance(answer.listener.events[-1], Error)
         if not found.is_ended:
             answer.problems.append(f"the store has not seen its end: {found}")
         frames: list[bytes] = []
@@ -433,12 +433,12 @@ class Campaign:
             await asyncio.sleep(0.05)
 
     def _may_fall(self, server: Server) -> bool:
-        return all(owners < MAX_OWNERS for owners in server.owned.values())
+        return all(owners < MAX_LOSSES for owners in server.owned.values())
 
     def _is_at_stake(self) -> bool:
         """Whether the next owner of a run, nobody knows yet which, is the last that it may have."""
         owned = {run_id for server in self.stage.servers for run_id in server.owned}
-        return any(self._owners.get(run_id, 0) >= MAX_OWNERS - 1 for run_id in self._live if run_id not in owned)
+        return any(self._owners.get(run_id, 0) >= MAX_LOSSES - 1 for run_id in self._live if run_id not in owned)
 
 
 def text_of(events: Sequence[Event]) -> str:

@@ -46,7 +46,7 @@ async def test_user_without_the_agents_role_or_group_gets_403(
             else:
                 assert (answer.status_code, answer.json()["error"]["code"]) == (403, "agent_refused")
                 assert "Developers" not in answer.text
-        assert [run for run in service.state.runs if run.owner.agent_id not in allowed] == []
+        assert [run for run in service.state.runs if run.identity.agent_id not in allowed] == []
 
 
 async def test_openais_routes_refuse_users_without_access(tmp_path: Path) -> None:

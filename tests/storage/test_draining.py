@@ -16,7 +16,7 @@ import pytest
 from callboard import Agent, Skill, tool
 from callboard.errors import RunLost
 from callboard.models import Finish, ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta
-from callboard.runs.runs import MAX_OWNERS
+from callboard.runs.runs import MAX_LOSSES
 from callboard.storage import Store, StoredFrame, StoredRun
 from callboard.testing import Call, FakeModel
 from callboard_protocol import (
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.timeout(120)
 
 TERM = signal.SIGTERM
 INT = signal.SIGINT
-HOPS = MAX_OWNERS + 1
+HOPS = MAX_LOSSES + 1
 CHATS = ("ann", "bob", "cid")
 
 

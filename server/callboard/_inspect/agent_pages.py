@@ -140,7 +140,7 @@ async def answer(request: Request) -> Response:
     chat_id = visit.form.get("chat", "")
     _check_chat(chat_id)
     run = await state.runs.find(visit.form.get("run", ""), visit.user)
-    if run.owner.chat_id != chat_id:
+    if run.identity.chat_id != chat_id:
         raise UnknownRun("there is no such run in this chat")
     value: object = visit.form.get("value", "")
     kind = visit.form.get("kind")
@@ -153,7 +153,7 @@ async def answer(request: Request) -> Response:
     # It may have been answered elsewhere, or its time is over; the page shows the outcome.
     with suppress(UnknownInput):
         await run.answer(visit.form.get("question", ""), GivenAnswer(value, visit.caller))
-    return redirect(visit.link("try", agent=run.owner.agent_id, chat=chat_id, **_read_said(visit.form)))
+    return redirect(visit.link("try", agent=run.identity.agent_id, chat=chat_id, **_read_said(visit.form)))
 
 
 async def _listen(run: Run) -> None:

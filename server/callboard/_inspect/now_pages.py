@@ -57,7 +57,7 @@ async def stop(request: Request) -> Response:
     """Stop a run. The query names the run and its user."""
     run = await find_run(request)
     await run.cancel_for_client()
-    return redirect(read_visit(request).link("run", id=run.run_id, chat=run.owner.chat_id))
+    return redirect(read_visit(request).link("run", id=run.run_id, chat=run.identity.chat_id))
 
 
 async def approve(request: Request) -> Response:

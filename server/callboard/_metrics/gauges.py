@@ -32,7 +32,7 @@ class GaugeMetrics:
     def refresh(self) -> None:
         """Set every gauge to its current value."""
         runs, queues = self._find_runs(), self._store.queues
-        counts = Counter(self._agents.label(run.owner.agent_id) for run in runs if not run.ended)
+        counts = Counter(self._agents.label(run.identity.agent_id) for run in runs if not run.ended)
         self._labels |= counts.keys()
         for label in sorted(self._labels):
             self._open_runs.labels(label).set(counts[label])

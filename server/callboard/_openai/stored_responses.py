@@ -29,7 +29,7 @@ async def keep_response(whole: Json, run: Run, redaction: Redaction, responses: 
     try:
         # Shielded: the client may leave now, and it knows these items already.
         with anyio.CancelScope(shield=True):
-            await responses.keep([*output, head], run.owner.chat_id)
+            await responses.keep([*output, head], run.identity.chat_id)
         _log.info("response_kept", run_id=run.run_id, items=len(output))
     except StorageError as error:
         _log.warning("response_not_kept", run_id=run.run_id, error=str(error))

@@ -82,7 +82,7 @@ class EventBuffer:
         self._unread.append(event)
         self._wake()
 
-    async def wait_until_written(self) -> None:
+    async def wait_until_processed(self) -> None:
         """Return when the reader has processed every event sent so far: starts and approvals are then stored."""
         written = asyncio.Event()
         self.call_in_order(written.set)
@@ -155,7 +155,7 @@ class CallRunner:
         spending = {call.id: asyncio.create_task(self._spend()) for call in counted}
         running: dict[str, asyncio.Task[EndedCall]] = {}
         try:
-            await self._events.wait_until_written()
+            await self._events.wait_until_processed()
             rejected = [call for call in calls if isinstance(call, RejectedCall)]
             ended = {call.id: self._end(call.id, call.error) for call in rejected}
             running = {call.id: asyncio.create_task(self._run_tool(call, spending.get(call.id))) for call in own}
@@ -258,7 +258,7 @@ class CallRunner:
         if call.id in self._open:
             return
         self._send_start(call)
-        await self._events.wait_until_written()
+        await self._events.wait_until_processed()
 
     def complete(self, call_id: str, result: ToolResult) -> None:
         """End a call with its result."""
@@ -401,7 +401,7 @@ class CallRunner:
         if form and form.call.call.is_changed:
             self._show_changes(form.call)
         self.report(call.id, StatusReport("processing", agreed))
-        await self._events.wait_until_written()
+        await self._events.wait_until_processed()
         if (running := self._open.get(call.id)) is not None:
             running.is_approved = True
             running.clock.restart()

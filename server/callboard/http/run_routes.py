@@ -107,9 +107,9 @@ async def run_state(request: Request) -> Response:
     run = await _find_run(request)
     state = {
         "run_id": run.run_id,
-        "agent": run.owner.agent_id,
-        "chat_id": run.owner.chat_id,
-        "message_id": run.owner.message_id,
+        "agent": run.identity.agent_id,
+        "chat_id": run.identity.chat_id,
+        "message_id": run.identity.message_id,
         "ended": run.ended,
         "listened_to": await run.is_listened_to(),
     }

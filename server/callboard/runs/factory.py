@@ -33,7 +33,7 @@ from callboard.runs.openwebui_tools import ToolRequests, offer_tools
 from callboard.runs.outgoing_events import EventEnricher
 from callboard.runs.quota import Quota
 from callboard.runs.recorder import Recorder
-from callboard.runs.run import Owner, Run
+from callboard.runs.run import Run, RunIdentity
 from callboard.settings import Settings
 from callboard.storage import (
     AuditEntry,
@@ -65,7 +65,7 @@ class RunSpec:
     """
 
     run_id: str
-    owner: Owner
+    identity: RunIdentity
     agent: AgentLike
     conversation: Conversation
     functions: Sequence[ClientTool]
@@ -117,7 +117,7 @@ class RunFactory:
         `on_end` is called when the run has ended or was handed over.
         """
         run_id = spec.run_id
-        owner = spec.owner
+        identity = spec.identity
         conversation = spec.conversation
         record = spec.record
         stored = spec.stored
@@ -125,7 +125,7 @@ class RunFactory:
         left = reopened.left if reopened else LeftRun()
         request = conversation.request
         traced = spec.traced
-        memory = RunMemory(self._budget, owner.user_id or "")
+        memory = RunMemory(self._budget, identity.user_id or "")
         redaction = Redaction(above=self._redaction)
         tracing_observers = traced.observers(redaction, content_text(find_question(conversation.messages)))
         observers = RunObservers(
@@ -151,11 +151,11 @@ class RunFactory:
         if is_stored(request):
             enricher = replace(enricher, link=partial(self._links.to_result, str(request.chat_id)))
         rows = record.turn.rows if record and record.turn else None
-        audit = AuditEntry("call", owner.user_id, spec.caller, owner.agent_id, owner.chat_id, run_id)
+        audit = AuditEntry("call", identity.user_id, spec.caller, identity.agent_id, identity.chat_id, run_id)
         recorder = Recorder(log, calls, enricher, rows, redaction, audit if self._settings.audit else None)
         run = Run(
             run_id,
-            owner,
+            identity,
             log,
             recorder,
             enricher,
@@ -172,7 +172,7 @@ class RunFactory:
             recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
         else:
             # Before `store_in`, because the run was begun in the database with this event.
-            log.append(RunStart(run_id=run_id, agent=owner.agent_id))
+            log.append(RunStart(run_id=run_id, agent=identity.agent_id))
         if record:
             log.on_lost = run.abandon
             log.store_in(record, files)
@@ -204,7 +204,7 @@ class RunFactory:
         conversation = spec.conversation
         request = conversation.request
         history = conversation.history
-        files = ReadableFiles(spec.owner.user_id or "")
+        files = ReadableFiles(spec.identity.user_id or "")
         messages = await files.read(conversation.messages)
         offer = offer_tools(spec.agent, request, messages)
         messages = remove_unusable_prompts(messages, offer.usable)
@@ -264,7 +264,7 @@ class RunFactory:
             left_running=recorder.left_running,
             provider_details=recorder.provider_details,
             recall=request.recall and self._settings.recall,
-            spend=self._quota.spend_of(spec.owner.user_id or ""),
+            spend=self._quota.spend_of(spec.identity.user_id or ""),
             observers=observers,
             calls_made=conversation.calls_made,
             unfinished=conversation.unfinished,
@@ -285,11 +285,16 @@ class RunFactory:
         return rows.begin(await self._redaction.large(find_question(messages)), results, response)
 
     def open_record(
-        self, run_id: str, owner: Owner, stored: StoredRun | None, conversation: Conversation, new: NewRun | None
+        self,
+        run_id: str,
+        identity: RunIdentity,
+        stored: StoredRun | None,
+        conversation: Conversation,
+        new: NewRun | None,
     ) -> RunRecord | None:
         """Return the record of a new run; None if neither its turn nor an audit is stored."""
         if stored is None:
-            not_stored = StoredRun(run_id, owner.agent_id, owner.chat_id, owner.message_id, owner.user_id)
+            not_stored = StoredRun(run_id, identity.agent_id, identity.chat_id, identity.message_id, identity.user_id)
             return self._make_record(not_stored, None) if self._settings.audit else None
         place = sum(message["role"] == "user" for message in conversation.messages)
         return self._make_record(stored, _make_turn(stored, place, name_user(conversation.request)), new)
@@ -395,6 +400,6 @@ def observed_run(run_id: str, request: RunRequest) -> ObservedRun:
     return ObservedRun(run_id, request.agent, request.chat_id, user_id, request.task, name_user(request))
 
 
-def owner_of(request: RunRequest) -> Owner:
+def identify(request: RunRequest) -> RunIdentity:
     """Return the agent, chat, message and user of a request."""
-    return Owner(request.agent, request.chat_id, request.message_id, request.user.id if request.user else None)
+    return RunIdentity(request.agent, request.chat_id, request.message_id, request.user.id if request.user else None)

@@ -11,7 +11,7 @@ from callboard.errors import StorageError, UnknownRun
 from callboard.runs.files import read_file
 from callboard.runs.inputs import unknown_input
 from callboard.runs.log import MAX_CHUNK_BYTES
-from callboard.runs.run import Owner, Run
+from callboard.runs.run import Run, RunIdentity
 from callboard.runs.run_watcher import RunWatcher
 from callboard.storage import GivenAnswer, StoredRun, StoredRuns
 
@@ -30,7 +30,7 @@ class FollowedRun:
         self, run: StoredRun, stored_runs: StoredRuns, watcher: RunWatcher, find_own: Callable[[str], Run | None]
     ) -> None:
         self.run_id = run.run_id
-        self.owner = Owner(run.agent_id, run.chat_id, run.message_id, run.user_id)
+        self.identity = RunIdentity(run.agent_id, run.chat_id, run.message_id, run.user_id)
         self.ended = run.is_ended
         self._run = run
         self._stored_runs = stored_runs

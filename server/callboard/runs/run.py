@@ -61,7 +61,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class RunIdentity:
     """The agent, chat, message and user of a run; a request with the same run id must have the same values."""
 
     agent_id: str
@@ -80,7 +80,7 @@ class Run:
     def __init__(
         self,
         run_id: str,
-        owner: Owner,
+        identity: RunIdentity,
         log: EventLog,
         recorder: Recorder,
         enricher: EventEnricher,
@@ -92,7 +92,7 @@ class Run:
     ) -> None:
         self.run_id = run_id
         self._stored_runs = stored_runs
-        self.owner = owner
+        self.identity = identity
         self.log = log
         self.ignored = ignored
         """The names of the client's functions that the agent cannot call, and of options that it ignores."""
@@ -293,7 +293,7 @@ class Run:
 
     async def _run_agent(self, agent: AgentLike, prepare: Prepare, redaction: Redaction) -> None:
         # All log lines of the agent get these fields.
-        structlog.contextvars.bind_contextvars(run_id=self.run_id, agent=agent.agent_id, chat_id=self.owner.chat_id)
+        structlog.contextvars.bind_contextvars(run_id=self.run_id, agent=agent.agent_id, chat_id=self.identity.chat_id)
         current_redaction.set(redaction)
         context, changes = await prepare()
         self.log.write(changes)
@@ -325,14 +325,14 @@ class Run:
         if not agent_task.done():
             await asyncio.wait({agent_task}, timeout=CANCEL_PATIENCE_SECONDS)
         if not agent_task.done():
-            _log.warning("agent_ignores_cancel", run_id=self.run_id, agent=self.owner.agent_id)
+            _log.warning("agent_ignores_cancel", run_id=self.run_id, agent=self.identity.agent_id)
         try:
             await self._end(agent_task)
         except RunLost:
             self.log.abandon()
             await self._recorder.abandon()
         except Exception as error:  # noqa: BLE001 - a run without an end would keep its slot and its listeners for ever
-            _log.error("run_end_failed", run_id=self.run_id, agent=self.owner.agent_id, exc_info=error)
+            _log.error("run_end_failed", run_id=self.run_id, agent=self.identity.agent_id, exc_info=error)
             self._recorder.end_abruptly(FAILED)
             await self.log.settled()
             self.last_event = FAILED.event
@@ -347,7 +347,7 @@ class Run:
         _log.info(
             "run_ended" if last_event else "run_left",
             run_id=self.run_id,
-            agent=self.owner.agent_id,
+            agent=self.identity.agent_id,
             last_event=last_event,
         )
         on_end(self)
@@ -392,7 +392,7 @@ class Run:
                 upstream_code = error.upstream_code if isinstance(error, ModelRefused) else ""
                 return Ending(Error(message=str(error), code=error.code, upstream_code=upstream_code))
             case error:
-                _log.error("agent_raised", run_id=self.run_id, agent=self.owner.agent_id, exc_info=error)
+                _log.error("agent_raised", run_id=self.run_id, agent=self.identity.agent_id, exc_info=error)
                 message = f"The agent failed with {type(error).__name__}: {error}"
                 return Ending(Error(message=message, code="agent_error"))
 

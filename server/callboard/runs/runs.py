@@ -16,7 +16,7 @@ from callboard.errors import QuotaExceeded, RunConflict, ShuttingDown, StorageEr
 from callboard.observers import NoTracer, Observer, RunLeft, RunObservers, RunTracer, TracedRun
 from callboard.redaction import Redaction
 from callboard.runs.conversation import Continuation, open_conversation
-from callboard.runs.factory import RunFactory, RunSpec, is_stored, observed_run, owner_of
+from callboard.runs.factory import RunFactory, RunSpec, identify, is_stored, observed_run
 from callboard.runs.followed_run import FollowedRun
 from callboard.runs.forgetting import forget_user
 from callboard.runs.left_runs import LEFT_RUN, Reopened, end_of_left_run, reopen
@@ -24,7 +24,7 @@ from callboard.runs.links import NO_LINKS, Links
 from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard.runs.ownership import Ownership
 from callboard.runs.quota import Quota
-from callboard.runs.run import INTERRUPTED, Owner, Run
+from callboard.runs.run import INTERRUPTED, Run, RunIdentity
 from callboard.runs.run_slots import RunSlots
 from callboard.runs.run_watcher import RunWatcher
 from callboard.runs.stored_request import StoredRequest, enter_origin, find_origin, pack_request, unpack_request
@@ -40,7 +40,7 @@ from callboard.storage import (
 from callboard.threads import REQUESTS
 from callboard_protocol import Done, Error, RunRequest, RunStart, encode
 
-MAX_OWNERS = 3
+MAX_LOSSES = 3
 """The most servers that run one run: a run may crash its server, and must not crash all of them."""
 END_SECONDS = 15
 """The longest wait at shutdown for the last events of runs to be stored."""
@@ -145,14 +145,14 @@ class Runs:
             StorageError: Another server may have the run, and the database cannot tell.
         """
         run_id = request.run_id or uuid4().hex
-        owner = owner_of(request)
-        if existing := self._find_here(run_id, owner):
+        identity = identify(request)
+        if existing := self._find_here(run_id, identity):
             return existing
         self._refuse_when_closing()
         agent = self._registry.get(request.agent, lambda other: self.access.admits(other, request.user))
         self.access.check(agent.agent_id, request.user)
         functions = tuple(map(ClientTool.of, request.functions))
-        user = owner.user_id or ""
+        user = identity.user_id or ""
         await self._slots.acquire(user)
         with ExitStack() as unless_started:
             unless_started.callback(self._slots.release, user)
@@ -162,7 +162,7 @@ class Runs:
             # The OpenAI routes pass a continuation, and have no event for a question.
             conversation = replace(conversation, can_ask=continuation is None)
             # During the queries, the same request may have arrived again, or the shutdown may have begun.
-            if existing := self._find_here(run_id, owner):
+            if existing := self._find_here(run_id, identity):
                 return existing
             self._refuse_when_closing()
             is_alone = await self._stored_runs.is_alone()
@@ -170,10 +170,10 @@ class Runs:
             # Runs of the OpenAI routes end with their connection, so no other server continues them.
             packed = await self._pack(request, traced) if continuation is None else None
             stored, new = await self._begin_in_store(run_id, conversation.request, packed)
-            if existing := self._find_here(run_id, owner):
+            if existing := self._find_here(run_id, identity):
                 return existing
             if isinstance(stored, FollowedRun):
-                _check_owner(stored, owner)
+                _check_identity(stored, identity)
                 return stored
             if self.is_closing and stored and not new:
                 # Otherwise another server would take over the run, although the client got an error.
@@ -183,13 +183,13 @@ class Runs:
             run = self._make_run(
                 RunSpec(
                     run_id,
-                    owner,
+                    identity,
                     agent,
                     conversation,
                     functions,
                     is_alone,
                     traced,
-                    self._factory.open_record(run_id, owner, stored, conversation, new),
+                    self._factory.open_record(run_id, identity, stored, conversation, new),
                     stored,
                     caller,
                     can_be_continued=stored is not None and packed is not None and _can_continue(agent),
@@ -197,7 +197,7 @@ class Runs:
             )
             unless_started.pop_all()
         on_start(run)
-        _log.info("run_started", run_id=run_id, agent=owner.agent_id, chat_id=owner.chat_id, task=request.task)
+        _log.info("run_started", run_id=run_id, agent=identity.agent_id, chat_id=identity.chat_id, task=request.task)
         return run
 
     def _make_run(self, spec: RunSpec) -> Run:
@@ -211,7 +211,7 @@ class Runs:
         Raises `UnknownRun`, also for a run of another user, and `StorageError`.
         """
         run = self._runs.get(run_id) or await self._find_elsewhere(run_id)
-        if run is None or not run.owner.may_be_seen_by(user_id):
+        if run is None or not run.identity.may_be_seen_by(user_id):
             raise UnknownRun(
                 f"there is no run {run_id!r} of this user: it was started for another, ended more than "
                 f"{self._settings.keep_run_seconds:g} s ago, or its chat was deleted"
@@ -223,7 +223,7 @@ class Runs:
 
         `caller` is the name of the request's API key, for the audit. Raises `StorageError`.
         """
-        mine = [run for run in self if run.owner.user_id == user_id]
+        mine = [run for run in self if run.identity.user_id == user_id]
         for run in mine:
             run.cancel()
         await asyncio.gather(*(run.wait() for run in mine))
@@ -247,7 +247,7 @@ class Runs:
         packed = await self._stored_runs.load_request(stored.run_id)
         if packed is None:
             return LEFT_RUN
-        if stored.losses >= MAX_OWNERS:
+        if stored.losses >= MAX_LOSSES:
             # The request itself may crash servers, so it is not parsed again.
             return LEFT_RUN
         if stored.age_seconds >= self._settings.run_timeout_seconds:
@@ -276,8 +276,8 @@ class Runs:
     ) -> Error | None:
         """Continue a run when its user has a slot; return its last event if the user has used up a quota since."""
         conversation = reopened.conversation
-        owner = owner_of(request)
-        user = owner.user_id or ""
+        identity = identify(request)
+        user = identity.user_id or ""
         await self._slots.acquire(user, without_timeout=True)
         with ExitStack() as unless_begun:
             unless_begun.callback(self._slots.release, user)
@@ -297,7 +297,7 @@ class Runs:
             run = self._make_run(
                 RunSpec(
                     stored.run_id,
-                    owner,
+                    identity,
                     agent,
                     conversation,
                     functions,
@@ -312,7 +312,7 @@ class Runs:
             )
             unless_begun.pop_all()
         self._watcher.wake(run.run_id)
-        _log.warning("run_continued", run_id=stored.run_id, agent=owner.agent_id, losses=stored.losses)
+        _log.warning("run_continued", run_id=stored.run_id, agent=identity.agent_id, losses=stored.losses)
         return None
 
     async def _pack(self, request: RunRequest, traced: TracedRun) -> bytes | None:
@@ -333,7 +333,7 @@ class Runs:
         """
         if not is_stored(request):
             return None, None
-        user_id = owner_of(request).user_id
+        user_id = identify(request).user_id
         mine = StoredRun(run_id, request.agent, request.chat_id, request.message_id, user_id, last_seq=1)
         first = encode(1, RunStart(run_id=run_id, agent=request.agent))
         try:
@@ -413,9 +413,9 @@ class Runs:
         if self.is_closing:
             raise _shutting_down()
 
-    def _find_here(self, run_id: str, owner: Owner) -> Run | None:
+    def _find_here(self, run_id: str, identity: RunIdentity) -> Run | None:
         if run := self._runs.get(run_id):
-            _check_owner(run, owner)
+            _check_identity(run, identity)
         return run
 
     async def _forget_own_chat(self, chat_id: str) -> None:
@@ -430,7 +430,7 @@ class Runs:
         A chat that the server made for the request is deleted after an answer. After any other end it stays, because
         the client may continue it, for example with results of its functions.
         """
-        self._slots.release(run.owner.user_id or "")
+        self._slots.release(run.identity.user_id or "")
         if run.log.is_abandoned:
             # From now on, `find` returns the run of the other server.
             observers.tell(RunLeft())
@@ -466,8 +466,8 @@ class Runs:
         return True
 
 
-def _check_owner(run: Run | FollowedRun, owner: Owner) -> None:
-    if run.owner != owner:
+def _check_identity(run: Run | FollowedRun, identity: RunIdentity) -> None:
+    if run.identity != identity:
         raise RunConflict(f"run {run.run_id!r} belongs to another chat or user: choose another run_id")
 
 

@@ -228,7 +228,7 @@ class _HookedModel(Model):
             execution.result = function_call.result = result
             shown = to_tool_result(result)
             hooks.turn.calls.complete(call_id, shown)
-            await hooks.turn.events.wait_until_written()
+            await hooks.turn.events.wait_until_processed()
         return ended
 
 
