@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from callboard._history import RowChange, Turn, TurnRows
 from callboard.agents import RunContext
-from callboard.runs.left_runs import LEFT_RUN
+from callboard.runs.left_runs import STOPPED_DURING_ANSWER
 from callboard.runs.recorder import NOT_REMEMBERED, Recorder
 from callboard.storage import Store, StoredFrame, StoredRun, StoredRuns, TurnWriter
 from callboard.storage.bus import Bus
@@ -166,5 +166,5 @@ async def test_left_run_that_cannot_be_read_is_ended(tmp_path: Path, kept: bytes
         serving(tmp_path, Careful(script)) as service,
         service.client.stream("GET", "/v1/runs/run/events?user_id=ann&after=1") as response,
     ):
-        assert [event async for _, event in numbered(response)] == [LEFT_RUN]
+        assert [event async for _, event in numbered(response)] == [STOPPED_DURING_ANSWER]
         assert [event.type for event in await service.events(request(run_id="other", chat_id="chat"))][-1] == "done"

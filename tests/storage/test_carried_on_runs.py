@@ -10,7 +10,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from callboard.runs.left_runs import LEFT_RUN
+from callboard.runs.left_runs import STOPPED_DURING_ANSWER
 from callboard.storage import INTERRUPTED_CALL, GivenAnswer
 from callboard.storage.sql.tables import runs
 from callboard_protocol import (
@@ -263,7 +263,7 @@ async def test_the_text_of_a_run_that_no_server_continues_stays_in_its_chat(tmp_
         async with play.opened_store() as store:
             await store.database.execute(update(runs).values(begun_at=runs.c.begun_at - 3600))
         messages = await play.go_on()
-    assert play.events[-1] == LEFT_RUN
+    assert play.events[-1] == STOPPED_DURING_ANSWER
     assert [(row["role"], row["content"]) for row in messages if row["role"] == "assistant"] == [
         ("assistant", "I sell it. "),
         ("assistant", "Seat 7 is yours: ABC"),
@@ -331,6 +331,6 @@ async def test_a_run_of_a_restored_postgresql_ends_and_its_tools_do_not_run_agai
         run_printed(tmp_path, "restore", copy, url)
         await play.go_on()
     check(play.seen)
-    assert play.events[-1] == LEFT_RUN
+    assert play.events[-1] == STOPPED_DURING_ANSWER
     assert play.ran == ["look 7"]
     assert len(model.requests) == 1

@@ -232,20 +232,20 @@ def _split_content(content: str | list[dict[str, Any]] | None) -> tuple[str | No
 
 
 def _build_messages(content: str) -> Iterator[ChatMessage]:
-    turns: list[tuple[list[str], list[PastCall]]] = [([], [])]
+    rounds: list[tuple[list[str], list[PastCall]]] = [([], [])]
     for piece in read_answer(content):
-        texts, calls = turns[-1]
+        texts, calls = rounds[-1]
         if isinstance(piece, PastCall):
             if calls and calls[-1].round != piece.round:
                 calls = []
-                turns.append(([], calls))
+                rounds.append(([], calls))
             calls.append(piece)
         elif piece.strip():
             if calls:
                 texts = []
-                turns.append((texts, []))
+                rounds.append((texts, []))
             texts.append(piece)
-    for texts, calls in turns:
+    for texts, calls in rounds:
         parts = tuple(
             ToolCallPart(id=call.tool_call_id, function=FunctionCall(name=call.name, arguments=call.arguments))
             for call in calls

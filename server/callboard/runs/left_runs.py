@@ -62,7 +62,9 @@ STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED, CHANGE
 CANNOT_RUN = "Not run: the user allowed it, but this server cannot run it now. Its tool may not be available."
 """The error of an allowed call, for example if its tool is of an MCP server that has not started yet."""
 
-LEFT_RUN = Error(message="The server stopped during this answer: send the message again.", code="interrupted")
+STOPPED_DURING_ANSWER = Error(
+    message="The server stopped during this answer: send the message again.", code="interrupted"
+)
 
 _LAST_EVENT: TypeAdapter[Done | Error] = TypeAdapter(Done | Error)
 
@@ -179,7 +181,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
     )
 
 
-def end_of_left_run(agent_id: str) -> Error:
+def explain_no_continuation(agent_id: str) -> Error:
     """Return the last event of a run whose agent cannot continue another server's run."""
     return Error(
         message=f"The server stopped during this answer, and the agent '{agent_id}' cannot continue the run of "
@@ -210,7 +212,7 @@ async def reopen(
     left = await read_left_run(stored_runs, stored.run_id)
     if left.call_ids and (turn is None or not left.call_ids <= turn.call_ids):
         # The chat was deleted. Without its calls in the messages, the model would repeat them.
-        return LEFT_RUN
+        return STOPPED_DURING_ANSWER
     again = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
     ends = [_tell_answer(end, left) for end in make_ends(left.open_calls, left.unapproved, but=again)]
     # The `Rewind` comes first, because clients keep the text before the end of a call.

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from callboard.errors import CallboardError, RunLost, StorageError, UnknownChat
-from callboard.runs.left_runs import LEFT_RUN
+from callboard.runs.left_runs import STOPPED_DURING_ANSWER
 from callboard.runs.run_watcher import RunWatcher
 from callboard.storage import RELEASED_RUN, Notification, StoredRun, StoredRuns
 from callboard_protocol import Error
@@ -127,12 +127,12 @@ class Ownership:
             return await self._continue(run)
         except UnknownChat:
             # The chat was deleted, and its messages with it.
-            return LEFT_RUN
+            return STOPPED_DURING_ANSWER
         except (StorageError, RunLost):
             raise
         except CallboardError as error:
             _log.warning("left_run_refused", run_id=run.run_id, error=str(error))
-            return LEFT_RUN
+            return STOPPED_DURING_ANSWER
         except Exception as error:  # noqa: BLE001 - another version may have stored it: listeners need an end
             _log.error("left_run_failed", run_id=run.run_id, exc_info=error)
-            return LEFT_RUN
+            return STOPPED_DURING_ANSWER

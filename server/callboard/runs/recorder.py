@@ -394,7 +394,7 @@ class Recorder:
         if not isinstance(event, ToolCallError) or find_ending(event.code).has_run:
             duration_ms = call.clock.elapsed_ms if event.duration_ms is None else event.duration_ms
             duration_ms = min(duration_ms, MAX_DURATION_MS)
-        changes: dict[str, Any] = {
+        measured: dict[str, Any] = {
             "tool_call_id": call.tool_call_id,
             "tool_name": call.tool_name,
             "duration_ms": duration_ms,
@@ -405,11 +405,11 @@ class Recorder:
         else:
             output = event.result
             code = None
-            changes["result_chars"] = len(output)
+            measured["result_chars"] = len(output)
         self.calls.end(call)
         self._text.settle()
         self._text.send_after_text(
-            event.model_copy(update=changes),
+            event.model_copy(update=measured),
             self._rows.end_call(call.tool_call_id, output, code, duration_ms) if self._rows else [],
             self._make_audit_entry("ended", call.tool_call_id, call.tool_name, outcome=code or COMPLETE),
         )

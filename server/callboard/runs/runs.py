@@ -19,7 +19,7 @@ from callboard.runs.conversation import Continuation, open_conversation
 from callboard.runs.factory import RunFactory, RunSpec, identify, is_stored, observed_run
 from callboard.runs.followed_run import FollowedRun
 from callboard.runs.forgetting import forget_user
-from callboard.runs.left_runs import LEFT_RUN, Reopened, end_of_left_run, reopen
+from callboard.runs.left_runs import STOPPED_DURING_ANSWER, Reopened, explain_no_continuation, reopen
 from callboard.runs.links import NO_LINKS, Links
 from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard.runs.ownership import Ownership
@@ -246,25 +246,25 @@ class Runs:
         """
         packed = await self._stored_runs.load_request(stored.run_id)
         if packed is None:
-            return LEFT_RUN
+            return STOPPED_DURING_ANSWER
         if stored.losses >= MAX_LOSSES:
             # The request itself may crash servers, so it is not parsed again.
-            return LEFT_RUN
+            return STOPPED_DURING_ANSWER
         if stored.age_seconds >= self._settings.run_timeout_seconds:
             # The database may be a restored backup: it is unknown what the run did after the backup.
-            return LEFT_RUN
+            return STOPPED_DURING_ANSWER
         request = unpack_request(packed)
         enter_origin(request.origin)
         try:
             agent = self._registry.get(request.agent)
         except UnknownAgent:
-            return LEFT_RUN
+            return STOPPED_DURING_ANSWER
         if not self.access.admits(agent.agent_id, request.user):
             # The settings have changed since, for example while the run was parked.
-            return LEFT_RUN
+            return STOPPED_DURING_ANSWER
         # Agents without the setting may ignore the finished rounds and repeat their calls.
         if not _can_continue(agent):
-            return end_of_left_run(agent.agent_id)
+            return explain_no_continuation(agent.agent_id)
         async with self._factory.record_of_left_run(stored, request) as (stored, record):
             reopened = await reopen(self._stored_runs, self._store, stored, record, request, agent)
             if not isinstance(reopened, Reopened):
