@@ -919,10 +919,10 @@ class Transcript:
         """Return the text of the whole answer."""
         return render(self.pieces)
 
-    def find_result(self, call_id: str) -> str:
-        """Return the result of a call, or its error; "" if it has neither."""
+    def find_result(self, call_id: str) -> str | None:
+        """Return the result of a call, or its error; None if the call has not ended. A result may be empty."""
         call = self._calls.get(call_id)
-        return call.result if call else ""
+        return None if call is None or call.is_open else call.result
 
     def apply(self, event: Json) -> None:
         """Update the answer with an event."""
@@ -1006,8 +1006,10 @@ class Transcript:
                 self._park(event)
             case "tool_files":
                 self._show_files(event)
+                self._set_rewind_point()
             case "notice":
                 self._add_notice(event["content"])
+                self._set_rewind_point()
 
     def _park(self, event: Json) -> None:
         """End the answer for now: the calls that wait leave it, because Open WebUI shows a card of its own for each."""
@@ -2348,7 +2350,7 @@ def offer_tools(metadata: Json, names: Iterable[str], run: Callable[[], Awaitabl
 
 
 # Events that an answer which goes on needs also from before.
-NOT_SHOWN = ("source", "run_start", "reconnecting", "parked", "done", "error")
+NOT_SHOWN = ("source", "plan", "run_start", "reconnecting", "parked", "done", "error")
 
 
 def skip_shown(deliver: Deliver, decided: Iterable[str], hidden: list[str]) -> Deliver:
@@ -3090,7 +3092,8 @@ class Pipe:
                 tools = OpenWebUITools(page, __tools__, request["messages"])
                 request |= tools.describe()
             begun = await read_message(page) if is_continued(body) else {}
-            begun = begun | {"sources": page.metadata.get("sources")}
+            sources = [*select_dicts(begun.get("sources")), *select_dicts(page.metadata.get("sources"))]
+            begun = begun | {"sources": sources}
             client = self._connect(request["user"])
             run = self._make_run(page, client, partial(client.run, request), begun, tools, is_streamed=is_streamed)
             if self.valves.INSPECTOR_URL and page.user.get("role") == "admin":
@@ -3186,10 +3189,13 @@ class Pipe:
 
         async def read(deliver: Deliver) -> None:
             answer = await client.wait_for_answer(page)
-            await client.answer_approvals(decided)
+            of_run = {row.get("tool_call_id") for row in answer.rows}
+            # A message that was continued also has the cards of its earlier runs.
+            newest = {call_id: is_allowed for call_id, is_allowed in decided.items() if call_id in of_run} or decided
+            await client.answer_approvals(newest)
             if hidden:
                 deliver({"type": "notice", "content": NO_FILTER})
-            await client.deliver_run(answer, skip_shown(deliver, decided, hidden))
+            await client.deliver_run(answer, skip_shown(deliver, newest, hidden))
 
         run = self._make_run(page, client, read, message, OpenWebUITools(page, tools, []))
         run.transcript.activity.totals.calls -= len(hidden)  # They are counted once more.
@@ -3224,7 +3230,8 @@ class Pipe:
         except ServerProblem as problem:
             log.warning("Callboard: an approved call could not be run: %s", problem)
             return f"{APPROVAL_LOST}{problem}"
-        return transcript.find_result(call_id) or f"{APPROVAL_LOST}{FORGOTTEN}"
+        result = transcript.find_result(call_id)
+        return f"{APPROVAL_LOST}{FORGOTTEN}" if result is None else result
 
     async def cancel_waiting(self, user_id: str, chat_id: str, message_id: str) -> None:
         """Cancel the run of a message whose pending card the user has stopped."""

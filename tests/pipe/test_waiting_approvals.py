@@ -11,6 +11,9 @@ from callboard_protocol import (
     InputRequest,
     Message,
     Parked,
+    Plan,
+    PlanStep,
+    Rewind,
     RunStart,
     Source,
     ToolCallComplete,
@@ -66,7 +69,11 @@ def metadata(**fields: Any) -> dict[str, Any]:
 
 def serve_run(server: ScriptedServer, *events: Any) -> None:
     """Let the server have the run `r` with these events for the message."""
-    rows = [{"message_id": "message", "run_id": "r", "role": "user", "content": "Hello"}]
+    rows: list[dict[str, Any]] = [{"role": "user", "content": "Hello"}]
+    rows += [
+        {"role": "tool", "tool_call_id": event.tool_call_id} for event in events if isinstance(event, ToolCallStart)
+    ]
+    rows = [{"message_id": "message", "run_id": "r", **row} for row in rows]
     server.on("GET", "messages", answer_json({"messages": rows}))
     server.on("GET", "r", answer_json({"listened_to": False}))
     server.on("GET", "events", stream(frames(*events)))
@@ -195,6 +202,15 @@ async def test_sources_of_other_functions_in_an_unknown_form_have_numbers_too(
     assert streamed_content(updates).endswith("Done [3#source1].")
 
 
+async def test_a_continued_answer_counts_the_sources_that_it_has(server: ScriptedServer, open_webui: OpenWebUI) -> None:
+    open_webui.message["sources"] = [{"source": {"name": "known"}, "document": [""], "metadata": [{"source": "known"}]}]
+    new = Source(source={"name": "new"}, metadata=({"source": "new", "source_number": 1},))
+    server.on("POST", "runs", stream(frames(START, new, Message(content="See [source1]."), Done())))
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    updates = await answer(a_pipe(server.url), body={"messages": messages}, __metadata__=metadata())
+    assert streamed_content(updates).endswith("See [2#source1].")
+
+
 async def test_a_refusal_is_sent_to_the_server_before_the_rest_is_streamed(
     server: ScriptedServer, open_webui: OpenWebUI
 ) -> None:
@@ -216,6 +232,40 @@ async def test_an_answer_that_waits_again_after_an_approval_gets_another_card(
     assert updates[-1]["item"]["call_id"] == "c2"
 
 
+async def test_cards_of_an_earlier_run_of_the_message_do_not_hide_the_rest(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    open_webui.show("of an earlier run", status="completed", approved=True, text="sent")
+    open_webui.show(status="completed", approved=True, text="sent")
+    serve_run(server, *BEFORE, SENT, Message(content="Done."), Done())
+    updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
+    assert streamed_content(updates) == "Done."
+    assert await answers(server) == [("approve:c1", True)]
+
+
+async def test_a_rewind_after_an_approval_keeps_the_files_of_the_approved_call(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    open_webui.show(status="completed", approved=True, text="sent")
+    sent = SENT.model_copy(update={"files": (PICTURE,)})
+    serve_run(server, *BEFORE, sent, Message(content="dra"), Rewind(), Message(content="Done."), Done())
+    text = streamed_content(await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools")))
+    assert f"![]({PICTURE['url']})" in text
+    assert text.endswith("Done.")
+
+
+async def test_an_unfinished_plan_from_before_an_approval_leaves_the_panel_at_the_end(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    open_webui.show(status="completed", approved=True, text="sent")
+    plan = Plan(steps=(PlanStep(id="x", content="Send it", state="in_progress"),))
+    serve_run(server, START, plan, *BEFORE[1:], SENT, Message(content="Done."), Done())
+    updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
+    events = [update["event"] for update in updates if "event" in update]
+    panels = [event["data"]["tasks"] for event in events if event["type"] == "chat:message:tasks"]
+    assert panels[-1:] == [[]]
+
+
 async def test_a_call_whose_tool_open_webui_has_not_found_is_shown_with_what_is_missing(
     server: ScriptedServer, open_webui: OpenWebUI
 ) -> None:
@@ -230,17 +280,18 @@ async def test_a_call_whose_tool_open_webui_has_not_found_is_shown_with_what_is_
     assert await answers(server) == [("approve:c1", True)]
 
 
+@pytest.mark.parametrize("result", ["sent", ""])
 async def test_the_tool_of_an_approved_card_returns_the_result_of_its_call(
-    server: ScriptedServer, open_webui: OpenWebUI
+    server: ScriptedServer, open_webui: OpenWebUI, result: str
 ) -> None:
     open_webui.show(status="in_progress", approved=True)
-    serve_run(server, *BEFORE, SENT, Message(content="Done."))
+    serve_run(server, *BEFORE, SENT.model_copy(update={"result": result}), Message(content="Done."))
     # The server refuses an answer that was given before.
     server.on("POST", "input", error_response(404, "unknown_input", "it was answered"))
     given = metadata()
     await a_pipe(server.url).offer_approved({"id": "ann"}, given)
     assert given["params"]["tool_approval_mode"] == "ask"
-    assert await given["tools"]["send"]["callable"]() == "sent"
+    assert await given["tools"]["send"]["callable"]() == result
     assert await answers(server) == [("approve:c1", True)]
 
 
