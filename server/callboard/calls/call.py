@@ -399,7 +399,7 @@ MAX_WRITTEN_CHARS = 2000
 
 def describe_repairs(call: ResolvedCall) -> str:
     """Return the message of `REPAIRED`: the repairs of a call, and the model's text."""
-    written = f"{call.call.name}({MASK if call.tool.secret_arguments else call.call.arguments_text})"
+    written = f"{call.call.name}({call.call.arguments_text})"
     is_long = len(written) > MAX_WRITTEN_CHARS
     return f"{'; '.join(call.repairs)}; written as {written[:MAX_WRITTEN_CHARS]}{'…' if is_long else ''}"
 

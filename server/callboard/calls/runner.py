@@ -180,7 +180,8 @@ class CallRunner:
         self._send_start(shown, title=title, is_stoppable=is_stoppable)
         if call.call.rescued:
             self._send_status(call.id, FROM_TEXT_STATUS, "read from the model's text")
-        if isinstance(call, ResolvedCall) and call.repairs:
+        # Repairs quote values, which may be secret.
+        if isinstance(call, ResolvedCall) and call.repairs and not call.tool.secret_arguments:
             self._send_status(call.id, REPAIRED, describe_repairs(call))
 
     async def _spend(self) -> ToolLimit | None:
