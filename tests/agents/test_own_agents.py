@@ -293,6 +293,16 @@ async def test_hand_made_context_runs_tools_and_cannot_ask() -> None:
     assert ran == []
 
 
+async def test_error_of_a_call_has_no_secret_of_its_tool() -> None:
+    @tool
+    async def log_in(context: ToolContext) -> str:
+        """Logs in."""
+        raise ToolError(f"refused {context.secret('t0k3n-of-this')}")
+
+    with pytest.raises(ToolError, match=r"^refused \[secret\]$"):
+        await RunContext("r", [], str, ScriptedModel()).call(log_in, {})
+
+
 def test_the_context_shows_what_an_author_may_use_and_nothing_else() -> None:
     shown = {name for name in dir(RunContext("r", [], str, ScriptedModel())) if not name.startswith("_")}
     assert shown == {

@@ -468,7 +468,11 @@ class CallRunner:
         before = f"{self._context.redaction(storable(note))}\n\n" if note else ""
         end: ToolCallComplete | ToolCallError
         if isinstance(outcome, ToolError):
-            error = before + (self._context.redaction(storable(str(outcome))) or type(outcome).__name__)
+            message = self._context.redaction(storable(str(outcome)))
+            if message != str(outcome):
+                # `RunContext.call` raises this error, and its message is then logged or sent to a model.
+                outcome.args = (message,)
+            error = before + (message or type(outcome).__name__)
             end = ToolCallError(
                 tool_call_id=call_id, tool_name=call.name, error=error, code=outcome.code, duration_ms=duration_ms
             )
