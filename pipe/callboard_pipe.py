@@ -151,7 +151,7 @@ FINISH_NOTICES = {
 }
 IF_DECLINED = "If you cancel or close this, the call is refused: it does not run, and the agent continues without it."
 WAITS = "Waits for your approval"  # The last status line of an answer that waits.
-NOT_APPROVED = "Error: Not run: you have not approved it."
+NOT_APPROVED = "Error: Not run: the user has not approved it."
 APPROVAL_LOST = "Error: Callboard could not run this call: "
 NO_FILTER = (
     "Open WebUI found no tool for the card above, because its function “Callboard approvals” is missing or inactive. "

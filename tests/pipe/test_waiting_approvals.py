@@ -302,7 +302,7 @@ async def test_the_tool_of_a_card_that_is_not_approved_asks_the_server_for_nothi
     open_webui.show(**card)
     given = metadata()
     await a_pipe(server.url).offer_approved({"id": "ann"}, given)
-    assert await given["tools"]["send"]["callable"]() == "Error: Not run: you have not approved it."
+    assert await given["tools"]["send"]["callable"]() == "Error: Not run: the user has not approved it."
     assert server.requests == []
 
 

@@ -21,8 +21,7 @@ class UserVerifier:
 
     def __post_init__(self) -> None:
         if self.secret is not None:
-            # `read_signed_user` needs it, and a server imports nothing while it serves.
-            import jwt  # noqa: F401
+            import jwt  # noqa: F401 - for `read_signed_user`: a server imports nothing while it serves
 
     @property
     def is_required(self) -> bool:

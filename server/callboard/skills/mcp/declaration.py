@@ -23,7 +23,7 @@ Transport = Literal["http", "sse"]
 
 
 _SECRET_WORD = re.compile(rf"(?:{SECRET_NAME.pattern})\w*[\"']?\s*[=:]\s*[\"']?([^\"']+)", re.IGNORECASE)
-"""A name whose end says that its value is a secret, and the value. In `--key-column=id` it is none."""
+"""A name that ends like the name of a secret, and the value. The value in `--key-column=id` is not a secret."""
 
 
 def _expand(value: object, info: ValidationInfo) -> object:
