@@ -319,10 +319,13 @@ async def test_an_item_goes_with_its_chat(tmp_path: Path) -> None:
     chat: dict[str, Any] = {"extra_body": {"callboard": {"chat_id": "chat"}}}
     async with asking(tmp_path, words.agent) as (service, client):
         first = await client.responses.create(model="words", input=QUESTION, **chat)
+        second = await client.responses.create(model="words", input="Sure?", previous_response_id=first.id)
         assert (await service.client.delete("/v1/chats/chat")).status_code == 204
-        wanted: Any = [reference(first.output[-1].id or ""), USER]
-        with pytest.raises(openai.BadRequestError, match="there is no item"):
-            await client.responses.create(model="words", input=wanted)
+        for answer in (first, second):
+            assert (await service.client.get(f"/v1/responses/{answer.id}")).status_code == 404
+            wanted: Any = [reference(answer.output[-1].id or ""), USER]
+            with pytest.raises(openai.BadRequestError, match="there is no item"):
+                await client.responses.create(model="words", input=wanted)
 
 
 async def test_old_items_are_forgotten(tmp_path: Path) -> None:

@@ -161,6 +161,9 @@ class Runs:
             conversation = await open_conversation(self._store, request, run_id, continuation)
             # The OpenAI routes pass a continuation, and have no event for a question.
             conversation = replace(conversation, can_ask=continuation is None)
+            if continuation is not None:
+                # A request without a chat id gets the chat of the response or the call that it continues.
+                identity = identify(conversation.request)
             # During the queries, the same request may have arrived again, or the shutdown may have begun.
             if existing := self._find_here(run_id, identity):
                 return existing
