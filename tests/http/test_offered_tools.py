@@ -460,6 +460,23 @@ async def test_a_response_of_the_form_is_one_call(tmp_path: Path) -> None:
     assert (call.type, call.name, call.arguments) == ("function_call", "weather", '{"degrees": 7}')
 
 
+async def test_response_of_the_form_goes_on_with_the_output_of_its_call(tmp_path: Path) -> None:
+    house = House([TextDelta('{"degrees": 7}')], [TextDelta("It is cold.")], [TextDelta("Yes.")])
+    form: Any = {"tools": [as_response_tool(WEATHER)], "tool_choice": {"type": "function", "name": "weather"}}
+    async with asking(tmp_path, house.agent) as (_, client):
+        first = await respond(client, **form)
+        output: Any = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "shown"}
+        second = await respond(client, input=[output], previous_response_id=first.id)
+        await respond(client, input="Sure?", previous_response_id=second.id)
+    assert house.told()[-5:] == [
+        ("user", "hi"),
+        ("assistant", '{"degrees": 7}'),
+        ("user", "shown"),
+        ("assistant", "It is cold."),
+        ("user", "Sure?"),
+    ]
+
+
 TWO_AT_ONCE: list[ModelDelta] = [
     wants("look_up", {"word": "apple"}),
     wants("look_up", {"word": "pear"}, index=1),

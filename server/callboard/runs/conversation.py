@@ -97,7 +97,7 @@ async def open_conversation(
     if request.chat_id is None and (is_kept or request.functions):
         request = request.model_copy(update={"chat_id": f"{OWN_CHAT_PREFIX}{run_id}"})
     instructions = sent[: refers_to.has_instructions]
-    brought = sent[refers_to.has_instructions :]
+    brought = _read_form_results(sent[refers_to.has_instructions :], f"{FORM_ID_PREFIX}{refers_to.previous}")
     by_text = continuation is not None
     with_calls = [*before, *await _add_stored_calls(store, request, history, brought, by_text=by_text)]
     messages = [*instructions, *_complete_rounds(with_calls, history)]
@@ -114,6 +114,19 @@ def _collect_trailing_results(sent: Sequence[ChatDict]) -> dict[str, str]:
     last = takewhile(lambda message: message["role"] == "tool", reversed(sent))
     found = {message.get("tool_call_id") or "": content_text(message.get("content")) for message in last}
     return {call_id: text for call_id, text in found.items() if call_id.startswith(EXTERNAL_ID_PREFIX)}
+
+
+def _read_form_results(brought: list[ChatDict], form_id: str) -> list[ChatDict]:
+    """Return the messages with the result of a form as a user message, unless they have the form's call too.
+
+    The stored answer holds the form as the model wrote it, as text, so there is no call that a result could follow.
+    """
+    if any(call.get("id") == form_id for message in brought for call in message.get("tool_calls") or ()):
+        return brought
+    return [
+        {"role": "user", "content": message["content"]} if message.get("tool_call_id") == form_id else message
+        for message in brought
+    ]
 
 
 async def _find_chat(store: Store, request: RunRequest, sent: Sequence[ChatDict]) -> RunRequest:
