@@ -86,7 +86,8 @@ class Offer:
         )
         return wanted.model_copy(
             update={
-                "messages": _insert_instruction(wanted.messages, instruction),
+                # First, so that `Continuation` can count it among the instructions of this request.
+                "messages": (ChatMessage(role="system", content=instruction), *wanted.messages),
                 "options": {**wanted.options, "response_format": {"type": "json_schema", "json_schema": form}},
             }
         )
@@ -180,13 +181,6 @@ def _read_allowed_name(tool: object) -> str:
             return name
         case _:
             raise RequestError("tool_choice: each of the allowed tools must be a function with its name")
-
-
-def _insert_instruction(messages: Sequence[ChatMessage], words: str) -> tuple[ChatMessage, ...]:
-    """Return the messages with an instruction after the instructions at their beginning."""
-    others = (at for at, message in enumerate(messages) if message.role not in ("system", "developer"))
-    end = next(others, len(messages))
-    return (*messages[:end], ChatMessage(role="system", content=words), *messages[end:])
 
 
 class ClientCalls:

@@ -104,7 +104,8 @@ class ResponseBody(RequestBody):
     def continuation(self) -> Continuation:
         """The response that the request continues, and whether later requests may continue this one."""
         previous = self.previous_response_id.removeprefix(RESPONSE_PREFIX) if self.previous_response_id else None
-        return Continuation(previous, self.is_kept, has_instructions=bool(self.instructions))
+        instruction_count = bool(self.instructions) + (self.offer.form is not None)
+        return Continuation(previous, self.is_kept, instruction_count)
 
     @cached_property
     def offer(self) -> Offer:

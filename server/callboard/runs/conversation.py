@@ -30,12 +30,12 @@ class Continuation:
     Attributes:
         previous: The run id of the response that the request continues; None if it names none.
         is_kept: Later requests may continue this one by its run id.
-        has_instructions: The first message holds instructions, which later requests do not inherit.
+        instruction_count: The number of first messages that hold instructions, which later requests do not inherit.
     """
 
     previous: str | None = None
     is_kept: bool = False
-    has_instructions: bool = False
+    instruction_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ async def open_conversation(
     is_kept = refers_to.is_kept and not is_other_users_chat
     if request.chat_id is None and (is_kept or request.functions):
         request = request.model_copy(update={"chat_id": f"{OWN_CHAT_PREFIX}{run_id}"})
-    instructions = sent[: refers_to.has_instructions]
-    brought = _read_form_results(sent[refers_to.has_instructions :], f"{FORM_ID_PREFIX}{refers_to.previous}")
+    instructions = sent[: refers_to.instruction_count]
+    brought = _read_form_results(sent[refers_to.instruction_count :], f"{FORM_ID_PREFIX}{refers_to.previous}")
     by_text = continuation is not None
     with_calls = [*before, *await _add_stored_calls(store, request, history, brought, by_text=by_text)]
     messages = [*instructions, *_complete_rounds(with_calls, history)]
