@@ -151,6 +151,14 @@ def need_turns(messages: Sequence[Body]) -> str:
     return ""
 
 
+def need_words(messages: Sequence[Body]) -> str:
+    """Anthropic's rule."""
+    parts = (part for message in messages if isinstance(message["content"], list) for part in message["content"])
+    if all(part["text"].strip() for part in parts if part["type"] == "text"):
+        return ""
+    return "messages: text content blocks must be non-empty"
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """An endpoint: its rule, and the answer in which it calls the tool."""
@@ -317,7 +325,15 @@ HISTORIES: dict[str, list[Body]] = {
     ],
     "a question that was sent again": [{"role": "user", "content": "Hello?"}],
     "pictures": [
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]}
+        {"role": "user", "content": " "},
+        # Open WebUI sends an empty text with a picture.
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": ""},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+            ],
+        },
     ],
     "a late word of the system": [
         {"role": "assistant", "content": "It is wind."},
@@ -344,7 +360,7 @@ async def test_messages_come_in_the_order_of_the_strictest_endpoint(
     answer = "Final Answer: It is wind." if tool_format == "react" else "It is wind."
 
     def reply(body: Body) -> Answer:
-        reason = need_turns(body["messages"]) or need_nine(body["messages"])
+        reason = need_turns(body["messages"]) or need_nine(body["messages"]) or need_words(body["messages"])
         return Refusal(400, reason) if reason else chunks(text(answer), finish("stop"))
 
     messages = [{"role": "user", "content": "What is a storm?"}, *later]
@@ -451,6 +467,11 @@ DEMANDS: dict[str, tuple[str, list[Body], Callable[[Sequence[Body]], bool]]] = {
         "Invalid request: the message at position 0 with role 'user' must not be empty",
         BLANK,
         lambda messages: not str(messages[0]["content"]).strip(),
+    ),
+    "Anthropic's words": (
+        "messages: text content blocks must be non-empty",
+        [{"role": "user", "content": [{"type": "text", "text": " "}]}],
+        lambda messages: bool(need_words(messages)),
     ),
     "LM Studio's content": (
         "Invalid 'content': 'content' field must be a string or an array of objects.",

@@ -243,9 +243,18 @@ def _move_system_to_user(messages: list[Message]) -> list[Message]:
 
 def _fill_blanks(messages: list[Message]) -> list[Message]:
     return [
-        message if message.get("tool_calls") or str(message["content"]).strip() else {**message, "content": EMPTY_TEXT}
+        {**message, "content": EMPTY_TEXT}
+        if not message.get("tool_calls") and _is_blank(message["content"])
+        else message
         for message in messages
     ]
+
+
+def _is_blank(content: object) -> bool:
+    """Return whether a content is only white space, also as text parts."""
+    if isinstance(content, list):
+        return all(part.get("type") == "text" and not str(part.get("text")).strip() for part in content)
+    return not str(content).strip()
 
 
 def _fill_contents(messages: list[Message]) -> list[Message]:
