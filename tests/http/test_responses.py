@@ -101,6 +101,15 @@ async def test_open_webui_gets_the_items_that_it_knows_and_whoever_asks_for_them
     assert {getattr(item, "status", None) for item in response.output} - {"failed"} == {"completed"}
 
 
+async def test_responses_whose_calls_have_equal_ids_are_all_stored(tmp_path: Path) -> None:
+    """Some endpoints restart their ids with each answer: https://github.com/vllm-project/vllm/issues/50295"""
+    async with asking(tmp_path, EVERYTHING) as (_, client):
+        for user in ("ann", "bob"):
+            response = await client.responses.create(model="scripted", input=QUESTION, user=user, **as_items())
+            stored = await client.responses.retrieve(response.id, extra_query={"user": user})
+            assert [told(item) for item in stored.output] == ITEMS
+
+
 async def test_sources_are_cited_in_the_text_that_follows_them(tmp_path: Path) -> None:
     async with asking(tmp_path, EVERYTHING) as (_, client):
         response: Any = await client.responses.create(model="scripted", input=QUESTION)

@@ -162,11 +162,11 @@ def build_function_call(item_id: str, call_id: str, tool: OfferedTool, arguments
     }
 
 
-def build_call_output(call: EndedCall) -> Json:
+def build_call_output(run_id: str, call: EndedCall) -> Json:
     """Return the item with the result of a call of this server, whose `function_call` came before."""
     return {
         "type": "function_call_output",
-        "id": f"fco_{call.id}",
+        "id": f"fco_{call.id}_{run_id}",
         "call_id": call.id,
         "status": "completed",
         # Always a list, because Open WebUI reads nothing else.

@@ -125,9 +125,10 @@ class ResponseAnswer(Answer):
                 yield from self._close()
                 if isinstance(call, RunningCall):
                     tool = OfferedTool(call.name)
-                    item = build_function_call(f"fc_{call.id}", call.id, tool, call.arguments_text)
+                    item_id = f"fc_{call.id}_{self._run_id}"
+                    item = build_function_call(item_id, call.id, tool, call.arguments_text)
                 else:
-                    item = build_call_output(call)
+                    item = build_call_output(self._run_id, call)
                 yield from self._write_item(item)
             case _:
                 pass
