@@ -83,6 +83,16 @@ def test_a_turn_is_known_by_the_clients_own_call_and_what_is_told_elsewhere_is_n
     assert restore_calls(told, [], by_text=True) == told
 
 
+def test_calls_of_one_round_in_several_messages_bring_the_servers_calls_once() -> None:
+    rounds = (StoredRound("I look.", (call("a"),)), StoredRound("", (call("b"), call("callext_1"), call("callext_2"))))
+    sent = [user("go")]
+    for one in ("callext_1", "callext_2"):
+        sent += [assistant(None, one), result(one)]
+    whole = restore_calls(sent, [StoredTurn("1", "go", rounds, "")], by_text=False)
+    assert ids(whole) == ["a", "b", "callext_1", "callext_2"]
+    assert [message["content"] for message in whole].count("I look.") == 1
+
+
 def test_an_answer_in_the_form_of_a_call_keeps_that_call_at_its_end() -> None:
     turn = StoredTurn("run", "go", (StoredRound("", (call("a"),)),), '{"x": 1}')
     sent = [user("go"), assistant(None, "callform_run"), result("callform_run"), user("on")]

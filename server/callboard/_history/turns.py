@@ -162,13 +162,16 @@ def _restore_rounds_of_external_calls(
 ) -> list[ChatDict]:
     turn_of = {call_id: turn for turn in turns for call_id in turn.call_ids}
     turn_of |= {f"{FORM_ID_PREFIX}{turn.run_id}": turn for turn in turns}
+    # Some clients send each call of a round in a message of its own.
+    restored: set[str] = set()
     whole: list[ChatDict] = []
     for message in sent:
         ids = _list_external_ids(message)
         turn = turn_of.get(ids[0]) if ids else None
-        if turn is None or turn.call_ids <= known_ids:
+        if turn is None or turn.run_id in restored or turn.call_ids <= known_ids:
             whole.append(message)
             continue
+        restored.add(turn.run_id)
         others = known_ids - {call["id"] for call in message["tool_calls"]}
         if ids[0].startswith(FORM_ID_PREFIX):
             # The client saw the last text of the turn as this call.
