@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +126,15 @@ async def test_arguments_larger_than_a_frame_come_whole(tmp_path: Path) -> None:
     assert json.loads(call.function.arguments) == {"room": "é" * 100_000}
 
 
-async def test_the_call_waits_in_the_store_and_is_ended_by_its_result(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_peer", [False, True], ids=["alone", "two-servers"])
+async def test_the_call_waits_in_the_store_and_is_ended_by_its_result(tmp_path: Path, has_peer: bool) -> None:
     house = House(BOTH, [TextDelta("Done.")])
     in_chat: Any = {"extra_body": {"callboard": {"chat_id": "c"}}}
-    async with asking(tmp_path, house.agent) as (service, client):
+    async with asking(tmp_path, house.agent) as (service, client), AsyncExitStack() as stack:
+        if has_peer:
+            # Ids of calls may then be in use at the other server.
+            database_url = f"sqlite:///{tmp_path / 'callboard.db'}"
+            await stack.enter_async_context(asking(tmp_path / "peer", house.agent, database_url=database_url))
         first = await complete(client, tools=[function()], **in_chat)
         waiting = await stored(service)
         await service.state.store.close_interrupted_calls()

@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from callboard._call_ids import new_call_id
+from callboard.calls import new_external_id
 from callboard.calls.context import CallClock
+from callboard_protocol import EXTERNAL_ID_PREFIX
 
 MAX_ID_CHARS = 512
 
@@ -30,10 +32,23 @@ class CallIds:
 
     def claim(self, candidate: str) -> str:
         """Return `candidate` if it is valid and not in use, otherwise a new id."""
-        usable = self._is_complete and candidate.isprintable() and candidate.strip() and len(candidate) <= MAX_ID_CHARS
-        call_id = candidate if usable and candidate not in self._seen else self._make()
+        call_id = candidate if self._is_complete and self._is_usable(candidate) else self._make()
         self._seen.add(call_id)
         return call_id
+
+    def claim_for_client(self, candidate: str) -> str:
+        """Return `candidate` if it is a valid id of a call that the client runs and not in use, otherwise a new one.
+
+        Other servers do not use such an id either, because it is random.
+        """
+        is_external = candidate.startswith(EXTERNAL_ID_PREFIX)
+        call_id = candidate if is_external and self._is_usable(candidate) else new_external_id()
+        self._seen.add(call_id)
+        return call_id
+
+    def _is_usable(self, candidate: str) -> bool:
+        is_valid = candidate.isprintable() and candidate.strip() != "" and len(candidate) <= MAX_ID_CHARS
+        return is_valid and candidate not in self._seen
 
     def _make(self) -> str:
         while (call_id := new_call_id()) in self._seen:
@@ -138,7 +153,7 @@ class CallTracker:
 
     def claim_for_client(self, source_id: str) -> str:
         """Return the id of a call that the client runs; the call is not tracked here."""
-        return self._ids.claim(source_id)
+        return self._ids.claim_for_client(source_id)
 
     def find(self, source_id: str) -> OpenCall | None:
         """Return the open call with the agent's id `source_id`."""
