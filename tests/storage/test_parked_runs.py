@@ -555,7 +555,10 @@ LOOK = chunks(call("look", '{"seat": 8}', call_id="c2"), finish("tool_calls"))
 
 
 @pytest.mark.parametrize("answers", [[REFUND, LOOK, ANSWER, ANSWER]])
-async def test_an_approved_run_waits_until_its_user_has_a_place_for_it(serve: Serve, till: Till) -> None:
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["", "cancelled"])
+async def test_an_approved_run_waits_until_its_user_has_a_place_for_it(
+    serve: Serve, till: Till, is_cancelled: bool
+) -> None:
     async with serve("one", max_user_runs=1) as one:
         seen = await park(one)
         async with one.client.stream("POST", "/v1/runs", json=body(run_id="2", message_id="2")) as other:
@@ -569,10 +572,13 @@ async def test_an_approved_run_waits_until_its_user_has_a_place_for_it(serve: Se
             refused = await one.client.post("/v1/runs", json=body(run_id="3", message_id="3"))
             assert refused.status_code == 429
             assert till.paid == []
+            if is_cancelled:
+                assert (await one.client.post("/v1/runs/run/cancel?user_id=ann")).status_code == 202
             till.going_on.set()
             seen += await read(one, seen[-1][0])
-    assert seen[-1][1] == Done()
-    assert till.paid == [7]
+    check(seen)
+    assert seen[-1][1] == (Done(finish_reason="cancelled") if is_cancelled else Done())
+    assert till.paid == ([] if is_cancelled else [7])
 
 
 @pytest.mark.parametrize("value", [True, False])

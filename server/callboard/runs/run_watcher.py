@@ -107,9 +107,12 @@ class RunWatcher:
             self._is_due.set()
 
     def wake(self, run_id: str) -> None:
-        """Wake the followers of a run that this server has taken over."""
+        """Wake the followers of a run that this server has taken over, and read the signals to this server's runs."""
         for follower in self._followed.get(run_id, ()):
             follower.has_news.set()
+        # A notification about a signal that arrived before the run was this server's was ignored.
+        self._are_signals_due = True
+        self._is_due.set()
 
     @contextmanager
     def following(self, run: StoredRun, after: int) -> Iterator[Follower]:

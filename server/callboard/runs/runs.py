@@ -19,6 +19,7 @@ from callboard.runs.conversation import Continuation, open_conversation
 from callboard.runs.factory import RunFactory, RunSpec, identify, is_stored, observed_run
 from callboard.runs.followed_run import FollowedRun
 from callboard.runs.forgetting import forget_user
+from callboard.runs.inputs import NO_SIGNALS
 from callboard.runs.left_runs import STOPPED_DURING_ANSWER, Reopened, explain_no_continuation, reopen
 from callboard.runs.links import NO_LINKS, Links
 from callboard.runs.memory_budget import MemoryBudget, RunMemory
@@ -285,15 +286,18 @@ class Runs:
         with ExitStack() as unless_begun:
             unless_begun.callback(self._slots.release, user)
             is_alone = await self._stored_runs.is_alone()
-            if self.is_closing:
-                await record.hand_over()
-                return None
             if reopened.left.is_unparked:
                 try:
                     # Each call is counted when it runs.
                     await self._quota.check(user, with_calls=False)
                 except QuotaExceeded as error:
                     return Error(message=str(error), code=error.code)
+            # While the run waited for its slot, clients may have cancelled it, and may have answered its questions.
+            signals = (await self._stored_runs.signals([stored.run_id])).get(stored.run_id, NO_SIGNALS)
+            reopened = replace(reopened, left=replace(reopened.left, signals=signals))
+            if self.is_closing:
+                await record.hand_over()
+                return None
             functions = tuple(map(ClientTool.of, request.functions))
             traced = self._tracer.begin(observed_run(stored.run_id, request), agent.name, request.origin.get("run", ""))
             key = request.origin.get("key")
