@@ -6,11 +6,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy
 from sqlalchemy.engine import Engine
 
 from callboard import Agent, Skill, tool
 from callboard._history import HistoryCall, RowChange, Turn, TurnRows
+from callboard.errors import RunLost
+from callboard.runs.left_runs import STOPPED_DURING_ANSWER
 from callboard.runs.stored_request import pack_request
 from callboard.storage import Store, StoredFrame, StoredRun
 from callboard_protocol import (
@@ -146,3 +149,18 @@ async def test_a_run_that_lacks_only_its_last_event_gets_it_without_a_model_requ
         said = "".join(event.content for event in events if isinstance(event, Message))
         assert (said, events[-1]) == ("Seat 7 is yours.", Done())
         assert model.requests == []
+
+
+async def test_a_left_run_that_was_ended_without_the_servers_knowledge_is_not_ended_again(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'callboard.db'}"
+    store = await Store.open(url)
+    # Without its request, the run can only be ended.
+    await store.stored_runs("gone").begin(StoredRun("run", "careful", "chat", "message", "ann"))
+    await store.close()
+    async with serving(tmp_path, Agent("careful"), database_url=url) as service:
+        ended = (await service.state.store.stored_runs("other").find(["run"]))["run"]
+        # The commit has succeeded, and its confirmation was lost: the server tries once more.
+        with pytest.raises(RunLost):
+            await service.state.runs._factory.end_left_run(ended, STOPPED_DURING_ANSWER)
+        async with service.client.stream("GET", "/v1/runs/run/events?user_id=ann") as response:
+            assert [event async for _, event in numbered(response)] == [STOPPED_DURING_ANSWER]

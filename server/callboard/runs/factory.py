@@ -310,11 +310,12 @@ class RunFactory:
     ) -> AsyncIterator[tuple[StoredRun, RunRecord]]:
         """Yield the current state of a stored run, and its record; the record is stopped if the block raises.
 
-        Raises `StorageError`, and `RunLost` if another server has taken over the run.
+        Raises `StorageError`, and `RunLost` if another server has taken over the run, or the run has ended.
         """
         found = (await self._stored_runs.find([stored.run_id])).get(stored.run_id)
-        if found is None or found.epoch != stored.epoch:
-            raise RunLost(f"run {stored.run_id!r} has been taken over by another server")
+        # This server may have ended the run itself, and lost the connection before it learned of the commit.
+        if found is None or found.epoch != stored.epoch or found.is_ended:
+            raise RunLost(f"run {stored.run_id!r} has been taken over by another server, or has ended")
         stored = replace(found, age_seconds=stored.age_seconds)
         place = sum(message.role == "user" for message in request.messages) if request else None
         record = self._make_record(stored, _make_turn(stored, place, name_user(request) if request else None))
