@@ -7,6 +7,7 @@ from callboard_protocol import (
     Decoder,
     Event,
     RunStart,
+    ToolCallArgsDelta,
     ToolCallComplete,
     ToolCallError,
     ToolCallStart,
@@ -38,9 +39,17 @@ def check(numbered: Sequence[tuple[int, Event]], seen_before: frozenset[str] = f
     assert sum(isinstance(event, (RunStart, *TERMINAL)) for event in events) == 2
     started: list[str] = []
     open_calls: set[str] = set()
+    written: set[str] = set()
     for event in events:
         match event:
+            case ToolCallArgsDelta():
+                written.add(event.tool_call_id)
+            case ToolCallError(code="interrupted") if event.tool_call_id in written:
+                # The server was killed before the call started.
+                written.remove(event.tool_call_id)
+                started.append(event.tool_call_id)
             case ToolCallStart():
+                written.discard(event.tool_call_id)
                 assert event.tool_call_id
                 assert event.tool_call_id not in seen_before
                 assert event.tool_call_id not in started

@@ -23,11 +23,12 @@ from callboard_protocol import (
     Message,
     RunRequest,
     RunStart,
+    ToolCallArgsDelta,
     ToolCallComplete,
     ToolCallStart,
     encode,
 )
-from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
+from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
 from tests.runs.killing import told
 from tests.runs.promises import check
 from tests.serving import numbered, request, serving
@@ -109,6 +110,23 @@ async def test_an_ended_call_is_sent_to_the_model_and_not_run_again(tmp_path: Pa
             "tool_call_complete",
         ]
         assert told(model.requests[0])[-2:] == [("assistant", "I sell it. "), ("tool", "Sold.")]
+
+
+async def test_a_call_that_was_written_and_not_started_beside_another_gets_an_end(tmp_path: Path) -> None:
+    def half_started(rows: TurnRows) -> Iterator[tuple[Event | None, Sequence[RowChange]]]:
+        yield from asked(rows)
+        for call_id in ("c1", "c2"):
+            yield ToolCallArgsDelta(tool_call_id=call_id, tool_name="sell", delta='{"seat": 7}'), ()
+        yield STARTED, rows.start_call(SELL, "")
+
+    again = chunks(call("look", '{"seat": 7}', call_id="c2"), finish("tool_calls"))
+    async with OpenAIServer([again, ANSWER]) as model, carried_on(tmp_path, model, half_started) as found:
+        check(found)
+        events = [event for _, event in found[4:]]
+        ended = [(event.type, event.tool_call_id) for event in events if isinstance(event, CallEvent)][:2]
+        assert ended == [("tool_call_error", "c1"), ("tool_call_error", "c2")]
+        # Clients have a card with this id, so the next call gets another one.
+        assert [event.tool_call_id for event in events if isinstance(event, ToolCallStart)] not in ([], ["c2"])
 
 
 async def test_a_run_is_not_continued_while_its_history_cannot_be_read(tmp_path: Path) -> None:

@@ -95,6 +95,10 @@ class CallTracker:
             self._open[call_id] = OpenCall(call_id, call_id, name)
             self._restored.add(call_id)
 
+    def reserve(self, call_ids: Iterable[str]) -> None:
+        """Do not use these ids for new calls: clients show calls with these ids, which have no rows."""
+        self._ids.add(call_ids)
+
     def take_restored(self, source_id: str) -> OpenCall | None:
         """Return the restored call that the agent now starts again; None if there is none, and the second time."""
         if source_id not in self._restored:

@@ -170,6 +170,7 @@ class RunFactory:
                 observers.tell(event)
             log.continue_after(stored.last_seq + len(reopened.added))
             recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
+            calls.reserve(left.unstarted)
         else:
             # Before `store_in`, because the run was begun in the database with this event.
             log.append(RunStart(run_id=run_id, agent=identity.agent_id))

@@ -5,7 +5,7 @@ results. Open calls of an `Agent` run again if that is safe, see `_find_repeatab
 an error, because it is unknown whether they took effect.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,12 +40,15 @@ from callboard_protocol import (
     Decoder,
     Done,
     Error,
+    Event,
     InputRequest,
     Message,
     Rewind,
     RunRequest,
     Source,
     TextEvent,
+    ToolCallArgsDelta,
+    ToolCallComplete,
     ToolCallError,
     ToolCallExternal,
     ToolCallStart,
@@ -62,6 +65,8 @@ STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED, CHANGE
 CANNOT_RUN = "Not run: the user allowed it, but this server cannot run it now. Its tool may not be available."
 """The error of an allowed call, for example if its tool is of an MCP server that has not started yet."""
 
+NOT_STARTED = "Not run: the server stopped before this call started."
+
 STOPPED_DURING_ANSWER = Error(
     message="The server stopped during this answer: send the message again.", code="interrupted"
 )
@@ -76,6 +81,8 @@ class LeftRun:
     Attributes:
         call_ids: The ids of the agent's own calls.
         open_calls: The start events of calls without an end, by call ids.
+        unstarted: The names of the tools of calls that have not started, although another call has started or ended
+            since their first arguments, by call ids. A `Rewind` does not remove them.
         unapproved: The open calls that wait for the user's approval; their tools have not run.
         from_text: The open calls that were read from the model's text although it was not asked to write calls there.
         changed: The open calls whose arguments the user has changed.
@@ -89,6 +96,7 @@ class LeftRun:
 
     call_ids: frozenset[str] = frozenset()
     open_calls: Mapping[str, ToolCallStart] = field(default_factory=dict)
+    unstarted: Mapping[str, str] = field(default_factory=dict)
     unapproved: Collection[str] = ()
     from_text: Collection[str] = ()
     changed: Collection[str] = ()
@@ -110,7 +118,8 @@ class Reopened:
     """A run that can continue: its conversation with the finished rounds, and the state of its stored events.
 
     `again` are the ids of the open calls that run again. `added` are the events that were stored by `reopen`: a
-    `Rewind` of the text after the last start or end of a call, and the ends of the other open calls.
+    `Rewind` of the text after the last start or end of a call, and the ends of the other open calls and of calls that
+    have not started.
     """
 
     conversation: Conversation
@@ -136,8 +145,8 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
     has_open_text = False
     answer: list[str] = []
     settled_count = 0
-    for frame in Decoder().feed(b"".join(frames)):
-        event = decode(frame)
+    events = [decode(frame) for frame in Decoder().feed(b"".join(frames))]
+    for event in events:
         match event:
             case InputRequest(tool_call_id=str() as call_id, request_id=request_id) if is_approval(request_id):
                 asked.add(call_id)
@@ -169,6 +178,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
     return LeftRun(
         call_ids=frozenset(call_id for call_id, call in calls.items() if not call.start.parent_call_id),
         open_calls={call_id: call.start for call_id, call in running.items()},
+        unstarted=_find_unstarted(events),
         unapproved=running.keys() & asked - has_reported,
         from_text={call_id for call_id, call in running.items() if call.is_from_text},
         changed={call_id for call_id, call in running.items() if call.is_changed},
@@ -179,6 +189,24 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
         sources=sources,
         signals=signals,
     )
+
+
+def _find_unstarted(events: Iterable[Event | None]) -> Mapping[str, str]:
+    """Return the tools of calls without a start that a `Rewind` would not remove, by call ids; see `LeftRun`."""
+    announced: dict[str, str] = {}
+    unstarted: dict[str, str] = {}
+    for event in events:
+        match event:
+            case ToolCallArgsDelta():
+                announced.setdefault(event.tool_call_id, event.tool_name)
+            case ToolCallStart() | ToolCallComplete() | ToolCallError():
+                announced.pop(event.tool_call_id, None)
+                unstarted = dict(announced)
+            case Rewind():
+                announced = dict(unstarted)
+            case _:
+                pass
+    return unstarted
 
 
 def explain_no_continuation(agent_id: str) -> Error:
@@ -215,6 +243,10 @@ async def reopen(
         return STOPPED_DURING_ANSWER
     again = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
     ends = [_tell_answer(end, left) for end in make_ends(left.open_calls, left.unapproved, but=again)]
+    ends += [
+        ToolCallError(tool_call_id=call_id, tool_name=name, error=NOT_STARTED, code="interrupted")
+        for call_id, name in left.unstarted.items()
+    ]
     # The `Rewind` comes first, because clients keep the text before the end of a call.
     added: list[Rewind | ToolCallError] = [*([Rewind()] if left.has_open_text else []), *ends]
     _append(record, stored.last_seq, added)
