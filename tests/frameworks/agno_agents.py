@@ -1,6 +1,6 @@
 """Agents of Agno for its own tests."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,8 +33,8 @@ def solo(*tools: Any, **fields: Any) -> Made:
     return Made(lambda model: from_agno(Agent(id="agent", model=model(), tools=[*tools], telemetry=False, **fields)))
 
 
-def asks_another(*tools: Any) -> Made:
-    """An agent with a tool that runs another agent, which has these tools."""
+def asks_another(*tools: Any, is_generator: bool = False) -> Made:
+    """An agent with a tool that runs another agent, which has these tools; a generator passes on its events."""
 
     def make(model: Callable[[], OpenAIChat]) -> AgentLike:
         other = Agent(id="other", model=model(), tools=[*tools], telemetry=False)
@@ -43,12 +43,21 @@ def asks_another(*tools: Any) -> Made:
             """Asks the other agent."""
             return str((await other.arun(task)).content)
 
-        return from_agno(Agent(id="agent", model=model(), tools=[ask_other], telemetry=False))
+        async def pass_on(task: str) -> AsyncIterator[Any]:
+            """Asks the other agent."""
+            async for event in other.arun(task, stream=True, stream_events=True):
+                yield event
+
+        pass_on.__name__ = "ask_other"
+        tool: Any = pass_on if is_generator else ask_other
+        return from_agno(Agent(id="agent", model=model(), tools=[tool], telemetry=False))
 
     return Made(make)
 
 
-def asks_another_and_waits(*tools: Any, in_a_thread: bool = True, stream: bool = False) -> Made:
+def asks_another_and_waits(
+    *tools: Any, in_a_thread: bool = True, stream: bool = False, is_generator: bool = False
+) -> Made:
     """The same, with Agno's synchronous method."""
 
     def make(model: Callable[[], OpenAIChat]) -> AgentLike:
@@ -64,8 +73,14 @@ def asks_another_and_waits(*tools: Any, in_a_thread: bool = True, stream: bool =
             """Asks the other agent."""
             return ask_other(task)
 
-        ask_other_async.__name__ = "ask_other"
-        tool = ask_other if in_a_thread else ask_other_async
+        def pass_on(task: str) -> Iterator[Any]:
+            """Asks the other agent."""
+            yield from other.run(task, stream=True, stream_events=True)
+
+        ask_other_async.__name__ = pass_on.__name__ = "ask_other"
+        tool: Any = ask_other if in_a_thread else ask_other_async
+        if is_generator:
+            tool = pass_on
         return from_agno(Agent(id="agent", model=model(), tools=[tool], telemetry=False))
 
     return Made(make)

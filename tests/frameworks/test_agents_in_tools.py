@@ -14,12 +14,14 @@ from tests.frameworks.toolbox import Toolbox
 
 AWAITED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "Agno": ("agno_agents", "asks_another", {}),
+    "Agno, events passed on": ("agno_agents", "asks_another", {"is_generator": True}),
     "pydantic-ai": ("pydantic_ai_agents", "asks_another", {}),
     "LangGraph": ("langgraph_agents", "asks_another", {}),
 }
 IN_A_THREAD: dict[str, tuple[str, str, dict[str, Any]]] = {
     "Agno in a thread": ("agno_agents", "asks_another_and_waits", {}),
     "Agno in a thread, streamed": ("agno_agents", "asks_another_and_waits", {"stream": True}),
+    "Agno in a thread, events passed on": ("agno_agents", "asks_another_and_waits", {"is_generator": True}),
     "pydantic-ai in a thread": ("pydantic_ai_agents", "asks_another_and_waits", {}),
     "LangGraph in a thread": ("langgraph_agents", "asks_another_and_waits", {}),
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,9 +125,9 @@ async def test_the_model_is_sent_no_fields_that_only_agno_knows(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, GeneratorExit])
-@pytest.mark.parametrize("threaded", [False, True], ids=["async", "thread"])
+@pytest.mark.parametrize("name", ["fail", "fail_in_thread", "fail_later", "fail_later_in_thread"])
 async def test_tool_that_raises_system_exit_fails_without_ending_process(
-    raised: type[BaseException], threaded: bool, tmp_path: Path
+    raised: type[BaseException], name: str, tmp_path: Path
 ) -> None:
     async def fail() -> str:
         """Fails."""
@@ -136,10 +137,32 @@ async def test_tool_that_raises_system_exit_fails_without_ending_process(
         """Fails."""
         raise raised("enough")
 
-    made = solo(fail_in_thread if threaded else fail)
-    name = "fail_in_thread" if threaded else "fail"
-    seen, _ = await perform(made, scenario([calls((name, "{}")), says("It failed.")]), tmp_path)
+    async def fail_later() -> AsyncIterator[str]:
+        """Fails."""
+        yield "first"
+        raise raised("enough")
+
+    def fail_later_in_thread() -> Iterator[str]:
+        """Fails."""
+        yield "first"
+        raise raised("enough")
+
+    tools = {tool.__name__: tool for tool in (fail, fail_in_thread, fail_later, fail_later_in_thread)}
+    seen, _ = await perform(solo(tools[name]), scenario([calls((name, "{}")), says("It failed.")]), tmp_path)
     assert seen.lines(in_order=True) == [f"call 1 {name} {{}}", "failed 1 tool_failed", "say It failed.", "done stop"]
+    assert seen.sent()[-1].startswith(f"tool Error: {raised.__name__}")
+
+
+async def test_generator_tool_has_timeout(tmp_path: Path) -> None:
+    async def hang() -> AsyncIterator[str]:
+        """Hangs."""
+        yield "first"
+        await asyncio.Event().wait()
+
+    script = scenario([calls(("hang", "{}")), says("It hangs.")])
+    seen, _ = await perform(solo(hang), script, tmp_path, tool_timeout_seconds=0.5)
+    assert seen.lines(in_order=True) == ["call 1 hang {}", "failed 1 timeout", "say It hangs.", "done stop"]
+    assert seen.sent()[-1].startswith("tool Error: hang did not end within 0.5 s")
 
 
 class Weather(BaseModel):

@@ -88,6 +88,15 @@ async def test_a_tool_may_pass_on_the_events_of_a_workflow(in_team: bool, tmp_pa
     assert seen.left() == lines[-2].removeprefix("say ")
 
 
+async def test_delegation_has_no_timeout(tmp_path: Path) -> None:
+    # The delegation has begun before the member's tool, so the same limit would end it first.
+    made = crew(Toolbox().plain("wait"))
+    seen, _ = await perform(made, scenario(asks_member(("wait", "{}"))), tmp_path, tool_timeout_seconds=0.5)
+    assert seen.lines(in_order=True)[3:] == [
+        *("failed 2 timeout", "result 1 I say 5.", "say The crew says 5.", "done stop"),
+    ]
+
+
 async def test_leader_gets_whole_chat(tmp_path: Path) -> None:
     seen, _ = await perform(crew(add), scenario([says("Hello."), says("Again.")], turns=("go", "once more")), tmp_path)
     assert seen.sent() == ["user go", "assistant Hello.", "user once more"]

@@ -1,8 +1,9 @@
 """Runs the tool calls of a turn: start, approval, execution within limits, end."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -256,7 +257,8 @@ class CallRunner:
 
     async def start(self, call: ToolCall) -> None:
         """Send the start of a call, and return when it is recorded. The tool must not run before that."""
-        if call.id in self._open:
+        # Also if the call has already ended: a framework may report a start late.
+        if call.id in self._context.begun:
             return
         self._send_start(call)
         await self._events.wait_until_processed()
@@ -315,14 +317,23 @@ class CallRunner:
 
     async def resume(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
         """Run another part of a call that `run` has allowed, with a time limit of its own."""
-        limit = self._context.limits.tool_timeout_seconds
+        async with self.performing(call_id, name):
+            return await mask_result(await contain(perform()), self._context.redaction)
+
+    @asynccontextmanager
+    async def performing(self, call_id: str, name: str, *, is_limited: bool = True) -> AsyncIterator[None]:
+        """Make the call's tool the running tool inside the context, with a time limit if `is_limited`.
+
+        For a framework that runs the rest of a call's code itself. Raises `ToolTimeout`.
+        """
+        limit = self._context.limits.tool_timeout_seconds if is_limited else math.inf
         running = self._open.get(call_id)
         clock = CallClock() if running is None else running.clock
         try:
             with self.reporting(call_id):
                 async with clock.limit(limit) as timeout:
                     with running_a_tool(call_id, clock):
-                        return await mask_result(await contain(perform()), self._context.redaction)
+                        yield
         except TimeoutError:
             if timeout.expired():
                 self._fail_inside(call_id, name)

@@ -28,7 +28,7 @@ from agno.team import Team
 from agno.tools.function import Function, FunctionCall, FunctionExecutionResult
 from agno.utils.timer import Timer
 
-from callboard.calls import RejectedCall, ToolCall, contain, current_tool, mask_result
+from callboard.calls import RejectedCall, ToolCall, contain, containing, current_tool, mask_result
 from callboard.errors import InvalidArguments, ModelError, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.agno.messages import merge_system_messages, to_tool_result
 from callboard.frameworks.failures import model_error
@@ -223,7 +223,7 @@ class _HookedModel(Model):
             hooks.turn.calls.fail(call_id, function_call.error)
         elif isinstance(items := function_call.result, AsyncIterator | Iterator):
             # A generator has only started: Agno iterates it and reports its end.
-            function_call.result = _iterate_with_status(hooks.turn, call_id, items)
+            function_call.result = _iterate(hooks.turn, call_id, function_call.function, items)
         else:
             execution.result = function_call.result = result
             shown = to_tool_result(result)
@@ -294,17 +294,31 @@ def _hooked_request(model: _HookedModel, request: dict[str, Any]) -> Iterator[Ca
             )
 
 
-async def _iterate_with_status(
-    turn: Turn, call_id: str, items: AsyncIterator[object] | Iterator[object]
+async def _iterate(
+    turn: Turn, call_id: str, function: Function, items: AsyncIterator[object] | Iterator[object]
 ) -> AsyncIterator[object]:
-    """Yield the items of a tool that is a generator, with `report_status` bound to its call."""
-    with turn.calls.reporting(call_id):
-        if isinstance(items, AsyncIterator):
-            async for item in items:
+    """Yield the items of a tool that is a generator, within the limits of its call."""
+    # The tools with which a team's leader starts members are generators too, and members may take longer than a tool.
+    runs_members = getattr(function.entrypoint, "__module__", "").startswith("agno.team.")
+    end = object()
+    try:
+        async with turn.calls.performing(call_id, function.name, is_limited=not runs_members):
+            while True:
+                step = (
+                    anext(items, end) if isinstance(items, AsyncIterator) else asyncio.to_thread(_take_next, items, end)
+                )
+                if (item := await contain(step)) is end:
+                    return
                 yield _remove_text(await mask_result(item, turn.context.redaction))
-        else:
-            for item in items:
-                yield _remove_text(await mask_result(item, turn.context.redaction))
+    except ToolError as error:
+        turn.calls.fail(call_id, error)
+        raise ToolError(turn.mask(f"Error: {error}")) from error
+
+
+def _take_next(items: Iterator[object], end: object) -> object:
+    # Contained in the thread, because a task closes an asynchronous generator that awaits a future's `GeneratorExit`.
+    with containing():
+        return next(items, end)
 
 
 def _remove_text(item: object) -> object:
