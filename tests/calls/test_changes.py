@@ -57,6 +57,19 @@ def test_untyped_call_with_a_secret_argument_cannot_be_changed() -> None:
     assert ChangesForm(call, Redaction()).schema == {}
 
 
+def test_changes_to_a_repaired_call_keep_its_secret() -> None:
+    @tool(secrets=["code"])
+    async def unlock(door: str, code: SecretStr) -> None:
+        """Unlocks a door."""
+
+    [call] = resolve_calls([ToolCall("c", "Unlock", {"door": 5, "code": "1234"})], {"unlock": unlock}, Budget(Limits()))
+    assert isinstance(call, ResolvedCall)
+    assert call.repairs
+    form = ChangesForm(call, Redaction())
+    assert form.read({"arguments": {"door": "back"}}) is True
+    assert form.call.arguments == {"door": "back", "code": SecretStr("1234")}
+
+
 def test_user_reads_why_the_tool_does_not_accept_their_changes() -> None:
     form = ChangesForm(resolve(ToolCall("c", "buy", {"thing": "a piano", "euros": 900})), Redaction())
     with pytest.raises(UnfitAnswer, match=r"^argument 'euros': 905 is not a multiple of 10\.$"):

@@ -293,8 +293,8 @@ def _resolve(call: ToolCall, tools: Mapping[str, Tool], text_calls: TextCalls) -
             raise ToolDenied("Not run: it was read from the text of the answer. Call the function natively.")
         text = _write_for_client(call.arguments_text, arguments)
         return ResolvedCall(replace(call, id=new_external_id()), tool, arguments, text, meant.repairs)
-    # The page, the store and the model get the repaired arguments, with which the tool runs.
-    text = write_arguments(arguments) if meant.repairs else call.arguments_text
+    # The page, the store and the model get the repaired arguments, as JSON: types such as SecretStr hide their values.
+    text = write_arguments(meant.arguments) if meant.repairs else call.arguments_text
     return ResolvedCall(call, tool, arguments, text, meant.repairs)
 
 
