@@ -273,7 +273,8 @@ def resolve_calls(
                 raise InvalidArguments("The call was cut off before its arguments: the answer was too long. Try again.")
             one = _resolve(call, tools, text_calls)
             if not one.is_external:
-                budget.spend_execution(one.name, one.arguments)
+                # As JSON: the values for the function may hide a secret, or have keys that JSON cannot write.
+                budget.spend_execution(one.name, read_object(one.arguments_text))
             resolved.append(one)
         except ToolError as error:
             tool = tools.get(tool_meant(call.name, tools))
