@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from pydantic import BaseModel, SecretStr
 
 from callboard.agents import Agent, RunContext
 from callboard.calls import Tool, ToolContext, ToolResult, tool
@@ -204,6 +205,29 @@ async def test_secret_of_a_repaired_call_is_in_no_status(tmp_path: Path) -> None
     [complete] = [event for event in events if isinstance(event, ToolCallComplete)]
     assert complete.result == "front opened with [secret]"
     assert "48213377" not in everything_told(events) + everything_kept(tmp_path)
+
+
+class Login(BaseModel):
+    user: str
+    password: SecretStr
+
+
+async def test_texts_inside_a_secret_argument_are_secret(tmp_path: Path) -> None:
+    @tool(secrets=("headers", "logins"))
+    async def fetch(headers: dict[str, str], logins: list[Login]) -> str:
+        """Fetches a page."""
+        words = [headers["Authorization"], *(login.password.get_secret_value() for login in logins)]
+        raise ToolError(f"Authorization: {' '.join(words)} is wrong")
+
+    given = {
+        "headers": {"Authorization": "t0k3n-of-headers"},
+        "logins": [{"user": "ann", "password": "pa55word-of-ann"}],
+    }
+    answers = [asking("fetch", given), chunks(text("no"), finish("stop"))]
+    async with conversation(tmp_path, answers, fetch) as (service, _):
+        events = await service.events(request(chat_id="c"))
+    [error] = [event.error for event in events if isinstance(event, ToolCallError)]
+    assert error == "Authorization: [secret] [secret] is wrong"
 
 
 async def test_a_tool_names_what_it_learnt_while_it_ran_and_another_run_is_not_concerned(tmp_path: Path) -> None:

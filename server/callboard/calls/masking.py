@@ -1,12 +1,13 @@
-"""Removes secrets from the results of frameworks' tools, which may be objects of any class."""
+"""Removes secrets from results of frameworks' tools, which may be objects of any class; finds them in arguments."""
 
 import asyncio
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from callboard.redaction import LARGE_CHARS, Redaction
 
@@ -37,6 +38,26 @@ async def mask_result(value: V, redaction: Redaction) -> V:
     if chars < LARGE_CHARS:
         return cast(V, masking.walk(value))
     return cast(V, await asyncio.to_thread(masking.walk, value))
+
+
+def find_texts(value: Any) -> Iterator[str]:
+    """Yield the texts and numbers in the value of an argument, without the keys and field names of its objects."""
+    members: Iterable[Any]
+    match value:
+        case SecretStr():
+            yield value.get_secret_value()
+            return
+        case Mapping():
+            members = value.values()
+        case list() | tuple() | set() | frozenset():
+            members = value
+        case _ if isinstance(value, BaseModel) or is_dataclass(value):
+            members = _fields_of(value).values()
+        case _:
+            yield str(value)
+            return
+    for member in members:
+        yield from find_texts(member)
 
 
 class _Walk:

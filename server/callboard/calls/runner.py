@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import structlog
-from pydantic import SecretStr
 
 from callboard._watchdog import remember_task
 from callboard.calls.approval import (
@@ -40,7 +39,7 @@ from callboard.calls.context import CallClock, StatusChannel, StatusReport, Tool
 from callboard.calls.executor import execute, runs_in_thread
 from callboard.calls.forms import ChangesForm, ask_until_fitting
 from callboard.calls.limits import Budget
-from callboard.calls.masking import mask_result
+from callboard.calls.masking import find_texts, mask_result
 from callboard.calls.running_tool import contain, running_a_tool, tools_around
 from callboard.calls.tool import ToolResult
 from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
@@ -213,9 +212,8 @@ class CallRunner:
             clock=running.clock,
         )
         # The tool may repeat the values of its secret arguments in its result.
-        values = [call.arguments.get(name) for name in tool.secret_arguments]
-        secrets = [one.get_secret_value() if isinstance(one, SecretStr) else str(one) for one in values if one]
-        shared.redaction.add(*secrets)
+        for name in tool.secret_arguments:
+            shared.redaction.add(*find_texts(call.arguments.get(name)))
         outcome: ToolResult | ToolError
         note = ""
         try:
