@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from callboard._formats import Format, ProviderDetails, round_messages, tool_meant, understand, with_instructions
@@ -72,30 +72,32 @@ async def run_tool_loop(
     own: dict[str, Tool] = {tool.name: tool for tool in tools}
     external = {function.name: function for function in context.functions if function.name not in own}
     by_name = own | external
-    round_ = _Round(None, context.unfinished)
+    calls = context.unfinished
+    answer: Answer | None = None
+    is_cut_short = False
     while True:
-        if round_.calls:
-            async with aclosing(turn.run_round(round_, by_name)) as events:
+        if calls:
+            async with aclosing(turn.run_round(calls, by_name, answer, is_cut_short=is_cut_short)) as events:
                 async for event in events:
                     yield event
-        if turn.client_runs_calls:
-            break
+            if turn.client_runs_calls:
+                break
+        is_over_limit = turn.runner.is_over_limit
         # The client's functions are not counted by the limit, so they are offered even when it is reached.
-        offered = external if turn.runner.is_over_limit else by_name
+        offered = external if is_over_limit else by_name
         async with aclosing(turn.ask(tuple(offered.values()))) as events:
             async for event in events:
                 yield event
         answer = turn.answer
         made = [] if answer.reason in ("content_filter", "refusal") else answer.calls
-        if turn.runner.is_over_limit:
+        if is_over_limit:
             made = [call for call in made if tool_meant(call.name, by_name) in external]
         if not made:
             break
-        kept = made[: turn.max_calls_per_answer]
-        if left_out := len(made) - len(kept):
+        calls = made[: turn.max_calls_per_answer]
+        if left_out := len(made) - len(calls):
             yield Status(content=f"The model asked for {len(made)} calls at once; {left_out} were left out")
         is_cut_short = answer.reason == "length" and not left_out
-        round_ = _Round("".join(answer.text), kept, answer.details, is_cut_short)
     for event in turn.conclude():
         yield event
 
@@ -114,19 +116,6 @@ async def run_completion(context: RunContext) -> AsyncGenerator[Event, None]:
         # A background task gets no notice in place of a missing answer.
         if not isinstance(event, Message):
             yield event
-
-
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """The calls of one answer, with its text and details; `text` is None if the messages already have the answer.
-
-    `is_cut_short`: the model reached its token limit, so the last call may lack its arguments.
-    """
-
-    text: str | None
-    calls: Sequence[ToolCall]
-    details: Mapping[str, Any] = field(default_factory=dict)
-    is_cut_short: bool = False
 
 
 class _Turn:
@@ -209,16 +198,18 @@ class _Turn:
             must_call=must_call,
         )
 
-    async def run_round(self, round_: _Round, tools: Mapping[str, Tool]) -> AsyncGenerator[Event, None]:
-        """Run the calls of a round and yield their events; then add the answer and the results to the conversation.
+    async def run_round(
+        self, calls: Sequence[ToolCall], tools: Mapping[str, Tool], answer: Answer | None, *, is_cut_short: bool
+    ) -> AsyncGenerator[Event, None]:
+        """Run the calls of `answer` and yield their events; then add the answer and the results to the conversation.
 
-        If the client runs one of the calls, set `client_runs_calls` instead of adding them.
+        If the client runs one of the calls, set `client_runs_calls` instead of adding them. `answer` is None if the
+        conversation already has it. `is_cut_short`: the model reached its token limit, so the last call may lack its
+        arguments.
         """
         text_calls = self._context.approval.text_calls
-        resolved = resolve_calls(
-            round_.calls, tools, self.runner.budget, text_calls=text_calls, cut_short=round_.is_cut_short
-        )
-        self._details.note_calls([call.call for call in resolved], round_.details)
+        resolved = resolve_calls(calls, tools, self.runner.budget, text_calls=text_calls, cut_short=is_cut_short)
+        self._details.note_calls([call.call for call in resolved], answer.details if answer else {})
         running = asyncio.create_task(self.runner.run_round(resolved))
         async with aclosing(self._events.read(running)) as events:
             async for event in events:
@@ -233,8 +224,9 @@ class _Turn:
                 else call
                 for call in resolved
             ]
-            answer, *results = round_messages(round_.text or "", shown, [ended[call.id].result_text for call in shown])
-            self._messages += results if round_.text is None else [answer, *results]
+            text = "".join(answer.text) if answer else ""
+            written, *results = round_messages(text, shown, [ended[call.id].result_text for call in shown])
+            self._messages += [written, *results] if answer else results
 
     def conclude(self) -> list[Event]:
         """Return the last events of the turn: a notice if the answer has no text, `Usage` if known, and `Done`."""
