@@ -126,8 +126,8 @@ FAULTS = (
     Fault(
         "two calls with one announced id get the same id",
         "server/callboard/runs/call_tracker.py",
-        'call_id = self._announced.pop(source_id, "") or self._ids.claim(source_id)',
-        'call_id = self._announced.get(source_id, "") or self._ids.claim(source_id)',
+        'call_id = self._unstarted.pop(source_id, "") or self._ids.claim(source_id)',
+        'call_id = self._unstarted.get(source_id, "") or self._ids.claim(source_id)',
         RUNS,
     ),
     Fault(

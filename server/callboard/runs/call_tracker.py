@@ -4,7 +4,7 @@ Agents may repeat ids, leave them empty, or use ids of earlier turns. `source_id
 `tool_call_id` is the unique id that replaces it in events, in the store and for the model.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from callboard._call_ids import new_call_id
@@ -32,27 +32,21 @@ class CallIds:
 
     def claim(self, candidate: str) -> str:
         """Return `candidate` if it is valid and not in use, otherwise a new id."""
-        call_id = candidate if self._is_complete and self._is_usable(candidate) else self._make()
-        self._seen.add(call_id)
-        return call_id
+        return self._take(candidate if self._is_complete else "", new_call_id)
 
     def claim_for_client(self, candidate: str) -> str:
         """Return `candidate` if it is a valid id of a call that the client runs and not in use, otherwise a new one.
 
         Other servers do not use such an id either, because it is random.
         """
-        is_external = candidate.startswith(EXTERNAL_ID_PREFIX)
-        call_id = candidate if is_external and self._is_usable(candidate) else new_external_id()
-        self._seen.add(call_id)
-        return call_id
+        return self._take(candidate if candidate.startswith(EXTERNAL_ID_PREFIX) else "", new_external_id)
 
-    def _is_usable(self, candidate: str) -> bool:
+    def _take(self, candidate: str, make_id: Callable[[], str]) -> str:
         is_valid = candidate.isprintable() and candidate.strip() != "" and len(candidate) <= MAX_ID_CHARS
-        return is_valid and candidate not in self._seen
-
-    def _make(self) -> str:
-        while (call_id := new_call_id()) in self._seen:
-            pass
+        call_id = candidate if is_valid else make_id()
+        while call_id in self._seen:
+            call_id = make_id()
+        self._seen.add(call_id)
         return call_id
 
 
@@ -80,8 +74,8 @@ class CallTracker:
         """The names of the tools that the client runs while the call is open."""
         self._ids = ids
         self._masked: set[str] = set()
-        self._claimed: set[str] = set()
-        self._announced: dict[str, str] = {}
+        self._unstarted: dict[str, str] = {}
+        """The ids of calls that have not started, by the agent's ids."""
         self._open: dict[str, OpenCall] = {}
         self._ended: set[str] = set()
         self._round_index = first_round - 1
@@ -131,26 +125,20 @@ class CallTracker:
     def claim(self, candidate: str) -> str:
         """Return the id of a call that the agent is about to start; the agent then uses this id itself."""
         call_id = self._ids.claim(candidate)
-        self._claimed.add(call_id)
+        self._unstarted[call_id] = call_id
         return call_id
 
     def announce(self, source_id: str) -> str | None:
         """Return the id of a call whose arguments are being written; None if the call has already started."""
         if self.find(source_id) or source_id in self._ended:
             return None
-        if source_id in self._claimed:
-            return source_id
         # Several calls in a row may have an empty id: `start` removes it, so that the next call gets another one.
-        return self._announced.get(source_id) or self._announced.setdefault(source_id, self._ids.claim(source_id))
+        return self._unstarted.get(source_id) or self._unstarted.setdefault(source_id, self._ids.claim(source_id))
 
     def start(self, source_id: str, tool_name: str, parent_source_id: str = "") -> OpenCall:
         """Open a call; it keeps the id that `claim` or `announce` gave it."""
         parent = self.find(parent_source_id) if parent_source_id else None
-        if source_id in self._claimed:
-            self._claimed.discard(source_id)
-            call_id = source_id
-        else:
-            call_id = self._announced.pop(source_id, "") or self._ids.claim(source_id)
+        call_id = self._unstarted.pop(source_id, "") or self._ids.claim(source_id)
         parent_call_id = parent.tool_call_id if parent else parent_source_id
         call = self._open[call_id] = OpenCall(call_id, source_id, tool_name, parent_call_id, parent is not None)
         return call
