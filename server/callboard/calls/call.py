@@ -229,11 +229,6 @@ class RunningCall(StartedCall):
             self.start = self.start.model_copy(update={"tool_args": data.arguments})
             self.__dict__.pop("arguments_text", None)
 
-    @property
-    def elapsed_ms(self) -> int:
-        """How long the call has run, without the time in which its user was asked."""
-        return self.clock.elapsed_ms
-
     def end(self, end: ToolCallComplete | ToolCallError, outcome: ToolResult | ToolError | None = None) -> EndedCall:
         """Return the call as it has ended now."""
         began = (self.start, self.started_at, self.steps, self.is_changed)

@@ -144,10 +144,10 @@ class CallRunner:
         """Run the calls of one answer concurrently, and return the ended calls by their ids.
 
         The start of every call is sent and recorded before the first one runs. A call that the client runs is
-        announced, and is not in the result. Cancelling this method cancels the tools.
+        sent to it, and is not in the result. Cancelling this method cancels the tools.
         """
         for call in calls:
-            self._announce(call)
+            self._send_call(call)
         own = [call for call in calls if isinstance(call, ResolvedCall) and not call.is_external]
         # An earlier server has counted a call before it asked for its approval.
         counted = [] if self._context.spend is spend_nothing else [one for one in own if not one.call.needs_approval]
@@ -168,7 +168,7 @@ class CallRunner:
                 await asyncio.wait(at_work)
         return ended | {call_id: task.result() for call_id, task in running.items()}
 
-    def _announce(self, call: ResolvedCall | RejectedCall) -> None:
+    def _send_call(self, call: ResolvedCall | RejectedCall) -> None:
         if isinstance(call, ResolvedCall) and call.is_external:
             self._events.send(
                 ToolCallExternal(tool_call_id=call.id, tool_name=call.name, arguments=call.arguments_text)
@@ -195,7 +195,6 @@ class CallRunner:
     async def _run_tool(self, call: ResolvedCall, spending: asyncio.Task[ToolLimit | None] | None) -> EndedCall:
         tool = call.tool
         shared = self._context
-        running = self._open[call.id]
         channel = StatusChannel(partial(self.report, call.id))
         context = ToolContext(
             call.id,
@@ -209,7 +208,7 @@ class CallRunner:
             shared.quotas,
             shared.redaction,
             send_question=self._ask,
-            clock=running.clock,
+            clock=self._open[call.id].clock,
         )
         # The tool may repeat the values of its secret arguments in its result.
         for name in tool.secret_arguments:
@@ -233,7 +232,7 @@ class CallRunner:
             if channel.left_running:
                 shared.left_running.add(call.id)
             raise
-        return self._end(call.id, outcome, running.elapsed_ms, note=note)
+        return self._end(call.id, outcome, note)
 
     async def _approve_if_needed(self, call: ResolvedCall) -> ResolvedCall:
         """Ask the user if the call needs approval, and return the call with their changes.
@@ -263,14 +262,13 @@ class CallRunner:
 
     def complete(self, call_id: str, result: ToolResult) -> None:
         """End a call with its result."""
-        if (running := self._open.get(call_id)) is not None:
-            self._end(call_id, result, running.elapsed_ms)
+        if call_id in self._open:
+            self._end(call_id, result)
 
     def fail(self, call_id: str, error: ToolError | str) -> None:
         """End a call with a `ToolError`, or with the framework's own error message."""
-        if (running := self._open.get(call_id)) is not None:
-            failure = error if isinstance(error, ToolError) else ToolError(without_paths(error))
-            self._end(call_id, failure, running.elapsed_ms)
+        if call_id in self._open:
+            self._end(call_id, error if isinstance(error, ToolError) else ToolError(without_paths(error)))
 
     def emit_finished(self, call: ToolCall, result: ToolResult) -> None:
         """Send the start and the end of a call that has already finished."""
@@ -469,11 +467,10 @@ class CallRunner:
                 inner = running.name
                 self.fail(inner_id, ToolTimeout(f"{inner} was stopped because {name}, which called it, took too long."))
 
-    def _end(
-        self, call_id: str, outcome: ToolResult | ToolError, duration_ms: int | None = None, note: str = ""
-    ) -> EndedCall:
+    def _end(self, call_id: str, outcome: ToolResult | ToolError, note: str = "") -> EndedCall:
         """Send the end of an open call, and return the ended call; `note` goes before its result or error."""
         call = self._open.pop(call_id)
+        duration_ms = call.clock.elapsed_ms
         before = f"{self._context.redaction(storable(note))}\n\n" if note else ""
         end: ToolCallComplete | ToolCallError
         if isinstance(outcome, ToolError):

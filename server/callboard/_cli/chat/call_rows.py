@@ -49,7 +49,7 @@ def describe_running(call: RunningCall, is_verbose: bool) -> list[Text]:
             filled = round(step.progress * BAR_CELLS / 100)
             progress += [("━" * filled, "green"), ("━" * (BAR_CELLS - filled), "dim"), (" ", "")]
         progress.append((f"{make_line(_format_step(step))}  ", "dim"))
-    progress.append((format_seconds(call.elapsed_ms / 1000), "dim"))
+    progress.append((format_seconds(call.clock.elapsed_ms / 1000), "dim"))
     return [*describe_start(call, find_spinner_frame(), is_verbose), make_row(*progress)]
 
 

@@ -244,7 +244,7 @@ class StoredRuns:
         if is_last or parks:
             self._disown(run)
         if is_due:
-            self._announce_release()
+            self._publish_release()
 
     def _add_frames(self, connection: Connection, run: StoredRun, frames: Sequence[StoredFrame]) -> None:
         """Insert the frames that follow `run.last_seq`, with their files and questions."""
@@ -265,7 +265,7 @@ class StoredRuns:
         if questions:
             connection.execute(self._add_questions, questions)
 
-    def _announce_release(self) -> None:
+    def _publish_release(self) -> None:
         """Tell all servers that a run may be taken over."""
         self._bus.publish(RELEASED_RUN)
         self.on_released()
@@ -330,7 +330,7 @@ class StoredRuns:
         is_released = await self._database.write(write)
         self._bus.publish(run_id)
         if is_released:
-            self._announce_release()
+            self._publish_release()
 
     async def let_wait(self, run_id: str, question: str) -> bool:
         """Let a question without an answer in time wait; False if it has been answered."""
@@ -368,7 +368,7 @@ class StoredRuns:
         if is_accepted:
             self._bus.publish(run_id)
         if is_released:
-            self._announce_release()
+            self._publish_release()
         return is_accepted
 
     async def signals(self, run_ids: Collection[str]) -> dict[str, RunSignals]:
@@ -425,7 +425,7 @@ class StoredRuns:
         self._disown(run)
         if not is_released:
             raise RunLost(f"run {run.run_id!r} was taken over by another server, or deleted")
-        self._announce_release()
+        self._publish_release()
 
     async def of_user(self, user_id: str) -> list[StoredRun]:
         """Return the runs of a user, including ended ones."""
