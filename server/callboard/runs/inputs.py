@@ -107,7 +107,9 @@ class Inputs:
             # "No answer" may be followed by a real one while the database is asked whether the question can wait.
             answer = self._answers[request_id] = asyncio.get_running_loop().create_future()
         if isinstance(request, InputRequest) and await self._let_wait(request):
-            return await self._receive_value(request_id)
+            while (given := await self._answers[request_id]).value is None:
+                self._answers[request_id] = asyncio.get_running_loop().create_future()
+            return given
         if given is None and not await self._close(request_id):
             await asyncio.wait({answer}, timeout=ARRIVAL_SECONDS)
         return answer.result() if answer.done() else given
@@ -127,12 +129,6 @@ class Inputs:
         self.waiting.add(request_id)
         self.consider_parking()
         return True
-
-    async def _receive_value(self, request_id: str) -> GivenAnswer:
-        """Return the first answer with a value, however long that takes."""
-        while (given := await self._answers[request_id]).value is None:
-            self._answers[request_id] = asyncio.get_running_loop().create_future()
-        return given
 
     async def _close(self, request_id: str) -> bool:
         """Close a question on all servers; return False if another server has accepted an answer already."""

@@ -12,7 +12,7 @@ import structlog
 
 from callboard.agents import AgentAccess, AgentLike, Registry
 from callboard.calls import ClientTool, Services
-from callboard.errors import QuotaExceeded, RunConflict, ShuttingDown, StorageError, UnknownAgent, UnknownRun
+from callboard.errors import QuotaExceeded, RunConflict, ShuttingDown, StorageError, UnknownRun
 from callboard.observers import NoTracer, Observer, RunLeft, RunObservers, RunTracer, TracedRun
 from callboard.redaction import Redaction
 from callboard.runs.conversation import Continuation, open_conversation
@@ -245,27 +245,20 @@ class Runs:
     async def continue_run(self, stored: StoredRun) -> Error | None:
         """Continue a run that was lost, handed over or unparked; return its last event if it can only be ended.
 
-        Text after the last start or end of a call is taken back, see `reopen`. Raises `StorageError`, and `RunLost` if
-        another server has taken over the run.
+        Text after the last start or end of a call is taken back, see `reopen`. Raises `StorageError`, `RunLost` if
+        another server has taken over the run, and `AgentError` if the user may no longer use the agent, or it is gone.
         """
         packed = await self._stored_runs.load_request(stored.run_id)
-        if packed is None:
-            return STOPPED_DURING_ANSWER
-        if stored.losses >= MAX_LOSSES:
-            # The request itself may crash servers, so it is not parsed again.
-            return STOPPED_DURING_ANSWER
-        if stored.age_seconds >= self._settings.run_timeout_seconds:
-            # The database may be a restored backup: it is unknown what the run did after the backup.
+        is_too_old = stored.age_seconds >= self._settings.run_timeout_seconds
+        if packed is None or stored.losses >= MAX_LOSSES or is_too_old:
+            # After several losses the request is not parsed: it may crash servers. The database of an old run may be a
+            # restored backup: it is unknown what the run did after the backup.
             return STOPPED_DURING_ANSWER
         request = unpack_request(packed)
         enter_origin(request.origin)
-        try:
-            agent = self._registry.get(request.agent)
-        except UnknownAgent:
-            return STOPPED_DURING_ANSWER
-        if not self.access.admits(agent.agent_id, request.user):
-            # The settings have changed since, for example while the run was parked.
-            return STOPPED_DURING_ANSWER
+        # The agents and the settings may have changed since, for example while the run was parked.
+        agent = self._registry.get(request.agent)
+        self.access.check(agent.agent_id, request.user)
         # Agents without the setting may ignore the finished rounds and repeat their calls.
         if not _can_continue(agent):
             return explain_no_continuation(agent.agent_id)
