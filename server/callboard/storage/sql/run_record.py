@@ -136,7 +136,7 @@ class RunRecord:
         """Call `listener` from now on."""
         self._listener = listener
         if self._new:
-            self._be_late(StorageError("the run could not be created in the database"))
+            self._become_late(StorageError("the run could not be created in the database"))
 
     @property
     def calls(self) -> Sequence[HistoryCall]:
@@ -183,7 +183,7 @@ class RunRecord:
                 # `LateRecords` limits the records of runs that have ended: apply the limit now.
                 self._database.late.add(self)
             if self._waiting and self._storing is None:
-                self._storing = asyncio.create_task(self._store(), name=f"record of {self._run.run_id}")
+                self._storing = asyncio.create_task(self._store_waiting(), name=f"record of {self._run.run_id}")
         if self.is_late:
             self._show_unstored()
 
@@ -256,7 +256,7 @@ class RunRecord:
         self._state = _State.IN_MEMORY
         self._show_unstored()
 
-    async def _store(self) -> None:
+    async def _store_waiting(self) -> None:
         try:
             while self._waiting:
                 self._current = self._waiting
@@ -279,18 +279,19 @@ class RunRecord:
         may_be_written = False
         while True:
             patience = asyncio.get_running_loop().call_later(
-                PATIENCE_SECONDS, partial(self._be_late, StorageError("the database takes too long"), is_trying=True)
+                PATIENCE_SECONDS,
+                partial(self._become_late, StorageError("the database takes too long"), is_trying=True),
             )
             self._retry.clear()
             try:
-                await self._try(batch, may_be_written=may_be_written)
+                await self._store_once(batch, may_be_written=may_be_written)
             except StorageError as error:
                 if batch.changes and error.__cause__ is not None and not is_database_failure(error.__cause__):
                     # The database refuses these values and would refuse them again: store the events without rows.
                     self._drop_rows(batch, error.__cause__)
                     continue
                 self._failure = error
-                self._be_late(error)
+                self._become_late(error)
             except RunLost:
                 raise
             except Exception as error:  # noqa: BLE001 - listeners would wait for these events forever
@@ -323,7 +324,7 @@ class RunRecord:
         if begun is not self._run:
             raise RunLost(f"run {self._run.run_id!r} was begun by another server")
 
-    async def _try(self, batch: _Batch, *, may_be_written: bool) -> None:
+    async def _store_once(self, batch: _Batch, *, may_be_written: bool) -> None:
         """Store a batch once; raises `StorageError`, `RunLost`."""
         if self.chat_id is not None:
             # The rows of a chat are stored in the order of its turns.
@@ -372,7 +373,7 @@ class RunRecord:
             self._change.set_result(None)
             self._change = None
 
-    def _be_late(self, error: StorageError, *, is_trying: bool = False) -> None:
+    def _become_late(self, error: StorageError, *, is_trying: bool = False) -> None:
         if is_trying and self._current and any(frame.parks for frame in self._current.frames):
             # The run is parked when this batch is stored. Before that, no client may see it as parked.
             return
