@@ -42,6 +42,7 @@ LAYERS = [
         "_private_files",
         "redaction",
         "sources",
+        "_streams",
         "text",
         "threads",
         "trace_context",

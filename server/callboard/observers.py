@@ -9,7 +9,7 @@ exceptions are logged and do not affect the run.
 """
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from types import TracebackType
@@ -18,6 +18,7 @@ from typing import Protocol, Self
 import structlog
 from opentelemetry.context import Context, get_current
 
+from callboard._streams import closing_stream
 from callboard.models import (
     ChatDict,
     ChatModel,
@@ -289,8 +290,7 @@ class _WatchedModel:
         return self._model.name
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
-        stream = self._model.stream(request)
-        try:
+        async with closing_stream(self._model.stream(request)) as stream:
             with ObservedRequest(
                 self._observers.tell, self.name, len(request.messages), len(request.tools), request
             ) as observed:
@@ -311,9 +311,6 @@ class _WatchedModel:
                     if keeps_answer:
                         observed.deltas.append(delta)
                     yield delta
-        finally:
-            if isinstance(stream, AsyncGenerator):
-                await stream.aclose()
 
     async def aclose(self) -> None:
         await self._model.aclose()

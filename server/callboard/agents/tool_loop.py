@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from callboard._formats import Format, ProviderDetails, round_messages, tool_meant, understand, with_instructions
+from callboard._streams import closing_stream
 from callboard.agents.answer import Answer
 from callboard.agents.context import RunContext, TurnContext
 from callboard.calls import (
@@ -162,17 +163,13 @@ class _Turn:
     async def _ask_once(self, tools: Sequence[Tool]) -> AsyncGenerator[Event, None]:
         reader = self._format.reader(tools, self._context.claim_tool_call_id, self._messages)
         self.answer = answer = Answer(reader, tools, self.max_calls_per_answer)
-        stream = self._context.model.stream(self._build_request(tools))
-        try:
+        async with closing_stream(self._context.model.stream(self._build_request(tools))) as stream:
             async for delta in stream:
                 if isinstance(delta, ToolCallDelta) and delta.name:
                     # Noted here and not at the end, because the stream may fail before its end.
                     self._format.note_native_call()
                 for event in answer.feed(delta):
                     yield event
-        finally:
-            if isinstance(stream, AsyncGenerator):
-                await stream.aclose()
         last = answer.finish()
         self._format.note_calls_in_text(answer.calls)
         for event in last:

@@ -7,6 +7,7 @@ event immediately.
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
+from callboard._streams import closing_stream
 from callboard.agents import Agent, AgentLike, RunContext
 from callboard.errors import ModelError
 from callboard.models import ChatModel, ModelEndpoint
@@ -46,13 +47,10 @@ class _OnChosenModel:
                 "model answers. Ask the agent to switch to another model."
             )
             yield Status(content=content, done=True)
-        events = self.agent.run(context if chosen is None else replace(context, model=chosen))
-        try:
+        context = context if chosen is None else replace(context, model=chosen)
+        async with closing_stream(self.agent.run(context)) as events:
             async for event in events:
                 yield event
-        finally:
-            if isinstance(events, AsyncGenerator):
-                await events.aclose()
 
 
 async def _find_served(server_model: ChatModel, name: str) -> ChatModel | None:

@@ -6,14 +6,15 @@ continues it.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from callboard._history import RowChange
+from callboard._streams import closing_stream
 from callboard.agents import AgentLike, TurnContext
 from callboard.data_urls import Data
 from callboard.errors import CallboardError, ModelRefused, RunLost, RunTimeout, StorageError, UnknownInput
@@ -299,7 +300,7 @@ class Run:
         self.log.write(changes)
         guard = ConsentGuard(agent.agent_id, context.approval, context.begun)
         written_chars = 0
-        async with _closing(agent.run(context)) as events:
+        async with closing_stream(agent.run(context)) as events:
             async for event in events:
                 if isinstance(event, TextEvent):
                     await self._recorder.record(event)
@@ -395,13 +396,3 @@ class Run:
                 _log.error("agent_raised", run_id=self.run_id, agent=self.identity.agent_id, exc_info=error)
                 message = f"The agent failed with {type(error).__name__}: {error}"
                 return Ending(Error(message=message, code="agent_error"))
-
-
-@asynccontextmanager
-async def _closing(events: AsyncIterator[Event]) -> AsyncIterator[AsyncIterator[Event]]:
-    try:
-        yield events
-    finally:
-        # Only generators have `aclose`.
-        if isinstance(events, AsyncGenerator):
-            await events.aclose()
