@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import anyio.to_thread
 import structlog
-from anyio.lowlevel import RunVar
 
 from callboard._watchdog import remember_task
 from callboard.calls.arguments import ReadArguments
@@ -22,11 +20,12 @@ from callboard.calls.tool import Tool, ToolResult, as_result
 from callboard.errors import ToolError, ToolTimeout
 from callboard.redaction import without_paths
 from callboard.text import storable
+from callboard.threads import Threads
 
-MAX_THREADS = 64
 CANCEL_GRACE_SECONDS = 1.0
 
-_threads: RunVar[anyio.CapacityLimiter] = RunVar("callboard_tool_threads")
+# Not the threads of requests: tools may block for a long time.
+_THREADS = Threads("tool", 64)
 _abandoned: set[asyncio.Task[ToolResult]] = set()
 
 
@@ -156,7 +155,7 @@ async def _attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
 async def _call(tool: Tool, arguments: dict[str, Any], thread: _Thread) -> object:
     work = partial(tool.function, **arguments)
     if runs_in_thread(tool):
-        value = await anyio.to_thread.run_sync(thread.run, work, abandon_on_cancel=True, limiter=_limiter())
+        value = await _THREADS.run(partial(thread.run, work))
     else:
         value = work()
     if inspect.isawaitable(value):
@@ -178,16 +177,6 @@ def _wrap(error: BaseException) -> ToolError:
     # Messages of libraries may hold paths of this machine.
     text = without_paths(error_text(error))
     return ToolError(storable(f"{type(error).__name__}: {text}" if text else type(error).__name__))
-
-
-def _limiter() -> anyio.CapacityLimiter:
-    # Not anyio's default limiter: tools that block must not take the threads of the database.
-    try:
-        return _threads.get()
-    except LookupError:
-        limiter = anyio.CapacityLimiter(MAX_THREADS)
-        _threads.set(limiter)
-        return limiter
 
 
 def _forget(ended: asyncio.Task[ToolResult]) -> None:
