@@ -126,8 +126,8 @@ def without_details(messages: Sequence[ChatDict]) -> list[ChatDict]:
         fields = {name: value for name, value in message.items() if name in STANDARD_FIELDS}
         if calls := _calls_of(message):
             fields["tool_calls"] = [_without_call_details(call) for call in calls]
-        plain.append(fields)
-    return _shorten_ids(plain)
+        plain.append(_shorten_ids(fields))
+    return plain
 
 
 def _without_call_details(call: dict[str, Any]) -> dict[str, Any]:
@@ -173,34 +173,30 @@ def _in_messages(change: Callable[[list[Message]], list[Message]]) -> Callable[[
     return lambda body: {**body, "messages": change(body["messages"])}
 
 
-def _shorten_ids(messages: list[Message]) -> list[Message]:
-    changed = []
-    for message in messages:
-        adapted = dict(message)
-        if calls := _calls_of(message):
-            adapted["tool_calls"] = [{**call, "id": nine_characters(call["id"])} for call in calls]
-        if call_id := message.get("tool_call_id"):
-            adapted["tool_call_id"] = nine_characters(call_id)
-        changed.append(adapted)
-    return changed
+def _in_each_message(change: Callable[[Message], Message]) -> Callable[[Body], Body]:
+    """Return a function that applies `change` to each message of a request."""
+    return _in_messages(lambda messages: [change(message) for message in messages])
 
 
-def _add_reasoning(messages: list[Message]) -> list[Message]:
-    return [
-        {"reasoning_content": PLACEHOLDER_REASONING, **message} if message["role"] == "assistant" else message
-        for message in messages
-    ]
+def _shorten_ids(message: Message) -> Message:
+    shortened = dict(message)
+    if calls := _calls_of(message):
+        shortened["tool_calls"] = [{**call, "id": nine_characters(call["id"])} for call in calls]
+    if call_id := message.get("tool_call_id"):
+        shortened["tool_call_id"] = nine_characters(call_id)
+    return shortened
 
 
-def _add_signatures(messages: list[Message]) -> list[Message]:
-    """Add a placeholder to the first call of each message that has no signature; Gemini signs only the first call."""
-    changed = []
-    for message in messages:
-        first, *others = _calls_of(message) or [{}]
-        if first and "extra_content" not in first:
-            message = {**message, "tool_calls": [{**first, "extra_content": PLACEHOLDER_SIGNATURE}, *others]}
-        changed.append(message)
-    return changed
+def _add_reasoning(message: Message) -> Message:
+    return {"reasoning_content": PLACEHOLDER_REASONING, **message} if message["role"] == "assistant" else message
+
+
+def _add_signature(message: Message) -> Message:
+    """Add a placeholder to the first call if it has no signature; Gemini signs only the first call."""
+    first, *others = _calls_of(message) or [{}]
+    if not first or "extra_content" in first:
+        return message
+    return {**message, "tool_calls": [{**first, "extra_content": PLACEHOLDER_SIGNATURE}, *others]}
 
 
 def _add_bridges(messages: list[Message]) -> list[Message]:
@@ -241,13 +237,9 @@ def _move_system_to_user(messages: list[Message]) -> list[Message]:
     return others
 
 
-def _fill_blanks(messages: list[Message]) -> list[Message]:
-    return [
-        {**message, "content": EMPTY_TEXT}
-        if not message.get("tool_calls") and _is_blank(message["content"])
-        else message
-        for message in messages
-    ]
+def _fill_blank(message: Message) -> Message:
+    is_empty = not message.get("tool_calls") and _is_blank(message["content"])
+    return {**message, "content": EMPTY_TEXT} if is_empty else message
 
 
 def _is_blank(content: object) -> bool:
@@ -257,8 +249,8 @@ def _is_blank(content: object) -> bool:
     return not str(content).strip()
 
 
-def _fill_contents(messages: list[Message]) -> list[Message]:
-    return [{**message, "content": ""} if message.get("content") is None else message for message in messages]
+def _fill_missing_content(message: Message) -> Message:
+    return {**message, "content": ""} if message.get("content") is None else message
 
 
 def _rename(old: str, new: str) -> Callable[[Body], Body]:
@@ -282,7 +274,7 @@ QUIRKS = (
     # Mistral, and OpenAI for ids of more than 40 characters.
     Quirk(
         re.compile(r"length of 9\b|9 alphanumeric|tool_call\S*id'?: string too long"),
-        _in_messages(_shorten_ids),
+        _in_each_message(_shorten_ids),
     ),
     Quirk(re.compile(r"Unexpected role 'user' after role 'tool'"), _in_messages(_add_bridges)),
     # Mistral and Anthropic, if the last message is an answer to be continued.
@@ -302,15 +294,17 @@ QUIRKS = (
         _in_messages(_move_system_to_user),
     ),
     # Kimi and Anthropic.
-    Quirk(re.compile(r"must not be empty|must be non-empty|must have non-empty content"), _in_messages(_fill_blanks)),
+    Quirk(
+        re.compile(r"must not be empty|must be non-empty|must have non-empty content"), _in_each_message(_fill_blank)
+    ),
     # Kimi requires it for calls, DeepSeek for all answers of a turn with calls.
-    Quirk(_REQUIRES_REASONING, _in_messages(_add_reasoning)),
+    Quirk(_REQUIRES_REASONING, _in_each_message(_add_reasoning)),
     # Gemini, for calls that another model made or that were written as text.
-    Quirk(re.compile(r"missing a `?thought_signature"), _in_messages(_add_signatures)),
+    Quirk(re.compile(r"missing a `?thought_signature"), _in_each_message(_add_signature)),
     # LM Studio and Ollama refuse `content: null` beside calls.
     Quirk(
         re.compile(r"\bcontent\b.{0,80}(?:string|null|nil|none)", re.IGNORECASE | re.DOTALL),
-        _in_messages(_fill_contents),
+        _in_each_message(_fill_missing_content),
     ),
     # OpenAI and Azure, for models that reason.
     Quirk(re.compile(r"[Uu]se 'max_completion_tokens'"), _rename("max_tokens", "max_completion_tokens")),
