@@ -44,9 +44,8 @@ async def describe_model(client: httpx.AsyncClient, model: str) -> ModelDescript
 
     Redirects are not followed.
     """
-    endpoint = _Endpoint(client)
     questions = [_llama_cpp, _ollama, _vllm, _sglang, _read_models_list]
-    tasks = [asyncio.create_task(question(endpoint, model)) for question in questions]
+    tasks = [asyncio.create_task(question(client, model)) for question in questions]
     try:
         await asyncio.wait(tasks, timeout=DESCRIPTION_SECONDS)
         return _merge_descriptions([task.result() for task in tasks if task.done()])
@@ -56,55 +55,40 @@ async def describe_model(client: httpx.AsyncClient, model: str) -> ModelDescript
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Endpoint:
-    """Sends requests to the endpoint. Any answer that is not a JSON object counts as an empty one."""
+async def _ask(client: httpx.AsyncClient, method: str, path: str, **content: Any) -> Mapping[str, Any]:
+    """Return the JSON object that the endpoint answers, empty for any other answer.
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
-        self._base = client.base_url.path.rstrip("/")
-        # The programs' own paths are beside the path of the OpenAI-compatible API.
-        self._root = self._base.removesuffix("/v1")
-
-    async def get(self, path: str, **query: str) -> Mapping[str, Any]:
-        """Return the answer to a GET of `path`, outside of the API's path."""
-        return await self._request("GET", self._root + path, params=query)
-
-    async def get_of_api(self, path: str) -> Mapping[str, Any]:
-        """Return the answer to a GET of `path`, within the API's path."""
-        return await self._request("GET", self._base + path)
-
-    async def post(self, path: str, **body: object) -> Mapping[str, Any]:
-        """Return the answer to a POST of `body` to `path`, outside of the API's path."""
-        return await self._request("POST", self._root + path, json=body)
-
-    async def _request(self, method: str, path: str, **content: Any) -> Mapping[str, Any]:
-        try:
-            url = self._client.base_url.copy_with(path=path)
-            request = self._client.build_request(method, url, **content)
-            async with aclosing(await send(self._client, request, follow_redirects=False)) as response:
-                if response.status_code != httpx.codes.OK or "json" not in response.headers.get("Content-Type", ""):
-                    return {}
-                body = await read_within(MAX_DESCRIPTION_BYTES, response.aiter_bytes())
-            # In a thread, because parsing megabytes of JSON would block the event loop.
-            answer = await asyncio.to_thread(json.loads, body) if body else None
-        # A compressed body that cannot be decompressed raises `ValueError` too.
-        except (httpx.HTTPError, ValueError, RecursionError):
-            return {}
-        return answer if isinstance(answer, dict) else {}
+    A `path` with a leading slash is beside the path of the OpenAI-compatible API, any other path is within it.
+    """
+    root = client.base_url.path.rstrip("/").removesuffix("/v1")
+    try:
+        url = client.base_url.copy_with(path=root + path) if path.startswith("/") else path
+        request = client.build_request(method, url, **content)
+        async with aclosing(await send(client, request, follow_redirects=False)) as response:
+            if response.status_code != httpx.codes.OK or "json" not in response.headers.get("Content-Type", ""):
+                return {}
+            body = await read_within(MAX_DESCRIPTION_BYTES, response.aiter_bytes())
+        # In a thread, because parsing megabytes of JSON would block the event loop.
+        answer = await asyncio.to_thread(json.loads, body) if body else None
+    # A compressed body that cannot be decompressed raises `ValueError` too.
+    except (httpx.HTTPError, ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
 
 
-async def _llama_cpp(endpoint: _Endpoint, model: str) -> ModelDescription:
+async def _llama_cpp(client: httpx.AsyncClient, model: str) -> ModelDescription:
     # With several models, a llama.cpp router would otherwise load this one.
-    props = await endpoint.get("/props", model=model, autoload="false")
+    props = await _ask(client, "GET", "/props", params={"model": model, "autoload": "false"})
     template = _text(props, "chat_template_tool_use") + _text(props, "chat_template")
     if not template:
         return ModelDescription()
-    answer = await endpoint.post("/apply-template", model=model, messages=_MESSAGES, tools=_TOOLS)
+    question = {"model": model, "messages": _MESSAGES, "tools": _TOOLS}
+    answer = await _ask(client, "POST", "/apply-template", json=question)
     return ModelDescription(template, _text(answer, "prompt"), _names(props, "model_path"), "llama.cpp")
 
 
-async def _ollama(endpoint: _Endpoint, model: str) -> ModelDescription:
-    shown = await endpoint.post("/api/show", model=model)
+async def _ollama(client: httpx.AsyncClient, model: str) -> ModelDescription:
+    shown = await _ask(client, "POST", "/api/show", json={"model": model})
     details = shown.get("model_info")
     names = _names(details, "general.basename") if isinstance(details, dict) else ()
     if not (_text(shown, "template") or names):
@@ -112,28 +96,29 @@ async def _ollama(endpoint: _Endpoint, model: str) -> ModelDescription:
     return ModelDescription(_text(shown, "template"), other_names=names, program="Ollama")
 
 
-async def _vllm(endpoint: _Endpoint, model: str) -> ModelDescription:
+async def _vllm(client: httpx.AsyncClient, model: str) -> ModelDescription:
     # Available only with `--enable-tokenizer-info-endpoint`.
-    tokenizer, prompt = await asyncio.gather(endpoint.get("/tokenizer_info"), _vllm_prompt(endpoint, model))
+    tokenizer, prompt = await asyncio.gather(_ask(client, "GET", "/tokenizer_info"), _vllm_prompt(client, model))
     template = _text(tokenizer, "chat_template")
     return ModelDescription(template, prompt, program="vLLM") if template or prompt else ModelDescription()
 
 
-async def _vllm_prompt(endpoint: _Endpoint, model: str) -> str:
-    answer = await endpoint.post("/tokenize", model=model, messages=_MESSAGES, tools=_TOOLS, add_generation_prompt=True)
+async def _vllm_prompt(client: httpx.AsyncClient, model: str) -> str:
+    question = {"model": model, "messages": _MESSAGES, "tools": _TOOLS, "add_generation_prompt": True}
+    answer = await _ask(client, "POST", "/tokenize", json=question)
     tokens = answer.get("tokens")
     if not isinstance(tokens, list) or not 0 < len(tokens) <= MAX_PROMPT_TOKENS:
         return ""
-    return _text(await endpoint.post("/detokenize", model=model, tokens=tokens), "prompt")
+    return _text(await _ask(client, "POST", "/detokenize", json={"model": model, "tokens": tokens}), "prompt")
 
 
-async def _sglang(endpoint: _Endpoint, model: str) -> ModelDescription:  # noqa: ARG001 - asked as the others
-    names = _names(await endpoint.get("/model_info"), "model_path")
+async def _sglang(client: httpx.AsyncClient, model: str) -> ModelDescription:  # noqa: ARG001 - asked as the others
+    names = _names(await _ask(client, "GET", "/model_info"), "model_path")
     return ModelDescription(other_names=names, program="SGLang") if names else ModelDescription()
 
 
-async def _read_models_list(endpoint: _Endpoint, model: str) -> ModelDescription:
-    entries = (await endpoint.get_of_api("/models")).get("data")
+async def _read_models_list(client: httpx.AsyncClient, model: str) -> ModelDescription:
+    entries = (await _ask(client, "GET", "models")).get("data")
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("id") == model:
             # For an adapter, `root` is the adapter and `parent` the model that it adapts.
