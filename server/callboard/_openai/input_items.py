@@ -254,17 +254,11 @@ def _add_type(item: Any) -> Any:
     return item
 
 
+AnyMessage = MessageItem | AgentMessageItem
+Call = CallItem | ClientCallItem | McpItem
+Output = OutputItem | ClientOutputItem
 InputItem = Annotated[
-    MessageItem
-    | AgentMessageItem
-    | CallItem
-    | ClientCallItem
-    | OutputItem
-    | ClientOutputItem
-    | McpItem
-    | ReferenceItem
-    | ToolsItem
-    | OtherItem,
+    AnyMessage | Call | Output | ReferenceItem | ToolsItem | OtherItem,
     Field(discriminator="type"),
     BeforeValidator(_add_type),
 ]

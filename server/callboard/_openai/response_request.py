@@ -18,16 +18,16 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter
 
 from callboard._openai.client_functions import Offer
 from callboard._openai.input_items import (
-    AgentMessageItem,
+    AnyMessage,
+    Call,
     CallItem,
     ClientCallItem,
     ClientOutputItem,
     InputItem,
     KeptId,
     McpItem,
-    MessageItem,
     OtherItem,
-    OutputItem,
+    Output,
     ReferenceItem,
     ToolsItem,
 )
@@ -134,7 +134,7 @@ class ResponseBody(RequestBody):
         if self.background:
             raise RequestError("background is not supported: stream the response, or wait for it")
         messages = [ChatMessage(role="system", content=self.instructions)] if self.instructions else []
-        messages += [*_build_results(self.input), *_build_messages(self.input)]
+        messages += _build_messages(self.input)
         # The parameters with their names in chat completions.
         extra = self.model_extra or {}
         options = {name: extra[name] for name in extra if name not in NOT_OPTIONS} | {
@@ -187,35 +187,29 @@ def _read_id_alone(item: InputItem) -> str | None:
             return None
 
 
-def _build_results(items: Sequence[InputItem]) -> Iterator[ChatMessage]:
-    """Yield the outputs whose calls are not in the items but in the response that the request continues."""
-    called = {item.call_id for item in items if isinstance(item, (CallItem, ClientCallItem))}
-    for item in items:
-        if isinstance(item, (OutputItem, ClientOutputItem)) and item.call_id not in called:
-            yield item.to_chat()
-
-
 def _build_messages(items: Sequence[InputItem]) -> list[ChatMessage]:
     """Return the items as chat messages: adjacent calls are one round, followed by their results.
 
-    Reasoning is left out, and so are items without content.
+    Results whose calls are in the response that the request continues come first. Reasoning is left out, and so are
+    items without content.
     """
+    messages: list[ChatMessage] = []
     results: defaultdict[str, list[ChatMessage]] = defaultdict(list)
+    called = {item.call_id for item in items if isinstance(item, (CallItem, ClientCallItem))}
     for item in items:
-        if isinstance(item, (OutputItem, ClientOutputItem)):
-            results[item.call_id].append(item.to_chat())
+        if isinstance(item, Output):
+            (results[item.call_id] if item.call_id in called else messages).append(item.to_chat())
         elif isinstance(item, McpItem) and item.result is not None:
             results[item.call_id].append(ChatMessage(role="tool", tool_call_id=item.call_id, content=item.result))
-    messages: list[ChatMessage] = []
     calls: list[ToolCallPart] = []
     for round_key, group in groupby(items, _read_round_key):
         # Some clients send the calls of a round in the order in which they ended.
         for item in sorted(group, key=_read_place) if round_key else group:
-            if isinstance(item, (CallItem, ClientCallItem, McpItem)):
+            if isinstance(item, Call):
                 calls.append(item.to_chat())
-            elif isinstance(item, (OutputItem, ClientOutputItem, MessageItem, AgentMessageItem)):
+            elif isinstance(item, Output | AnyMessage):
                 _end_round(messages, calls, results)
-            if isinstance(item, (MessageItem, AgentMessageItem)):
+            if isinstance(item, AnyMessage):
                 messages.append(item.to_chat())
         if round_key:
             _end_round(messages, calls, results)
