@@ -118,9 +118,7 @@ class ChatAnswer(Answer):
 
     last_frame = b"data: [DONE]\n\n"
 
-    def __init__(
-        self, run_id: str, body: ChatBody, created: int, activity: ToolActivity, *, is_drawn: bool = False
-    ) -> None:
+    def __init__(self, run_id: str, body: ChatBody, created: int, activity: ToolActivity, *, is_drawn: bool) -> None:
         """`is_drawn`: by Open WebUI, so tags in the model's text are escaped, or it would show them as blocks."""
         self._shows_calls = activity == "details"
         guard = DetailsWriter() if is_drawn or self._shows_calls else None

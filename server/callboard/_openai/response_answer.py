@@ -54,7 +54,7 @@ class ResponseAnswer(Answer):
     """Builds one response; `created` is in seconds since the epoch."""
 
     def __init__(
-        self, run_id: str, body: ResponseBody, created: int, activity: ToolActivity, *, is_drawn: bool = False
+        self, run_id: str, body: ResponseBody, created: int, activity: ToolActivity, *, is_drawn: bool
     ) -> None:
         """`is_drawn`: by Open WebUI, so tags in the model's text are escaped, or it would show them as blocks."""
         super().__init__(ClientCalls(run_id, body.offer.form), DetailsWriter() if is_drawn else None)
@@ -63,7 +63,7 @@ class ResponseAnswer(Answer):
         self._activity = activity
         self._origins = body.offer.origins
         self._output: list[Json | None] = []
-        """The items by their positions, None for those that were taken back."""
+        """The items by their positions, None for those that were taken back: positions never change."""
         self._places: dict[str, int] = {}
         """The positions of the `mcp_call` items, by the ids of the calls."""
         self._clients_round_index: int | None = None
@@ -137,7 +137,8 @@ class ResponseAnswer(Answer):
         item = build_mcp_call(self._run_id, call)
         if isinstance(call, RunningCall):
             yield from self._close()
-            self._places[call.id] = self._add_item(item)
+            self._places[call.id] = len(self._output)
+            self._output.append(item)
             yield from begin_item(self._places[call.id], item)
             return
         if self._client_calls:
@@ -215,14 +216,10 @@ class ResponseAnswer(Answer):
         for call_id in list(self._calls):
             yield from self._follow_call(ToolCallError(tool_call_id=call_id, error=NO_ENDING, code="interrupted"))
 
-    def _add_item(self, item: Json) -> int:
-        """Add an item, and return its position; items that were taken back keep theirs."""
-        self._output.append(item)
-        return len(self._output) - 1
-
     def _write_item(self, item: Json) -> Iterator[Json]:
         """Yield all events of an item that is complete at once."""
-        index = self._add_item(item)
+        index = len(self._output)
+        self._output.append(item)
         yield from begin_item(index, item)
         yield format_item_event("done", index, item)
 
@@ -275,7 +272,7 @@ def _build_head(run_id: str, body: ResponseBody, created: int) -> Json:
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-        "store": body.store is not False,
+        "store": body.is_kept,
         "temperature": body.temperature,
         "text": {"format": (body.text.format if body.text else None) or {"type": "text"}},
         "tool_choice": body.tool_choice or "auto",

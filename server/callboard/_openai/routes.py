@@ -23,7 +23,7 @@ from callboard._openai.response_answer import ResponseAnswer
 from callboard._openai.response_request import ResponseBody
 from callboard._openai.stored_responses import load_response
 from callboard._openai.streams import RunAnswer, collect_answer, stream_answer
-from callboard.errors import CallboardError, RequestError, RunConflict, UnknownResponse
+from callboard.errors import CallboardError, RequestError, UnknownResponse
 from callboard.http import (
     BodyReservation,
     error_response,
@@ -125,8 +125,7 @@ async def _start(
         continuation=body.continuation,
         on_start=reservation.hold_until_end_of,
     )
-    if not isinstance(run, Run):
-        raise RunConflict(f"run {run.run_id!r} exists already: ask again")
+    assert isinstance(run, Run)  # The request names no run id, so the run is new.
     return run
 
 
