@@ -23,7 +23,7 @@ from starlette.routing import Route
 import callboard.agents.builtin  # noqa: F401 - whose skills have settings
 from callboard import _metrics, _openai
 from callboard._bundled_files import load_bundled_module
-from callboard.http import approval_routes, chat_routes, run_routes, user_routes
+from callboard.http import run_routes, stored_routes
 from callboard.settings import settings_classes, variable_of
 from callboard_protocol import EVENT_CLASSES, EVENT_TYPES
 
@@ -36,10 +36,8 @@ IN_WORDS = {"data_dir": "`~/.local/share/callboard`"}
 """Defaults that are computed when the settings are read."""
 
 ROUTES = (
-    ("Runs, agents and health", run_routes.ROUTES),
-    ("Approvals that wait", approval_routes.ROUTES),
-    ("Stored chats", chat_routes.ROUTES),
-    ("All of a user", user_routes.ROUTES),
+    ("Runs, waiting approvals, agents and health", run_routes.ROUTES),
+    ("Stored data", stored_routes.ROUTES),
     ("OpenAI's API", _openai.ROUTES),
     ("Metrics", _metrics.ROUTES),
 )

@@ -8,18 +8,13 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Lifespan
 
-from callboard.http import approval_routes, chat_routes, run_routes, user_routes
+from callboard.http import run_routes, stored_routes
 from callboard.http.auth import ApiKey, Authenticate, Authentication
 from callboard.http.errors import EXCEPTION_HANDLERS
 from callboard.http.gate import REQUEST_ID, Access, Gate
 from callboard.runs import Links
 
-ROUTES = [
-    *run_routes.ROUTES,
-    *approval_routes.ROUTES,
-    *chat_routes.ROUTES,
-    *user_routes.ROUTES,
-]
+ROUTES = [*run_routes.ROUTES, *stored_routes.ROUTES]
 EXPOSED_HEADERS = (
     "Content-Disposition",
     "Retry-After",

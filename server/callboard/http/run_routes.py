@@ -1,9 +1,10 @@
-"""The routes of runs and models, and the health checks.
+"""The routes of runs, waiting approvals and models, and the health checks.
 
 `user_id` in the query names the user of the request. Only the user for whom a run was started can read it: for other
 users, and without `user_id`, the response is 404.
 """
 
+from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
@@ -14,11 +15,11 @@ from callboard._version import __version__
 from callboard.agents import AgentLike
 from callboard.errors import RequestError, StorageError
 from callboard.http.body import read_body, read_past_answers
-from callboard.http.chat_routes import UNCACHED
 from callboard.http.principal import get_caller_name
-from callboard.http.query import read_user_id
+from callboard.http.query import PageQuery, read_query, read_user_id
 from callboard.http.sse import RunStream
 from callboard.http.state import get_server_state
+from callboard.http.stored_routes import UNCACHED
 from callboard.openwebui.requests import read_parameters
 from callboard.runs import FollowedRun, Run
 from callboard.storage import GivenAnswer
@@ -144,6 +145,19 @@ async def answer_input(request: Request) -> Response:
     return JSONResponse({"run_id": run.run_id, "request_id": body.request_id}, 202)
 
 
+async def list_approvals(request: Request) -> Response:
+    """Return a page of the user's calls that wait for approval, newest first: `{"approvals": […], "next_cursor": …}`.
+
+    The query takes `limit` up to 200, and `cursor`, the `next_cursor` of the previous page. Each call has the ids of
+    its run and its question: `POST /v1/runs/{run_id}/input` with the `request_id` and the `value` true or false answers
+    it. A server then continues the run.
+    """
+    query = read_query(request, PageQuery)
+    page = await get_server_state(request).store.waiting_approvals(query.user_id, query.limit, query.cursor)
+    approvals = [asdict(approval) for approval in page.approvals]
+    return JSONResponse({"approvals": approvals, "next_cursor": page.next_cursor}, headers=UNCACHED)
+
+
 async def run_file(request: Request) -> Response:
     """Return a tool's file that is too large for a frame; it is kept as long as the run's log.
 
@@ -177,4 +191,5 @@ ROUTES = [
     Route("/v1/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
     Route("/v1/runs/{run_id}/input", answer_input, methods=["POST"]),
     Route("/v1/runs/{run_id}/files/{file_id}", run_file),
+    Route("/v1/approvals", list_approvals),
 ]

@@ -1,4 +1,4 @@
-"""The routes of stored chats: messages, timeline, tool calls, deletion.
+"""The routes of stored chats (messages, timeline, tool calls, deletion) and of all stored data of a user.
 
 `user_id` in the query names the user of the request. Only the user who started a chat can read it: for other users, and
 without `user_id`, the response is 404.
@@ -12,17 +12,20 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_core import to_json
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from callboard.errors import RequestError, Unauthorized
 from callboard.http.auth import has_valid_signature
+from callboard.http.principal import get_caller_name
 from callboard.http.query import PageQuery, Query, read_query, read_user_id
 from callboard.http.state import get_server_state
-from callboard.storage import ANY_USER, CallState, Chats, ToolCallFilter
+from callboard.storage import ANY_USER, CallState, Chats, Line, ToolCallFilter
+from callboard.text import write_json_line
 from callboard.threads import Threads
 
 JSON = "application/json"
+JSON_LINES = "application/x-ndjson"
 READING = Threads("reading", 2)
 
 UNCACHED = {"Cache-Control": "private, no-store"}
@@ -39,10 +42,15 @@ class ToolCallQuery(PageQuery):
     until: float | None = None
 
 
-class DeletionQuery(Query):
-    """The query of `DELETE /v1/chats`; the time in seconds since the epoch."""
+class UserQuery(Query):
+    """A query that must name a user."""
 
     user_id: Annotated[str, Field(min_length=1)]
+
+
+class DeletionQuery(UserQuery):
+    """The query of `DELETE /v1/chats`; the time in seconds since the epoch."""
+
     begun_before: float = math.inf
 
 
@@ -106,6 +114,21 @@ async def tool_calls(request: Request) -> Response:
     return await _answer(page)
 
 
+async def user_data(request: Request) -> Response:
+    """Return all stored data of a user as JSON Lines, each with its `kind`, a chat before its messages."""
+    pages = get_server_state(request).store.read_user(read_query(request, UserQuery).user_id)
+    # The first page is read before the response starts, so that an error can still set the status.
+    first: Sequence[Line] = await anext(pages, [])
+    return StreamingResponse(_encode_lines(first, pages), media_type=JSON_LINES, headers=UNCACHED)
+
+
+async def forget_user(request: Request) -> Response:
+    """Cancel the runs of a user and delete all stored data of the user; return the number of deleted rows by kind."""
+    user_id = read_query(request, UserQuery).user_id
+    forgotten = await get_server_state(request).runs.forget_user(user_id, get_caller_name(request))
+    return JSONResponse({"user_id": user_id, "forgotten": dict(forgotten)}, headers=UNCACHED)
+
+
 async def _answer(value: object) -> Response:
     content = await READING.run(partial(to_json, value))
     return Response(content, media_type=JSON, headers=UNCACHED)
@@ -125,6 +148,15 @@ def _encode(page: Sequence[object]) -> list[bytes]:
     return [to_json(entry) for entry in page]
 
 
+async def _encode_lines(first: Sequence[Line], rest: AsyncIterator[Sequence[Line]]) -> AsyncIterator[bytes]:
+    def encode(page: Sequence[Line]) -> bytes:
+        return "".join(map(write_json_line, page)).encode()
+
+    yield await READING.run(partial(encode, first))
+    async for page in rest:
+        yield await READING.run(partial(encode, page))
+
+
 def _open_chats(request: Request) -> Chats:
     return get_server_state(request).store.chats(read_user_id(request))
 
@@ -136,4 +168,6 @@ ROUTES = [
     Route("/v1/chats/{chat_id}/timeline", chat_timeline),
     Route("/v1/tool-calls", tool_calls),
     Route("/v1/tool-calls/{tool_call_id:path}", tool_call),
+    Route("/v1/user-data", user_data),
+    Route("/v1/user-data", forget_user, methods=["DELETE"]),
 ]
