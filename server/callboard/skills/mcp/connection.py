@@ -33,9 +33,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from callboard import __version__
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import elicit
+from callboard.skills.mcp.messages import WatchedStream
 from callboard.skills.mcp.session import Session
 from callboard.skills.mcp.signals import Signals, sent_call
-from callboard.skills.mcp.watched_stream import WatchedStream
 from callboard.text import storable_json
 from callboard.trace_context import pass_on
 

@@ -39,14 +39,7 @@ class ServerDeclaration:
     """One MCP server: a `command` that uses its standard streams, or a `url` that uses `transport`.
 
     Without a `transport`, streamable HTTP is tried first, and server-sent events if that is refused.
-
-    Attributes:
-        env: Added to a few harmless variables of this process (`PATH`, `HOME` …). No other variables are passed on.
-        timeout_seconds: The limit for a call; by default Callboard's own limit.
-        trusted: The server's hint that a tool only reads (`readOnlyHint`) is believed, so the tool may run without
-            approval.
-        include_tools: Only these tools are offered, by the server's own names; `*` stands for any text.
-        exclude_tools: These tools are not offered, also if they are included.
+    `McpServer` describes the fields.
 
     Raises:
         AgentError: There is neither or both of `command` and `url`, or the name cannot begin a tool's name.

@@ -1,21 +1,36 @@
 """Repairs messages of MCP servers, because the SDK rejects a whole message for one invalid part.
 
 Many servers are broken in part, and their users want the rest: the tools that can be called, the text of a result.
+`WatchedStream` is between the transport and the SDK.
 """
 
 import json
 import re
-from typing import Any
+from typing import Any, Self
 
+import anyio.lowlevel
+import structlog
 from mcp.shared.message import SessionMessage
-from mcp_types import PARSE_ERROR, ContentBlock, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp_types import (
+    PARSE_ERROR,
+    ContentBlock,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 from pydantic import TypeAdapter, ValidationError
 
+from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, MAX_TOOLS
 from callboard.skills.mcp.schema import clean_schema
+from callboard.skills.mcp.signals import ENDED, Signals
 from callboard.text import storable_json
 
 MAX_SHOWN_CHARS = 1_000
 """The longest text that is shown from a block of an unknown type."""
+
+_OTHER_RESULTS = frozenset({"protocolVersion", "capabilities", "supportedVersions", "inputRequests"})
+"""The keys in results of requests other than calls. A result without any of them may be a call's."""
 
 _BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 _NEEDLESS = frozenset({"_meta", "annotations", "icons", "size"})
@@ -33,8 +48,73 @@ _ID = re.compile(
 )
 """The id of an answer, in the two places where servers write it: before the result and at the end."""
 
+_log = structlog.get_logger(__name__)
 
-def repair_message(error: ValidationError) -> SessionMessage | None:
+
+class WatchedStream:
+    """Repairs messages, and signals the end of the stream, which the SDK reports only to callers."""
+
+    def __init__(self, inner: Any, server: str, signals: Signals) -> None:
+        self._inner = inner
+        self._server = server
+        self._signals = signals
+
+    def __getattr__(self, name: str) -> Any:
+        # Also `last_context`, which the SDK reads from streams that have one.
+        return getattr(self._inner, name)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            message: SessionMessage | Exception = await self._inner.__anext__()
+        except (StopAsyncIteration, anyio.ClosedResourceError):
+            self._signals.end(ENDED)
+            raise
+        if isinstance(message, ValidationError) and (repaired := _repair_message(message)) is not None:
+            _log.debug("mcp_message_repaired", server=self._server)
+            message = repaired
+        match message:
+            case SessionMessage(message=JSONRPCResponse(result=result) as answer) if "tools" in result:
+                answer.result = {**result, **await self._repair_list(result)}
+            case SessionMessage(message=JSONRPCResponse(result=result) as answer) if not result.keys() & _OTHER_RESULTS:
+                answer.result = _repair_result(result)
+            case SessionMessage(message=JSONRPCError(id=None, error=error)):
+                self._signals.fail_only_call(error.message)
+            case _:
+                pass
+        return message
+
+    async def _repair_list(self, page: dict[str, Any]) -> dict[str, Any]:
+        """Return a page of the list of tools without tools that cannot be called, which are reported."""
+        # Some servers send null, or PHP's empty object, for an empty list.
+        listed = page["tools"] or []
+        if not isinstance(listed, list):
+            return {}
+        tools: list[dict[str, Any]] = []
+        for entry in listed:
+            if len(tools) > MAX_TOOLS:
+                break  # one more than is used, so that the excess is reported
+            # The largest schemas take 20 ms each, so other tasks get a turn.
+            await anyio.lowlevel.checkpoint()
+            try:
+                tools.append(_repair_tool(entry))
+            except ValueError as error:
+                name = str(entry.get("name") if isinstance(entry, dict) else entry)[:MAX_NAME_CHARS]
+                self._signals.leave_out(name, str(error))
+        cursor = page.get("nextCursor")
+        return {"tools": tools, "nextCursor": None if cursor is None else str(cursor)}
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *failure: Any) -> None:
+        await self._inner.__aexit__(*failure)
+
+
+def _repair_message(error: ValidationError) -> SessionMessage | None:
     """Return the unreadable message repaired, or an error that ends the call which it answers.
 
     Return None if it is not an answer, because servers print other text to their standard output.
@@ -54,7 +134,7 @@ def repair_message(error: ValidationError) -> SessionMessage | None:
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=answered, error=reason))
 
 
-def repair_tool(given: object) -> dict[str, Any]:
+def _repair_tool(given: object) -> dict[str, Any]:
     """Return an entry of a server's list of tools with the fields that are used. Raises `ValueError` with the defect.
 
     The output schema is dropped, because a result that does not fit it is better than none.
@@ -69,7 +149,7 @@ def repair_tool(given: object) -> dict[str, Any]:
     return {**tool, "name": given["name"], "inputSchema": clean_schema(given.get("inputSchema"))}
 
 
-def repair_result(given: dict[str, Any]) -> dict[str, Any]:
+def _repair_result(given: dict[str, Any]) -> dict[str, Any]:
     """Return the result of a call with all its content. Content of an unknown type becomes text."""
     result = {key: given[key] for key in ("_meta", "resultType") if isinstance(given.get(key), dict | str)}
     unknown = given.keys() - {"_meta", "resultType", "content", "structuredContent", "isError"}

@@ -172,8 +172,13 @@ class RunningServer:
                 if self._signals.is_forgotten:
                     # Not a failure: the server answers, and a new session can be opened at once.
                     continue
-                if self._ended_unready() and self._change_mode() == "legacy":
-                    continue
+                if self._ended_unready() and self.declaration.command:
+                    # Servers with Rust's rmcp 1 end if the first message is not `initialize`, and `auto` begins with
+                    # `server/discover`: https://github.com/dmtrKovalenko/fff/pull/798,
+                    # https://github.com/0xMassi/webclaw/issues/107
+                    self._mode = "auto" if self._mode == "legacy" else "legacy"
+                    if self._mode == "legacy":
+                        continue
                 self._signals.renewed.set()
                 worked = self._ready_since is not None
                 stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
@@ -214,16 +219,6 @@ class RunningServer:
         """Return whether the latest connection ended without a reason before the server was ready."""
         return self._ready_since is None and self._signals.end_reason == ENDED
 
-    def _change_mode(self) -> str:
-        """Return the mode of the next connection, after the server of a command has ended before it was ready.
-
-        Servers with Rust's rmcp 1 end if the first message is not `initialize`, and `auto` begins with
-        `server/discover`: https://github.com/dmtrKovalenko/fff/pull/798, https://github.com/0xMassi/webclaw/issues/107
-        """
-        if self.declaration.command:
-            self._mode = "auto" if self._mode == "legacy" else "legacy"
-        return self._mode
-
     async def _find_transport(self) -> bool:
         """Return whether a URL that refuses streamable HTTP uses the older transport, and then use that."""
         from callboard.skills.mcp.connection import offers_event_stream
@@ -248,20 +243,17 @@ class RunningServer:
                 read_at = time.monotonic()
                 if not is_news:
                     _log.debug("mcp_tools_unchanged", server=self.declaration.name, pause_seconds=pause)
-            await signals.wake.wait()
-            signals.wake.clear()
+            await signals.wait()
             if signals.tools_changed:
                 with anyio.move_on_after(pause):
                     while not signals.end_reason:
-                        await signals.wake.wait()
-                        signals.wake.clear()
+                        await signals.wait()
         self.state = replace(self.state, status="restarting", reason=signals.end_reason)
         if signals.is_forgotten:
             # Parallel calls are being refused too, and calls to another replica may still be answered.
             with anyio.move_on_after(LAST_CALLS_SECONDS):
                 while signals.awaits_answers:
-                    await signals.wake.wait()
-                    signals.wake.clear()
+                    await signals.wait()
 
     async def _try_read_tools(self, session: "Session") -> bool:
         """Read the list of tools, or have it read again later if the server refuses. Return whether it has changed."""

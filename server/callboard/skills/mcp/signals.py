@@ -59,6 +59,11 @@ class Signals:
     def __post_init__(self) -> None:
         self.renewed.set()
 
+    async def wait(self) -> None:
+        """Wait for the next change."""
+        await self.wake.wait()
+        self.wake.clear()
+
     def change_tools(self) -> None:
         """Request that the server's list of tools is read again."""
         self.tools_changed = True
