@@ -62,8 +62,7 @@ async def profile(
                 raise _unknown_attribute(key, list(found))
             return {key: _describe(found[key])}
         case "set":
-            require(value, "value", action)
-            assert value is not None
+            value = require(value, "value", action)
             key = _clean_name(require(name, "name", action))
             kind = type
             if kind is None:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -104,43 +104,32 @@ class HomeConnection:
 
     async def _send_command(self, kind: type[T], command: str, *, seconds: float = READ_SECONDS, **fields: object) -> T:
         number = next(self.numbers)
-        async with _as_tool_errors(seconds):
-            await self.socket.send(json.dumps({"id": number, "type": command, **fields}))
-            while (answer := await _receive(self.socket)).id != number:
-                pass
-        if not answer.success:
-            reason = answer.error_message or answer.error_code or "it gave no reason"
-            raise ToolError(f"Home Assistant refused: {reason}")
-        try:
+        with _as_tool_errors(seconds):
+            async with asyncio.timeout(seconds):
+                await self.socket.send(json.dumps({"id": number, "type": command, **fields}))
+                while (answer := await _receive(self.socket)).id != number:
+                    pass
+            if not answer.success:
+                reason = answer.error_message or answer.error_code or "it gave no reason"
+                raise ToolError(f"Home Assistant refused: {reason}")
             return TypeAdapter(kind).validate_python(answer.result)
-        except ValidationError as error:
-            raise ToolError(NOT_HOME_ASSISTANT) from error
 
     async def _read(self, kind: type[T], path: str) -> T:
-        try:
+        with _as_tool_errors(READ_SECONDS):
             response = await self.client.get(path)
-        except httpx.TimeoutException as error:
-            raise _timeout_error(READ_SECONDS) from error
-        except httpx.HTTPError as error:
-            raise _unreachable_error(error) from error
-        if not response.is_success:
-            raise _status_error(response.status_code)
-        try:
+            if not response.is_success:
+                raise _status_error(response.status_code)
             return TypeAdapter(kind).validate_json(response.content)
-        except ValidationError as error:
-            raise ToolError(NOT_HOME_ASSISTANT) from error
 
 
 @asynccontextmanager
 async def connect(address: HomeAddress) -> AsyncIterator[HomeConnection]:
     """Open a connection. Raises `ToolError` and its subclasses."""
     headers = {"Authorization": f"Bearer {address.token}"}
-    try:
+    with _as_tool_errors(READ_SECONDS):
         client = httpx.AsyncClient(
             base_url=address.url, headers=headers, timeout=READ_SECONDS, event_hooks={"request": [pass_on]}
         )
-    except httpx.InvalidURL as error:
-        raise _unreachable_error(error) from error
     async with client, _open_socket(address) as socket:
         yield HomeConnection(client, socket)
 
@@ -149,18 +138,15 @@ async def connect(address: HomeAddress) -> AsyncIterator[HomeConnection]:
 async def _open_socket(address: HomeAddress) -> AsyncIterator[ClientConnection]:
     """Open an authenticated WebSocket. Raises `ToolError` and its subclasses."""
     url = "ws" + address.url.removeprefix("http") + "/api/websocket"
-    async with _as_tool_errors(HANDSHAKE_SECONDS):
-        try:
-            connection = await _NoRedirects(
-                url,
-                additional_headers=headers_of(),
-                max_size=MAX_MESSAGE_BYTES,
-                open_timeout=None,
-                close_timeout=CLOSE_SECONDS,
-                logger=_logger,
-            )
-        except ValueError as error:
-            raise _unreachable_error(error) from error  # an invalid address
+    with _as_tool_errors(HANDSHAKE_SECONDS):
+        connection = await _NoRedirects(
+            url,
+            additional_headers=headers_of(),
+            max_size=MAX_MESSAGE_BYTES,
+            open_timeout=HANDSHAKE_SECONDS,
+            close_timeout=CLOSE_SECONDS,
+            logger=_logger,
+        )
     try:
         await _authenticate(connection, address.token)
         yield connection
@@ -176,11 +162,12 @@ class _NoRedirects(websocket):
 
 
 async def _authenticate(connection: ClientConnection, token: str) -> None:
-    async with _as_tool_errors(HANDSHAKE_SECONDS):
-        greeting = await _receive(connection)
-        if greeting.type == "auth_required":
-            await connection.send(json.dumps({"type": "auth", "access_token": token}))
+    with _as_tool_errors(HANDSHAKE_SECONDS):
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
             greeting = await _receive(connection)
+            if greeting.type == "auth_required":
+                await connection.send(json.dumps({"type": "auth", "access_token": token}))
+                greeting = await _receive(connection)
     if greeting.type == "auth_invalid":
         raise ToolError(UNAUTHORIZED)
     if greeting.type != "auth_ok":
@@ -188,24 +175,31 @@ async def _authenticate(connection: ClientConnection, token: str) -> None:
 
 
 async def _receive(connection: ClientConnection) -> Answer:
-    try:
-        return Answer.model_validate_json(await connection.recv())
-    except ValidationError as error:
-        raise ToolError(NOT_HOME_ASSISTANT) from error
+    return Answer.model_validate_json(await connection.recv())
 
 
-@asynccontextmanager
-async def _as_tool_errors(seconds: float) -> AsyncIterator[None]:
-    """Convert failures of the connection to `ToolError`."""
+@contextmanager
+def _as_tool_errors(seconds: float) -> Iterator[None]:
+    """Convert failures of the connection, and answers of other services, to `ToolError`.
+
+    `seconds` is the time limit, which errors name.
+    """
     try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError as error:
-        raise _timeout_error(seconds) from error
+        yield
+    except (TimeoutError, httpx.TimeoutException) as error:
+        raise ToolTimeout(
+            f"Home Assistant did not answer within {seconds:g} s: try again later, or check that it works."
+        ) from error
     except InvalidStatus as error:
         raise _status_error(error.response.status_code) from error
-    except (OSError, WebSocketException) as error:
-        raise _unreachable_error(error) from error
+    except ValidationError as error:
+        raise ToolError(NOT_HOME_ASSISTANT) from error
+    # `ValueError` for an invalid address.
+    except (OSError, ValueError, WebSocketException, httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ToolError(
+            f"Home Assistant cannot be reached ({type(error).__name__}): is it running, and is "
+            "CALLBOARD_HOME_ASSISTANT_URL its address?"
+        ) from error
 
 
 def _status_error(status: int) -> ToolError:
@@ -237,14 +231,3 @@ def _status_error(status: int) -> ToolError:
             )
         case _:
             return ToolError(f"Home Assistant answered with an error ({status}): look at its log, or try again later.")
-
-
-def _unreachable_error(error: Exception) -> ToolError:
-    return ToolError(
-        f"Home Assistant cannot be reached ({type(error).__name__}): is it running, and is "
-        "CALLBOARD_HOME_ASSISTANT_URL its address?"
-    )
-
-
-def _timeout_error(seconds: float) -> ToolTimeout:
-    return ToolTimeout(f"Home Assistant did not answer within {seconds:g} s: try again later, or check that it works.")

@@ -1,7 +1,6 @@
 """The `home` skill: lists, reads and changes the entities of a home."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Annotated, Literal, Self, assert_never
 
 from pydantic import Field
@@ -103,11 +102,14 @@ class HomeAssistant(Skill):
             value: The value of a number.
         """
         names = [name for name in targets or () if name.strip()]
+        # Imported here because it belongs to an extra.
+        from callboard.skills.home.connection import connect
+
         # Home Assistant's own intents work the same way: HassTurnOff may have only an area and a domain.
         is_wide = action == "set" and bool(area and kind and not names)
         if action != "query" and not is_wide:
             _check_targets(action, names)
-        async with self._connect() as assistant:
+        async with connect(self._address) as assistant:
             snapshot = await assistant.snapshot()
             place = find_area(snapshot, area)
             match action:
@@ -132,12 +134,6 @@ class HomeAssistant(Skill):
                     return await _apply_change(assistant, entities, change, context)
                 case _:
                     assert_never(action)
-
-    def _connect(self) -> "AbstractAsyncContextManager[HomeConnection]":
-        # Imported here because it belongs to an extra.
-        from callboard.skills.home.connection import connect
-
-        return connect(self._address)
 
 
 def _render_found(home: HomeSnapshot, names: Sequence[str], place: Area | None, kind: str | None) -> str:

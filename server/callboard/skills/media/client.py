@@ -39,13 +39,13 @@ class SeerrClient:
         """Read `path` as a `kind`. Parameters in `query` that are None are omitted."""
         # Encoded here, because Seerr refuses reserved characters, and httpx would encode a space as the reserved `+`.
         pairs = [f"{name}={quote(str(value), safe='')}" for name, value in query.items() if value is not None]
-        return _read(kind, await self._send("GET", f"{path}?{'&'.join(pairs)}" if pairs else path))
+        return await self._send(kind, "GET", f"{path}?{'&'.join(pairs)}" if pairs else path)
 
     async def post(self, kind: type[T], path: str, body: Mapping[str, Any]) -> T:
         """Send a JSON object and read the answer as a `kind`."""
-        return _read(kind, await self._send("POST", path, body))
+        return await self._send(kind, "POST", path, body)
 
-    async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
+    async def _send(self, kind: type[T], method: str, path: str, body: Mapping[str, Any] | None = None) -> T:
         try:
             response = await self.client.request(method, path, json=body)
         except httpx.TimeoutException as error:
@@ -54,7 +54,19 @@ class SeerrClient:
             raise _unreachable_error(error) from error
         if not response.is_success:
             raise _status_error(response)
-        return response
+        try:
+            return TypeAdapter(kind).validate_python(_remove_nulls(response.json()))
+        except (JSONDecodeError, UnicodeDecodeError) as error:
+            raise ToolError(
+                "CALLBOARD_SEERR_URL answers with a web page, not with Seerr's API: set it to the address that Seerr "
+                "itself listens on, with nothing after its port or base path."
+            ) from error
+        except ValidationError as error:
+            place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
+            raise ToolError(
+                f"Seerr's answer is not in the form of its API v1 (at '{place}'): is CALLBOARD_SEERR_URL an Overseerr, "
+                "a Jellyseerr or a Seerr of a version that this server supports?"
+            ) from error
 
 
 @asynccontextmanager
@@ -72,22 +84,6 @@ async def connect(url: str, key: str) -> AsyncIterator[SeerrClient]:
         raise _unreachable_error(error) from error
     async with client:
         yield SeerrClient(client)
-
-
-def _read(kind: type[T], response: httpx.Response) -> T:
-    try:
-        return TypeAdapter(kind).validate_python(_remove_nulls(response.json()))
-    except (JSONDecodeError, UnicodeDecodeError) as error:
-        raise ToolError(
-            "CALLBOARD_SEERR_URL answers with a web page, not with Seerr's API: set it to the address that Seerr "
-            "itself listens on, with nothing after its port or base path."
-        ) from error
-    except ValidationError as error:
-        place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
-        raise ToolError(
-            f"Seerr's answer is not in the form of its API v1 (at '{place}'): is CALLBOARD_SEERR_URL an Overseerr, a "
-            "Jellyseerr or a Seerr of a version that this server supports?"
-        ) from error
 
 
 def _remove_nulls(value: Any) -> Any:

@@ -5,9 +5,9 @@ Agents can require approval for the tools that change something.
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
 from datetime import UTC, date, datetime
-from typing import Annotated, Literal, Self, assert_never
+from functools import partial
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, StringConstraints, model_validator
 
@@ -75,8 +75,7 @@ class Seerr(Skill):
     """
 
     def __init__(self, url: str, key: str) -> None:
-        self._url = url
-        self._key = key
+        self._connect = partial(connect, url, key)
         self._shown = ShownTitles()
         super().__init__(
             "media",
@@ -101,9 +100,6 @@ class Seerr(Skill):
         if settings.seerr_url is None or settings.seerr_api_key is None:
             raise settings.not_set_up()
         return cls(settings.seerr_url, settings.seerr_api_key.get_secret_value())
-
-    def _connect(self) -> AbstractAsyncContextManager[SeerrClient]:
-        return connect(self._url, self._key)
 
     @tool(read_only=True)
     async def media_trending(
@@ -221,15 +217,11 @@ class Seerr(Skill):
             details = await _read_details(seerr, tmdb_id, media_type)
             check_title(details, media_type, title, self._shown)
             body: dict[str, object] = {"mediaType": media_type, "mediaId": tmdb_id, "is4k": False}
-            match media_type:
-                case "movie":
-                    if details.media_info and details.media_info.status in (PENDING, PROCESSING, AVAILABLE):
-                        found = render_availability(details.media_info)
-                        return f"Nothing to request: {render_title(details, media_type)} is {found}."
-                case "tv":
-                    body["seasons"] = _check_seasons(details, seasons)
-                case _:
-                    assert_never(media_type)
+            if media_type == "tv":
+                body["seasons"] = _check_seasons(details, seasons)
+            elif details.media_info and details.media_info.status in (PENDING, PROCESSING, AVAILABLE):
+                found = render_availability(details.media_info)
+                return f"Nothing to request: {render_title(details, media_type)} is {found}."
             created = await seerr.post(Created, "/request", body)
         return _render_outcome(created, details, media_type)
 
