@@ -165,6 +165,22 @@ async def test_generator_tool_has_timeout(tmp_path: Path) -> None:
     assert seen.sent()[-1].startswith("tool Error: hang did not end within 0.5 s")
 
 
+async def test_stopping_the_run_stops_its_generator_tools(tmp_path: Path) -> None:
+    stopped = asyncio.Event()
+
+    async def hang() -> AsyncIterator[str]:
+        """Hangs."""
+        yield "first"
+        report_status("processing", "hanging")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    await perform(solo(hang), scenario([calls(("hang", "{}"))], stop_at="call"), tmp_path)
+    assert stopped.is_set()
+
+
 class Weather(BaseModel):
     """The type of a structured answer."""
 

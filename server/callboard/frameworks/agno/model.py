@@ -7,13 +7,13 @@ model with these methods overridden.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
 from functools import cache, wraps
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from agno.agent import Agent
 from agno.exceptions import AgentRunException, AgnoError, RetryableModelProviderError
@@ -50,6 +50,8 @@ class Hooks:
         self.turn = turn
         self.agent_id = agent_id
         self.arguments: dict[str, str] = {}
+        self.iterating: dict[str, asyncio.Task[Any]] = {}
+        """Agno's tasks that iterate a tool's generator, by call id."""
         self.failure: ModelError | None = None
         self.has_failed_answer = False
         self.has_dropped_answer = False
@@ -186,6 +188,24 @@ class _HookedModel(Model):
             hooks.turn.calls.reject(RejectedCall(call, ToolLimit(f"Not run: {result.content}")))
         return result
 
+    async def arun_function_calls(
+        self, function_calls: list[FunctionCall], *args: Any, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        hooks = current_hooks.get()
+        run = cast(AsyncGenerator[Any, None], super().arun_function_calls(function_calls, *args, **kwargs))
+        try:
+            async with aclosing(run):
+                async for item in run:
+                    yield item
+        finally:
+            # Agno itself leaves these tasks running if the run is stopped.
+            iterating = hooks.iterating if hooks else {}
+            tasks = [task for call in function_calls if (task := iterating.get(call.call_id or ""))]
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+
     async def arun_function_call(self, function_call: FunctionCall) -> tuple[Any, Timer, FunctionCall, Any]:
         hooks = current_hooks.get()
         if hooks is None:
@@ -223,7 +243,7 @@ class _HookedModel(Model):
             hooks.turn.calls.fail(call_id, function_call.error)
         elif isinstance(items := function_call.result, AsyncIterator | Iterator):
             # A generator has only started: Agno iterates it and reports its end.
-            function_call.result = _iterate(hooks.turn, call_id, function_call.function, items)
+            function_call.result = _iterate(hooks, call_id, function_call.function, items)
         else:
             execution.result = function_call.result = result
             shown = to_tool_result(result)
@@ -295,12 +315,15 @@ def _hooked_request(model: _HookedModel, request: dict[str, Any]) -> Iterator[Ca
 
 
 async def _iterate(
-    turn: Turn, call_id: str, function: Function, items: AsyncIterator[object] | Iterator[object]
+    hooks: Hooks, call_id: str, function: Function, items: AsyncIterator[object] | Iterator[object]
 ) -> AsyncIterator[object]:
     """Yield the items of a tool that is a generator, within the limits of its call."""
+    turn = hooks.turn
     # The tools with which a team's leader starts members are generators too, and members may take longer than a tool.
     runs_members = getattr(function.entrypoint, "__module__", "").startswith("agno.team.")
     end = object()
+    if (task := asyncio.current_task()) is not None:
+        hooks.iterating[call_id] = task
     try:
         async with turn.calls.performing(call_id, function.name, is_limited=not runs_members):
             while True:
@@ -313,6 +336,8 @@ async def _iterate(
     except ToolError as error:
         turn.calls.fail(call_id, error)
         raise ToolError(turn.mask(f"Error: {error}")) from error
+    finally:
+        hooks.iterating.pop(call_id, None)
 
 
 def _take_next(items: Iterator[object], end: object) -> object:
