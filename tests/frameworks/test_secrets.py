@@ -1,6 +1,6 @@
 """Secrets in results of frameworks' own classes, and in exceptions, do not reach the model."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,10 +59,17 @@ def fails() -> str:
     raise ValueError(f"{KEY} was refused")
 
 
+async def fails_later() -> AsyncIterator[str]:
+    """Fails while it is iterated."""
+    yield "first"
+    raise ValueError(f"{KEY} was refused")
+
+
 MADE: dict[str, Callable[[], Framework]] = {
     "Agno: agno_result": lambda: agno_agents.solo(agno_result),
     "Agno: login": lambda: agno_agents.solo(login),
     "Agno: fails": lambda: agno_agents.solo(fails),
+    "Agno: fails_later": lambda: agno_agents.solo(fails_later),
     "LangGraph: langgraph_message": lambda: langgraph_agents.solo(tool(langgraph_message)),
     "LangGraph: login": lambda: langgraph_agents.solo(tool(login)),
     "LangGraph: fails": lambda: langgraph_agents.solo(tool(fails)),

@@ -16,7 +16,7 @@ from functools import cache, wraps
 from typing import Any, ClassVar, Literal, cast
 
 from agno.agent import Agent
-from agno.exceptions import AgentRunException, AgnoError, RetryableModelProviderError
+from agno.exceptions import AgentRunException, AgnoError, RetryableModelProviderError, RunCancelledException
 from agno.metrics import MessageMetrics
 from agno.models.base import Model
 from agno.models.message import Message
@@ -28,7 +28,7 @@ from agno.team import Team
 from agno.tools.function import Function, FunctionCall, FunctionExecutionResult
 from agno.utils.timer import Timer
 
-from callboard.calls import RejectedCall, ToolCall, contain, containing, current_tool, mask_result
+from callboard.calls import RejectedCall, ToolCall, contain, containing, current_tool, error_text, mask_result
 from callboard.errors import InvalidArguments, ModelError, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.agno.messages import merge_system_messages, to_tool_result
 from callboard.frameworks.failures import model_error
@@ -336,6 +336,11 @@ async def _iterate(
     except ToolError as error:
         turn.calls.fail(call_id, error)
         raise ToolError(turn.mask(f"Error: {error}")) from error
+    except RunCancelledException:
+        raise
+    except Exception as error:
+        # Agno sends its text to the model.
+        raise ToolError(turn.mask(error_text(error))) from error
     finally:
         hooks.iterating.pop(call_id, None)
 
