@@ -44,7 +44,9 @@ def agent_of(model: ChatOpenAI, *tools: Any, **fields: Any) -> Graph:
     return create_agent(model, [*tools], name="agent", **{"checkpointer": InMemorySaver(), **fields})
 
 
-def loop(model: ChatOpenAI, tools: Sequence[Any], run: Node | None = None, ask: Node | None = None) -> Graph:
+def loop(
+    model: ChatOpenAI, tools: Sequence[Any], run: Node | None = None, ask: Node | None = None, **fields: Any
+) -> Graph:
     """A handwritten graph: a node that asks the model, and a node that runs the tools, by default LangGraph's."""
     asking = model.bind_tools([tool(one) for one in tools])
 
@@ -57,7 +59,7 @@ def loop(model: ChatOpenAI, tools: Sequence[Any], run: Node | None = None, ask: 
     graph.add_edge(START, "ask")
     graph.add_conditional_edges("ask", tools_condition)
     graph.add_edge("tools", "ask")
-    return graph.compile(name="agent")
+    return graph.compile(name="agent", **fields)
 
 
 def asks_another(*tools: Any) -> Made:

@@ -17,9 +17,11 @@ from tests.frameworks.toolbox import Toolbox
 if TESTS_RUN:
     from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
     from langchain_core.messages import ToolMessage
+    from langgraph.checkpoint.memory import InMemorySaver
     from langgraph.types import interrupt
 
-    from tests.frameworks.langgraph_agents import add, solo
+    from callboard.frameworks.langgraph import from_langgraph
+    from tests.frameworks.langgraph_agents import Made, add, loop, solo
 
     class Gate(AgentMiddleware[Any, Any]):
         """Asks about each call when it starts, like LangChain's own middleware in its mode `per_call`."""
@@ -143,6 +145,32 @@ async def test_other_fields_of_question_are_shown(tmp_path: Path) -> None:
     assert "a red house" in question.message
 
 
+@pytest.mark.parametrize("confirm_tools", [(), ("wipe",)])
+async def test_call_beside_interrupt_runs_once(confirm_tools: Sequence[str], tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    tools = [toolbox.plain("wipe"), name_pet]
+    made = Made(lambda model: from_langgraph(loop(model, tools, checkpointer=InMemorySaver())))
+    wanted = calls(("wipe", '{"disk": "C"}'), ("name_pet", '{"kind": "cat"}'))
+    asked = scenario([wanted, says("Fine.")], reply=True)
+    seen, _ = await perform(made, asked, tmp_path, confirm_tools=confirm_tools)
+    assert toolbox.wiped == ["C"]
+    lines = seen.lines(in_order=True)
+    assert [line for line in lines if line.endswith("Run wipe?")] == ["ask 1 Run wipe?"] * len(confirm_tools)
+    assert {"result 1 C is empty", "result 2 True the cat"} < set(lines)
+    assert lines[-2:] == ["say Fine.", "done stop"]
+
+
+async def test_calls_of_one_node_get_their_own_answers(tmp_path: Path) -> None:
+    async def pick(kind: str) -> str:
+        """Picks."""
+        return str(interrupt({"question": f"Which {kind}?", "options": [f"first {kind}"]}))
+
+    made = Made(lambda model: from_langgraph(loop(model, [pick], checkpointer=InMemorySaver())))
+    wanted = calls(("pick", '{"kind": "cat"}'), ("pick", '{"kind": "dog"}'))
+    seen, _ = await perform(made, scenario([wanted, says("Fine.")], reply="1"), tmp_path)
+    assert {"result 1 first cat", "result 2 first dog"} < set(seen.lines(in_order=True))
+
+
 async def test_unanswered_question_ends_turn(tmp_path: Path) -> None:
     asked = scenario([calls(("name_pet", '{"kind": "cat"}')), says("Never said.")])
     seen, _ = await perform(solo(name_pet), asked, tmp_path)
@@ -150,6 +178,15 @@ async def test_unanswered_question_ends_turn(tmp_path: Path) -> None:
     assert lines[1:3] == [ASKED, "failed 1 not_answered"]
     assert lines[3].startswith("say I cannot go on without your answer.")
     assert lines[4:] == ["done stop"]
+
+
+async def test_unanswered_question_stops_the_calls_beside_it(tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    made = Made(
+        lambda model: from_langgraph(loop(model, [toolbox.plain("wait"), name_pet], checkpointer=InMemorySaver()))
+    )
+    await perform(made, scenario([calls(("wait", "{}"), ("name_pet", '{"kind": "cat"}'))]), tmp_path)
+    assert toolbox.stopped.is_set()
 
 
 async def test_interrupt_without_checkpointer_names_missing_checkpointer(tmp_path: Path) -> None:

@@ -81,7 +81,8 @@ class Hooks(BaseCallbackHandler):
 
     `tool_nodes` are the paths of the hooked tool nodes, which start, end and refuse calls themselves. `calls`,
     `results` and `tool_errors` are kept by call id. `paused` maps the ids of interrupts to the calls that wait for
-    their answers. `failed_messages` are the ids of answers during which a model failed.
+    their answers. `interrupted` are the calls that have asked. `runs` are the calls' tasks, by call id and namespace of
+    the tool node. `failed_messages` are the ids of answers during which a model failed.
     """
 
     raise_error = True
@@ -94,6 +95,8 @@ class Hooks(BaseCallbackHandler):
         """The paths of the graphs that have hooked tool nodes."""
         self.calls: dict[str, ToolCall] = {}
         self.paused: dict[str, str] = {}
+        self.interrupted: set[str] = set()
+        self.runs: dict[tuple[str, str], asyncio.Task[Any]] = {}
         self.results: dict[str, ToolMessage] = {}
         self.tool_errors: dict[str, BaseException] = {}
         self.failed_messages: set[str] = set()
@@ -111,8 +114,8 @@ class Hooks(BaseCallbackHandler):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        for start in self._starts.values():
-            start.cancel()
+        for task in [*self._starts.values(), *self.runs.values()]:
+            task.cancel()
         if isinstance(error, GraphRecursionError):
             raise AgentError(f"The graph of '{self._agent_id}' loops without end: {error}") from error
         if isinstance(error, Exception) and (failure := self.model_failure(error)):

@@ -44,7 +44,7 @@ class _Questions:
         self._asked: set[str] = set()
 
     async def answer(self, interrupt: Interrupt) -> object:
-        call_id = self._hooks.paused.get(interrupt.id)
+        call_id = self._hooks.paused.pop(interrupt.id, None)
         match interrupt.value:
             # LangChain's HumanInTheLoopMiddleware asks about all calls of an answer, or about one.
             case {"action_requests": [*actions], "review_configs": [*rules]}:

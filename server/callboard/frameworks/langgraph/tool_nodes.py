@@ -15,8 +15,9 @@ from typing import Any
 
 from langchain_core.messages import ToolCall as LangChainCall
 from langchain_core.messages import ToolMessage
+from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import StructuredTool
-from langgraph._internal._constants import CONFIG_KEY_RUNTIME
+from langgraph._internal._constants import CONFIG_KEY_CHECKPOINT_NS, CONFIG_KEY_RUNTIME
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt import ToolNode, ToolRuntime
 from langgraph.pregel import Pregel
@@ -121,7 +122,19 @@ class _HookedToolNode:
         hooks = current_hooks.get()
         if hooks is None or call["id"] is None:
             return await execute()
-        return await self.run(hooks, call, call["id"], execute)
+        return await self._run_once(hooks, call, call["id"], execute)
+
+    async def _run_once(self, hooks: Hooks, call: LangChainCall, call_id: str, execute: Execute) -> Result:
+        """Run the call, or return its result if this visit of the node has run it before.
+
+        After an interrupt LangGraph runs the whole node again, with the calls beside the one that interrupted.
+        """
+        visit = (call_id, ensure_config().get("configurable", {}).get(CONFIG_KEY_CHECKPOINT_NS, ""))
+        task: asyncio.Task[Result] | None = hooks.runs.get(visit)
+        # LangGraph numbers the interrupts of a node, so a call with an interrupt has to run again.
+        if task is None or call_id in hooks.interrupted or (task.done() and (task.cancelled() or task.exception())):
+            task = hooks.runs[visit] = asyncio.create_task(self.run(hooks, call, call_id, execute))
+        return await task
 
     async def run(self, hooks: Hooks, call: LangChainCall, call_id: str, execute: Execute) -> Result:
         """Run the call with `execute`, within the turn's limits."""
@@ -133,7 +146,7 @@ class _HookedToolNode:
             return _error_message(call, str(unreadable_error(known)))
         await hooks.start(call_id, name, call["args"])
         try:
-            if call_id in hooks.paused.values():
+            if call_id in hooks.interrupted:
                 # The tool starts again to receive the answer it waited for. This is not a new call, so it is not
                 # counted again.
                 outcome = await hooks.turn.calls.resume(call_id, name, partial(_return_outcome, execute))
@@ -146,7 +159,9 @@ class _HookedToolNode:
             return _error_message(call, hooks.turn.mask(str(refused)))
         match outcome:
             case GraphInterrupt():
-                hooks.paused |= {interrupt.id: call_id for interrupt in outcome.args[0]}
+                hooks.interrupted.add(call_id)
+                # Interrupts of a node may have the same id; LangGraph reports the first.
+                hooks.paused = {interrupt.id: call_id for interrupt in outcome.args[0]} | hooks.paused
                 raise outcome
             case GraphBubbleUp():
                 raise outcome
