@@ -25,6 +25,7 @@ if TESTS_RUN:
     from langchain.agents.structured_output import ToolStrategy
     from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
     from langchain_core.outputs import ChatGenerationChunk
+    from langchain_core.tools import BaseTool
     from langchain_openai import ChatOpenAI
     from langgraph.checkpoint.memory import InMemorySaver
     from langgraph.graph import START, MessagesState, StateGraph
@@ -41,6 +42,22 @@ if TESTS_RUN:
                 made.message.additional_kwargs["reasoning_content"] = thought
                 made.message.response_metadata["model_provider"] = "another"
             return made
+
+    class Quit(BaseTool):
+        """A tool of its own class, which runs in a thread."""
+
+        name: str = "quit"
+        description: str = "Quits."
+        raised: type[BaseException]
+
+        def _run(self) -> str:
+            raise self.raised("enough")
+
+    class QuitAsync(Quit):
+        """The same without a thread."""
+
+        async def _arun(self) -> str:
+            return self._run()
 
 
 BROKEN = ("add", '{"a": 2, "b": oops')
@@ -151,6 +168,17 @@ async def test_exception_in_tool_of_inner_agent_fails_outer_tool(tmp_path: Path)
         *("failed 1 tool_failed", "failed 2 tool_failed"),
         *("say It failed.", "done stop"),
     ]
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("kind", ["Quit", "QuitAsync"])
+async def test_tool_of_any_class_fails_without_ending_process(
+    kind: str, raised: type[BaseException], tmp_path: Path
+) -> None:
+    quits = {"Quit": Quit, "QuitAsync": QuitAsync}[kind](raised=raised)
+    seen, _ = await perform(solo(quits), scenario([calls(("quit", "{}")), says("It failed.")]), tmp_path)
+    assert seen.lines(in_order=True) == ["call 1 quit {}", "failed 1 tool_failed", "say It failed.", "done stop"]
+    assert seen.sent()[-1].startswith(f"tool Error: {raised.__name__}: enough")
 
 
 @pytest.mark.parametrize("history", ["own", "callboard"])

@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial, wraps
-from inspect import unwrap
+from inspect import isfunction, unwrap
 from typing import Any
+from weakref import WeakSet
 
 from langchain_core.messages import ToolCall as LangChainCall
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables.config import ensure_config
-from langchain_core.tools import StructuredTool
+from langchain_core.tools import BaseTool
 from langgraph._internal._constants import CONFIG_KEY_CHECKPOINT_NS, CONFIG_KEY_RUNTIME
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt import ToolNode, ToolRuntime
@@ -92,21 +93,53 @@ def contain_tools() -> None:
     LangChain runs a tool in its own task, where such an exception would end the event loop. Without a running turn
     nothing changes.
     """
-    run_tool = StructuredTool._run
-    arun_tool = StructuredTool._arun
+    run_tool = BaseTool.run
+    arun_tool = BaseTool.arun
 
     @wraps(run_tool)
-    def run(tool: StructuredTool, *args: Any, **kwargs: Any) -> Any:
-        with containing() if current_hooks.get() else nullcontext():
-            return run_tool(tool, *args, **kwargs)
+    def run(tool: BaseTool, *args: Any, **kwargs: Any) -> Any:
+        _contain_class(type(tool))
+        return run_tool(tool, *args, **kwargs)
 
     @wraps(arun_tool)
-    async def arun(tool: StructuredTool, *args: Any, **kwargs: Any) -> Any:
-        with containing() if current_hooks.get() else nullcontext():
-            return await arun_tool(tool, *args, **kwargs)
+    async def arun(tool: BaseTool, *args: Any, **kwargs: Any) -> Any:
+        _contain_class(type(tool))
+        return await arun_tool(tool, *args, **kwargs)
 
-    StructuredTool._run = run  # type: ignore[assignment, method-assign] # in front of it
-    StructuredTool._arun = arun  # type: ignore[assignment, method-assign] # in front of it
+    BaseTool.run = run  # type: ignore[assignment, method-assign] # in front of it
+    BaseTool.arun = arun  # type: ignore[assignment, method-assign] # in front of it
+
+
+_contained: WeakSet[type] = WeakSet()
+
+
+def _contain_class(kind: type[BaseTool]) -> None:
+    """Put `containing` around the code of a class of tools, which each class has in its own `_run` and `_arun`."""
+    for owner in kind.__mro__:
+        if owner in _contained:
+            continue
+        _contained.add(owner)
+        for name, contain_method in (("_run", _contain_run), ("_arun", _contain_arun)):
+            if isfunction(method := vars(owner).get(name)):
+                setattr(owner, name, contain_method(method))
+
+
+def _contain_run(run_tool: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(run_tool)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with containing() if current_hooks.get() else nullcontext():
+            return run_tool(*args, **kwargs)
+
+    return run
+
+
+def _contain_arun(arun_tool: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @wraps(arun_tool)
+    async def arun(*args: Any, **kwargs: Any) -> Any:
+        with containing() if current_hooks.get() else nullcontext():
+            return await arun_tool(*args, **kwargs)
+
+    return arun
 
 
 class _HookedToolNode:
