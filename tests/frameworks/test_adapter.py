@@ -320,7 +320,7 @@ async def test_function_in_framework_thread_is_stopped_after_timeout() -> None:
 
     async def play(turn: Turn) -> None:
         await turn.calls.start(ToolCall("1", "works", {}))
-        with pytest.raises(ToolTimeout):
+        with pytest.raises(ToolTimeout, match="may still be running"):
             await turn.calls.run(ToolCall("1", "works", {}), lambda: asyncio.to_thread(works))
         timed_out.set()
 

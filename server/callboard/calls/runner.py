@@ -64,6 +64,9 @@ R = TypeVar("R")
 CHANGES_NOTE = "The user changed the arguments of this call before they allowed it. It ran with"
 """The note for the model about the user's changes, before the changed arguments."""
 
+STOPPED_IF_ASYNC = "was stopped, unless it runs in a thread: then it may still be running"
+"""What happened to a framework's tool after its time. The runner does not know whether it is a function in a thread."""
+
 
 class EventBuffer:
     """Holds events until the reader takes them. `on_send` is called with each event when it is sent.
@@ -333,7 +336,7 @@ class CallRunner:
         except TimeoutError:
             if timeout.expired():
                 self._fail_inside(call_id, name)
-                raise ToolTimeout(f"{name} did not end within {limit:g} s and was stopped.") from None
+                raise ToolTimeout(f"{name} did not end within {limit:g} s and {STOPPED_IF_ASYNC}.") from None
             raise
 
     def count(self, call_id: str, name: str) -> ToolLimit | None:
@@ -465,7 +468,8 @@ class CallRunner:
         for inner_id, running in list(self._open.items()):
             if call_id in running.inside:
                 inner = running.name
-                self.fail(inner_id, ToolTimeout(f"{inner} was stopped because {name}, which called it, took too long."))
+                reason = f"{name}, which called {inner}, took too long. {inner} {STOPPED_IF_ASYNC}."
+                self.fail(inner_id, ToolTimeout(reason))
 
     def _end(self, call_id: str, outcome: ToolResult | ToolError, note: str = "") -> EndedCall:
         """Send the end of an open call, and return the ended call; `note` goes before its result or error."""
