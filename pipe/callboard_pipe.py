@@ -862,6 +862,7 @@ class Transcript:
         *,
         totals: Totals | None = None,
         chips: FileChips | None = None,
+        embeds: object = None,
         has_panel: bool = False,
         is_late: bool = False,
     ) -> None:
@@ -872,6 +873,7 @@ class Transcript:
             found: The sources that the message already has.
             totals: The totals of the message so far, if it is continued.
             chips: The files of the message; None if it cannot have files, which are links then.
+            embeds: The pages that the message already has.
             has_panel: Plans are shown in Open WebUI's task panel; otherwise each is a status line.
             is_late: The events arrive later than they happened, so durations are unknown.
         """
@@ -889,7 +891,8 @@ class Transcript:
         self._result_chars = result_chars
         self._is_late = is_late
         self._calls: dict[str, Call] = {}
-        self._embeds: list[str] = []
+        self._embeds: list[str] = [*embeds] if isinstance(embeds, list) else []
+        self._has_new_embeds = False
         self._blank_text = ""  # Received before a text that is not blank.
         self._last_segment = 0
         self._source_places: dict[str, int] = {}  # Position among the message's sources, by the source's key.
@@ -951,9 +954,7 @@ class Transcript:
                 # The pipe cannot wait until the server knows whether a tool that cannot be stopped has ended.
                 goes_on = how == "stopped" and call.state == "running" and not call.stoppable
                 self._fail_call(call, reason + (MAY_GO_ON if goes_on else ""), "cancelled" if how == "stopped" else "")
-        if self._embeds:
-            # Open WebUI saves events of this name with the chat. Sent once, because each adds to the saved list.
-            self.events.append({"type": "embeds", "data": {"embeds": self._embeds}})
+        self._save_embeds()
         if self.chips:
             self.events += self.chips.close()
         if any(task["status"] in TASK_STATES[:2] for task in self.tasks or ()):
@@ -1017,6 +1018,7 @@ class Transcript:
         self._finish_last()
         self.pieces = [piece for piece in self.pieces if piece not in self.parked]
         self.rewinds.append(len(self.render()))
+        self._save_embeds()
         self.activity.close(WAITS)
         self.ended = True
 
@@ -1268,7 +1270,14 @@ class Transcript:
         if embeds := [embed for embed in event.get("embeds") or () if isinstance(embed, str)]:
             # In an attribute of the block they would hide its input and output. This event replaces earlier embeds.
             self._embeds += embeds
+            self._has_new_embeds = True
             self.events.append({"type": "chat:message:embeds", "data": {"embeds": [*self._embeds]}})
+
+    def _save_embeds(self) -> None:
+        """Save the pages with the chat: once, because it rewrites the whole chat in Open WebUI's database."""
+        if self._has_new_embeds:
+            # Without `replace`, which 0.9 added, Open WebUI adds the saved pages to these.
+            self.events.append({"type": "embeds", "data": {"embeds": self._embeds, "replace": True}})
 
 
 # --- Emission: the changes of an answer, as dicts for Open WebUI. Pure. ---------------------------------------------
@@ -3167,6 +3176,8 @@ class Pipe:
             begun.get("sources"),
             totals=read_totals(begun),
             chips=FileChips(begun.get("files"), is_temporary=page.is_temporary) if has_chips else None,
+            # 0.8 adds the message's pages to those that are sent.
+            embeds=begun.get("embeds") if is_release(0, 9) else None,
             has_panel=emitter.shows_events and page.has_panel,
             is_late=is_late,
         )

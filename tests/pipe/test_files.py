@@ -305,8 +305,38 @@ def test_pages_are_embeds_shown_at_once_and_saved_once() -> None:
     ]
     for _ in range(2):
         transcript.close("end")
-        assert transcript.events[2:] == [{"type": "embeds", "data": {"embeds": ["<p>1</p>", "http://2"]}}]
+        saved = {"embeds": ["<p>1</p>", "http://2"], "replace": True}
+        assert transcript.events[2:] == [{"type": "embeds", "data": saved}]
     assert all("embeds" not in block.attributes for block in tool_blocks(transcript.render()))
+
+
+def receive_pages(updates: list[dict[str, Any]], saved: list[str]) -> tuple[list[str], list[str]]:
+    """Return the pages of a message after the updates: in the database of Open WebUI 0.12.4, and on its page.
+
+    After `get_event_emitter` in open_webui/socket/main.py, and `chatEventHandler` in Chat.svelte.
+    """
+    shown = saved
+    for update in updates:
+        event = update.get("event", {})
+        if event.get("type") in ("embeds", "chat:message:embeds"):
+            shown = event["data"]["embeds"]
+            if event["type"] == "embeds":
+                saved = shown if event["data"].get("replace") else shown + saved
+    return saved, shown
+
+
+@pytest.mark.parametrize(("version", "sent"), [("0.12.4", ["<p>1</p>", "<p>2</p>"]), ("0.8.12", ["<p>2</p>"])])
+async def test_a_continued_answer_keeps_its_pages(
+    server: ScriptedServer, store: Store, monkeypatch: pytest.MonkeyPatch, version: str, sent: list[str]
+) -> None:
+    monkeypatch.setattr(PIPE, "VERSION", version)
+    store.message = {"embeds": ["<p>1</p>"]}
+    end = ToolCallComplete(tool_call_id="c", tool_name="draw", result="fine", embeds=("<p>2</p>",))
+    server.on("POST", "runs", stream(frames(RunStart(run_id="r", agent="a"), end, Done())))
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    updates = await answer(a_pipe(server.url), body={"messages": messages})
+    # 0.8 adds the saved pages itself.
+    assert receive_pages(updates, [])[0] == sent
 
 
 # --- The link to the whole result, and usage.

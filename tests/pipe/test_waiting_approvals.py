@@ -23,6 +23,7 @@ from callboard_protocol import (
 from tests.pipe.loader import PIPE, provide_open_webui
 from tests.pipe.owui_blocks import reduce_native, streamed_content, tool_blocks
 from tests.pipe.scripted_server import ScriptedServer, answer_json, error_response, frames, stream
+from tests.pipe.test_files import receive_pages
 from tests.pipe.test_stream import METADATA, a_pipe, answer, start
 
 START = RunStart(run_id="r", agent="assistant")
@@ -252,6 +253,28 @@ async def test_a_rewind_after_an_approval_keeps_the_files_of_the_approved_call(
     text = streamed_content(await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools")))
     assert f"![]({PICTURE['url']})" in text
     assert text.endswith("Done.")
+
+
+async def test_pages_from_before_an_approval_stay_after_it_and_after_a_restart(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    found = FOUND.model_copy(update={"embeds": ("<p>1</p>",)})
+    sent = SENT.model_copy(update={"embeds": ("<p>2</p>",)})
+    before = [START, LOOK, found, SEND, ASKED, PARKED]
+    server.on("POST", "runs", stream(frames(*before)))
+    server.on("POST", "input", answer_json({}, 202))
+    pipe = a_pipe(server.url)
+    saved, _ = receive_pages(await answer(pipe, __metadata__=metadata()), [])
+    assert saved == ["<p>1</p>"]
+    open_webui.message["embeds"] = saved
+    open_webui.show(status="completed", approved=True, text="sent")
+    serve_run(server, *before, sent, Message(content="Done."), Done())
+    after = await answer(pipe, __metadata__=metadata(tool_approval_resume="tools"))
+    both = ["<p>1</p>", "<p>2</p>"]
+    assert receive_pages(after, saved) == (both, both)
+    left = await pipe.find_answer("ann", "chat", "message")
+    restored = pipe.restore(left, {"id": "ann"}, METADATA, "callboard.assistant", None, None)
+    assert receive_pages([update async for update in restored], saved) == (both, both)
 
 
 async def test_an_unfinished_plan_from_before_an_approval_leaves_the_panel_at_the_end(
