@@ -208,6 +208,11 @@ ENDINGS = {
 }
 
 
+# The messages of the status "processing" after a question of a call, as in the server's `calls/approval.py` and
+# `calls/runner.py`, and the prefix of the id of a question that is asked again because its answer did not fit.
+ANSWERED_MESSAGES = ("approved", "allowed always in this chat", "answered", "no answer")
+ASKED_AGAIN = "again"
+
 # The states of Open WebUI's tasks; first those of tasks that are left to do, the current one before all others.
 TASK_STATES = ("in_progress", "pending", "completed", "cancelled")
 
@@ -529,6 +534,7 @@ class Call(Piece):
         round: The number of the model's response that made the call. The server reads it back on the next turn.
         parent: The call whose agent made this call.
         inner: The calls made by an agent inside this call. Each is a line above the result, not a card of its own.
+        questions: Whether the user has answered each question of the call, by the question's id.
     """
 
     is_block: ClassVar[bool] = True
@@ -547,6 +553,7 @@ class Call(Piece):
     stoppable: bool = True
     parent: "Call | None" = field(default=None, compare=False, repr=False)
     inner: list["Call"] = field(default_factory=list)
+    questions: dict[str, bool] = field(default_factory=dict)
 
     @property
     def shown_name(self) -> str:
@@ -601,10 +608,23 @@ class Call(Piece):
             return
         message = str(data.get("message") or "").strip()[:LABEL_CHARS]
         self.label = (format_percent(data) + message).strip()
+        if data.get("status") == "processing" and message in ANSWERED_MESSAGES:
+            self._close_question()
 
     def show_question(self, question: Json) -> None:
         """Show on the card that the call waits for the user."""
+        request_id = str(question.get("request_id"))
+        if request_id.startswith(ASKED_AGAIN) and request_id not in self.questions:
+            self._close_question()
+        self.questions[request_id] = False
         self.label = "waiting for approval" if is_approval(question) else "waiting for you"
+
+    def _close_question(self) -> None:
+        """Mark the oldest open question as answered: users are asked in the order of the questions."""
+        for request_id, is_answered in self.questions.items():
+            if not is_answered:
+                self.questions[request_id] = True
+                return
 
 
 def is_approval(question: Json) -> bool:
@@ -914,9 +934,9 @@ class Transcript:
         return is_followed and not any(piece.is_open for piece in part)
 
     def is_waiting(self, question: Json) -> bool:
-        """Return whether the run may still wait for an answer: the question's call, if it has one, has not ended."""
+        """Return whether the run may still wait for an answer: there is none, and the question's call is open."""
         call = self._calls.get(str(question.get("tool_call_id")))
-        return call is None or call.is_open
+        return call is None or (call.is_open and not call.questions.get(str(question.get("request_id"))))
 
     def render(self) -> str:
         """Return the text of the whole answer."""

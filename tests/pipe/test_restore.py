@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from callboard.calls.approval import ALLOWED_ALWAYS, ANSWERED, APPROVED
 from callboard_protocol import (
     Done,
+    Event,
     InputRequest,
     Message,
     Reasoning,
@@ -15,6 +17,8 @@ from callboard_protocol import (
     ToolCallComplete,
     ToolCallError,
     ToolCallStart,
+    ToolStatus,
+    ToolStatusData,
 )
 from tests.pipe.loader import PIPE
 from tests.pipe.owui_blocks import streamed_content, tool_blocks
@@ -227,6 +231,55 @@ async def test_an_open_question_is_asked_again_and_one_that_was_answered_is_not(
     [sent] = await server.seen("POST", "input")
     assert sent.json == {"request_id": "q2", "value": True}
     assert titles == ["Second"]
+
+
+def asked(request_id: str, call_id: str = "c1") -> InputRequest:
+    return InputRequest(request_id=request_id, kind="input", title=request_id, tool_call_id=call_id)
+
+
+def reported(message: str) -> ToolStatus:
+    return ToolStatus(tool_call_id="c1", data=ToolStatusData(status="processing", message=message))
+
+
+@pytest.mark.parametrize(
+    ("events", "still_open"),
+    [
+        ([asked("approve:c1"), reported(APPROVED)], []),
+        ([asked("approve:c1"), reported(ALLOWED_ALWAYS)], []),
+        ([asked("q1"), reported("no answer"), asked("q2"), reported(ANSWERED)], []),
+        ([asked("q1"), reported(ANSWERED), asked("q2")], ["q2"]),
+        # At once, in the order in which the pipe asks.
+        ([asked("q1"), asked("q2"), reported(ANSWERED)], ["q2"]),
+        # An answer that did not fit.
+        ([asked("q1"), asked("again1:q1")], ["again1:q1"]),
+        ([asked("q1"), asked("again1:q1"), reported(ANSWERED)], []),
+        # Sent again by a server that has taken the run over.
+        ([asked("q1"), asked("again1:q1"), asked("again1:q1")], ["again1:q1"]),
+        # The tool's own progress is no answer.
+        ([asked("q1"), reported("half")], ["q1"]),
+    ],
+)
+async def test_questions_of_a_running_call_are_asked_again_if_they_are_open(
+    server: ScriptedServer, events: list[Event], still_open: list[str]
+) -> None:
+    last = [ToolCallStart(tool_call_id="c2", tool_name="draw"), asked("last", "c2")]
+    begun = [START, CALL, *events, *last]
+    answered = asyncio.Event()
+    keep(server, row("user"))
+    log_run(server)
+    server.on("GET", "events", stream(frames(*begun), answered, frames(Done(), first=len(begun) + 1)))
+    server.on("POST", "input", answer_json({}, 202))
+    titles: list[str] = []
+
+    async def ask(dialog: dict[str, Any]) -> str:
+        titles.append(dialog["data"]["title"])
+        if titles[-1] == "last":
+            answered.set()
+        return "yes"
+
+    pipe = a_pipe(server.url)
+    await restored(pipe, await find(pipe), ask)
+    assert titles == [*still_open, "last"]
 
 
 async def test_a_deleted_chat_is_forgotten_for_its_user(server: ScriptedServer) -> None:

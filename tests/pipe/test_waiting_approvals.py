@@ -1,5 +1,6 @@
 """Approvals that wait: the pending card that the pipe makes, and the rest of the answer after it."""
 
+import asyncio
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,8 @@ from callboard_protocol import (
     ToolCallComplete,
     ToolCallError,
     ToolCallStart,
+    ToolStatus,
+    ToolStatusData,
 )
 from tests.pipe.loader import PIPE, provide_open_webui
 from tests.pipe.owui_blocks import reduce_native, streamed_content, tool_blocks
@@ -293,14 +296,29 @@ async def test_a_call_whose_tool_open_webui_has_not_found_is_shown_with_what_is_
     server: ScriptedServer, open_webui: OpenWebUI
 ) -> None:
     open_webui.show(status="failed", approved=True, text='Error: Tool "send" not found.')
-    serve_run(server, *BEFORE, SENT, Message(content="Done."), Done())
-    updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
+    approved = ToolStatus(tool_call_id="c1", data=ToolStatusData(status="processing", message="approved"))
+    subject = InputRequest(request_id="subject", kind="input", title="Subject?", tool_call_id="c1")
+    begun = [*BEFORE, approved, subject]
+    serve_run(server, *begun)
+    answered = asyncio.Event()
+    rest = frames(SENT, Message(content="Done."), Done(), first=len(begun) + 1)
+    server.on("GET", "events", stream(frames(*begun), answered, rest))
+
+    async def ask(dialog: dict[str, Any]) -> str:
+        return str(dialog["data"]["title"])
+
+    async def let_go() -> None:
+        await server.seen("POST", "input", count=2)
+        answered.set()
+
+    given = metadata(tool_approval_resume="tools")
+    updates, _ = await asyncio.gather(answer(a_pipe(server.url), __metadata__=given, __event_call__=ask), let_go())
     text = streamed_content(updates)
     assert "callboard install-pipe" in text
     [block] = tool_blocks(text)
     assert block.value("result") == "sent"
     assert text.endswith("Done.")
-    assert await answers(server) == [("approve:c1", True)]
+    assert await answers(server) == [("approve:c1", True), ("subject", "Subject?")]
 
 
 @pytest.mark.parametrize("result", ["sent", ""])
