@@ -2356,8 +2356,21 @@ def read_tool_error(text: str) -> str | None:
 
 def list_pending_cards(message: Json) -> list[Json]:
     """Return the items of a message that are Open WebUI's pending cards, or were."""
-    items = select_dicts(message.get("output"))
-    return [item for item in items if item.get("type") == "function_call" and item["id"] == f"fc_{item['call_id']}"]
+    return [item for item in select_dicts(message.get("output")) if is_card(item)]
+
+
+def is_card(item: Json) -> bool:
+    """Return whether the item of a message is a pending card, or was."""
+    return item.get("type") == "function_call" and item["id"] == f"fc_{item['call_id']}"
+
+
+def list_newest_cards(message: Json) -> list[Json]:
+    """Return the cards that the answer has waited for last: neighbouring items, whose outputs come after all of them.
+
+    The answer went on after earlier cards, so everything until the newest ones is shown.
+    """
+    groups = [[*group] for is_group, group in groupby(select_dicts(message.get("output")), key=is_card) if is_group]
+    return groups[-1] if groups else []
 
 
 TOOL_NOT_FOUND = re.compile(r'Error: Tool "[^"]*" not found\.')
@@ -3211,22 +3224,24 @@ class Pipe:
     def _resume(self, page: Page, message: Json, tools: Json | None) -> Run:
         """Prepare the rest of an answer whose calls the user has approved or refused on Open WebUI's pending cards."""
         client = self._connect(page.user)
-        hidden = list_without_tool(message)
+        cards = list_newest_cards(message)
+        without_tool = list_without_tool(message)
+        hidden = [str(card["call_id"]) for card in cards if card["call_id"] in without_tool]
         decided = {
             str(card["call_id"]): card.get("approved") is True
-            for card in list_pending_cards(message)
+            for card in cards
             if card.get("approved") or card.get("status") == "rejected" or card["call_id"] in hidden
         }
 
         async def read(deliver: Deliver) -> None:
             answer = await client.wait_for_answer(page)
             of_run = {row.get("tool_call_id") for row in answer.rows}
-            # A message that was continued also has the cards of its earlier runs.
-            newest = {call_id: is_allowed for call_id, is_allowed in decided.items() if call_id in of_run} or decided
-            await client.answer_approvals(newest)
+            # In a message that was continued, a stopped card of an earlier run may be next to the newest cards.
+            answers = {call_id: is_allowed for call_id, is_allowed in decided.items() if call_id in of_run} or decided
+            await client.answer_approvals(answers)
             if hidden:
                 deliver({"type": "notice", "content": NO_FILTER})
-            await client.deliver_run(answer, skip_shown(deliver, newest, hidden))
+            await client.deliver_run(answer, skip_shown(deliver, answers, hidden))
 
         run = self._make_run(page, client, read, message, OpenWebUITools(page, tools, []))
         run.transcript.activity.totals.calls -= len(hidden)  # They are counted once more.

@@ -1,7 +1,10 @@
 """Approvals that wait: the pending card that the pipe makes, and the rest of the answer after it."""
 
 import asyncio
+import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,8 +57,16 @@ class OpenWebUI:
         item = {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": "send", **card}
         self.message.setdefault("output", []).append(item)
         if text:
-            output = [{"type": "input_text", "text": text}]
-            self.message["output"].append({"type": "function_call_output", "call_id": call_id, "output": output})
+            self.end(call_id, text)
+
+    def end(self, call_id: str, text: str) -> None:
+        """Add the output of a card."""
+        output = [{"type": "input_text", "text": text}]
+        self.message["output"].append({"type": "function_call_output", "call_id": call_id, "output": output})
+
+    def say(self, text: str) -> None:
+        """Add a message item, as the pipe does, or, without a text, Open WebUI itself after the last output."""
+        self.message["output"].append({"type": "message", "content": [{"type": "output_text", "text": text}]})
 
 
 @pytest.fixture
@@ -234,6 +245,39 @@ async def test_an_answer_that_waits_again_after_an_approval_gets_another_card(
     serve_run(server, *BEFORE, SENT, Message(content="One more."), again, Parked(tool_call_ids=("c2",)))
     updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
     assert updates[-1]["item"]["call_id"] == "c2"
+
+
+@pytest.mark.parametrize(
+    ("cards", "newest"),
+    [
+        (["show c1", "show c2", "end c1", "end c2"], ["c1", "c2"]),
+        (["show c1", "end c1", "say Next", "show c2", "end c2"], ["c2"]),
+        (["show c1", "end c1", "show c2", "end c2"], ["c2"]),
+        (["show c1", "miss c1", "say Next", "show c2", "miss c2"], ["c2"]),
+    ],
+)
+async def test_files_of_each_approved_call_are_shown_once(
+    server: ScriptedServer, open_webui: OpenWebUI, cards: list[str], newest: list[str]
+) -> None:
+    add: dict[str, Callable[[str], None]] = {
+        "show": partial(open_webui.show, approved=True),
+        "end": partial(open_webui.end, text="sent"),
+        "miss": partial(open_webui.end, text='Error: Tool "send" not found.'),
+        "say": open_webui.say,
+    }
+    for step in [*cards, "say "]:
+        name, _, value = step.partition(" ")
+        add[name](value)
+    again = ToolCallStart(tool_call_id="c2", tool_name="send", tool_args={"to": "Bob"})
+    ends = [
+        ToolCallComplete(tool_call_id=one, result="sent", files=({"type": "file", "url": f"https://x/{one}"},))
+        for one in ("c1", "c2")
+    ]
+    serve_run(server, *BEFORE, ends[0], Message(content="Next"), again, ends[1], Message(content="Done."), Done())
+    text = streamed_content(await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools")))
+    assert re.findall("https://x/(..)", text) == newest
+    assert text.endswith("Done.")
+    assert await answers(server) == [(f"approve:{one}", True) for one in newest]
 
 
 async def test_cards_of_an_earlier_run_of_the_message_do_not_hide_the_rest(
