@@ -92,9 +92,15 @@ class Timing:
     resume_waits_seconds: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
     page_seconds: float = 1.0
 
-    def resume_wait_seconds(self, tries: int) -> float:
-        """Return how long to wait after this number of tries."""
-        return self.resume_waits_seconds[min(tries, len(self.resume_waits_seconds) - 1)]
+    def resume_waits(self) -> Iterator[float]:
+        """Yield the wait before each try: the first, and all others that begin within `resume_seconds` from now."""
+        until_seconds = time.monotonic() + self.resume_seconds
+        first, *others = self.resume_waits_seconds
+        yield first
+        for wait_seconds in itertools.chain(others, itertools.repeat(self.resume_waits_seconds[-1])):
+            if time.monotonic() + wait_seconds > until_seconds:
+                return
+            yield wait_seconds
 
 
 # Limits on the rate of changes: a changed item is sent again as a whole, and the page then redraws every item.
@@ -1801,37 +1807,42 @@ class ServerClient:
     async def _deliver_all(self, deliver: Deliver, request: Json | None = None) -> None:
         """Deliver the events of the run's stream; if it is cut, open it again.
 
-        Tries for `resume_seconds` since the last new event. Meanwhile it delivers `reconnecting` events, which only the
-        pipe has.
+        A problem of the first try is raised unless it is temporary. Further tries are made for `resume_seconds` since
+        the last new event. Meanwhile it delivers `reconnecting` events, which only the pipe has.
         """
-        tries = 0
-        lost_at_seconds = 0.0
         problem = self.problem(LOST)
+        try:
+            if await self._deliver_until_cut(deliver, request):
+                return
+        except TemporaryProblem as error:
+            problem = error
         while True:
-            seq_before = self._last_seq
-            try:
-                async with self._open_stream(request) as response:
-                    if await self._read(response, deliver):
+            last_seq = self._last_seq
+            for wait_seconds in self._timing.resume_waits():
+                if wait_seconds:
+                    deliver({"type": "reconnecting"})
+                    jitter = random.uniform(-RESUME_JITTER, RESUME_JITTER)  # noqa: S311 - not for cryptography
+                    await asyncio.sleep(wait_seconds * (1 + jitter))
+                try:
+                    if await self._deliver_until_cut(deliver, request):
                         return
-            except (httpx.HTTPError, ServerProblem) as error:
-                if isinstance(error, ServerProblem) and not tries and not isinstance(error, TemporaryProblem):
-                    raise
-                if isinstance(error, Refusal):
+                except Refusal as error:
                     raise self.problem(LOST) from error
-                log.info("Callboard: the stream was cut after event %d (%s)", seq_before, type(error).__name__)
-                if isinstance(error, ServerProblem) and not self._last_seq:
+                except ServerProblem as error:
                     problem = error
-            if not tries or self._last_seq > seq_before:
-                tries = 0
-                lost_at_seconds = time.monotonic()
-            wait_seconds = self._timing.resume_wait_seconds(tries)
-            if time.monotonic() + wait_seconds > lost_at_seconds + self._timing.resume_seconds:
-                raise problem if not self._last_seq else self.problem(LOST)
-            if wait_seconds:
-                deliver({"type": "reconnecting"})
-                jitter = random.uniform(-RESUME_JITTER, RESUME_JITTER)  # noqa: S311 - not for cryptography
-                await asyncio.sleep(wait_seconds * (1 + jitter))
-            tries += 1
+                if self._last_seq > last_seq:
+                    break  # The time for tries begins anew.
+            else:
+                raise self.problem(LOST) if self._last_seq else problem
+
+    async def _deliver_until_cut(self, deliver: Deliver, request: Json | None) -> bool:
+        """Deliver the next events of the run; return True after its last event, False if the stream is cut."""
+        try:
+            async with self._open_stream(request) as response:
+                return await self._read(response, deliver)
+        except httpx.HTTPError as error:
+            log.info("Callboard: the stream was cut after event %d (%s)", self._last_seq, type(error).__name__)
+            return False
 
     async def find_answer(self, chat_id: str, message_id: str) -> LeftAnswer:
         """Return the stored part of the answer to a message; raises `NotFound` if the server has none."""
@@ -1856,18 +1867,16 @@ class ServerClient:
 
     async def _retry(self, work: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `work`; repeat it for `resume_seconds` unless the server refuses it."""
-        began_at_seconds = time.monotonic()
-        for tries in itertools.count(1):
+        problem = self.problem(LOST)
+        for wait_seconds in self._timing.resume_waits():
+            await asyncio.sleep(wait_seconds)
             try:
                 return await work()
             except Refusal:
                 raise
-            except ServerProblem:
-                wait_seconds = self._timing.resume_wait_seconds(tries)
-                if time.monotonic() + wait_seconds > began_at_seconds + self._timing.resume_seconds:
-                    raise
-                await asyncio.sleep(wait_seconds)
-        raise AssertionError
+            except ServerProblem as error:
+                problem = error
+        raise problem
 
     async def forget_chat(self, chat_id: str) -> None:
         """Delete a chat on the server, if it has the chat."""
