@@ -49,7 +49,8 @@ class BodyReservation:
         """The size limit of this body."""
         self._budget = budget
         self._used_bytes = 0
-        self._end_of_run: asyncio.Task[None] | None = None
+        self.end_of_run: asyncio.Task[None] | None = None
+        """Set by `hold_until_end_of`."""
 
     def try_add(self, byte_count: int, value_count: int) -> bool:
         """Add this many bytes and JSON values; return False if they exceed the budget.
@@ -71,13 +72,8 @@ class BodyReservation:
 
     def hold_until_end_of(self, run: Run) -> None:
         """Keep the reservation until the run has ended, because the run keeps the body."""
-        self._end_of_run = asyncio.create_task(run.wait())
-        self._end_of_run.add_done_callback(lambda _: self.release())
-
-    @property
-    def is_held_by_run(self) -> bool:
-        """True after `hold_until_end_of`."""
-        return self._end_of_run is not None
+        self.end_of_run = asyncio.create_task(run.wait())
+        self.end_of_run.add_done_callback(lambda _: self.release())
 
 
 class BodyBudget:
@@ -95,7 +91,7 @@ class BodyBudget:
         try:
             yield reservation
         finally:
-            if not reservation.is_held_by_run:
+            if reservation.end_of_run is None:
                 reservation.release()
 
 

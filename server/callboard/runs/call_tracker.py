@@ -115,10 +115,6 @@ class CallTracker:
             return False
         return not call.parent_call_id and call.tool_name not in self.client_tools
 
-    def list_open(self) -> tuple[str, ...]:
-        """Return the ids of the calls that have started and not ended."""
-        return tuple(self._open)
-
     def __iter__(self) -> Iterator[OpenCall]:
         return iter(tuple(self._open.values()))
 

@@ -152,7 +152,7 @@ class Inputs:
             self._timer.cancel()
 
     def _park_if_all_wait(self) -> None:
-        open_calls = self._calls.list_open()
+        open_calls = [call.tool_call_id for call in self._calls]
         if open_calls and all(APPROVAL_PREFIX + call_id in self.waiting for call_id in open_calls):
             self.parked_calls = open_calls
             self.park()
