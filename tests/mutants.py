@@ -133,8 +133,8 @@ FAULTS = (
     Fault(
         "arguments of two calls that are written side by side are joined",
         "server/callboard/runs/text_writer.py",
-        "for _, neighbours in groupby(pending, key=lambda event: event.stream):",
-        "for _, neighbours in groupby(pending, key=lambda event: event.type):",
+        "for _, neighbours in groupby(delayed, key=lambda event: event.stream):",
+        "for _, neighbours in groupby(delayed, key=lambda event: event.type):",
         RUNS,
     ),
     # Replay.

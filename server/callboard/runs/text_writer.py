@@ -18,19 +18,22 @@ COALESCE_SECONDS = 0.025
 class TextWriter:
     """Sends pieces of the answer, of reasoning and of arguments.
 
-    Text that may be the beginning of a secret is held back until more text or another event follows. A source of an
-    earlier turn is sent before the text that cites it, because clients only link sources that they know.
+    Text is delayed by at most `COALESCE_SECONDS`; text that arrives slowly is sent immediately. Text that may be the
+    beginning of a secret is held back until more text or another event follows. A source of an earlier turn is sent
+    before the text that cites it, because clients only link sources that they know.
     """
 
     def __init__(self, redaction: Redaction, sources: EarlierSources, send: Callable[..., None]) -> None:
         self._redaction = redaction
         self._sources = sources
         self._send = send
-        self._coalescer = DeltaCoalescer(self._send_piece)
         self._held: dict[Hashable, tuple[TextEvent, RedactedStream]] = {}
         self._unstored: list[str] = []
         self._settled_count = 0
         self._has_sent_unsettled = False
+        self._delayed: list[TextEvent] = []
+        self._sent_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
     def write(self, event: TextEvent) -> None:
         """Write the next piece of a text."""
@@ -45,7 +48,7 @@ class TextWriter:
         """Send all text that is held back, because another event follows it."""
         for stream in tuple(self._held):
             self._release(stream)
-        self._coalescer.flush()
+        self._send_delayed()
 
     def send_after_text(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> None:
         """Send all text that is held back, then another event with its row changes and its audit entry."""
@@ -61,7 +64,8 @@ class TextWriter:
         """Remove the text since `settle`; send a `Rewind` if listeners have seen a part of it."""
         del self._unstored[self._settled_count :]
         self._held.clear()
-        self._coalescer.discard()
+        self._delayed.clear()
+        self._send_delayed()
         if self._has_sent_unsettled:
             self._has_sent_unsettled = False
             self._send(Rewind())
@@ -77,7 +81,6 @@ class TextWriter:
     def close(self) -> None:
         """Send all text that is held back; nothing more follows."""
         self.flush()
-        self._coalescer.close()
 
     def _release(self, stream: Hashable) -> None:
         event, redacted = self._held.pop(stream)
@@ -89,53 +92,25 @@ class TextWriter:
         if isinstance(event, Message):
             self._unstored.append(text)
             for source in self._sources.take_cited(text):
-                self._coalescer.flush()
+                self._send_delayed()
                 self._send(source)
-        self._coalescer.add(event.with_text(text))
-
-    def _send_piece(self, event: TextEvent) -> None:
-        self._has_sent_unsettled = True
-        self._send(event)
-
-
-class DeltaCoalescer:
-    """Delays text by at most `COALESCE_SECONDS`; text that arrives slowly is sent immediately."""
-
-    def __init__(self, send: Callable[[TextEvent], None]) -> None:
-        self._send = send
-        self._pending: list[TextEvent] = []
-        self._flushed_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, event: TextEvent) -> None:
-        """Add a text to the next event."""
-        self._pending.append(event)
+        self._delayed.append(event.with_text(text))
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            wait = self._flushed_at + COALESCE_SECONDS - loop.time()
+            wait = self._sent_at + COALESCE_SECONDS - loop.time()
             if wait <= 0:
-                self.flush()
+                self._send_delayed()
             else:
-                self._timer = loop.call_later(wait, self.flush)
+                self._timer = loop.call_later(wait, self._send_delayed)
 
-    def discard(self) -> None:
-        """Drop the text that is not sent yet."""
-        self._pending.clear()
-        self.flush()
-
-    def close(self) -> None:
-        """Send the delayed text, and drop the reference to `send`: nothing more follows."""
-        self.flush()
-        self._send = lambda _: None
-
-    def flush(self) -> None:
-        """Send the delayed text now, because another event follows it."""
+    def _send_delayed(self) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        pending = self._pending
-        self._pending = []
-        for _, neighbours in groupby(pending, key=lambda event: event.stream):
+        delayed = self._delayed
+        self._delayed = []
+        for _, neighbours in groupby(delayed, key=lambda event: event.stream):
             first, *rest = neighbours
+            self._has_sent_unsettled = True
             self._send(first.with_text("".join([first.text, *(event.text for event in rest)])) if rest else first)
-        self._flushed_at = asyncio.get_running_loop().time()
+        self._sent_at = asyncio.get_running_loop().time()
