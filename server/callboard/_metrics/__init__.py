@@ -4,7 +4,6 @@ Runs are counted by an observer, and the store reports how long each access took
 """
 
 from callboard._metrics.labels import MAX_UNREGISTERED
-from callboard._metrics.metrics import Metrics
-from callboard._metrics.routes import ROUTES
+from callboard._metrics.metrics import ROUTES, Metrics
 
 __all__ = ["MAX_UNREGISTERED", "ROUTES", "Metrics"]

@@ -1,4 +1,4 @@
-"""The metrics of one application.
+"""The metrics of one application, and their route.
 
 Runs are counted by an observer (`Metrics.observe`), accesses to the store by `Metrics.note_access`. Gauges are read at
 each scrape.
@@ -8,25 +8,64 @@ in files of one folder, with `prometheus_client.multiprocess`, and each reports 
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from callboard import __version__
 from callboard._metrics.counters import CallMetrics, ModelMetrics, RunMetrics, StoreMetrics
-from callboard._metrics.gauges import GaugeMetrics
 from callboard._metrics.labels import Names
 from callboard.agents import Registry
+from callboard.http import METRICS_PATH
 from callboard.observers import ModelAnswered, Observation, ObservedRun, RunLeft, RunTakenOver
 from callboard.runs import Runs
 from callboard.storage import Store
 from callboard_protocol import Done, Error, RunStart, ToolCallComplete, ToolCallError
+
+
+class GaugeMetrics:
+    """The gauges; with several workers, their sums. `find_runs` returns the runs, which are made later."""
+
+    def __init__(self, agents: Names, registry: CollectorRegistry, find_runs: Callable[[], Runs], store: Store) -> None:
+        def gauge(name: str, documentation: str, *labels: str) -> Gauge:
+            return Gauge(name, documentation, labels, registry=registry, multiprocess_mode="livesum")
+
+        self._agents = agents
+        self._find_runs = find_runs
+        self._store = store
+        # An agent without open runs has a series with 0.
+        self._labels = set(agents.registered)
+        self._open_runs = gauge("callboard_runs_open", "Runs under way.", "agent")
+        self._waiting_runs = gauge("callboard_runs_waiting", "Runs that wait for a slot.")
+        self._listeners = gauge("callboard_listeners", "Listeners of runs, including runs of other servers.")
+        self._log_bytes = gauge("callboard_log_bytes", "The memory that logs and files of runs take.")
+        self._waiting_writes = gauge("callboard_store_waiting_writes", "Writes that wait for the store.")
+        self._unwritten_turns = gauge("callboard_store_unwritten_turns", "Turns that the store could not write yet.")
+
+    def refresh(self) -> None:
+        """Set every gauge to its current value."""
+        runs, queues = self._find_runs(), self._store.queues
+        counts = Counter(self._agents.label(run.identity.agent_id) for run in runs if not run.ended)
+        self._labels |= counts.keys()
+        for label in sorted(self._labels):
+            self._open_runs.labels(label).set(counts[label])
+        self._waiting_runs.set(runs.queued)
+        self._listeners.set(runs.listeners)
+        self._log_bytes.set(runs.log_bytes)
+        self._waiting_writes.set(queues.waiting_writes)
+        self._unwritten_turns.set(queues.unwritten_turns)
 
 
 class Metrics(Collector):
@@ -100,3 +139,15 @@ def _without_times(metric: Metric) -> Metric:
     kept = Metric(metric.name, metric.documentation, metric.type, metric.unit)
     kept.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
     return kept
+
+
+async def metrics(request: Request) -> Response:
+    """Return the metrics of all workers in Prometheus' text format, or in OpenMetrics if the client accepts it."""
+    metrics = request.app.state.metrics
+    if metrics is None:
+        raise HTTPException(404, "CALLBOARD_METRICS is false")
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(metrics), headers={"Content-Type": content_type})
+
+
+ROUTES = [Route(METRICS_PATH, metrics)]
