@@ -71,28 +71,28 @@ async def run_tool_loop(
     context.redaction.add(*(secret for tool in tools for secret in tool.secret_values))
     turn = _Turn(context, tool_format or Format("native"), details or ProviderDetails())
     own: dict[str, Tool] = {tool.name: tool for tool in tools}
-    external = {function.name: function for function in context.functions if function.name not in own}
-    by_name = own | external
+    client_functions = {function.name: function for function in context.functions if function.name not in own}
+    all_tools = own | client_functions
     calls = context.unfinished
     answer: Answer | None = None
     is_cut_short = False
     while True:
         if calls:
-            async with aclosing(turn.run_round(calls, by_name, answer, is_cut_short=is_cut_short)) as events:
+            async with aclosing(turn.run_round(calls, all_tools, answer, is_cut_short=is_cut_short)) as events:
                 async for event in events:
                     yield event
             if turn.client_runs_calls:
                 break
         is_over_limit = turn.runner.is_over_limit
         # The client's functions are not counted by the limit, so they are offered even when it is reached.
-        offered = external if is_over_limit else by_name
+        offered = client_functions if is_over_limit else all_tools
         async with aclosing(turn.ask(tuple(offered.values()))) as events:
             async for event in events:
                 yield event
         answer = turn.answer
         made = [] if answer.reason in ("content_filter", "refusal") else answer.calls
         if is_over_limit:
-            made = [call for call in made if tool_meant(call.name, by_name) in external]
+            made = [call for call in made if tool_meant(call.name, all_tools) in client_functions]
         if not made:
             break
         calls = made[: turn.max_calls_per_answer]
