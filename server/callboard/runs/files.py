@@ -22,12 +22,6 @@ _log = structlog.get_logger(__name__)
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
-def return_freed_memory() -> None:
-    """Return freed memory to the system; otherwise glibc keeps hundreds of MiB after large files."""
-    if _malloc_trim:
-        _malloc_trim(0)
-
-
 class RunFiles:
     """The files of one run that are in memory."""
 
@@ -84,7 +78,9 @@ class RunFiles:
         if self._urls:
             self._memory.add(-sum(map(len, self._urls.values())))
             self._urls.clear()
-            return_freed_memory()
+            if _malloc_trim:
+                # Otherwise glibc keeps hundreds of MiB after large files.
+                _malloc_trim(0)
 
 
 def read_file(run_id: str, file_id: str, url: str | None) -> Data:
