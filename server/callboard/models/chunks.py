@@ -96,30 +96,31 @@ class ChunkReader:
             yield _read_usage(usage)
 
     def _read_choice(self, choice: Mapping[str, Any]) -> Iterator[ModelDelta]:
-        if isinstance(delta := choice.get("delta"), Mapping):
-            for piece in _read_text_pieces(delta):
-                self._streamed[type(piece)].append(piece.text)
-                yield piece
-            yield from self._read_pictures(delta)
-            for call in _read_calls(delta):
-                yield _read_tool_call(call)
-            if details := _read_details(delta, MESSAGE_FIELDS):
-                yield MessageDetails(details)
-        if isinstance(message := choice.get("message"), Mapping):
-            yield from self._read_new_text(message)
-            yield from self._read_pictures(message)
-            for place, call in enumerate(_read_calls(message)):
-                yield _read_tool_call(call, place)
-            if details := _read_details(message, MESSAGE_FIELDS):
-                yield MessageDetails(details, is_whole=True)
+        for name in ("delta", "message"):
+            if isinstance(fields := choice.get(name), Mapping):
+                yield from self._read_fields(fields, is_whole=name == "message")
         finish = read_finish(choice.get("finish_reason"), choice.get("native_finish_reason"))
         # The reason may be repeated, with the whole message or the usage, and then as a plain `stop`.
         if finish and finish != self._finish and (self._finish is None or finish.reason not in ("stop", "tool_calls")):
             self._finish = finish
             yield finish
 
-    def _read_new_text(self, message: Mapping[str, Any]) -> Iterator[ModelDelta]:
-        pieces = _read_text_pieces(message)
+    def _read_fields(self, fields: Mapping[str, Any], *, is_whole: bool) -> Iterator[ModelDelta]:
+        """Yield the deltas of a piece of the message, or of the whole message."""
+        pieces = _read_text_pieces(fields)
+        if is_whole:
+            yield from self._find_new_pieces(pieces)
+        else:
+            for piece in pieces:
+                self._streamed[type(piece)].append(piece.text)
+                yield piece
+        yield from self._read_pictures(fields)
+        for place, call in enumerate(_read_calls(fields)):
+            yield _read_tool_call(call, place if is_whole else None)
+        if details := _read_details(fields, MESSAGE_FIELDS):
+            yield MessageDetails(details, is_whole)
+
+    def _find_new_pieces(self, pieces: Sequence[_TextPiece]) -> Iterator[ModelDelta]:
         for kind, streamed in self._streamed.items():
             whole = "".join(piece.text for piece in pieces if isinstance(piece, kind))
             if new := _find_new_text(whole, "".join(streamed)):

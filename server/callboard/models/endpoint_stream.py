@@ -102,10 +102,7 @@ async def read_error(response: httpx.Response) -> EndpointError:
     """Return the error in an unsuccessful response, and close it."""
     async with aclosing(response):
         text = (await response.aread()).decode("utf-8", "replace").strip()
-    try:
-        body = json.loads(text)
-    except (ValueError, RecursionError):
-        body = text
+    body = json.loads(text) if _is_json(text) else text
     if isinstance(body, list) and body:
         body = body[0]
     error = body.get("error", body) if isinstance(body, dict) else body

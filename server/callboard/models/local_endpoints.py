@@ -66,11 +66,10 @@ async def find_local_model(
 
 async def _list_models(client: httpx.AsyncClient, base_url: str) -> list[str]:
     try:
-        async with asyncio.timeout(SEARCH_TIMEOUT_SECONDS):
-            async with client.stream("GET", f"{base_url}/models") as response:
-                if response.status_code != httpx.codes.OK:
-                    return []
-                body = await read_within(MAX_BYTES, response.aiter_bytes())
+        async with asyncio.timeout(SEARCH_TIMEOUT_SECONDS), client.stream("GET", f"{base_url}/models") as response:
+            if response.status_code != httpx.codes.OK:
+                return []
+            body = await read_within(MAX_BYTES, response.aiter_bytes())
         return _read_names(json.loads(body)) if body else []
     except (httpx.HTTPError, TimeoutError, ValueError, RecursionError):
         return []
