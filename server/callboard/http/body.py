@@ -45,12 +45,10 @@ class BodyReservation:
     """The part of the memory budget that one body uses."""
 
     def __init__(self, budget: "BodyBudget") -> None:
-        self.max_body_bytes = budget.max_body_bytes
-        """The size limit of this body."""
-        self._budget = budget
-        self._used_bytes = 0
+        self.budget = budget
         self.end_of_run: asyncio.Task[None] | None = None
-        """Set by `hold_until_end_of`."""
+        """Waits for the end of the run that keeps the body. Set by `hold_until_end_of`."""
+        self._used_bytes = 0
 
     def try_add(self, byte_count: int, value_count: int) -> bool:
         """Add this many bytes and JSON values; return False if they exceed the budget.
@@ -58,16 +56,16 @@ class BodyReservation:
         A body that is alone in memory always fits.
         """
         size = byte_count + value_count * VALUE_BYTES
-        is_only_body = self._budget.used_bytes == self._used_bytes
-        if not is_only_body and self._budget.used_bytes + size > self._budget.max_bytes:
+        is_only_body = self.budget.used_bytes == self._used_bytes
+        if not is_only_body and self.budget.used_bytes + size > self.budget.max_bytes:
             return False
-        self._budget.used_bytes += size
+        self.budget.used_bytes += size
         self._used_bytes += size
         return True
 
     def release(self) -> None:
         """Return the memory to the budget: the body is no longer in memory."""
-        self._budget.used_bytes -= self._used_bytes
+        self.budget.used_bytes -= self._used_bytes
         self._used_bytes = 0
 
     def hold_until_end_of(self, run: Run) -> None:
@@ -101,7 +99,7 @@ async def read_body(request: Request, kind: type[Body], reservation: BodyReserva
     Raises `RequestTooLarge`, `RequestTimeout`, `ServerBusy` if the memory budget is used up, or `RequestError` that
     names the invalid fields.
     """
-    max_bytes = reservation.max_body_bytes
+    max_bytes = reservation.budget.max_body_bytes
     chunks: list[bytes] = []
     total = 0
     values = ValueCounter()
