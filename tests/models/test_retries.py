@@ -6,7 +6,7 @@ from time import time
 import httpx
 import pytest
 
-from callboard.models.retries import MAX_RETRY_AFTER_SECONDS, RetryPolicy
+from callboard.models.retries import MAX_RETRY_AFTER_SECONDS, find_retry_delay
 
 LEFT_SECONDS = 300.0
 
@@ -14,7 +14,7 @@ LEFT_SECONDS = 300.0
 def delay(status: int, retries: int = 0, left_seconds: float = LEFT_SECONDS, **headers: str) -> float | None:
     """The wait after an answer; `_` in a header's name is `-`."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return RetryPolicy(2).delay_seconds(retries, httpx.Response(status, headers=named), left_seconds)
+    return find_retry_delay(retries, 2, httpx.Response(status, headers=named), left_seconds)
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
@@ -33,17 +33,16 @@ def test_should_retry_header_decides() -> None:
 
 
 def test_delay_doubles_up_to_eight_seconds_with_jitter() -> None:
-    policy = RetryPolicy(100)
     for retries, longest in [(0, 0.5), (1, 1), (2, 2), (3, 4), (4, 8), (5, 8), (99, 8)]:
-        delays = {policy.delay_seconds(retries, None, LEFT_SECONDS) or 0 for _ in range(100)}
+        delays = {find_retry_delay(retries, 100, None, LEFT_SECONDS) or 0 for _ in range(100)}
         assert longest * 0.75 <= min(delays) < max(delays) <= longest
 
 
 def test_retries_come_to_an_end() -> None:
     assert delay(503, retries=1) is not None
     assert delay(503, retries=2) is None
-    assert RetryPolicy(2).delay_seconds(2, None, LEFT_SECONDS) is None
-    assert RetryPolicy(0).delay_seconds(0, None, LEFT_SECONDS) is None
+    assert find_retry_delay(2, 2, None, LEFT_SECONDS) is None
+    assert find_retry_delay(0, 0, None, LEFT_SECONDS) is None
 
 
 def test_retry_after_is_read_as_milliseconds_seconds_or_date() -> None:
@@ -74,5 +73,5 @@ def test_delay_beyond_timeout_is_not_started() -> None:
     assert delay(429, left_seconds=60, retry_after="59") == 59
     assert delay(429, left_seconds=59, retry_after="59") is None
     assert delay(503, left_seconds=0.3) is None
-    assert RetryPolicy(2).delay_seconds(0, None, 0.3) is None
+    assert find_retry_delay(0, 2, None, 0.3) is None
     assert delay(429, left_seconds=1e9, retry_after=f"{MAX_RETRY_AFTER_SECONDS:g}") == MAX_RETRY_AFTER_SECONDS

@@ -55,7 +55,7 @@ from callboard.models.model import (
     ToolCallDelta,
     select_options,
 )
-from callboard.models.retries import RetryPolicy
+from callboard.models.retries import find_retry_delay
 from callboard.models.tls import tls_context
 from callboard.redaction import hide_key
 from callboard.trace_context import pass_on_to_model
@@ -107,7 +107,7 @@ class OpenAICompatible:
         """The endpoint's address, without a key or password."""
         self._secret = (api_key or "").strip()
         self._timeout_seconds = timeout_seconds
-        self._retries = RetryPolicy(max_retries)
+        self._max_retries = max_retries
         self._client = _make_client(httpx.URL(base_url), self._secret, timeout_seconds)
         # By the model's name: a gateway has models of several makers.
         self._quirks: dict[str, EndpointQuirks] = defaultdict(EndpointQuirks)
@@ -165,7 +165,7 @@ class OpenAICompatible:
         """
         await self.find_name()
         quirks = self._quirks[self.name]
-        may_retry_cut_off = self._retries.max_retries > 0
+        may_retry_cut_off = self._max_retries > 0
         is_begun = False
         while True:
             body = quirks.adapt(self._to_body(request))
@@ -266,14 +266,14 @@ class OpenAICompatible:
             try:
                 response = await send(self._client, self._client.build_request(method, path, json=body))
             except httpx.TransportError:
-                delay = self._retries.delay_seconds(retries, None, deadline - loop.time())
+                delay = find_retry_delay(retries, self._max_retries, None, deadline - loop.time())
                 if delay is None:
                     raise
             else:
                 if response.is_success:
                     return response
                 error = await read_error(response)
-                delay = self._retries.delay_seconds(retries, response, deadline - loop.time())
+                delay = find_retry_delay(retries, self._max_retries, response, deadline - loop.time())
                 if delay is None or (body and self._quirks[self.name].learn(body, error)):
                     raise error
             await asyncio.sleep(delay)

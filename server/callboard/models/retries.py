@@ -7,7 +7,6 @@ import math
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import mktime_tz, parsedate_tz
 
 import httpx
@@ -22,28 +21,24 @@ MAX_RETRY_AFTER_SECONDS = 120.0
 _TEMPORARY_STATUSES = frozenset({408, 409, 429})
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """The number of retries and their delays."""
+def find_retry_delay(
+    retries: int, max_retries: int, response: httpx.Response | None, left_seconds: float
+) -> float | None:
+    """Return the seconds before the next try after `retries` retries, or None if there is no next try.
 
-    max_retries: int = 2
-
-    def delay_seconds(self, retries: int, response: httpx.Response | None, left_seconds: float) -> float | None:
-        """Return the delay before the next try after `retries` retries, or None if there is no next try.
-
-        `response` is None if the connection failed. A delay longer than `left_seconds` is not started, because the
-        known error explains more than a timeout.
-        """
-        requested = None
-        if retries >= self.max_retries:
+    `response` is None if the connection failed. A delay longer than `left_seconds` is not started, because the known
+    error explains more than a timeout.
+    """
+    if retries >= max_retries:
+        return None
+    requested = None
+    if response is not None:
+        requested = _read_retry_after(response.headers)
+        if not _is_temporary(response) or (requested is not None and requested > MAX_RETRY_AFTER_SECONDS):
             return None
-        if response is not None:
-            requested = _read_retry_after(response.headers)
-            if not _is_temporary(response) or (requested is not None and requested > MAX_RETRY_AFTER_SECONDS):
-                return None
-        # A requested delay of zero is replaced by the usual delay.
-        delay = requested if requested is not None and requested > 0 else _backoff(retries)
-        return delay if delay < left_seconds else None
+    # A requested delay of zero is replaced by the usual delay.
+    delay = requested if requested is not None and requested > 0 else _backoff(retries)
+    return delay if delay < left_seconds else None
 
 
 def _is_temporary(response: httpx.Response) -> bool:
