@@ -4,7 +4,6 @@ import asyncio
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -46,8 +45,13 @@ class EmbeddingEndpoint:
         """Return the vectors of the texts, in order and of equal length. Raises `ModelError` and its subclasses."""
         body = {"model": self.model, "input": list(texts)}
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                status, content = await self._post(body)
+            # Neither the environment's proxy nor redirects are used, because both would receive the key.
+            async with (
+                asyncio.timeout(self._timeout_seconds),
+                httpx.AsyncClient(trust_env=False, verify=tls_context(), timeout=self._timeout_seconds) as client,
+                client.stream("POST", self._url, json=body, headers=self._headers) as response,
+            ):
+                content = await read_within(self._max_answer_bytes, response.aiter_bytes())
         except (TimeoutError, httpx.TimeoutException) as error:
             raise ModelTimeout(f"The embedding endpoint did not answer within {self._timeout_seconds:g} s.") from error
         except httpx.HTTPError as error:
@@ -57,6 +61,9 @@ class EmbeddingEndpoint:
             ) from error
         except httpx.InvalidURL as error:
             raise ModelError("CALLBOARD_EMBEDDING_BASE_URL is not a valid address.") from error
+        if content is None:
+            raise ModelError(f"The embedding endpoint sent more than {self._max_answer_bytes:,} bytes.")
+        status = response.status_code
         if status in (401, 403):
             raise ModelError(f"The embedding endpoint refused the key ({status}): check CALLBOARD_EMBEDDING_API_KEY.")
         if status != httpx.codes.OK:
@@ -69,17 +76,6 @@ class EmbeddingEndpoint:
         if vectors is None:
             raise ModelError("The embedding endpoint did not send one vector for each text.")
         return vectors
-
-    async def _post(self, body: dict[str, Any]) -> tuple[int, bytearray]:
-        # Neither the environment's proxy nor redirects are used, because both would receive the key.
-        async with (
-            httpx.AsyncClient(trust_env=False, verify=tls_context(), timeout=self._timeout_seconds) as client,
-            client.stream("POST", self._url, json=body, headers=self._headers) as response,
-        ):
-            content = await read_within(self._max_answer_bytes, response.aiter_bytes())
-            if content is None:
-                raise ModelError(f"The embedding endpoint sent more than {self._max_answer_bytes:,} bytes.")
-            return response.status_code, content
 
     def __repr__(self) -> str:
         return f"EmbeddingEndpoint({urlsplit(self._url).hostname!r}, {self.model!r})"

@@ -113,14 +113,12 @@ def task_answer(request: ModelRequest) -> str | None:
 
 def typed(text: str) -> Iterator[TextDelta | Pause]:
     """Yield `text` word by word, at the speed of fast typing."""
-    start = 0
-    for end, character in enumerate(text):
-        if character == " ":
-            yield TextDelta(text[start : end + 1])
-            yield Pause(SECONDS_PER_WORD)
-            start = end + 1
-    if start < len(text):
-        yield TextDelta(text[start:])
+    *words, last = text.split(" ")
+    for word in words:
+        yield TextDelta(f"{word} ")
+        yield Pause(SECONDS_PER_WORD)
+    if last:
+        yield TextDelta(last)
 
 
 def user_text(request: ModelRequest) -> str:
