@@ -117,10 +117,9 @@ async def _start(
 ) -> Run:
     """Start the run. `holds_blocks`: earlier answers have blocks of calls, and tags in the model's text are escaped."""
     with refuse_invalid():
-        wanted = await REQUESTS.run(partial(body.build_run, client, user))
-    read = await read_past_answers(wanted, holds_blocks=holds_blocks)
+        run_request = await REQUESTS.run(partial(body.build_run, client, user))
     run = await get_server_state(request).runs.start(
-        read,
+        await read_past_answers(run_request, holds_blocks=holds_blocks),
         caller=get_caller_name(request),
         continuation=body.continuation,
         on_start=reservation.hold_until_end_of,

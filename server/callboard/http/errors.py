@@ -37,9 +37,8 @@ STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
     errors.BodyRefused: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     errors.UserRefused: HTTPStatus.FORBIDDEN,
     errors.Unauthorized: HTTPStatus.UNAUTHORIZED,
-    errors.RequestTooLarge: HTTPStatus.CONTENT_TOO_LARGE
-    if hasattr(HTTPStatus, "CONTENT_TOO_LARGE")
-    else HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    # Its name differs between Python's versions.
+    errors.RequestTooLarge: HTTPStatus(413),
     errors.RequestTimeout: HTTPStatus.REQUEST_TIMEOUT,
     errors.ServerBusy: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.RequestError: HTTPStatus.UNPROCESSABLE_ENTITY,
