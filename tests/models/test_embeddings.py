@@ -79,10 +79,11 @@ async def test_timeout_and_unreachable_endpoint_are_distinguished() -> None:
         await EmbeddingEndpoint("ht!tp://[", None, "m").embed(["tea"])
 
 
-async def test_endless_answer_fails() -> None:
+async def test_endless_answer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.models.embeddings.MAX_ANSWER_BYTES", 1_000)
     async with Site(Reply(b"x" * 1_001)) as endless:
         with pytest.raises(ModelError, match="sent more than"):
-            await EmbeddingEndpoint(endless.url, None, "m", max_answer_bytes=1_000).embed(["tea"])
+            await EmbeddingEndpoint(endless.url, None, "m").embed(["tea"])
 
 
 async def test_with_a_model_alone_the_models_endpoint_and_its_key_are_used(embedder: EmbeddingServer) -> None:

@@ -22,7 +22,7 @@ DETAIL_CHARS = 200
 class EmbeddingEndpoint:
     """An embedding model behind `POST {base_url}/embeddings`. Error messages never contain the key.
 
-    `timeout_seconds` limits a whole request, `max_answer_bytes` its answer.
+    `timeout_seconds` limits a whole request, `MAX_ANSWER_BYTES` its answer.
     """
 
     def __init__(
@@ -32,11 +32,9 @@ class EmbeddingEndpoint:
         model: str,
         *,
         timeout_seconds: float = EMBEDDING_TIMEOUT_SECONDS,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         self.model = model
         self._timeout_seconds = timeout_seconds
-        self._max_answer_bytes = max_answer_bytes
         self._url = f"{base_url.rstrip('/')}/embeddings"
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self.secrets = ((api_key,) if api_key else ()) + tuple(secrets_in_url(base_url))
@@ -51,7 +49,7 @@ class EmbeddingEndpoint:
                 httpx.AsyncClient(trust_env=False, verify=tls_context(), timeout=self._timeout_seconds) as client,
                 client.stream("POST", self._url, json=body, headers=self._headers) as response,
             ):
-                content = await read_within(self._max_answer_bytes, response.aiter_bytes())
+                content = await read_within(MAX_ANSWER_BYTES, response.aiter_bytes())
         except (TimeoutError, httpx.TimeoutException) as error:
             raise ModelTimeout(f"The embedding endpoint did not answer within {self._timeout_seconds:g} s.") from error
         except httpx.HTTPError as error:
@@ -62,7 +60,7 @@ class EmbeddingEndpoint:
         except httpx.InvalidURL as error:
             raise ModelError("CALLBOARD_EMBEDDING_BASE_URL is not a valid address.") from error
         if content is None:
-            raise ModelError(f"The embedding endpoint sent more than {self._max_answer_bytes:,} bytes.")
+            raise ModelError(f"The embedding endpoint sent more than {MAX_ANSWER_BYTES:,} bytes.")
         status = response.status_code
         if status in (401, 403):
             raise ModelError(f"The embedding endpoint refused the key ({status}): check CALLBOARD_EMBEDDING_API_KEY.")

@@ -95,18 +95,15 @@ class TokenUsage:
         return Usage(**tokens)
 
     def __add__(self, other: "TokenUsage") -> "TokenUsage":
+        costs = [usage.cost for usage in (self, other) if usage.cost is not None]
         return TokenUsage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.total_tokens + other.total_tokens,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
-            _add_costs(self.cost, other.cost),
+            sum(costs) if costs else None,
         )
-
-
-def _add_costs(first: float | None, second: float | None) -> float | None:
-    return None if first is None and second is None else (first or 0.0) + (second or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
