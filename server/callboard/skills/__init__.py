@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from callboard.skills.planning import Planning
     from callboard.skills.profile import Profile
     from callboard.skills.self_notes import SelfNotes
-    from callboard.skills.web import Brave, DuckDuckGo, Engine, Reddit, Searxng, Tavily, WebSearch
+    from callboard.skills.web import WebSearch
+    from callboard.skills.web.engines import Brave, DuckDuckGo, Engine, Reddit, Searxng, Tavily
 
 __all__ = [
     "Brave",
@@ -64,7 +65,8 @@ _NAMES = {
     "skills.planning": ("Planning",),
     "skills.profile": ("Profile",),
     "skills.self_notes": ("SelfNotes",),
-    "skills.web": ("Brave", "DuckDuckGo", "Engine", "Reddit", "Searxng", "Tavily", "WebSearch"),
+    "skills.web": ("WebSearch",),
+    "skills.web.engines": ("Brave", "DuckDuckGo", "Engine", "Reddit", "Searxng", "Tavily"),
 }
 
 

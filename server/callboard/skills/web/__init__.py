@@ -4,19 +4,7 @@ Every tool that fetches a URL which a model wrote must use `guarded_client`.
 """
 
 from callboard.skills.web.client import guarded_client
-from callboard.skills.web.engines import Brave, DuckDuckGo, Engine, Reddit, Searxng, Tavily
 from callboard.skills.web.guard import AllowList, Guard
 from callboard.skills.web.skill import WebSearch
 
-__all__ = [
-    "AllowList",
-    "Brave",
-    "DuckDuckGo",
-    "Engine",
-    "Guard",
-    "Reddit",
-    "Searxng",
-    "Tavily",
-    "WebSearch",
-    "guarded_client",
-]
+__all__ = ["AllowList", "Guard", "WebSearch", "guarded_client"]

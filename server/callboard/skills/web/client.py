@@ -5,6 +5,7 @@
 
 import asyncio
 import ssl
+from dataclasses import replace
 from functools import cache
 from urllib.parse import urljoin
 
@@ -139,7 +140,7 @@ async def _read_body(response: httpx.Response) -> Download:
         body += chunk
         if len(body) > empty.limit_bytes:
             raise empty.too_large()
-    return Download(empty.url, kind, empty.charset, empty.encoding, bytes(body))
+    return replace(empty, body=bytes(body))
 
 
 def _read_encoding(response: httpx.Response) -> str:

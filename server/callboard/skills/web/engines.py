@@ -258,11 +258,8 @@ class Reddit(Engine):
 
     def _read_post(self, post: dict[str, Any]) -> SearchResult | None:
         path = post.get("permalink")
-        if not isinstance(path, str) or not path.startswith("/r/"):
-            return None
-        try:
-            url = httpx.URL(self.SITE + path)
-        except httpx.InvalidURL:
+        url = _read_url(self.SITE + path) if isinstance(path, str) and path.startswith("/r/") else ""
+        if not url:
             return None
         text = clean_text(post.get("selftext"), SNIPPET_CHARS)
         place = clean_text(post.get("subreddit"), 40)
@@ -271,7 +268,7 @@ class Reddit(Engine):
         counted = f"{score} points, {comments} comments" if isinstance(score, int) and isinstance(comments, int) else ""
         about = ", ".join(part for part in (f"r/{place}" if place else "", counted) if part)
         snippet = ". ".join(filter(None, (about, text)))
-        return SearchResult(clean_text(post.get("title"), TITLE_CHARS), str(url), snippet, _read_day(post))
+        return SearchResult(clean_text(post.get("title"), TITLE_CHARS), url, snippet, _read_day(post))
 
 
 def _read_day(post: dict[str, Any]) -> str:

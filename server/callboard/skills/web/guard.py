@@ -177,9 +177,6 @@ class Guard:
 
     async def _resolve(self, host: str, port: int) -> tuple[str, ...]:
         try:
-            found = await self.resolve(host, port)
+            return tuple(await self.resolve(host, port))
         except (OSError, UnicodeError) as error:
             raise ToolError(f"There is no host named {host}: check the address.") from error
-        if not found:
-            raise ToolError(f"The host {host} has no address: check the address.")
-        return tuple(found)

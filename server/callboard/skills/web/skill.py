@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
 import httpx
-from pydantic import Field, SecretStr, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
 from callboard.calls import ToolContext, ToolResult, tool
 from callboard.errors import SettingsError, ToolError
@@ -49,14 +49,9 @@ class WebSettings(SkillSettings):
     reddit_url: str | None = Field(
         default=Reddit.SITE, description="Reddit, asked first for searches of Reddit; `none`: never"
     )
-    allowed_hosts: tuple[str, ...] = Field(
+    allowed_hosts: Annotated[tuple[str, ...], BeforeValidator(split_list)] = Field(
         default=(), description="Private hosts and networks that tools may fetch: names, addresses, `192.168.0.0/16`"
     )
-
-    @field_validator("allowed_hosts", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return split_list(value)
 
     @field_validator("allowed_hosts")
     @classmethod
