@@ -147,7 +147,7 @@ class RunningServer:
         """Return the open session, after a forgotten one has been replaced. Raises `ToolError` if there is none."""
         with anyio.move_on_after(RENEW_SECONDS):
             await self._signals.renewed.wait()
-        if self._session is None or self._session.signals.end_reason:
+        if self._session is None or self._signals.end_reason:
             raise ToolError(self._explain_absence())
         return self._session
 
@@ -229,7 +229,7 @@ class RunningServer:
         return True
 
     async def _serve(self, session: "Session", started_or_failed: asyncio.Event) -> None:
-        signals = session.signals
+        signals = self._signals
         pause = CHANGE_PAUSE_SECONDS
         read_at = time.monotonic()
         while not signals.end_reason:
@@ -269,12 +269,12 @@ class RunningServer:
             # The tools of the last list and the running calls go on.
             reason = self.declaration.hide(_describe_error(error))
             _log.warning("mcp_tools_not_read", server=self.declaration.name, reason=reason)
-            session.signals.change_tools()
+            self._signals.change_tools()
             return False
 
     async def _read_tools(self, session: "Session") -> bool:
         """Read the list of tools, and return whether it has changed."""
-        signals = session.signals
+        signals = self._signals
         signals.left_out.clear()
         listed = await session.list_tools()
         read = (listed, [*signals.left_out])

@@ -93,19 +93,17 @@ def read_server_file(path: Path) -> ServerFile:
         except (AgentError, RuntimeError) as error:
             # `Path.expanduser` raises `RuntimeError` for an unknown user.
             problems.append(f"{place}: {error}")
-    prefixes = [server.prefix for server in servers]
-    clashes = {
-        server.name: other
-        for index, server in enumerate(servers)
-        if (other := find_clash(server.prefix, [*prefixes[:index], *prefixes[index + 1 :]])) is not None
-    }
-    problems += [
-        f"{places[name]}: its tools could be confused with tools of another server, whose names begin with '{other}_'; "
-        "give it another name"
-        for name, other in clashes.items()
-    ]
-    kept = tuple(server for server in servers if server.name not in clashes)
-    return ServerFile(kept, tuple(f"{path}: {problem}" for problem in problems))
+    kept: list[ServerDeclaration] = []
+    for server in servers:
+        clash = find_clash(server.prefix, [other.prefix for other in servers if other is not server])
+        if clash is None:
+            kept.append(server)
+        else:
+            problems.append(
+                f"{places[server.name]}: its tools could be confused with tools of another server, whose names begin "
+                f"with '{clash}_'; give it another name"
+            )
+    return ServerFile(tuple(kept), tuple(f"{path}: {problem}" for problem in problems))
 
 
 def _list_entries(path: Path) -> list[tuple[str, str, Any]]:
