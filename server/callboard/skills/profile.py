@@ -62,7 +62,8 @@ async def profile(
                 raise _unknown_attribute(key, list(found))
             return {key: _describe(found[key])}
         case "set":
-            value = require(value, "value", action)
+            require(value, "value", action)
+            assert value is not None
             key = _clean_name(require(name, "name", action))
             kind = type
             if kind is None:

@@ -13,7 +13,7 @@ from callboard.errors import AgentError, ToolError
 from callboard.extras import how_to_install, is_installed
 from callboard.skills.home.address import HomeAddress, HomeAssistantSettings
 from callboard.skills.home.change import MAX_CHANGES_PER_TURN, correct_changes, reserve_changes
-from callboard.skills.home.snapshot import Area, Entity, HomeSnapshot
+from callboard.skills.home.snapshot import Entity, HomeSnapshot
 from callboard.skills.home.vocabulary import COMMANDS
 from callboard.skills.mcp import McpServer
 from callboard.skills.mcp.declaration import Confirm
@@ -220,13 +220,9 @@ def _find_targets(home: HomeSnapshot, intent: str, arguments: Mapping[str, Any])
         and entity.is_named
         and entity.domain in domains
         and (not classes or entity.device_class in classes)
-        and (not areas or _is_named(areas, _list_names(entity.area)))
+        and (not areas or _is_named(areas, (entity.area.area_id, *entity.area.names) if entity.area else ()))
         and (not floors or _is_named(floors, entity.area.floor if entity.area else ()))
     ]
-
-
-def _list_names(area: Area | None) -> tuple[str, ...]:
-    return (area.area_id, area.name, *area.aliases) if area else ()
 
 
 def _is_named(wanted: Sequence[str], names: Sequence[str]) -> bool:

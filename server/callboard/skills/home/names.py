@@ -29,9 +29,9 @@ def normalize_words(text: str) -> frozenset[str]:
     return frozenset(found) - STOP_WORDS
 
 
-def kind_words(entity: Entity) -> frozenset[str]:
-    """Return the entity's kind in all words for it."""
-    return normalize_words(f"{entity.domain} {entity.device_class} {KINDS.get(entity.domain, '')}")
+def is_of_kind(entity: Entity, kind: str | None) -> bool:
+    """Return whether the entity is of this kind, in any word for it; every entity is, if no kind is given."""
+    return normalize_words(kind or "") <= _kind_words(entity)
 
 
 def find_area(home: HomeSnapshot, name: str | None) -> Area | None:
@@ -42,12 +42,8 @@ def find_area(home: HomeSnapshot, name: str | None) -> Area | None:
     if not name:
         return None
     wanted = normalize_words(name)
-    exact = [
-        area
-        for area in home.areas
-        if name == area.area_id or wanted in map(normalize_words, (area.name, *area.aliases))
-    ]
-    within = [area for area in home.areas if wanted and wanted <= normalize_words(" ".join((area.name, *area.aliases)))]
+    exact = [area for area in home.areas if name == area.area_id or wanted in map(normalize_words, area.names)]
+    within = [area for area in home.areas if wanted and wanted <= normalize_words(" ".join(area.names))]
     found = exact or within
     if len(found) == 1:
         return found[0]
@@ -74,13 +70,11 @@ def find_entity(
     candidates = [
         entity
         for entity in home.entities
-        if entity.is_named and area in (None, entity.area) and normalize_words(kind or "") <= kind_words(entity)
+        if entity.is_named and area in (None, entity.area) and is_of_kind(entity, kind)
     ]
     wanted = normalize_words(name)
-    exact = [
-        entity for entity in candidates if wanted and wanted in map(normalize_words, (entity.name, *entity.aliases))
-    ]
-    if any(wanted in map(normalize_words, (place.name, *place.aliases)) for place in home.areas):
+    exact = [entity for entity in candidates if wanted and wanted in map(normalize_words, entity.names)]
+    if any(wanted in map(normalize_words, place.names) for place in home.areas):
         # "Living room" may mean a media player of that name, or everything in the room.
         exact = []
     found = exact or [entity for entity in candidates if wanted and wanted <= _all_words(entity)]
@@ -95,7 +89,7 @@ def find_entity(
         raise ToolError(
             f"'{name}' could be several: {_list_candidates(found)}. Choose one by its id; ask the user if needed."
         )
-    by_name = {known.casefold(): entity for entity in candidates for known in (entity.name, *entity.aliases)}
+    by_name = {known.casefold(): entity for entity in candidates for known in entity.names}
     close = get_close_matches(name.casefold(), by_name, MAX_CANDIDATES, SIMILAR)
     near = list({by_name[known].entity_id: by_name[known] for known in close}.values())
     place = (f" of the kind {kind}" if kind else "") + (f" in {area.name}" if area else "")
@@ -111,7 +105,7 @@ def find_all(home: HomeSnapshot, area: Area, kind: str, change: Change) -> list[
         if entity.area == area
         and entity.is_exposed
         and entity.is_named
-        and normalize_words(kind) <= kind_words(entity)
+        and is_of_kind(entity, kind)
         and change.is_supported_by(entity)
     ]
     if not found:
@@ -126,8 +120,12 @@ def matches(entity: Entity, name: str) -> bool:
 
 
 def _all_words(entity: Entity) -> frozenset[str]:
-    place = (entity.area.name, *entity.area.aliases) if entity.area else ()
-    return normalize_words(" ".join((entity.name, *entity.aliases, *place))) | kind_words(entity)
+    place = entity.area.names if entity.area else ()
+    return normalize_words(" ".join((*entity.names, *place))) | _kind_words(entity)
+
+
+def _kind_words(entity: Entity) -> frozenset[str]:
+    return normalize_words(f"{entity.domain} {entity.device_class} {KINDS.get(entity.domain, '')}")
 
 
 def _make_singular(word: str) -> str:

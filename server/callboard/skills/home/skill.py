@@ -11,7 +11,7 @@ from callboard.extras import how_to_install, is_installed
 from callboard.skills.actions import require
 from callboard.skills.home.address import HomeAddress, HomeAssistantSettings
 from callboard.skills.home.change import MAX_CHANGES_PER_TURN, Change, reserve_changes
-from callboard.skills.home.names import find_all, find_area, find_entity, kind_words, matches, normalize_words
+from callboard.skills.home.names import find_all, find_area, find_entity, is_of_kind, matches, normalize_words
 from callboard.skills.home.rendering import MAX_LISTED, render_details, render_list, render_overview, render_state
 from callboard.skills.home.snapshot import UNAVAILABLE, Area, Entity, HomeSnapshot
 from callboard.skills.home.vocabulary import Command, SettingName
@@ -138,14 +138,12 @@ class HomeAssistant(Skill):
 
 def _render_found(home: HomeSnapshot, names: Sequence[str], place: Area | None, kind: str | None) -> str:
     def select(entities: Iterable[Entity]) -> list[Entity]:
-        found = [entity for entity in entities if not kind or normalize_words(kind) <= kind_words(entity)]
+        found = [entity for entity in entities if is_of_kind(entity, kind)]
         if names:
             return [entity for entity in found if any(matches(entity, name) for name in names)]
-        return (
-            found
-            if kind
-            else [entity for entity in found if not entity.is_secondary and entity.domain not in LISTED_ON_REQUEST]
-        )
+        if kind:
+            return found
+        return [entity for entity in found if not entity.is_secondary and entity.domain not in LISTED_ON_REQUEST]
 
     shown = [entity for entity in home.entities if not entity.is_hidden]
     listed = select(entity for entity in shown if place in (None, entity.area))
@@ -156,18 +154,16 @@ def _render_found(home: HomeSnapshot, names: Sequence[str], place: Area | None, 
         return f"Nothing matches. The areas are: {areas}. The kinds are: {kinds}."
     if len(listed) > MAX_LISTED and not (kind or names or place):
         return render_overview(listed)
-    note = (
-        [f"Not assigned to {place.name}, but named after it:", render_list(named_after)]
-        if place and named_after
-        else []
-    )
-    return "\n".join([*([render_list(listed)] if listed else []), *note])
+    lines = [render_list(listed)] if listed else []
+    if place and named_after:
+        lines += [f"Not assigned to {place.name}, but named after it:", render_list(named_after)]
+    return "\n".join(lines)
 
 
 def _is_named_after(entity: Entity, place: Area) -> bool:
     """Return whether the entity's name contains the area's name."""
-    own = normalize_words(" ".join((entity.name, *entity.aliases)))
-    return any(name <= own for name in map(normalize_words, (place.name, *place.aliases)) if name)
+    own = normalize_words(" ".join(entity.names))
+    return any(name <= own for name in map(normalize_words, place.names) if name)
 
 
 async def _apply_change(

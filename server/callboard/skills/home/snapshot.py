@@ -92,6 +92,11 @@ class Area:
     aliases: tuple[str, ...] = ()
     floor: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name and its aliases."""
+        return self.name, *self.aliases
+
 
 @dataclass(frozen=True, slots=True)
 class Entity:
@@ -114,6 +119,11 @@ class Entity:
     is_secondary: bool = False
     is_hidden: bool = False
     is_exposed: bool = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name and its aliases."""
+        return self.name, *self.aliases
 
     @property
     def entity_id(self) -> str:

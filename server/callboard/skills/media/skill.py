@@ -296,14 +296,11 @@ def _bound_dates(order: Order, year_from: int | None, year_to: int | None) -> tu
     first = date(year_from, 1, 1) if year_from else None
     last = date(year_to, 12, 31) if year_to else None
     today = datetime.now(UTC).date()
-    match order:
-        case "newest":
-            # TMDB has titles that are announced for later years.
-            last = min(last or today, today)
-        case "upcoming":
-            first = max(first or today, today)
-        case "popular" | "rating":
-            pass
+    if order == "newest":
+        # TMDB has titles that are announced for later years.
+        last = min(last or today, today)
+    elif order == "upcoming":
+        first = max(first or today, today)
     return first.isoformat() if first else None, last.isoformat() if last else None
 
 
