@@ -46,14 +46,9 @@ def output_messages(deltas: Sequence[ModelDelta]) -> list[dict[str, Any]]:
     return [{"role": "assistant", "parts": parts, "finish_reason": (reasons or [None])[-1] or "stop"}]
 
 
-def user_message(text: str) -> list[dict[str, Any]]:
-    """Return the question of a run as a list of one message."""
-    return [{"role": "user", "parts": [{"type": "text", "content": text}]}]
-
-
-def agent_message(text: str, finish_reason: str) -> list[dict[str, Any]]:
-    """Return the answer of a run as a list of one message."""
-    return [{"role": "assistant", "parts": [{"type": "text", "content": text}], "finish_reason": finish_reason}]
+def text_message(role: str, text: str, **fields: str) -> list[dict[str, Any]]:
+    """Return the question or the answer of a run as a list of one message."""
+    return [{"role": role, "parts": [{"type": "text", "content": text}], **fields}]
 
 
 def as_json(value: object) -> str:

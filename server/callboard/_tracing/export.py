@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 PREFIX = "OTEL_"
 EXPORTERS = "opentelemetry_traces_exporter"
 """The group of entry points that exporters are registered in."""
-HTTP = "otlp_proto_http"
-GRPC = "otlp_proto_grpc"
+OTLP = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+"""The exporters by protocol."""
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
@@ -87,7 +87,7 @@ def begin_export(variables: Mapping[str, str], redaction: Redaction, *, has_cont
 
 def _make_exporter(name: str) -> "SpanExporter":
     found = tuple(entry_points(group=EXPORTERS, name=name))
-    if not found and name == GRPC:
+    if not found and name == OTLP["grpc"]:
         raise SettingsError("OTLP over grpc needs a library: pip install opentelemetry-exporter-otlp-proto-grpc")
     if not found:
         raise SettingsError(f"OTEL_TRACES_EXPORTER: there is no exporter {name!r}: install it, or set otlp or none")
@@ -112,13 +112,9 @@ def find_exporters(variables: Mapping[str, str]) -> list[str]:
 def _find_otlp(variables: Mapping[str, str]) -> str:
     variable = next((name for name in _PROTOCOLS if variables.get(name)), None)
     protocol = variables[variable].strip() if variable else "http/protobuf"
-    match protocol:
-        case "http/protobuf":
-            return HTTP
-        case "grpc":
-            return GRPC
-        case _:
-            raise SettingsError(f"{variable}: {protocol!r} is not supported: set http/protobuf or grpc")
+    if protocol not in OTLP:
+        raise SettingsError(f"{variable}: {protocol!r} is not supported: set http/protobuf or grpc")
+    return OTLP[protocol]
 
 
 def find_secrets(variables: Mapping[str, str]) -> tuple[str, ...]:

@@ -14,14 +14,7 @@ from opentelemetry.util.types import AttributeValue
 
 from callboard import __version__
 from callboard._tracing import conventions as names
-from callboard._tracing.contents import (
-    agent_message,
-    as_json,
-    input_messages,
-    output_messages,
-    system_parts,
-    user_message,
-)
+from callboard._tracing.contents import as_json, input_messages, output_messages, system_parts, text_message
 from callboard.errors import UnknownTool
 from callboard.models import TokenUsage
 from callboard.observers import (
@@ -69,12 +62,8 @@ class Tracing:
             names.AGENT_NAME: agent_name,
             names.RUN_ID: run.run_id,
         }
-        if run.chat_id is not None:
-            attributes[names.CONVERSATION_ID] = run.chat_id
-        if run.user_id is not None:
-            attributes[names.USER_ID] = run.user_id
-        if run.task is not None:
-            attributes[names.TASK] = run.task
+        optional = {names.CONVERSATION_ID: run.chat_id, names.USER_ID: run.user_id, names.TASK: run.task}
+        attributes |= {name: value for name, value in optional.items() if value is not None}
         name = f"{names.INVOKE_AGENT} {agent_name}"
         span = self._tracer.start_span(name, attributes=attributes, links=link_to(former))
         return RunSpans(self._tracer, span, has_contents=self.has_contents)
@@ -124,7 +113,7 @@ class RunSpans:
         if self._has_contents:
             self._redaction = redaction
             self._handlers |= {Message: self._on_message, Rewind: self._on_rewind}
-            self._put_content(self._run, names.INPUT_MESSAGES, user_message(question) if question else None)
+            self._put_content(self._run, names.INPUT_MESSAGES, text_message("user", question) if question else None)
             self._put_content(self._run, names.INPUT_VALUE, question)
         return (self._observe,)
 
@@ -150,7 +139,7 @@ class RunSpans:
         self._run.set_attribute(names.FINISH_REASONS, [reason])
         if self._texts:
             answer = "".join(self._texts)
-            self._put_content(self._run, names.OUTPUT_MESSAGES, agent_message(answer, reason))
+            self._put_content(self._run, names.OUTPUT_MESSAGES, text_message("assistant", answer, finish_reason=reason))
             self._put_content(self._run, names.OUTPUT_VALUE, answer)
         self._end()
 
