@@ -200,16 +200,11 @@ async def _open(
         yield state
 
 
-IN_MEMORY = "sqlite://"
-"""The URL of a database in the memory of this process."""
-
-
 def _make_store(board: Callboard) -> Store:
     """Return the board's store, or a new one: in memory if it is None, by default in the settings' database."""
     if isinstance(board.store, EllipsisType):
-        settings = board.settings
-        return Store(settings.resolved_database_url, settings.redis_url)
-    return board.store or Store(IN_MEMORY)
+        return Store(board.settings.resolved_database_url, board.settings.redis_url)
+    return board.store or Store("sqlite://")
 
 
 @asynccontextmanager

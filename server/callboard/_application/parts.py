@@ -46,7 +46,10 @@ def make_inspector(settings: Settings, authenticate: Authenticate | None, access
         return None
     from callboard._inspect import Inspector
 
-    return Inspector(authenticate, access, _find_inspecting_keys(settings))
+    # If users are signed, a client's key stands for no user, and must not show the chats of all users.
+    is_limited = settings.inspect_keys or settings.open_webui_jwt_secret
+    keys = frozenset({UNNAMED_KEY, *settings.inspect_keys}) if is_limited else None
+    return Inspector(authenticate, access, keys)
 
 
 def make_metrics(settings: Settings, agents: Registry, store: Store, find_runs: Callable[[], Runs]) -> "Metrics | None":
@@ -70,13 +73,3 @@ def make_tracer(settings: Settings) -> RunTracer:
     from callboard._tracing import Tracing
 
     return Tracing(has_contents=settings.trace_content)
-
-
-def _find_inspecting_keys(settings: Settings) -> frozenset[str] | None:
-    """Return the names of the keys that open the inspector; None if every key does.
-
-    If users are signed, a client's key stands for no user, and must not show the chats of all users.
-    """
-    if settings.inspect_keys or settings.open_webui_jwt_secret:
-        return frozenset({UNNAMED_KEY, *settings.inspect_keys})
-    return None
