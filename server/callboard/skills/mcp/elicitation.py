@@ -15,7 +15,6 @@ from mcp_types import (
     ElicitRequestURLParams,
     ElicitResult,
 )
-from pydantic import ValidationError
 
 from callboard.calls import ToolContext
 from callboard.errors import ToolError
@@ -59,7 +58,7 @@ async def ask_for_urls(error: MCPError, declaration: ServerDeclaration, context:
     try:
         demanded = ElicitationRequiredErrorData.model_validate(error.data).elicitations[:MAX_URLS]
         answers = [await _ask(params, declaration, context) for params in demanded]
-    except (ValidationError, ValueError):
+    except ValueError:
         return ToolError(f"Not run: the MCP server '{name}' demands that the user opens an invalid address first.")
     if demanded and all(answer is True for answer in answers):
         return ToolError(
