@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Double, Row, and_, bindparam, case, func, ins
 
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.queries import match_fields
-from callboard.storage.sql.tables import audit, audit_arguments
+from callboard.storage.sql.tables import audit, audit_arguments, now
 from callboard.storage.values import SECONDS_A_DAY, AuditEntry, AuditFilter
 
 FORGOTTEN = "forgotten"
@@ -24,11 +24,10 @@ class Audit:
     def __init__(self, database: Database) -> None:
         self._database = database
         # Built once: SQLAlchemy caches the compiled form of a statement with its object.
-        now = database.dialect.now()
         given: dict[str, Any] = {name: bindparam(name) for name in COLUMNS}
         # Null seconds make `keep_until` null.
-        keep_until = now + bindparam("keep_seconds", type_=Double)
-        self._add = insert(audit).values(**given, at=now, keep_until=keep_until).returning(audit.c.id)
+        keep_until = now() + bindparam("keep_seconds", type_=Double)
+        self._add = insert(audit).values(**given, at=now(), keep_until=keep_until).returning(audit.c.id)
 
     def add(self, connection: Connection, entry: AuditEntry, keep_days: float = 0) -> None:
         """Append an entry; the database refuses to delete it before `keep_days` have passed, with 0 for ever."""
@@ -59,7 +58,7 @@ class Audit:
         # The new entry is kept as long as the last entry of the user.
         keep_until = select(
             literal(FORGOTTEN),
-            self._database.dialect.now(),
+            now(),
             literal(user_id),
             literal(key),
             case((func.count(audit.c.keep_until) == func.count(), func.max(audit.c.keep_until)), else_=None),
@@ -79,7 +78,7 @@ class Audit:
 
     async def drop(self) -> int:
         """Delete the entries whose retention has ended; return how many."""
-        is_over = and_(audit.c.keep_until.is_not(None), audit.c.keep_until <= self._database.dialect.now())
+        is_over = and_(audit.c.keep_until.is_not(None), audit.c.keep_until <= now())
         return await self._database.delete_in_batches(audit, is_over)
 
 

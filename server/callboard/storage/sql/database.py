@@ -5,7 +5,8 @@ what to do. Later its message is for users and names no file or host; the log ha
 
 A read or write is a function of a connection. Only this module waits for temporary failures, such as a lock of another
 program or a restarting database server. Writes that wait at the same time share one transaction, because a commit costs
-more than a statement. The subclasses are in `sqlite.py` and `postgresql.py`, the differences in SQL in `Dialect`.
+more than a statement. The subclasses in `sqlite.py` and `postgresql.py` also have the SQL that differs between
+databases, except the clock `now` in `tables.py`.
 """
 
 import asyncio
@@ -29,9 +30,14 @@ from sqlalchemy import (
     Executable,
     Row,
     Select,
+    Subquery,
     Table,
+    TableClause,
+    Text,
+    bindparam,
     delete,
     event,
+    insert,
     select,
     tuple_,
 )
@@ -40,11 +46,12 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from callboard.errors import StorageError
 from callboard.storage.bus import Bus
-from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.failures import describe_failure, is_connection_lost, is_database_failure, is_temporary
 from callboard.storage.sql.late_records import LateRecords
+from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS
 from callboard.storage.sql.versions import UnknownVersion, alembic_lock, count_missing, migrate
 from callboard.storage.values import StoreAccess
+from callboard.storage.words import Term, index_text
 
 PATIENCE_SECONDS = 20
 """The longest time that a write waits for a temporary failure to end."""
@@ -111,7 +118,6 @@ class _Write:
 class Database(ABC):
     """A database; see the module."""
 
-    dialect: ClassVar[Dialect]
     sweep_seconds: ClassVar[float]
     """The interval in which servers look for changes whose notifications may have been lost."""
     is_of_one_process: ClassVar[bool] = False
@@ -131,6 +137,11 @@ class Database(ABC):
             raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {error}") from error
         event.listen(engine, "connect", self._set_up)
         event.listen(engine, "handle_error", _disconnect_after_timeout)
+        words = bindparam("text", type_=Text)
+        self._add_words = {
+            index: insert(index).values(rowid=bindparam("row"), words=self._as_indexed(index, words))
+            for index in (MEMORY_WORDS, MESSAGE_WORDS)
+        }
         self._is_in_trouble = False
         self._written_at = 0.0
         self._reset()
@@ -255,6 +266,31 @@ class Database(ABC):
     def _touch(self, connection: Connection) -> None:
         """Write without changing anything."""
 
+    @staticmethod
+    @abstractmethod
+    def insert(into: Table) -> Any:
+        """Return the database's `INSERT`, which supports `ON CONFLICT`."""
+
+    @abstractmethod
+    def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
+        """Return the text with a collation that compares code points."""
+
+    def serialize_writes(self, connection: Connection, key: str) -> None:  # noqa: B027 - SQLite has one writer at a time
+        """Wait until no other transaction that called this with the same key is open."""
+
+    @abstractmethod
+    def find_words(self, index: TableClause, wanted: Sequence[Term]) -> Subquery:
+        """Return the rows of an index that match any of the terms: `rowid`, and `rank`, where lower is better."""
+
+    def index_words(self, connection: Connection, index: TableClause, row_id: int, text: str) -> None:
+        """Add a new row to an index."""
+        if words := index_text(text):
+            connection.execute(self._add_words[index], {"row": row_id, "text": words})
+
+    def _as_indexed(self, _index: TableClause, words: ColumnElement[str]) -> ColumnElement[Any]:
+        """Return the value that an index stores for these words."""
+        return words
+
     async def read(self, work: Work[T], *, is_patient: bool = False) -> T:
         """Run `work`, which must only read, and return its result.
 
@@ -269,7 +305,7 @@ class Database(ABC):
 
     async def pages(self, query: Query, key: Sequence[Column[Any]]) -> AsyncIterator[Rows]:
         """Yield the rows of a query page by page, ordered by a unique key; text is ordered by code points."""
-        by_code_point = self.dialect.by_code_point
+        by_code_point = self.by_code_point
         order = tuple_(*(by_code_point(one) if one.type.python_type is str else one for one in key))
         page = query.order_by(*order).limit(ROWS_PER_PAGE)
         rows = await self.fetch(page)
@@ -291,7 +327,7 @@ class Database(ABC):
 
     async def put(self, into: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Insert a row, or update the row with the same key."""
-        row = self.dialect.insert(into).values(**key, **values)
+        row = self.insert(into).values(**key, **values)
         await self.execute(row.on_conflict_do_update(index_elements=list(key), set_=values))
 
     async def write_in_batches(self, write_some: Work[int]) -> int:

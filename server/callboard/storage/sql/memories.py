@@ -53,7 +53,7 @@ class Memories:
         wanted = parse_query(query)
         if not wanted:
             return []
-        hits = self._database.dialect.hits(MEMORY_WORDS, wanted)
+        hits = self._database.find_words(MEMORY_WORDS, wanted)
         found = (
             select(memories)
             .join(hits, hits.c.rowid == memories.c.id)
@@ -77,7 +77,7 @@ class Memories:
         def add(connection: Connection) -> tuple[Memory, bool]:
             add_memory = insert(memories).from_select(columns, values).returning(*memories.c)
             if row := connection.execute(add_memory).one_or_none():
-                self._database.dialect.index(connection, MEMORY_WORDS, row.id, text)
+                self._database.index_words(connection, MEMORY_WORDS, row.id, text)
                 return _read_memory(row), True
             return _read_memory(connection.execute(same.order_by(memories.c.id).limit(1)).one()), False
 
@@ -90,7 +90,8 @@ class Memories:
         def change(connection: Connection) -> bool:
             changed = connection.execute(wanted.values(text=text, updated_at=time.time()))
             if changed.rowcount:
-                self._database.dialect.reindex(connection, MEMORY_WORDS, memory_id, text)
+                connection.execute(delete(MEMORY_WORDS).where(MEMORY_WORDS.c.rowid == memory_id))
+                self._database.index_words(connection, MEMORY_WORDS, memory_id, text)
                 connection.execute(delete(memory_vectors).where(memory_vectors.c.memory_id == memory_id))
             return bool(changed.rowcount)
 
@@ -154,7 +155,7 @@ class Memories:
                 unchanged = select(memories.c.id, literal(model), literal(vector)).where(
                     memories.c.id == memory.id, memories.c.text == memory.text
                 )
-                row = self._database.dialect.insert(memory_vectors)
+                row = self._database.insert(memory_vectors)
                 # A concurrent search may have stored the vector already.
                 connection.execute(row.from_select(memory_vectors.c.keys(), unchanged).on_conflict_do_nothing())
 

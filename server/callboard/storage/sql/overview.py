@@ -69,7 +69,7 @@ class Overview(UserChats):
         """Return a page of chats, those with the newest answers first."""
         query = select(chats).where(self._is_mine)
         if words := parse_query(wanted.text):
-            hits = self._database.dialect.hits(MESSAGE_WORDS, words)
+            hits = self._database.find_words(MESSAGE_WORDS, words)
             said = select(messages.c.chat_id).join(hits, hits.c.rowid == messages.c.id)
             query = query.where(chats.c.id.in_(said))
         # Exclude chats by their own times, so that their messages need not be examined.

@@ -9,35 +9,34 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, and_, exists, func, or_, select, update
 
 from callboard.storage.sql.database import Database
-from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.queries import is_owned_by, read_page
-from callboard.storage.sql.tables import chats, messages, run_inputs, runs
+from callboard.storage.sql.tables import chats, messages, now, run_inputs, runs
 from callboard.storage.values import ApprovalPage, GivenAnswer, WaitingApproval
 from callboard_protocol import APPROVAL_PREFIX
 
 
-def unpark(connection: Connection, dialect: Dialect, run_id: str) -> bool:
+def unpark(connection: Connection, run_id: str) -> bool:
     """Release a parked run, whose age does not count the time in which it was parked; False if it is not parked."""
     is_parked = and_(runs.c.id == run_id, runs.c.parked_at.is_not(None))
-    begun_at = runs.c.begun_at + dialect.now() - runs.c.parked_at
+    begun_at = runs.c.begun_at + now() - runs.c.parked_at
     return connection.execute(update(runs).where(is_parked).values(parked_at=None, begun_at=begun_at)).rowcount > 0
 
 
-def unpark_if_answered(connection: Connection, dialect: Dialect, run_id: str, questions: Sequence[str]) -> bool:
+def unpark_if_answered(connection: Connection, run_id: str, questions: Sequence[str]) -> bool:
     """Release a run that has just been parked, if it was cancelled or one of the questions was answered before."""
     of_run = and_(run_inputs.c.run_id == run_id, run_inputs.c.question.in_(questions))
     is_answered = exists().where(of_run, run_inputs.c.answer.is_not(None))
     is_due = select(runs.c.id).where(runs.c.id == run_id, or_(runs.c.is_cancelled, is_answered))
-    return connection.execute(is_due).first() is not None and unpark(connection, dialect, run_id)
+    return connection.execute(is_due).first() is not None and unpark(connection, run_id)
 
 
-def let_question_wait(connection: Connection, dialect: Dialect, run_id: str, question: str) -> bool:
+def let_question_wait(connection: Connection, run_id: str, question: str) -> bool:
     """Mark a question as waiting, and delete an answer without a value; False if it has an answer with a value."""
     of_question = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question)
     row = connection.execute(select(run_inputs.c.answer).where(of_question).with_for_update()).one_or_none()
     if row is None or (row.answer is not None and GivenAnswer.from_json(row.answer).value is not None):
         return False
-    since = func.coalesce(run_inputs.c.waiting_since, dialect.now())
+    since = func.coalesce(run_inputs.c.waiting_since, now())
     connection.execute(update(run_inputs).where(of_question).values(answer=None, waiting_since=since))
     return True
 

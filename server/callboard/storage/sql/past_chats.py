@@ -30,7 +30,7 @@ class PastChats:
         wanted = parse_query(query)
         if not wanted:
             return []
-        hits = self._database.dialect.hits(MESSAGE_WORDS, wanted)
+        hits = self._database.find_words(MESSAGE_WORDS, wanted)
         found = (
             select(messages.c.chat_id, messages.c.role, messages.c.content, messages.c.created_at)
             .join(hits, hits.c.rowid == messages.c.id)

@@ -73,7 +73,7 @@ class SelfNotes:
 
         def add(connection: Connection) -> int:
             # One writer at a time, so that two concurrent writers do not return the same version.
-            self._database.dialect.serialize_writes(connection, "/".join([*self._owner.values(), kind]))
+            self._database.serialize_writes(connection, "/".join([*self._owner.values(), kind]))
             connection.execute(insert(self_notes).values(values))
             return int(connection.scalar(select(func.max(numbered.c.version))) or 0)
 
@@ -112,7 +112,7 @@ class Records:
     async def put_new(self, key: str, value: Any) -> bool:
         """Store a value if the key has none; False if the key has a value, which is not changed."""
         values = {"value": _write_value(key, value), "updated_at": time.time()}
-        row = self._database.dialect.insert(records).values(**self._owner, key=key, **values)
+        row = self._database.insert(records).values(**self._owner, key=key, **values)
         return bool(await self._database.execute(row.on_conflict_do_nothing()))
 
     async def remove(self, key: str) -> bool:
@@ -124,7 +124,7 @@ class Records:
 
         Keys are compared by code points.
         """
-        ordered = self._database.dialect.by_code_point(records.c.key)
+        ordered = self._database.by_code_point(records.c.key)
         # Not LIKE, which ignores case on SQLite.
         begins = func.substr(records.c.key, 1, len(prefix)) == prefix
         query = select(records).where(self._mine, begins, ordered > after)

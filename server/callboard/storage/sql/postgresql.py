@@ -7,12 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    select,
-)
+from sqlalchemy import URL, ColumnElement, Connection, Engine, Subquery, Table, TableClause, cast, collate, func, select
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import REGCONFIG
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -20,20 +17,25 @@ from callboard.errors import StorageError
 from callboard.storage.sql import database
 from callboard.storage.sql.database import Database, T, Work
 from callboard.storage.sql.postgresql_bus import PostgresqlBus
-from callboard.storage.sql.postgresql_dialect import PostgresqlDialect
 from callboard.storage.sql.postgresql_lease import PostgresqlLease
-from callboard.storage.sql.tables import servers
+from callboard.storage.sql.tables import MEMORY_WORDS, now, servers
+from callboard.storage.words import Term, to_tsquery
 
 MIGRATION_SECONDS = 3600
 BUS_ANSWER_SECONDS = 5.0
 SHARED_LOCK_SECONDS = 1
 """The longest time that a transaction of several writes waits for a lock."""
+SIMPLE = cast("simple", REGCONFIG)
+"""The text search configuration without stemming and stop words."""
+ENGLISH = cast("english", REGCONFIG)
+"""The text search configuration with English stemming and stop words."""
+SHORTER_FIRST = 1
+"""The normalisation of `ts_rank` that divides by 1 + log(length); FTS5's `bm25` also ranks shorter texts higher."""
 
 
 class PostgresqlDatabase(Database):
     """A database on a PostgreSQL server."""
 
-    dialect = PostgresqlDialect()
     sweep_seconds = 1.0
     _lease: PostgresqlLease | None = None
 
@@ -63,6 +65,31 @@ class PostgresqlDatabase(Database):
             "with the password in ~/.pgpass; stop every server before a restore"
         )
 
+    @staticmethod
+    def insert(into: Table) -> Any:
+        """Return PostgreSQL's `INSERT`."""
+        return postgresql.insert(into)
+
+    def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
+        """Return the text with the collation `C`."""
+        return collate(text, "C")
+
+    def serialize_writes(self, connection: Connection, key: str) -> None:
+        """Take an advisory lock until the end of the transaction; its number is a hash of the key."""
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(key))))
+
+    def find_words(self, index: TableClause, wanted: Sequence[Term]) -> Subquery:
+        """Return the rows whose `tsvector` matches."""
+        plain = func.to_tsquery(SIMPLE, to_tsquery(wanted))
+        english = func.to_tsquery(ENGLISH, to_tsquery(wanted, stems=True))
+        query = plain.op("||")(english) if index is MEMORY_WORDS else plain
+        rank = -func.ts_rank(index.c.words, query, SHORTER_FIRST)
+        return select(index.c.rowid, rank.label("rank")).where(index.c.words.bool_op("@@")(query)).subquery()
+
+    def _as_indexed(self, index: TableClause, words: ColumnElement[str]) -> ColumnElement[Any]:
+        plain = func.to_tsvector(SIMPLE, words)
+        return plain.op("||")(func.to_tsvector(ENGLISH, words)) if index is MEMORY_WORDS else plain
+
     def make_bus(self) -> PostgresqlBus:
         """Return a bus that uses `LISTEN` and `NOTIFY` with a connection of its own."""
         make_engine = partial(_create_engine, self._engine.url, BUS_ANSWER_SECONDS, poolclass=NullPool)
@@ -72,7 +99,7 @@ class PostgresqlDatabase(Database):
     async def hold_lease(self, server_id: str, lease_seconds: float) -> AsyncIterator[None]:
         """Hold a lease, timed by the database's clock."""
         make_engine = partial(_create_engine, self._engine.url, lease_seconds, poolclass=NullPool)
-        self._lease = PostgresqlLease(make_engine, self.dialect.now(), server_id, lease_seconds)
+        self._lease = PostgresqlLease(make_engine, server_id, lease_seconds)
         async with self._lease.held():
             yield
 
@@ -86,7 +113,7 @@ class PostgresqlDatabase(Database):
 
     async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:
         """Return the servers whose leases have expired."""
-        alive = select(servers.c.id).where(servers.c.id.in_(server_ids), servers.c.lease_until > self.dialect.now())
+        alive = select(servers.c.id).where(servers.c.id.in_(server_ids), servers.c.lease_until > now())
         return set(server_ids) - {row.id for row in await self.fetch(alive)}
 
     def _create_engine(self, url: URL) -> Engine:
@@ -120,7 +147,7 @@ class PostgresqlDatabase(Database):
     def _begin_migration(self, connection: Connection) -> None:
         # Without a timeout, because the migration of another server may take long.
         connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
-        self.dialect.serialize_writes(connection, "callboard migrations")
+        self.serialize_writes(connection, "callboard migrations")
 
     def _touch(self, connection: Connection) -> None:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")

@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 import structlog
 from anyio.from_thread import start_blocking_portal
-from sqlalchemy import ColumnElement, Executable, and_, delete, select
+from sqlalchemy import Executable, and_, delete, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from callboard.errors import StorageError
 from callboard.storage.sql import database
-from callboard.storage.sql.tables import servers
+from callboard.storage.sql.tables import now, servers
 
 RENEWALS_A_LEASE = 3
 RETRY_SECONDS = 1.0
@@ -50,27 +50,17 @@ class PeerTracker:
 
 
 class PostgresqlLease:
-    """The lease of a server.
+    """The lease of a server; `make_engine` returns an engine for the event loop of the thread."""
 
-    `make_engine` returns an engine for the event loop of the thread, `now` is the expression of the database's clock.
-    """
-
-    def __init__(
-        self,
-        make_engine: Callable[[], AsyncEngine],
-        now: ColumnElement[float],
-        server_id: str,
-        lease_seconds: float,
-    ) -> None:
+    def __init__(self, make_engine: Callable[[], AsyncEngine], server_id: str, lease_seconds: float) -> None:
         self._make_engine = make_engine
-        self._server_id = server_id
         self._lease_seconds = lease_seconds
-        lease = {"lease_until": now + lease_seconds}
+        lease = {"lease_until": now() + lease_seconds}
         row = postgresql.insert(servers).values(id=server_id, **lease)
         self._renew: Executable = row.on_conflict_do_update(index_elements=["id"], set_=lease)
-        is_old = servers.c.lease_until < now - FORGET_SERVER_SECONDS
+        is_old = servers.c.lease_until < now() - FORGET_SERVER_SECONDS
         self._release: Executable = delete(servers).where((servers.c.id == server_id) | is_old)
-        is_another = and_(servers.c.id != server_id, servers.c.lease_until > now)
+        is_another = and_(servers.c.id != server_id, servers.c.lease_until > now())
         self._find_another = select(servers.c.id).where(is_another).limit(1)
         self.peers = PeerTracker(lease_seconds)
 

@@ -5,7 +5,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import structlog
-from sqlalchemy import URL, Connection, Engine, create_engine
+from sqlalchemy import URL, ColumnElement, Connection, Engine, Subquery, Table, TableClause, create_engine, select
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from callboard._private_files import create_private_file, make_private, make_private_folder
@@ -23,8 +24,8 @@ from callboard.storage.sql import database, sqlite_backup
 from callboard.storage.sql.database import Database, T, Transaction, Work
 from callboard.storage.sql.open_file import REPLACED, OpenFile, add_suffix, check_log
 from callboard.storage.sql.server_file import ServerFile, is_gone
-from callboard.storage.sql.sqlite_dialect import SqliteDialect
-from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS, WordIndex
+from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS
+from callboard.storage.words import Term, to_fts5
 
 CHECK_SECONDS = 5
 """The longest time that `check_integrity` waits for another writer."""
@@ -48,7 +49,6 @@ class _QueueTimeout(sqlite3.OperationalError):
 class SqliteDatabase(Database):
     """A database in a file or in memory. If the file is removed or replaced, reads and writes fail."""
 
-    dialect = SqliteDialect()
     sweep_seconds = 0.2
     is_of_one_process = True
 
@@ -128,6 +128,20 @@ class SqliteDatabase(Database):
         if self.file is None:
             raise StorageError("the database is in the memory of one process: there is no file to copy or restore")
         return self.file
+
+    @staticmethod
+    def insert(into: Table) -> Any:
+        """Return SQLite's `INSERT`."""
+        return sqlite.insert(into)
+
+    def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
+        """Return the text: SQLite compares code points by default."""
+        return text
+
+    def find_words(self, index: TableClause, wanted: Sequence[Term]) -> Subquery:
+        """Return the rows that FTS5 matches; FTS5 tables have a hidden column `rank`."""
+        matches = index.c.words.match(to_fts5(wanted, stems=index is MEMORY_WORDS))
+        return select(index.c.rowid, index.c.rank).where(matches).subquery()
 
     async def drop_deleted_words(self) -> None:
         """Merge the full-text indexes, where FTS5 only marks deleted words, and empty the log."""
@@ -242,7 +256,7 @@ class SqliteDatabase(Database):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _merge(index: WordIndex, pages: int, connection: Connection) -> bool:
+def _merge(index: TableClause, pages: int, connection: Connection) -> bool:
     """Merge segments of an index, which removes deleted words; return whether there is more to merge."""
     count = "SELECT total_changes()"
     before = connection.exec_driver_sql(count).scalar_one()

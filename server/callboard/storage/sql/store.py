@@ -27,12 +27,13 @@ from callboard.storage.sql.responses import Responses
 from callboard.storage.sql.run_record import NewRun, RunRecord
 from callboard.storage.sql.sqlite import SqliteDatabase
 from callboard.storage.sql.stored_runs import IS_ACTIVE, StoredRuns
-from callboard.storage.sql.tables import chats, messages, response_items, responses, runs
+from callboard.storage.sql.tables import chats, messages, now, response_items, responses, runs, usage
 from callboard.storage.sql.turn_writer import TurnWriter
-from callboard.storage.sql.usage import Usage, drop_usage
+from callboard.storage.sql.usage import Usage
 from callboard.storage.values import (
     OWN_CHAT_PREFIX,
     RESPONSE_PREFIX,
+    SECONDS_A_DAY,
     ApprovalPage,
     Line,
     StoreAccess,
@@ -162,7 +163,7 @@ class Store:
 
     async def drop_usage(self) -> int:
         """Delete the usage of past days; return the number of users."""
-        return await drop_usage(self.database)
+        return await self.database.execute(delete(usage).where((usage.c.day + 1) * SECONDS_A_DAY <= now()))
 
     def stored_runs(self, server_id: str) -> StoredRuns:
         """Return the log of runs for the server with this id."""

@@ -33,9 +33,8 @@ from sqlalchemy import (
 from callboard.errors import RunConflict, RunLost, StorageError, TooManyRuns
 from callboard.storage.bus import RELEASED_RUN, Bus, OnNotification
 from callboard.storage.sql.database import Database, Work
-from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.parking import let_question_wait, unpark, unpark_if_answered
-from callboard.storage.sql.tables import events, messages, run_files, run_inputs, runs
+from callboard.storage.sql.tables import events, messages, now, run_files, run_inputs, runs
 from callboard.storage.values import GivenAnswer, RunSignals, StoredFrame, StoredRun
 
 FRAMES_PER_QUERY = 500
@@ -88,17 +87,17 @@ class StoredRuns:
         self.sweep_seconds = database.sweep_seconds
         self.on_released: Callable[[], None] = lambda: None
         """Called when this server has released a run that any server may take over."""
-        is_followed = runs.c.listened_until > database.dialect.now()
+        is_followed = runs.c.listened_until > now()
         is_mine = and_(runs.c.id == bindparam("run"), runs.c.epoch == bindparam("of_epoch"))
         size_bytes = runs.c.size_bytes + bindparam("more_bytes")
         move_on = update(runs).where(is_mine, runs.c.last_seq == bindparam("before"))
         self._move_on = move_on.values(last_seq=bindparam("last"), size_bytes=size_bytes).returning(
             is_followed.label("is_followed")
         )
-        self._end = self._move_on.values(ended_at=database.dialect.now(), request=None)
-        self._park = self._move_on.values(owner=UNOWNED, epoch=runs.c.epoch + 1, parked_at=database.dialect.now())
-        self._add_questions = database.dialect.insert(run_inputs).on_conflict_do_nothing()
-        self._add_run = _make_insert(database.dialect)
+        self._end = self._move_on.values(ended_at=now(), request=None)
+        self._park = self._move_on.values(owner=UNOWNED, epoch=runs.c.epoch + 1, parked_at=now())
+        self._add_questions = database.insert(run_inputs).on_conflict_do_nothing()
+        self._add_run = _make_insert(database)
 
     @asynccontextmanager
     async def open(self, lease_seconds: float, on_notification: OnNotification) -> AsyncIterator[None]:
@@ -143,7 +142,7 @@ class StoredRuns:
         def begin(connection: Connection) -> StoredRun | None:
             if max_of_user is not None and run.user_id is not None:
                 # Otherwise runs of the user that begin at the same time would not count each other.
-                self._database.dialect.serialize_writes(connection, f"runs/{run.user_id}")
+                self._database.serialize_writes(connection, f"runs/{run.user_id}")
             if connection.execute(self._add_run, {**row, "most": max_of_user}).rowcount:
                 if first:
                     connection.execute(ADD_FRAMES, {"run_id": run.run_id, "seq": 1, "frame": first})
@@ -224,7 +223,7 @@ class StoredRuns:
             if moved := connection.execute(move_on, place).first():
                 write_rows(connection)
                 self._add_frames(connection, run, frames)
-                is_due = bool(parks) and unpark_if_answered(connection, self._database.dialect, run.run_id, parks)
+                is_due = bool(parks) and unpark_if_answered(connection, run.run_id, parks)
                 return bool(moved.is_followed)
             found = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
             # An earlier attempt was committed, and the connection was lost before the server learned of it.
@@ -310,13 +309,13 @@ class StoredRuns:
         free = (
             select(runs.c.id).where(runs.c.id.in_(run_ids), runs.c.ended_at.is_(None)).with_for_update(skip_locked=True)
         )
-        until = self._database.dialect.now() + seconds
+        until = now() + seconds
         note = update(runs).where(runs.c.id.in_(free)).values(listened_until=until).returning(runs.c.id)
         return await self._database.write(lambda connection: set(connection.scalars(note)))
 
     async def is_listened_to(self, run_id: str) -> bool:
         """Return whether a client listens to a run at another server."""
-        query = select(true()).where(runs.c.id == run_id, runs.c.listened_until > self._database.dialect.now())
+        query = select(true()).where(runs.c.id == run_id, runs.c.listened_until > now())
         return bool(await self._database.scalar(query))
 
     async def cancel(self, run_id: str) -> None:
@@ -325,7 +324,7 @@ class StoredRuns:
 
         def write(connection: Connection) -> bool:
             connection.execute(update(runs).where(is_active).values(is_cancelled=True))
-            return unpark(connection, self._database.dialect, run_id)
+            return unpark(connection, run_id)
 
         is_released = await self._database.write(write)
         self._bus.publish(run_id)
@@ -334,8 +333,7 @@ class StoredRuns:
 
     async def let_wait(self, run_id: str, question: str) -> bool:
         """Let a question without an answer in time wait; False if it has been answered."""
-        dialect = self._database.dialect
-        return await self._database.write(lambda connection: let_question_wait(connection, dialect, run_id, question))
+        return await self._database.write(lambda connection: let_question_wait(connection, run_id, question))
 
     async def answer(self, run_id: str, question: str, answer: GivenAnswer) -> bool:
         """Store the answer to a question; False if it does not exist, has an answer already, or the run has ended.
@@ -361,7 +359,7 @@ class StoredRuns:
             # An earlier attempt of this write may have been committed.
             is_stored = was_first and not is_first and connection.scalar(find_answer) == answer.to_json()
             was_first = was_first or is_first
-            is_released = (is_first or is_stored) and unpark(connection, self._database.dialect, run_id)
+            is_released = (is_first or is_stored) and unpark(connection, run_id)
             return is_first or is_stored
 
         is_accepted = await self._database.write(write)
@@ -406,7 +404,7 @@ class StoredRuns:
         losses = runs.c.losses + case((runs.c.owner.in_([UNOWNED, self._server_id]), 0), else_=1)
         left = select(runs.c.id).where(is_left).with_for_update(skip_locked=True)
         mine = {"owner": self._server_id, "epoch": runs.c.epoch + 1, "losses": losses}
-        age_seconds = (self._database.dialect.now() - runs.c.begun_at).label("age_seconds")
+        age_seconds = (now() - runs.c.begun_at).label("age_seconds")
         take_runs = update(runs).where(runs.c.id.in_(left)).values(mine).returning(*RUN_COLUMNS, age_seconds)
 
         def take(connection: Connection) -> list[StoredRun]:
@@ -449,13 +447,13 @@ class StoredRuns:
         )
         has_ended = runs.c.ended_at.is_not(None)
         ended = select(runs.c.id, runs.c.ended_at, so_far.label("so_far")).where(has_ended).subquery()
-        is_old = ended.c.ended_at < self._database.dialect.now() - ended_before_seconds
+        is_old = ended.c.ended_at < now() - ended_before_seconds
         is_too_large = ended.c.so_far > max_user_bytes
         condition = runs.c.id.in_(select(ended.c.id).where(or_(is_old, is_too_large)))
         return await self._database.delete_in_batches(runs, condition, RUNS_AT_ONCE)
 
 
-def _make_insert(dialect: Dialect) -> Executable:
+def _make_insert(database: Database) -> Executable:
     """Return the statement that inserts a run, unless its id exists or its user has `most` active runs.
 
     An id also exists if only the messages of its run are left.
@@ -465,8 +463,8 @@ def _make_insert(dialect: Dialect) -> Executable:
     of_user = select(func.count()).where(IS_ACTIVE, runs.c.user_id == row["user_id"]).scalar_subquery()
     most = bindparam("most", type_=Integer)
     may_begin = and_(or_(most.is_(None), of_user < most), ~_has_messages(row["id"], row["chat_id"]))
-    new = select(*row.values(), dialect.now()).where(may_begin)
-    add: Executable = dialect.insert(runs).from_select([*row, "begun_at"], new).on_conflict_do_nothing()
+    new = select(*row.values(), now()).where(may_begin)
+    add: Executable = database.insert(runs).from_select([*row, "begun_at"], new).on_conflict_do_nothing()
     return add
 
 

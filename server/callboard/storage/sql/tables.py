@@ -5,10 +5,8 @@ its `round_index` and the text before the calls, and a tool row for each call; t
 and `tool_output` are the original texts, never re-serialised.
 
 The full-text indexes `memory_words` and `message_words` are FTS5 tables on SQLite, and tables with a `tsvector` column
-on PostgreSQL. Migrations create them; the `Dialect` classes query them.
+on PostgreSQL. Migrations create them; the `Database` classes query them.
 """
-
-from dataclasses import dataclass
 
 from sqlalchemy import (
     BigInteger,
@@ -22,13 +20,14 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
-    TableClause,
     Text,
     UniqueConstraint,
     column,
     false,
     table,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 # Named constraints, so that later migrations can refer to them on every database.
 metadata = MetaData(
@@ -262,24 +261,26 @@ run_files = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WordIndex:
-    """A full-text index; the `rowid` of an index row is the id of the row with the text.
+class now(FunctionElement[float]):  # noqa: N801 - a function of SQL
+    """The database's clock in seconds since the epoch, not before the start of the statement."""
 
-    `stems` means that a search also finds other forms of English words (`drinking` for `drinks`); on SQLite the
-    tokenizer of the index does this.
-
-    The index is written in the transaction of the text. When a text is deleted, a trigger on SQLite or a foreign key on
-    PostgreSQL deletes its index row.
-    """
-
-    name: str
-    stems: bool = False
-
-    def table(self) -> TableClause:
-        """Return the index as a table for queries."""
-        return table(self.name, column("rowid"), column("words"), column("rank"))
+    type = Double()
+    inherit_cache = True
 
 
-MEMORY_WORDS = WordIndex("memory_words", stems=True)
-MESSAGE_WORDS = WordIndex("message_words")
+@compiles(now, "sqlite")
+def _now_on_sqlite(*_: object, **_options: object) -> str:
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiles(now, "postgresql")
+def _now_on_postgresql(*_: object, **_options: object) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
+
+
+# The `rowid` in a full-text index is the id of the row with the text. The index is written in the transaction of the
+# text. When a text is deleted, a trigger on SQLite or a foreign key on PostgreSQL deletes its row of the index.
+_INDEX_COLUMNS = ("rowid", "words", "rank")
+MESSAGE_WORDS = table("message_words", *map(column, _INDEX_COLUMNS))
+MEMORY_WORDS = table("memory_words", *map(column, _INDEX_COLUMNS))
+"""A search also finds other forms of English words (`drinking` for `drinks`); on SQLite its tokenizer does this."""

@@ -2,12 +2,12 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, assert_never
 
 import structlog
-from sqlalchemy import Connection, Executable, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Executable, Table, and_, bindparam, delete, func, insert, select, update
 
 from callboard._history import StoredTurn
 from callboard._history.records import message_text
@@ -15,7 +15,6 @@ from callboard._history.turn_rows import MAX_EVENTS, ChangedRow, NewRow, NewStat
 from callboard._history.turns import read_turns
 from callboard.storage.rows import read_history_call
 from callboard.storage.sql.database import Database
-from callboard.storage.sql.dialect import Dialect
 from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, responses, tool_events
 
 # Made once: SQLAlchemy caches the compiled statement with the object.
@@ -116,7 +115,7 @@ class TurnWriter:
         now = time.time()
         chat = {"id": turn.chat_id, "user_id": turn.user_id, "user_name": turn.user_name}
         self._chat_created_at = connection.scalar(
-            _make_upsert(self._database.dialect), {**chat, "created_at": now, "updated_at": now}
+            _make_upsert(self._database.insert), {**chat, "created_at": now, "updated_at": now}
         )
         if self._chat_created_at is None:
             return False
@@ -144,7 +143,7 @@ class TurnWriter:
         row_id = int(connection.execute(ADD_ROW, change.values).scalar_one())
         self._row_ids[change.number] = row_id
         if change.values["role"] != "tool":
-            self._database.dialect.index(connection, MESSAGE_WORDS, row_id, message_text(change.values["content"]))
+            self._database.index_words(connection, MESSAGE_WORDS, row_id, message_text(change.values["content"]))
 
     def _add_status(self, connection: Connection, change: NewStatus) -> None:
         row_id = self._row_ids[change.number]
@@ -164,9 +163,9 @@ class TurnWriter:
 
 
 @cache
-def _make_upsert(dialect: Dialect) -> Executable:
+def _make_upsert(insert: Callable[[Table], Any]) -> Executable:
     """Return the statement that stores a chat; it returns no row if the chat is another user's."""
-    row = dialect.insert(chats).values({name: bindparam(name) for name in CHAT_COLUMNS})
+    row = insert(chats).values({name: bindparam(name) for name in CHAT_COLUMNS})
     new = row.excluded
     changed = {"updated_at": new.updated_at, "user_name": func.coalesce(new.user_name, chats.c.user_name)}
     # One statement: if two users create the chat at the same time, only one of them gets a row.

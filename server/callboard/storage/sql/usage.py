@@ -1,9 +1,9 @@
 """Counts each user's calls and tokens of the current day in one row, shared by all servers of the database."""
 
-from sqlalchemy import ColumnElement, Connection, case, delete, or_, select, true
+from sqlalchemy import ColumnElement, Connection, case, or_, select, true
 
 from callboard.storage.sql.database import Database
-from callboard.storage.sql.tables import usage
+from callboard.storage.sql.tables import now, usage
 from callboard.storage.values import SECONDS_A_DAY, DayUsage
 
 
@@ -18,10 +18,10 @@ class Usage:
         """Return today's usage and the time until the day ends."""
 
         def read(connection: Connection) -> DayUsage:
-            now = self._now(connection)
+            seconds = self._read_clock(connection)
             row = connection.execute(select(usage).where(usage.c.user_id == self._user_id)).one_or_none()
-            ends_in_seconds = SECONDS_A_DAY - now % SECONDS_A_DAY
-            if row is None or row.day != now // SECONDS_A_DAY:
+            ends_in_seconds = SECONDS_A_DAY - seconds % SECONDS_A_DAY
+            if row is None or row.day != seconds // SECONDS_A_DAY:
                 return DayUsage(0, 0, ends_in_seconds)
             return DayUsage(row.calls, row.tokens, ends_in_seconds)
 
@@ -37,10 +37,8 @@ class Usage:
 
     async def _add(self, has_room: ColumnElement[bool], calls: int = 0, tokens: int = 0) -> bool:
         def add(connection: Connection) -> bool:
-            day = int(self._now(connection) // SECONDS_A_DAY)
-            row = self._database.dialect.insert(usage).values(
-                user_id=self._user_id, day=day, calls=calls, tokens=tokens
-            )
+            day = int(self._read_clock(connection) // SECONDS_A_DAY)
+            row = self._database.insert(usage).values(user_id=self._user_id, day=day, calls=calls, tokens=tokens)
             is_today = usage.c.day == day
             counted = {
                 "day": day,
@@ -53,15 +51,6 @@ class Usage:
 
         return await self._database.write(add)
 
-    def _now(self, connection: Connection) -> float:
-        return connection.execute(select(self._database.dialect.now())).scalar_one()
-
-
-async def drop_usage(database: Database) -> int:
-    """Delete the usage of past days; return the number of deleted rows."""
-
-    def drop(connection: Connection) -> int:
-        day = connection.execute(select(database.dialect.now())).scalar_one() // SECONDS_A_DAY
-        return connection.execute(delete(usage).where(usage.c.day < day)).rowcount
-
-    return await database.write(drop)
+    @staticmethod
+    def _read_clock(connection: Connection) -> float:
+        return connection.execute(select(now())).scalar_one()
