@@ -9,7 +9,7 @@ import pytest
 from callboard._history import HistoryCall, Turn
 from callboard.errors import RequestError, UnknownChat
 from callboard.storage import ANY_USER, ChatFilter, Overview, Store, ToolCallFilter
-from callboard.storage.sql.summaries import SUMMARY_CHARS
+from callboard.storage.sql.overview import SUMMARY_CHARS
 from callboard_protocol import Done, Error, Event
 from tests.storage.turns import StoredSteps
 

@@ -30,24 +30,10 @@ def read_history_call(row: Any) -> HistoryCall:
 
 def read_call(row: Any, events: Sequence[StoredStatus]) -> StoredCall:
     """Return a call from its row and its status events."""
-    return StoredCall(
-        tool_call_id=row.tool_call_id,
-        chat_id=row.chat_id,
-        message_id=row.message_id,
-        run_id=row.run_id,
-        tool_name=row.tool_name,
-        arguments=row.arguments,
-        result=row.tool_output,
-        status=name_state(row.ended_at, row.error_code),
-        error_code=row.error_code,
-        round_index=row.round_index,
-        sequence_index=row.sequence_index,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        duration_ms=row.duration_ms,
-        events=tuple(events),
-        parent_call_id=row.parent_call_id,
-    )
+    columns = StoredCall.__dataclass_fields__.keys() - {"result", "status", "events"}
+    status = name_state(row.ended_at, row.error_code)
+    shared = {name: getattr(row, name) for name in columns}
+    return StoredCall(**shared, result=row.tool_output, status=status, events=tuple(events))
 
 
 def name_state(ended_at: float | None, error_code: str | None) -> CallState:

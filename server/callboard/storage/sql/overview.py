@@ -6,17 +6,25 @@ database.
 
 import base64
 import json
-from collections.abc import Collection
+import re
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated
 
-from sqlalchemy import Connection, Row, exists, func, or_, select, tuple_
-from sqlalchemy.sql.elements import ColumnElement
+from pydantic import Field, TypeAdapter
+from sqlalchemy import ColumnElement, Connection, exists, func, or_, select, tuple_
 
+from callboard._history.records import message_text
 from callboard.errors import RequestError
+from callboard.openwebui.requests import strip_context
+from callboard.storage.rows import read_call
+from callboard.storage.sql.chats import read_statuses
+from callboard.storage.sql.database import Rows
 from callboard.storage.sql.queries import (
     INVALID_CURSOR,
     IS_CALL,
+    IS_FAILURE,
     UserChats,
     is_owned_by,
     match_call,
@@ -24,15 +32,6 @@ from callboard.storage.sql.queries import (
     read_cursor,
     read_page,
     write_cursor,
-)
-from callboard.storage.sql.summaries import (
-    IS_QUESTION,
-    SUMMARIES,
-    load_turns,
-    read_failures,
-    summarise_calls,
-    summarise_chats,
-    summarise_tools,
 )
 from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, runs
 from callboard.storage.summaries import (
@@ -48,14 +47,38 @@ from callboard.storage.summaries import (
     TurnSummary,
 )
 from callboard.storage.values import ToolCallFilter
-from callboard.storage.words import parse_query
+from callboard.storage.words import excerpt, parse_query
 from callboard.text import storable
+from callboard_protocol import Done, Error
 
 WINDOW_ROWS = 100_000
 """The message rows that a search examines for one page, and that tool statistics are computed from."""
 WINDOW_CHATS = 2_000
 """The chats that a filter examines for one page."""
 MAX_OPEN_RUNS = 300
+MAX_FAILURES = 300
+"""The most failed calls in a list of turns."""
+EXCERPT_CHARS = 300
+"""The approximate length of excerpts from past chats."""
+SUMMARY_CHARS = 2_000
+"""The length to which lists truncate the arguments and the result of a call."""
+QUESTION_CHARS = 50_000
+"""The length to which lists read a question: Open WebUI usually puts less context than this before the user's text."""
+
+_ENDING: TypeAdapter[Done | Error] = TypeAdapter(Annotated[Done | Error, Field(discriminator="type")])
+_TEXT_OF_PART = re.compile(r'"text": ("(?:[^"\\]|\\.)*")')
+
+IS_QUESTION = messages.c.role == "user"
+ERRORS = func.count().filter(IS_FAILURE)
+SHOWN = [column for column in messages.c if column.name not in ("arguments", "tool_output", "replay_output", "content")]
+SUMMARIES = select(
+    *SHOWN,
+    func.substr(messages.c.arguments, 1, SUMMARY_CHARS).label("arguments"),
+    func.substr(messages.c.tool_output, 1, SUMMARY_CHARS).label("tool_output"),
+    func.length(messages.c.tool_output).label("result_chars"),
+    chats.c.user_id,
+    chats.c.user_name,
+).join(chats)
 
 
 class Overview(UserChats):
@@ -94,7 +117,7 @@ class Overview(UserChats):
             last = page[-1] if len(rows) > limit else None
             if last is None and conditions:
                 last = connection.execute(query.limit(1).offset(WINDOW_CHATS - 1)).first()
-            return ChatPage(found, _write_chat_cursor(last) if last else None)
+            return ChatPage(found, write_cursor([last.updated_at, last.id]) if last else None)
 
         return await self._database.read(read)
 
@@ -119,7 +142,7 @@ class Overview(UserChats):
         def read(connection: Connection) -> TurnPage:
             rows, next_cursor = read_page(connection, select(begun), begun.c.id, limit, cursor)
             ids = [row.run_id for row in rows]
-            turns = load_turns(connection, of_chat, messages.c.run_id.in_(ids))
+            turns = _load_turns(connection, of_chat, messages.c.run_id.in_(ids))
             return TurnPage(tuple(turns[chat_id, run_id] for run_id in ids), next_cursor)
 
         return await self._read_chat(chat_id, read)
@@ -138,8 +161,8 @@ class Overview(UserChats):
             if not rows:
                 return []
             of_turns = messages.c.run_id.in_([row.run_id for row in rows]), messages.c.id >= rows[-1].id
-            turns = load_turns(connection, *of_turns, is_listed=True)
-            failures = read_failures(connection, of_turns)
+            turns = _load_turns(connection, *of_turns, is_listed=True)
+            failures = _read_failures(connection, of_turns)
             places = [(row.chat_id, row.run_id) for row in rows]
             return [replace(turns[place], failures=failures[place]) for place in places]
 
@@ -148,7 +171,7 @@ class Overview(UserChats):
     async def turn(self, chat_id: str, run_id: str) -> TurnSummary | None:
         """Return one turn of a chat, None if it does not exist; raises `UnknownChat`."""
         of_turn = messages.c.chat_id == chat_id, messages.c.run_id == run_id
-        turns = await self._read_chat(chat_id, lambda connection: load_turns(connection, *of_turn))
+        turns = await self._read_chat(chat_id, lambda connection: _load_turns(connection, *of_turn))
         return turns.get((chat_id, run_id))
 
     async def calls(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> CallPage:
@@ -162,7 +185,7 @@ class Overview(UserChats):
             rows, next_cursor = read_page(connection, query, messages.c.id, limit, cursor)
             if next_cursor is None and bottom:
                 next_cursor = write_cursor(bottom)
-            return CallPage(summarise_calls(connection, rows), next_cursor)
+            return CallPage(_summarise_calls(connection, rows), next_cursor)
 
         return await self._database.read(read)
 
@@ -172,7 +195,7 @@ class Overview(UserChats):
 
         def read(connection: Connection) -> CallPage:
             rows, next_cursor = read_page(connection, query, messages.c.id, limit, cursor, is_oldest_first=True)
-            return CallPage(summarise_calls(connection, rows), next_cursor)
+            return CallPage(_summarise_calls(connection, rows), next_cursor)
 
         return await self._read_chat(chat_id, read)
 
@@ -180,7 +203,7 @@ class Overview(UserChats):
         """Return statistics of the newest calls for each tool, the most used tool first."""
 
         def read(connection: Connection) -> list[ToolSummary]:
-            return summarise_tools(connection, [*self._conditions(wanted), _is_new(connection)])
+            return _summarise_tools(connection, [*self._conditions(wanted), _is_new(connection)])
 
         return await self._database.read(read)
 
@@ -190,7 +213,7 @@ class Overview(UserChats):
         query = query.order_by(messages.c.duration_ms.desc(), messages.c.id.desc()).limit(limit)
 
         def read(connection: Connection) -> list[CallSummary]:
-            return list(summarise_calls(connection, connection.execute(query.where(_is_new(connection))).all()))
+            return list(_summarise_calls(connection, connection.execute(query.where(_is_new(connection))).all()))
 
         return await self._database.read(read)
 
@@ -242,10 +265,6 @@ def _is_new(connection: Connection) -> ColumnElement[bool]:
     return messages.c.id >= max(0, _next_id(connection) - WINDOW_ROWS)
 
 
-def _write_chat_cursor(row: Row[*tuple[Any, ...]]) -> str:
-    return base64.urlsafe_b64encode(json.dumps([row.updated_at, row.id]).encode()).decode()
-
-
 def _read_chat_cursor(cursor: str) -> tuple[float, str]:
     try:
         # Integers are parsed as floats, so that a huge number becomes infinity instead of raising OverflowError.
@@ -253,3 +272,156 @@ def _read_chat_cursor(cursor: str) -> tuple[float, str]:
         return float(at), storable(str(chat_id))
     except (ValueError, TypeError, RecursionError):
         raise RequestError(INVALID_CURSOR) from None
+
+
+def _summarise_calls(connection: Connection, rows: Rows) -> tuple[CallSummary, ...]:
+    """Return the calls in rows of `SUMMARIES`, with their status events."""
+    statuses = read_statuses(connection, rows)
+    return tuple(
+        CallSummary(read_call(row, statuses[row.id]), row.user_id, row.agent_id, row.result_chars or 0, row.user_name)
+        for row in rows
+    )
+
+
+def summarise_chats(connection: Connection, rows: Rows) -> tuple[ChatSummary, ...]:
+    """Return the chats in rows of `chats`, in the same order."""
+    counted = (
+        select(
+            messages.c.chat_id,
+            func.min(messages.c.id).filter(IS_QUESTION).label("first"),
+            func.count().filter(IS_QUESTION).label("turns"),
+            func.count().filter(IS_CALL).label("calls"),
+            ERRORS.label("errors"),
+        )
+        .where(messages.c.chat_id.in_([row.id for row in rows]))
+        .group_by(messages.c.chat_id)
+        .subquery()
+    )
+    query = select(counted, messages.c.content).outerjoin(messages, messages.c.id == counted.c.first)
+    counts = dict.fromkeys((row.id for row in rows), ("", 0, 0, 0))
+    for row in connection.execute(query):
+        began_with = excerpt(strip_context(message_text(row.content)), (), EXCERPT_CHARS)
+        counts[row.chat_id] = began_with, row.turns, row.calls, row.errors
+    return tuple(
+        ChatSummary(row.id, row.user_id, *counts[row.id], row.created_at, row.updated_at, row.user_name) for row in rows
+    )
+
+
+def _load_turns(
+    connection: Connection, *of_turns: ColumnElement[bool], is_listed: bool = False
+) -> dict[tuple[str, str], TurnSummary]:
+    """Return turns by chat id and run id; with `is_listed` only with the beginnings of their questions."""
+    counted = (
+        select(
+            messages.c.chat_id,
+            messages.c.run_id,
+            func.max(chats.c.user_id).label("user_id"),
+            func.max(chats.c.user_name).label("user_name"),
+            func.max(messages.c.agent_id).label("agent_id"),
+            func.max(messages.c.message_id).label("message_id"),
+            func.max(messages.c.ending).label("ending"),
+            func.min(messages.c.created_at).label("began_at"),
+            func.max(func.coalesce(messages.c.ended_at, messages.c.created_at)).label("last_at"),
+            func.count().filter(IS_CALL).label("calls"),
+            ERRORS.label("errors"),
+        )
+        .join(chats)
+        .where(*of_turns)
+        .group_by(messages.c.chat_id, messages.c.run_id)
+    )
+    texts = _read_questions(connection, of_turns) if is_listed else _read_texts(connection, of_turns)
+    return {
+        (row.chat_id, row.run_id): TurnSummary(
+            row.run_id,
+            row.chat_id,
+            row.user_id,
+            row.agent_id,
+            row.message_id,
+            texts[row.chat_id, row.run_id].get("user", ""),
+            texts[row.chat_id, row.run_id].get("assistant", ""),
+            row.began_at,
+            row.last_at,
+            row.calls,
+            row.errors,
+            row.user_name,
+            _ENDING.validate_json(row.ending) if row.ending else None,
+            {index: text for index, text in texts[row.chat_id, row.run_id].items() if isinstance(index, int)},
+        )
+        for row in connection.execute(counted)
+    }
+
+
+_Texts = defaultdict[tuple[str, str], dict[str | int, str]]
+"""Texts by chat id and run id, then by `user` (the question), `assistant` (the answer) or the index of a round."""
+
+
+def _read_questions(connection: Connection, of_turns: Sequence[ColumnElement[bool]]) -> _Texts:
+    beginning = func.substr(messages.c.content, 1, QUESTION_CHARS).label("content")
+    texts: _Texts = defaultdict(dict)
+    for row in connection.execute(
+        select(messages.c.chat_id, messages.c.run_id, beginning).where(*of_turns, IS_QUESTION)
+    ):
+        texts[row.chat_id, row.run_id]["user"] = _read_question(row.content or "")
+    return texts
+
+
+def _read_question(content: str) -> str:
+    """Return the user's text from a truncated message, without Open WebUI's context; skip incomplete parts."""
+    if content.startswith("[{"):
+        content = "\n".join(json.loads(part) for part in _TEXT_OF_PART.findall(content))
+    return strip_context(content)
+
+
+def _read_failures(
+    connection: Connection, of_turns: Sequence[ColumnElement[bool]]
+) -> defaultdict[tuple[str, str], list[CallSummary]]:
+    """Return the newest failed calls by chat id and run id, those of a run in order."""
+    newest = SUMMARIES.where(*of_turns, IS_FAILURE).order_by(messages.c.id.desc()).limit(MAX_FAILURES)
+    failures: defaultdict[tuple[str, str], list[CallSummary]] = defaultdict(list)
+    for one in reversed(_summarise_calls(connection, connection.execute(newest).all())):
+        failures[one.call.chat_id, one.call.run_id].append(one)
+    return failures
+
+
+def _read_texts(connection: Connection, of_turns: Sequence[ColumnElement[bool]]) -> _Texts:
+    said = select(messages.c.chat_id, messages.c.run_id, messages.c.role, messages.c.content, messages.c.round_index)
+    texts: _Texts = defaultdict(dict)
+    for row in connection.execute(said.where(*of_turns, ~IS_CALL).order_by(messages.c.id)):
+        place = row.role if row.round_index is None else row.round_index
+        if row.content or place == "user":
+            texts[row.chat_id, row.run_id][place] = message_text(row.content)
+    return texts
+
+
+def _summarise_tools(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> list[ToolSummary]:
+    """Return statistics for each tool of the calls that meet all conditions, the most used tool first."""
+    of_tool = messages.c.tool_name
+    milliseconds = messages.c.duration_ms
+    ranked = (
+        select(
+            of_tool,
+            milliseconds,
+            IS_FAILURE.label("is_failure"),
+            func.row_number().over(partition_by=of_tool, order_by=milliseconds.nulls_last()).label("rank"),
+            func.count(milliseconds).over(partition_by=of_tool).label("timed"),
+        )
+        .join(chats)
+        .where(*conditions)
+        .subquery()
+    )
+
+    def quantile(percent: int) -> ColumnElement[int | None]:
+        """Return the smallest duration that `percent` of the tool's ended calls do not exceed."""
+        return func.min(ranked.c.duration_ms).filter(ranked.c.rank * 100 >= ranked.c.timed * percent)
+
+    query = select(
+        ranked.c.tool_name,
+        func.count(),
+        func.count().filter(ranked.c.is_failure),
+        quantile(50),
+        quantile(95),
+        func.max(ranked.c.duration_ms),
+    ).group_by(ranked.c.tool_name)
+    found = [ToolSummary(*row) for row in connection.execute(query)]
+    # Sorted here, because databases do not agree about the order of letters.
+    return sorted(found, key=lambda tool: (-tool.calls, tool.tool_name))

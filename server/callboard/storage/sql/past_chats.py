@@ -7,7 +7,7 @@ from sqlalchemy import Connection, and_, select
 
 from callboard._history.records import message_text
 from callboard.storage.sql.database import Database
-from callboard.storage.sql.summaries import EXCERPT_CHARS, summarise_chats
+from callboard.storage.sql.overview import EXCERPT_CHARS, summarise_chats
 from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages
 from callboard.storage.values import FoundMessage, PastChat
 from callboard.storage.words import Term, excerpt, parse_query

@@ -1,6 +1,7 @@
 """Parts that several queries share: conditions of filters, cursors and pages, and the chats of one user."""
 
 import base64
+import json
 from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, select, true
@@ -61,9 +62,9 @@ def _match_state(state: CallState | None) -> list[ColumnElement[bool]]:
             return [messages.c.error_code.in_([code for code, ending in ENDINGS.items() if ending.state == state])]
 
 
-def write_cursor(row_id: int) -> str:
-    """Return the cursor of the page that begins after this row."""
-    return base64.urlsafe_b64encode(str(row_id).encode()).decode()
+def write_cursor(place: int | Sequence[object]) -> str:
+    """Return the cursor of the page that begins after a row, which is given by its id or by other values."""
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
 
 
 def read_cursor(cursor: str) -> int:

@@ -408,7 +408,7 @@ class StoredRuns:
         take_runs = update(runs).where(runs.c.id.in_(left)).values(mine).returning(*RUN_COLUMNS, age_seconds)
 
         def take(connection: Connection) -> list[StoredRun]:
-            return [replace(_read_run(row), age_seconds=row.age_seconds) for row in connection.execute(take_runs)]
+            return [_read_run(row) for row in connection.execute(take_runs)]
 
         taken_over = await self._database.write(take)
         self._own.update({run.run_id: run.epoch for run in taken_over})
@@ -474,20 +474,9 @@ def _has_messages(run_id: object, chat_id: object) -> ColumnElement[bool]:
 
 
 def _read_run(row: Row[*tuple[object, ...]]) -> StoredRun:
-    return StoredRun(
-        row.id,
-        row.agent_id,
-        row.chat_id,
-        row.message_id,
-        row.user_id,
-        row.epoch,
-        row.last_seq,
-        row.ended_at is not None,
-        row.is_cancelled,
-        row.losses,
-        row.parked_at is not None,
-        owner=row.owner,
-    )
+    columns = StoredRun.__dataclass_fields__.keys() & row._mapping.keys()
+    shared: dict[str, Any] = {name: row._mapping[name] for name in columns}
+    return StoredRun(row.id, **shared, is_ended=row.ended_at is not None, is_parked=row.parked_at is not None)
 
 
 def _read_signals(rows: Sequence[Row[*tuple[Any, ...]]]) -> RunSignals:
