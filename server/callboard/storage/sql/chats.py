@@ -35,6 +35,8 @@ from callboard.storage.values import (
     digest,
 )
 
+IS_OWN = chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True)
+"""The server has made the id of the chat."""
 IS_REPLAYED = or_(messages.c.role == "tool", messages.c.provider_details.is_not(None))
 READ_HISTORY = (
     select(
@@ -173,8 +175,7 @@ class Chats(UserChats):
     async def delete_all(self, begun_before: float) -> int:
         """Delete the chats with a client's id that began before a time, in Unix seconds; return their number."""
         await self._database.late.store()
-        is_clients = ~chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True)
-        return await delete_chats(self._database, (chats.c.created_at < begun_before) & is_clients & self._is_mine)
+        return await delete_chats(self._database, (chats.c.created_at < begun_before) & ~IS_OWN & self._is_mine)
 
     async def timeline(self, chat_id: str) -> list[StoredCall]:
         """Return every call with its status events, in the order they started; raises `UnknownChat`."""

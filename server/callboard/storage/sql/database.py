@@ -42,7 +42,7 @@ from sqlalchemy import (
     tuple_,
 )
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from callboard.errors import StorageError
 from callboard.storage.bus import Bus
@@ -127,14 +127,7 @@ class Database(ABC):
         self.on_access: Callable[[StoreAccess], None] = lambda _: None
         """Called after every read and write."""
         self.where = url.render_as_string(hide_password=True)
-        try:
-            engine = self._create_engine(url)
-        except ImportError as error:
-            raise StorageError(
-                f"CALLBOARD_DATABASE_URL cannot be used: {error}. PostgreSQL needs pip install 'callboard[postgresql]'"
-            ) from error
-        except ArgumentError as error:
-            raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {error}") from error
+        engine = self._create_engine(url)
         event.listen(engine, "connect", self._set_up)
         event.listen(engine, "handle_error", _disconnect_after_timeout)
         words = bindparam("text", type_=Text)

@@ -16,7 +16,7 @@ from callboard.storage.bus import Bus
 from callboard.storage.rows import INTERRUPTED_CALL
 from callboard.storage.sql import users
 from callboard.storage.sql.audit import Audit
-from callboard.storage.sql.chats import Chats, delete_chats
+from callboard.storage.sql.chats import IS_OWN, Chats, delete_chats
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database
 from callboard.storage.sql.memories import Memories
 from callboard.storage.sql.overview import Overview
@@ -217,9 +217,8 @@ class Store:
         Chats with an active run stay, but parked runs are deleted. `before` is in seconds since the epoch, here and in
         the next methods.
         """
-        is_own = chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True)
         is_active = select(runs.c.id).where(runs.c.chat_id == chats.c.id, IS_ACTIVE).exists()
-        return await delete_chats(self.database, ~is_own & (chats.c.updated_at < before) & ~is_active)
+        return await delete_chats(self.database, ~IS_OWN & (chats.c.updated_at < before) & ~is_active)
 
     async def drop_uncited(self, before: float) -> int:
         """Replace full results that ended before a time by their compacted form; return their number."""
@@ -231,7 +230,7 @@ class Store:
 
     async def drop_own_chats(self, before: float) -> int:
         """Delete the chats with an id made by the server that were last updated before a time; return their number."""
-        is_old = chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True) & (chats.c.updated_at < before)
+        is_old = IS_OWN & (chats.c.updated_at < before)
         return await self.database.delete_in_batches(chats, is_old)
 
     async def drop_response_items(self, before: float) -> int:
@@ -245,19 +244,21 @@ class Store:
 def _make_database(url: str) -> Database:
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
-        raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {error}") from error
-    match parsed.get_backend_name():
-        case "sqlite":
-            return SqliteDatabase(parsed)
-        case "postgresql":
-            # Imported here, because it takes a tenth of the start of a server, most of which use SQLite.
-            from callboard.storage.sql.postgresql import PostgresqlDatabase
+        match parsed.get_backend_name():
+            case "sqlite":
+                return SqliteDatabase(parsed)
+            case "postgresql":
+                # Imported here, because it takes a tenth of the start of a server, most of which use SQLite.
+                from callboard.storage.sql.postgresql import PostgresqlDatabase
 
-            return PostgresqlDatabase(parsed)
-        case _:
-            shown = parsed.render_as_string(hide_password=True)
-            raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {shown} is neither SQLite nor PostgreSQL")
+                return PostgresqlDatabase(parsed)
+            case _:
+                problem = f"{parsed.render_as_string(hide_password=True)} is neither SQLite nor PostgreSQL"
+    except ArgumentError as error:
+        problem = str(error)
+    except ImportError as error:
+        problem = f"{error}. PostgreSQL needs {how_to_install('postgresql')}"
+    raise StorageError(f"CALLBOARD_DATABASE_URL cannot be used: {problem}")
 
 
 def _choose_bus(database: Database, redis_url: str | None) -> Callable[[], Bus]:
