@@ -330,25 +330,17 @@ def _load_turns(
         .group_by(messages.c.chat_id, messages.c.run_id)
     )
     texts = _read_questions(connection, of_turns) if is_listed else _read_texts(connection, of_turns)
-    return {
-        (row.chat_id, row.run_id): TurnSummary(
-            row.run_id,
-            row.chat_id,
-            row.user_id,
-            row.agent_id,
-            row.message_id,
-            texts[row.chat_id, row.run_id].get("user", ""),
-            texts[row.chat_id, row.run_id].get("assistant", ""),
-            row.began_at,
-            row.last_at,
-            row.calls,
-            row.errors,
-            row.user_name,
-            _ENDING.validate_json(row.ending) if row.ending else None,
-            {index: text for index, text in texts[row.chat_id, row.run_id].items() if isinstance(index, int)},
+    found = {}
+    for row in connection.execute(counted):
+        said = texts[row.chat_id, row.run_id]
+        ending = _ENDING.validate_json(row.ending) if row.ending else None
+        found[row.chat_id, row.run_id] = TurnSummary(
+            **{**row._mapping, "ending": ending},
+            question=said.get("user", ""),
+            answer=said.get("assistant", ""),
+            texts={index: text for index, text in said.items() if isinstance(index, int)},
         )
-        for row in connection.execute(counted)
-    }
+    return found
 
 
 _Texts = defaultdict[tuple[str, str], dict[str | int, str]]

@@ -6,7 +6,7 @@ transaction; any server then continues it.
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, and_, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select, update
 
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.queries import is_owned_by, read_page
@@ -15,19 +15,21 @@ from callboard.storage.values import ApprovalPage, GivenAnswer, WaitingApproval
 from callboard_protocol import APPROVAL_PREFIX
 
 
-def unpark(connection: Connection, run_id: str) -> bool:
-    """Release a parked run, whose age does not count the time in which it was parked; False if it is not parked."""
-    is_parked = and_(runs.c.id == run_id, runs.c.parked_at.is_not(None))
+def unpark(connection: Connection, run_id: str, *conditions: ColumnElement[bool]) -> bool:
+    """Release a run if it is parked and meets the conditions; its age does not count the time in which it was parked.
+
+    Returns whether it was released.
+    """
+    is_due = and_(runs.c.id == run_id, runs.c.parked_at.is_not(None), *conditions)
     begun_at = runs.c.begun_at + now() - runs.c.parked_at
-    return connection.execute(update(runs).where(is_parked).values(parked_at=None, begun_at=begun_at)).rowcount > 0
+    return connection.execute(update(runs).where(is_due).values(parked_at=None, begun_at=begun_at)).rowcount > 0
 
 
 def unpark_if_answered(connection: Connection, run_id: str, questions: Sequence[str]) -> bool:
     """Release a run that has just been parked, if it was cancelled or one of the questions was answered before."""
     of_run = and_(run_inputs.c.run_id == run_id, run_inputs.c.question.in_(questions))
     is_answered = exists().where(of_run, run_inputs.c.answer.is_not(None))
-    is_due = select(runs.c.id).where(runs.c.id == run_id, or_(runs.c.is_cancelled, is_answered))
-    return connection.execute(is_due).first() is not None and unpark(connection, run_id)
+    return unpark(connection, run_id, or_(runs.c.is_cancelled, is_answered))
 
 
 def let_question_wait(connection: Connection, run_id: str, question: str) -> bool:

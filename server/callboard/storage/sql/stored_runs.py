@@ -46,10 +46,21 @@ RUNS_AT_ONCE = 20
 RUN_COLUMNS = [
     column for column in runs.c if column.name not in ("request", "size_bytes", "begun_at", "listened_until")
 ]
-NEW_RUN = (
-    "id", "agent_id", "chat_id", "message_id", "user_id", "owner", "epoch", "last_seq", "request", "size_bytes",
-)  # fmt: skip
+OF_NEW_RUN = ("agent_id", "chat_id", "message_id", "user_id", "epoch", "last_seq")
+NEW_ROW = (*OF_NEW_RUN, "id", "owner", "request", "size_bytes")
 FIND_RUN = select(*RUN_COLUMNS).where(runs.c.id == bindparam("run"))
+MOVE_ON = (
+    update(runs)
+    .where(
+        runs.c.id == bindparam("run"),
+        runs.c.epoch == bindparam("of_epoch"),
+        runs.c.last_seq == bindparam("before"),
+    )
+    .values(last_seq=bindparam("last"), size_bytes=runs.c.size_bytes + bindparam("more_bytes"))
+    .returning((runs.c.listened_until > now()).label("is_followed"))
+)
+END = MOVE_ON.values(ended_at=now(), request=None)
+PARK = MOVE_ON.values(owner=UNOWNED, epoch=runs.c.epoch + 1, parked_at=now())
 ADD_FRAMES = insert(events)
 ADD_FILES = insert(run_files)
 IS_ACTIVE = and_(runs.c.ended_at.is_(None), runs.c.parked_at.is_(None))
@@ -87,15 +98,6 @@ class StoredRuns:
         self.sweep_seconds = database.sweep_seconds
         self.on_released: Callable[[], None] = lambda: None
         """Called when this server has released a run that any server may take over."""
-        is_followed = runs.c.listened_until > now()
-        is_mine = and_(runs.c.id == bindparam("run"), runs.c.epoch == bindparam("of_epoch"))
-        size_bytes = runs.c.size_bytes + bindparam("more_bytes")
-        move_on = update(runs).where(is_mine, runs.c.last_seq == bindparam("before"))
-        self._move_on = move_on.values(last_seq=bindparam("last"), size_bytes=size_bytes).returning(
-            is_followed.label("is_followed")
-        )
-        self._end = self._move_on.values(ended_at=now(), request=None)
-        self._park = self._move_on.values(owner=UNOWNED, epoch=runs.c.epoch + 1, parked_at=now())
         self._add_questions = database.insert(run_inputs).on_conflict_do_nothing()
         self._add_run = _make_insert(database)
 
@@ -126,18 +128,8 @@ class StoredRuns:
         continue the run. Raises `TooManyRuns` if the user has `max_of_user` active runs on all servers; runs without a
         user are not counted. Raises `RunConflict` if a run with that id has ended, and only its messages are left.
         """
-        row = {
-            "id": run.run_id,
-            "agent_id": run.agent_id,
-            "chat_id": run.chat_id,
-            "message_id": run.message_id,
-            "user_id": run.user_id,
-            "owner": self._server_id,
-            "epoch": run.epoch,
-            "last_seq": run.last_seq,
-            "request": request,
-            "size_bytes": len(first or b""),
-        }
+        row = {name: getattr(run, name) for name in OF_NEW_RUN}
+        row |= {"id": run.run_id, "owner": self._server_id, "request": request, "size_bytes": len(first or b"")}
 
         def begin(connection: Connection) -> StoredRun | None:
             if max_of_user is not None and run.user_id is not None:
@@ -205,22 +197,16 @@ class StoredRuns:
         run, or the run was deleted.
         """
         last = run.last_seq + len(frames)
+        place = {"run": run.run_id, "of_epoch": run.epoch, "before": run.last_seq, "last": last}
         more_bytes = sum(frame.size_bytes for frame in frames)
-        place = {
-            "run": run.run_id,
-            "of_epoch": run.epoch,
-            "before": run.last_seq,
-            "last": last,
-            "more_bytes": more_bytes,
-        }
         is_last = bool(frames) and frames[-1].is_last
         parks = frames[-1].parks if frames else ()
-        move_on = self._end if is_last else self._park if parks else self._move_on
+        move_on = END if is_last else PARK if parks else MOVE_ON
         is_due = False
 
         def append(connection: Connection) -> bool:
             nonlocal is_due
-            if moved := connection.execute(move_on, place).first():
+            if moved := connection.execute(move_on, {**place, "more_bytes": more_bytes}).first():
                 write_rows(connection)
                 self._add_frames(connection, run, frames)
                 is_due = bool(parks) and unpark_if_answered(connection, run.run_id, parks)
@@ -458,7 +444,7 @@ def _make_insert(database: Database) -> Executable:
 
     An id also exists if only the messages of its run are left.
     """
-    row = {name: bindparam(name, type_=runs.c[name].type) for name in NEW_RUN}
+    row = {name: bindparam(name, type_=runs.c[name].type) for name in NEW_ROW}
     # `=` is never true for null, so runs without a user are not counted.
     of_user = select(func.count()).where(IS_ACTIVE, runs.c.user_id == row["user_id"]).scalar_subquery()
     most = bindparam("most", type_=Integer)
