@@ -94,16 +94,8 @@ class OpenFile:
 
     def _look(self) -> tuple[list[tuple[int, int] | None], tuple[int, int] | None]:
         """Return the inodes of the file and its log, and the size of the file with the time of its last write."""
-        inodes: list[tuple[int, int] | None] = [None, None]
-        written = None
-        with suppress(FileNotFoundError, NotADirectoryError):
-            file = self._path.stat()
-            inodes[0] = file.st_dev, file.st_ino
-            written = file.st_size, file.st_mtime_ns
-        with suppress(FileNotFoundError, NotADirectoryError):
-            log = self._log.stat()
-            inodes[1] = log.st_dev, log.st_ino
-        return inodes, written
+        file, log = _stat(self._path), _stat(self._log)
+        return [one and (one.st_dev, one.st_ino) for one in (file, log)], file and (file.st_size, file.st_mtime_ns)
 
     def close(self) -> None:
         """Close the connection; all other connections of this process must be closed before.
@@ -171,5 +163,13 @@ def give_to_owner(file: int | Path, database: Path) -> None:
         os.chown(file, owner.st_uid, owner.st_gid)
 
 
+def _stat(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def _size(file: Path) -> int:
-    return file.stat().st_size if file.exists() else 0
+    found = _stat(file)
+    return found.st_size if found else 0

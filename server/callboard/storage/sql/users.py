@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import Row, Table, select
@@ -36,7 +36,7 @@ class _UserTable:
     kind: str
     table: Table
     hidden: Collection[str] = ()
-    json: Collection[str] = field(default=())
+    json: Collection[str] = ()
 
     def pages(self, database: Database, user_id: str) -> AsyncIterator[Rows]:
         """Yield the rows of a user page by page, in the order of the primary key."""
