@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from sqlalchemy import URL, ColumnElement, Connection, Engine, Subquery, Table, 
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import REGCONFIG
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, Pool
 
 from callboard.errors import StorageError
 from callboard.storage.sql import database
@@ -92,14 +91,13 @@ class PostgresqlDatabase(Database):
 
     def make_bus(self) -> PostgresqlBus:
         """Return a bus that uses `LISTEN` and `NOTIFY` with a connection of its own."""
-        make_engine = partial(_create_engine, self._engine.url, BUS_ANSWER_SECONDS, poolclass=NullPool)
-        return PostgresqlBus(self.where, make_engine)
+        return PostgresqlBus(self.where, _create_engine(self._engine.url, BUS_ANSWER_SECONDS, NullPool))
 
     @asynccontextmanager
     async def hold_lease(self, server_id: str, lease_seconds: float) -> AsyncIterator[None]:
         """Hold a lease, timed by the database's clock."""
-        make_engine = partial(_create_engine, self._engine.url, lease_seconds, poolclass=NullPool)
-        self._lease = PostgresqlLease(make_engine, server_id, lease_seconds)
+        engine = _create_engine(self._engine.url, lease_seconds, NullPool)
+        self._lease = PostgresqlLease(engine, server_id, lease_seconds)
         async with self._lease.held():
             yield
 
@@ -125,7 +123,7 @@ class PostgresqlDatabase(Database):
             return await connection.run_sync(work)
 
     async def _run_migration(self, work: Work[T]) -> T:
-        engine = _create_engine(self._engine.url, MIGRATION_SECONDS, poolclass=NullPool)
+        engine = _create_engine(self._engine.url, MIGRATION_SECONDS, NullPool)
         async with engine.connect() as connection:
             return await connection.run_sync(work)
 
@@ -153,7 +151,7 @@ class PostgresqlDatabase(Database):
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
 
 
-def _create_engine(url: URL, statement_seconds: float, **options: Any) -> AsyncEngine:
+def _create_engine(url: URL, statement_seconds: float, pool: type[Pool] | None = None) -> AsyncEngine:
     arguments = {"timeout": database.CONNECT_SECONDS, "command_timeout": statement_seconds}
     # `hide_parameters` keeps users' texts out of error messages and so out of the log.
-    return create_async_engine(url, connect_args=arguments, hide_parameters=True, **options)
+    return create_async_engine(url, connect_args=arguments, hide_parameters=True, poolclass=pool)

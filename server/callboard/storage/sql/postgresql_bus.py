@@ -17,21 +17,21 @@ NOTIFY = "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message"
 
 
 class PostgresqlBus(ConnectedBus):
-    """The bus in the database of the engines that `make_engine` returns."""
+    """The bus in the database of an engine without a pool."""
 
     # PostgreSQL accepts payloads of 7,999 bytes; the ids of run and server need less than 400 as JSON.
     max_frame_bytes = 7_500
 
-    def __init__(self, name: str, make_engine: Callable[[], AsyncEngine]) -> None:
+    def __init__(self, name: str, engine: AsyncEngine) -> None:
         super().__init__(name)
-        self._make_engine = make_engine
+        self._engine = engine
 
     @asynccontextmanager
     async def _connect(self, receive: Callable[[bytes], None]) -> AsyncIterator[Send]:
         def on_message(_connection: object, _process: int, _channel: str, payload: str) -> None:
             receive(payload.encode())
 
-        async with self._make_engine().connect() as connection:
+        async with self._engine.connect() as connection:
             # SQLAlchemy has no interface for notifications.
             driver: Any = (await connection.get_raw_connection()).driver_connection
             driver.add_termination_listener(lambda _: self._wake.set())

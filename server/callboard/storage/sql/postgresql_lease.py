@@ -50,10 +50,10 @@ class PeerTracker:
 
 
 class PostgresqlLease:
-    """The lease of a server; `make_engine` returns an engine for the event loop of the thread."""
+    """The lease of a server; `engine` has no pool, because it is used in the event loop of a thread."""
 
-    def __init__(self, make_engine: Callable[[], AsyncEngine], server_id: str, lease_seconds: float) -> None:
-        self._make_engine = make_engine
+    def __init__(self, engine: AsyncEngine, server_id: str, lease_seconds: float) -> None:
+        self._engine = engine
         self._lease_seconds = lease_seconds
         lease = {"lease_until": now() + lease_seconds}
         row = postgresql.insert(servers).values(id=server_id, **lease)
@@ -83,17 +83,16 @@ class PostgresqlLease:
                 await asyncio.wait({asyncio.wrap_future(renewing)})
 
     async def _renew_forever(self, on_held: Callable[[], object]) -> None:
-        engine = self._make_engine()
         while True:
             try:
-                await self._renew_until_disconnected(engine, on_held)
+                await self._renew_until_disconnected(on_held)
             except Exception as error:  # noqa: BLE001 - without a lease other servers take over the runs of this one
                 _log.warning("lease_not_renewed", error=str(error), error_type=type(error).__name__)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _renew_until_disconnected(self, engine: AsyncEngine, on_held: Callable[[], object]) -> None:
+    async def _renew_until_disconnected(self, on_held: Callable[[], object]) -> None:
         """Renew the lease with one connection until the connection is lost; release the lease when cancelled."""
-        async with engine.connect() as connection:
+        async with self._engine.connect() as connection:
             try:
                 while True:
                     await connection.execute(self._renew)
