@@ -1,27 +1,15 @@
 """A new database gets its tables once, and a database of another version is refused."""
 
 import asyncio
-from functools import partial
-from pathlib import Path
 
 import pytest
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-import callboard.storage.sql
 from callboard._history import Turn
 from callboard.errors import StorageError
 from callboard.storage import Store
 from tests.storage.turns import StoredSteps
-
-
-def migrate(connection: Connection, revision: str) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(callboard.storage.sql.__file__).parent / "migrations"))
-    config.attributes["connection"] = connection
-    (command.upgrade if revision == "head" else command.downgrade)(config, revision)
 
 
 async def ask(store: Store) -> list[str]:
@@ -48,14 +36,6 @@ async def test_two_servers_that_start_at_once_make_the_tables_once(database_url:
     assert len(await ask(one)) == 1
     for store in (one, other):
         await store.close()
-
-
-async def test_the_tables_can_be_dropped_and_made_again(store: Store) -> None:
-    await ask(store)
-    for revision in ("base", "head"):
-        await store.database.write(partial(migrate, revision=revision))
-    assert len(await ask(store)) == 1
-    assert await store.close_interrupted_calls() == 0
 
 
 async def test_a_database_of_an_unknown_version_is_refused_with_an_explanation(store: Store, database_url: str) -> None:

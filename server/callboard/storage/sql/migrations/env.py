@@ -2,9 +2,6 @@
 
 from alembic import context
 
-from callboard.storage.sql.tables import metadata
-
-connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=metadata, render_as_batch=True)
+context.configure(connection=context.config.attributes["connection"])
 with context.begin_transaction():
     context.run_migrations()

@@ -14,27 +14,6 @@ revision = "0100"
 down_revision = None
 
 ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-TABLES = (
-    "audit_arguments",
-    "audit",
-    "usage",
-    "records",
-    "self_notes",
-    "profile_attributes",
-    "memory_vectors",
-    "memories",
-    "run_files",
-    "run_inputs",
-    "events",
-    "runs",
-    "servers",
-    "response_items",
-    "responses",
-    "tool_events",
-    "messages",
-    "chats",
-)
-"""All tables in the order in which they can be dropped: a table before the tables that its foreign keys refer to."""
 
 # The texts in the indexes are already normalised by `callboard.storage.words`.
 TOKENIZERS = {
@@ -366,14 +345,3 @@ def _guard_audit() -> None:
             f"CREATE TRIGGER {table}_not_truncated BEFORE TRUNCATE ON {table} FOR EACH STATEMENT "
             "EXECUTE FUNCTION refuse_audit_change()"
         )
-
-
-def downgrade() -> None:
-    """Drop everything."""
-    for index in INDEXED:
-        op.drop_table(index)
-    for table in TABLES:
-        op.drop_table(table)
-    if op.get_bind().dialect.name == "postgresql":
-        for name in ("refuse_audit_change", *(trigger[0] for trigger in TRIGGERS)):
-            op.execute(f"DROP FUNCTION {name}()")

@@ -14,9 +14,3 @@ def upgrade() -> None:
     """Add the columns."""
     op.add_column("runs", sa.Column("parked_at", sa.Double(), comment=PARKED_AT))
     op.add_column("run_inputs", sa.Column("waiting_since", sa.Double(), comment=WAITING_SINCE))
-
-
-def downgrade() -> None:
-    """Drop the columns."""
-    op.drop_column("run_inputs", "waiting_since")
-    op.drop_column("runs", "parked_at")
