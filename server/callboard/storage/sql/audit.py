@@ -10,8 +10,6 @@ from callboard.storage.sql.queries import match_fields
 from callboard.storage.sql.tables import audit, audit_arguments, now
 from callboard.storage.values import SECONDS_A_DAY, AuditEntry, AuditFilter
 
-FORGOTTEN = "forgotten"
-
 COLUMNS = ("kind", "user_id", "key", "agent_id", "chat_id", "run_id", "tool_call_id", "tool_name", "outcome")
 MAX_TOOL_NAME_CHARS = 255
 MAX_OUTCOME_CHARS = 64
@@ -57,7 +55,7 @@ class Audit:
         theirs = audit.c.user_id == user_id
         # The new entry is kept as long as the last entry of the user.
         keep_until = select(
-            literal(FORGOTTEN),
+            literal("forgotten"),
             now(),
             literal(user_id),
             literal(key),

@@ -19,7 +19,6 @@ class ServerFile:
     """The locked file of one server."""
 
     path: Path
-    database: Path
     descriptor: int
 
     @classmethod
@@ -35,11 +34,7 @@ class ServerFile:
             os.close(descriptor)
         _held.add(descriptor)
         are_servers_running(database, but=path)
-        return cls(path, database, descriptor)
-
-    def is_alone(self) -> bool:
-        """Return whether no other server has a locked file for this database; remove unlocked files."""
-        return not are_servers_running(self.database, but=self.path)
+        return cls(path, descriptor)
 
     def remove(self) -> None:
         """Remove the file and release its lock."""

@@ -23,7 +23,7 @@ from callboard.errors import StorageError
 from callboard.storage.sql import database, sqlite_backup
 from callboard.storage.sql.database import Database, T, Transaction, Work
 from callboard.storage.sql.open_file import REPLACED, OpenFile, add_suffix, check_log
-from callboard.storage.sql.server_file import ServerFile, is_gone
+from callboard.storage.sql.server_file import ServerFile, are_servers_running, is_gone
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS
 from callboard.storage.words import Term, to_fts5
 
@@ -177,8 +177,9 @@ class SqliteDatabase(Database):
 
     async def is_alone(self) -> bool:
         """Return whether no other server has a locked file; always True for a database in memory."""
-        file = self._server_file
-        return file is None or await asyncio.to_thread(file.is_alone)
+        if self.file is None or self._server_file is None:
+            return True
+        return not await asyncio.to_thread(are_servers_running, self.file, but=self._server_file.path)
 
     def may_lose_runs(self) -> bool:
         """Return False: no other server takes over runs while this process holds its file."""
