@@ -194,7 +194,7 @@ class ToolCallStart(CallEvent):
     counts the rounds of the turn, and `sequence_index` the calls of the round, both from 0; the recorder sets them.
     `stoppable` is false for a tool that a stop cannot end, which is a plain function in a thread. `label` names the
     call for people: the tool's title, and the argument that distinguishes this call; empty if it is only the tool's
-    name.
+    name. `from_text` is true if the call was read from the model's text although it was not asked to write calls there.
 
     `parent_call_id` is empty for the agent's own calls. For a call of another agent it is the call that started this
     agent: a team member, a sub-agent, an agent in a tool, or the target of a handoff. In the next turn the model
@@ -209,11 +209,12 @@ class ToolCallStart(CallEvent):
     sequence_index: int = Field(default=0, ge=0)
     stoppable: bool = True
     label: Annotated[str, Limit(256)] = Field(default="", exclude_if=not_)
+    from_text: bool = Field(default=False, exclude_if=not_)
     parent_call_id: str = Field(default="", exclude_if=not_)
 
 
 FROM_TEXT_STATUS = "from_text"
-"""The status of a call that was read from the model's text although the model was asked for native calls."""
+"""The first status of a call whose start has `from_text`: clients show it as a step of the call."""
 
 
 class ToolStatusData(Wire):

@@ -129,8 +129,9 @@ async def test_a_call_of_a_tool_that_only_reads_runs_unasked_and_the_store_says_
     assert [event.result for event in kinds(events, ToolCallComplete)] == ["storm: nothing"]
     assert kinds(events, InputRequest) == []
     assert text_of(events) == "Let me see.\n\nA storm is a wind."
-    start = next(place for place, event in enumerate(events) if isinstance(event, ToolCallStart))
-    mark = events[start + 1]
+    [start] = kinds(events, ToolCallStart)
+    assert start.from_text
+    mark = events[events.index(start) + 1]
     assert isinstance(mark, ToolStatus)
     assert (mark.data.status, mark.data.message) == ("from_text", "read from the model's text")
     assert [(step["status"], step["message"]) for step in stored["events"]] == [

@@ -25,6 +25,7 @@ from callboard_protocol import (
     RunStart,
     ToolCallArgsDelta,
     ToolCallComplete,
+    ToolCallError,
     ToolCallStart,
     encode,
 )
@@ -46,6 +47,26 @@ async def sell(seat: int) -> str:
     raise AssertionError("it has run before")
 
 
+@tool(requires_confirmation=True)
+async def refund(seat: int) -> str:
+    """Pay a seat back.
+
+    Args:
+        seat: Its number.
+    """
+    raise AssertionError("the user has not allowed it")
+
+
+@tool(repeatable=True)
+async def reserve(seat: int) -> str:
+    """Reserve a seat.
+
+    Args:
+        seat: Its number.
+    """
+    raise AssertionError("the user has not allowed it")
+
+
 @tool(read_only=True)
 async def look(seat: int) -> str:
     """Look whether a seat is free.
@@ -60,7 +81,9 @@ Append = Callable[[TurnRows], Iterator[tuple[Event | None, Sequence[RowChange]]]
 
 
 @asynccontextmanager
-async def carried_on(folder: Path, model: OpenAIServer, left: Append) -> AsyncIterator[list[tuple[int, Event]]]:
+async def carried_on(
+    folder: Path, model: OpenAIServer, left: Append, **settings: Any
+) -> AsyncIterator[list[tuple[int, Event]]]:
     """All events of a run whose server was killed once these events and changes were stored."""
     url = f"sqlite:///{folder / 'callboard.db'}"
     asked = RunRequest.model_validate(
@@ -77,8 +100,9 @@ async def carried_on(folder: Path, model: OpenAIServer, left: Append) -> AsyncIt
         record.append(StoredFrame(encode(seq, event)) if event else None, changes)
     await record.store_now()
     await store.close()
-    agent = Agent("careful", skills=[Skill("seats", "Sells seats.", tools=[sell, look])])
-    async with serving(folder, agent, database_url=url, model_base_url=model.base_url, model="m") as service:
+    agent = Agent("careful", skills=[Skill("seats", "Sells seats.", tools=[sell, refund, reserve, look])])
+    settings |= {"database_url": url, "model_base_url": model.base_url, "model": "m"}
+    async with serving(folder, agent, **settings) as service:
         async with service.client.stream("GET", "/v1/runs/run/events?user_id=ann") as response:
             yield [one async for one in numbered(response)]
 
@@ -110,6 +134,30 @@ async def test_an_ended_call_is_sent_to_the_model_and_not_run_again(tmp_path: Pa
             "tool_call_complete",
         ]
         assert told(model.requests[0])[-2:] == [("assistant", "I sell it. "), ("tool", "Sold.")]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        ToolCallStart(tool_call_id="c1", tool_name="refund", tool_args={"seat": 7}),
+        ToolCallStart(tool_call_id="c1", tool_name="reserve", tool_args={"seat": 7}, from_text=True),
+    ],
+    ids=lambda start: start.tool_name,
+)
+async def test_a_call_that_was_started_and_not_yet_asked_about_asks_the_user(
+    tmp_path: Path, start: ToolCallStart
+) -> None:
+    def started(rows: TurnRows) -> Iterator[tuple[Event | None, Sequence[RowChange]]]:
+        yield from asked(rows)
+        yield start, rows.start_call(HistoryCall("c1", start.tool_name, '{"seat": 7}'), "")
+
+    async with (
+        OpenAIServer([ANSWER]) as model,
+        carried_on(tmp_path, model, started, input_timeout_seconds=0.1) as found,
+    ):
+        check(found)
+        [error] = [event for _, event in found if isinstance(event, ToolCallError)]
+        assert error.code == "not_answered"
 
 
 async def test_a_call_that_was_written_and_not_started_beside_another_gets_an_end(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from callboard.errors import ToolError
 from callboard.redaction import MASK, Redaction
 from callboard.text import cut_note
 from callboard_protocol import (
-    FROM_TEXT_STATUS,
     Event,
     ToolCallComplete,
     ToolCallError,
@@ -181,7 +180,7 @@ class StartedCall:
     @property
     def is_from_text(self) -> bool:
         """Whether the call was read from the model's text, which was not asked to contain calls."""
-        return any(step.status == FROM_TEXT_STATUS for step in self.steps)
+        return self.start.from_text
 
     @property
     def progress(self) -> float | None:

@@ -179,7 +179,7 @@ class CallRunner:
             return
         is_stoppable = not (isinstance(call, ResolvedCall) and runs_in_thread(call.tool))
         title = call.tool.title if call.tool else ""
-        shown = ToolCall(call.id, call.name, show_arguments(call))
+        shown = ToolCall(call.id, call.name, show_arguments(call), rescued=call.call.rescued)
         self._send_start(shown, title=title, is_stoppable=is_stoppable)
         if call.call.rescued:
             self._send_status(call.id, FROM_TEXT_STATUS, "read from the model's text")
@@ -454,6 +454,7 @@ class CallRunner:
             tool_args=call.arguments if isinstance(call.arguments, str) else dict(call.arguments),
             stoppable=is_stoppable,
             label=storable(label_call(title or call.name, self._context.redaction.value(call.arguments))),
+            from_text=call.rescued,
             parent_call_id=call.parent_call_id or next(iter(inside), ""),
         )
         self._open[call.id] = RunningCall(start, inside=inside)

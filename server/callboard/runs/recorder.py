@@ -315,6 +315,7 @@ class Recorder:
             sequence_index=started.sequence_index,
             stoppable=event.stoppable,
             label=self._redaction(event.label),
+            from_text=event.from_text,
             parent_call_id=call.parent_call_id,
         )
         changes = self._rows.start_call(started, text_before) if self._rows else []
