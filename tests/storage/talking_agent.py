@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from callboard import register
 from callboard.agents import RunContext
-from callboard_protocol import Event, Message, ToolCallStart, ToolStatus, ToolStatusData
+from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart, ToolStatus, ToolStatusData
 
 
 @dataclass(frozen=True, slots=True)
 class Talking:
-    """Calls a tool that never ends at the server that is killed; at the next one it only writes."""
+    """Calls two tools at the server that is killed, one of which never ends; at the next server it only writes."""
 
     agent_id: str = "careful"
     name: str = "Talking"
@@ -21,8 +21,11 @@ class Talking:
 
     async def run(self, context: RunContext) -> AsyncIterator[Event]:
         if "CALLBOARD_TEST_HANGS" in os.environ:
-            call_id = context.claim_tool_call_id("c1")
+            call_id, ended = context.claim_tool_call_id("c1"), context.claim_tool_call_id("c2")
             yield ToolCallStart(tool_call_id=call_id, tool_name="sell")
+            yield ToolCallStart(tool_call_id=ended, tool_name="look")
+            yield Message(content="It is free. ")
+            yield ToolCallComplete(tool_call_id=ended, result="free")
             yield Message(content="I wait for ")
             yield ToolStatus(tool_call_id=call_id, data=ToolStatusData(status="processing"))
             await asyncio.Event().wait()

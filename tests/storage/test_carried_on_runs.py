@@ -87,11 +87,12 @@ async def test_text_that_was_written_while_a_call_was_open_is_taken_back_before_
     async with OpenAIServer([]) as model:
         play = Killing(tmp_path, model, str(Path(__file__).with_name("talking_agent.py")))
         await play.run_until(lambda event: isinstance(event, ToolStatus))
-        await play.go_on()
+        messages = await play.go_on()
     check(play.seen)
-    _, started, half, _, *rest = [event.type for event in play.events]
-    assert (started, half) == ("tool_call_start", "message")
-    assert rest == ["rewind", "tool_call_error", "message", "done"]
+    *_, ended, half, _, rewind, error, _, _ = [event.type for event in play.events]
+    assert (ended, half, rewind, error) == ("tool_call_complete", "message", "rewind", "tool_call_error")
+    # A `rewind` keeps the text before the end of the other call.
+    assert messages[-1]["content"] == "It is free. I do not know."
 
 
 @pytest.mark.parametrize("confirm_since", ["", "wait_for_ever"])

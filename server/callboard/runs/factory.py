@@ -169,7 +169,8 @@ class RunFactory:
             for event in reopened.added:
                 observers.tell(event)
             log.continue_after(stored.last_seq + len(reopened.added))
-            recorder.restore({one: left.open_calls[one].tool_name for one in reopened.again}, left.sources)
+            again = {one: left.open_calls[one].tool_name for one in reopened.again}
+            recorder.restore(again, left.sources, left.kept_answer)
             calls.reserve(left.unstarted)
         else:
             # Before `store_in`, because the run was begun in the database with this event.

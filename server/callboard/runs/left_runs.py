@@ -90,6 +90,7 @@ class LeftRun:
         next_round: The round of the next call.
         has_open_text: Text was sent after the last start or end of a call.
         answer: The answer's text since the last start of an own call, which has no row yet.
+        kept_answer: The part of `answer` that a `Rewind` does not remove.
         sources: The sources that were sent.
         signals: Cancellation and answers that clients have sent.
     """
@@ -104,6 +105,7 @@ class LeftRun:
     next_round: int = 0
     has_open_text: bool = False
     answer: str = ""
+    kept_answer: str = ""
     sources: Sequence[Source] = ()
     signals: RunSignals = NO_SIGNALS
 
@@ -186,6 +188,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
         next_round=max(((call.start.round_index or 0) + 1 for call in calls.values()), default=0),
         has_open_text=has_open_text,
         answer="".join(answer),
+        kept_answer="".join(answer[:settled_count]),
         sources=sources,
         signals=signals,
     )

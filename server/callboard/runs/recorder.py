@@ -116,12 +116,14 @@ class Recorder:
         self._is_finished = False
         self._is_abandoned = False
 
-    def restore(self, open_calls: Mapping[str, str], sources: Sequence[Source]) -> None:
-        """Add the state of a run that another server began: its open calls, as tool names by ids, and sent sources.
+    def restore(self, open_calls: Mapping[str, str], sources: Sequence[Source], answer: str) -> None:
+        """Add the state of a run that another server began.
 
-        The agent may start each of the calls once more.
+        `open_calls` are names of tools by call ids; the agent may start each of these calls once more. `sources` were
+        sent, and so was `answer`, which has no row yet.
         """
         self.calls.restore(open_calls)
+        self._text.restore(answer)
         for source in sources:
             self.earlier_sources.exclude_sent(source)
 

@@ -70,6 +70,11 @@ class TextWriter:
             self._has_sent_unsettled = False
             self._send(Rewind())
 
+    def restore(self, text: str) -> None:
+        """Add text that another server has sent, and that has no row yet; `rewind` does not remove it."""
+        self._unstored.append(text)
+        self.settle()
+
     def take_answer(self) -> str:
         """Return the answer's text since the last call of this method, for the store."""
         # Redact the whole text again: reasoning may have separated two halves of a secret.
