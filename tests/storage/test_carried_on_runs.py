@@ -10,7 +10,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from callboard.runs.left_runs import STOPPED_DURING_ANSWER
+from callboard.runs.left_runs import NOT_STARTED, STOPPED_DURING_ANSWER
 from callboard.storage import INTERRUPTED_CALL, GivenAnswer
 from callboard.storage.sql.tables import runs
 from callboard_protocol import (
@@ -269,6 +269,23 @@ async def test_the_text_of_a_run_that_no_server_continues_stays_in_its_chat(tmp_
         ("assistant", "I sell it. "),
         ("assistant", "Seat 7 is yours: ABC"),
     ]
+
+
+async def test_a_run_that_has_called_a_function_of_its_client_is_ended_and_its_calls_are_closed(tmp_path: Path) -> None:
+    both = chunks(
+        call("ring", "{}", index=0, call_id="c1"),
+        call("wait_for_ever", '{"seat": 7}', index=1, call_id="c2"),
+        finish("tool_calls"),
+    )
+    async with OpenAIServer([both, ANSWER]) as model:
+        play = Killing(tmp_path, model, AGENT, asked={"functions": [{"name": "ring"}]})
+        await play.run_until(lambda event: isinstance(event, ToolCallStart))
+        messages = await play.go_on()
+    check(play.seen)
+    assert play.events[-1] == STOPPED_DURING_ANSWER
+    results = [message["tool_output"] for message in messages if message["role"] == "tool"]
+    assert results == [f"Error: {NOT_STARTED}", f"Error: {INTERRUPTED_CALL}"]
+    assert len(model.requests) == 1
 
 
 async def test_a_continued_run_keeps_its_count_of_rounds(tmp_path: Path) -> None:

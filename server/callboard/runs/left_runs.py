@@ -244,6 +244,9 @@ async def reopen(
     if left.call_ids and (turn is None or not left.call_ids <= turn.call_ids):
         # The chat was deleted. Without its calls in the messages, the model would repeat them.
         return STOPPED_DURING_ANSWER
+    if any(call.tool_call_id.startswith(EXTERNAL_ID_PREFIX) for call in record.turn.rows.open_calls):
+        # The client runs its functions after the end of the run, so the model would call the function once more.
+        return STOPPED_DURING_ANSWER
     again = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
     ends = [_tell_answer(end, left) for end in make_ends(left.open_calls, left.unapproved, but=again)]
     ends += [
@@ -296,6 +299,9 @@ async def end_run(
     open_calls |= {call_id: start.tool_name for call_id, start in left.open_calls.items()}
     last: list[Error | ToolCallError] = [*make_ends(open_calls, left.unapproved), ending]
     _append(record, stored.last_seq, last)
+    # Only calls of the client's functions are open. The client was not asked to run them unless the turn had ended.
+    for call in () if rows.ending else rows.open_calls:
+        record.append(changes=rows.end_call(call.tool_call_id, format_error(NOT_STARTED), "interrupted", None))
     record.append(changes=rows.finish(answer, is_answered=False, ending=ending.model_dump_json()))
     await record.store_now()
     return last
