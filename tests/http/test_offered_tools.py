@@ -419,6 +419,31 @@ async def test_a_result_of_another_users_or_chats_call_is_refused(tmp_path: Path
             await complete(client, asked, **{"user": "ann", **other})
 
 
+@pytest.mark.parametrize("has_chat", [True, False])
+async def test_a_request_with_results_is_refused_after_its_answer_unless_it_has_a_chat_id(
+    tmp_path: Path, has_chat: bool
+) -> None:
+    house = House(BOTH, [TextDelta("It is open.")], [TextDelta("It is open now.")])
+    fields: Any = {"tools": [function()], "extra_body": {"callboard": {"chat_id": "c"} if has_chat else {}}}
+    database_url = f"sqlite:///{tmp_path / 'callboard.db'}"
+    async with (
+        asking(tmp_path, house.agent) as (service, client),
+        asking(tmp_path / "peer", house.agent, database_url=database_url) as (_, peer),
+    ):
+        said = (await complete(client, **fields)).choices[0].message
+        asked = [*QUESTION, as_sent_back(said), result(said.tool_calls[0], "open")]
+        await complete(client, asked, **fields)
+        told = house.told()
+        # The chat is deleted when this returns.
+        await service.state.runs.close()
+        if has_chat:
+            await complete(peer, asked, **fields)
+            assert house.told() == told
+        else:
+            with pytest.raises(openai.BadRequestError, match="no such call waits"):
+                await complete(peer, asked, **fields)
+
+
 async def test_calls_that_another_model_made_go_on_as_they_were_sent(tmp_path: Path) -> None:
     house = House([TextDelta("It is open.")])
     foreign = {"role": "assistant", "content": None, "tool_calls": [{**UNKNOWN, "id": "call_of_another"}]}

@@ -164,7 +164,8 @@ def _refuse_unknown_calls(results: Mapping[str, str], history: ChatHistory) -> N
     if unknown := [call_id for call_id in results if call_id not in history.tool_call_ids]:
         raise RequestError(
             f"tool_call_id {', '.join(unknown)}: no such call waits for its result in this chat and for this user; "
-            "send the ids as they came, with the same chat and user, or ask anew without these messages"
+            "send the ids as they came, with the same chat and user, or ask anew without these messages. Without a "
+            "chat id, results are accepted until the answer that follows them"
         )
 
 

@@ -427,8 +427,9 @@ class Runs:
     def _on_run_end(self, run: Run, memory: RunMemory, observers: RunObservers, chat_id: str | None) -> None:
         """Release the slot of a run that has ended, and delete its log after `keep_run_seconds`.
 
-        A chat that the server made for the request is deleted after an answer. After any other end it stays, because
-        the client may continue it, for example with results of its functions.
+        A chat that the server made for the request is deleted after an answer, so the same request with results of the
+        client's functions is then refused. After any other end it stays, because the client may continue it, for
+        example with such results.
         """
         self._slots.release(run.identity.user_id or "")
         if run.log.is_abandoned:
