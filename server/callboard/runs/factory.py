@@ -114,6 +114,9 @@ class RunFactory:
     def make(self, spec: RunSpec, on_end: OnEnd) -> Run:
         """Build a run and start its agent, or continue the run of a server that has stopped.
 
+        Observers get every event, so they are there before the log. Events that are stored already, by `Runs.start` or
+        `reopen`, are in the log before it gets its record, which stores all later ones. The agent starts last.
+
         `on_end` is called when the run has ended or was handed over.
         """
         run_id = spec.run_id
@@ -124,15 +127,9 @@ class RunFactory:
         reopened = spec.reopened
         left = reopened.left if reopened else LeftRun()
         request = conversation.request
-        traced = spec.traced
         memory = RunMemory(self._budget, identity.user_id or "")
         redaction = Redaction(above=self._redaction)
-        tracing_observers = traced.observers(redaction, content_text(find_question(conversation.messages)))
-        observers = RunObservers(
-            observed_run(run_id, request),
-            [*self._quota.observers, *self._observers, *tracing_observers],
-            keeps_answers=self._tracer.has_contents and bool(tracing_observers),
-        )
+        observers = self._make_observers(spec, redaction)
         log = EventLog(memory=memory, on_append=observers.tell)
         stored_runs = self._stored_runs if stored else None
         calls = CallTracker(self._share_call_ids(conversation, is_alone=spec.is_alone), left.next_round)
@@ -169,21 +166,20 @@ class RunFactory:
             for event in reopened.added:
                 observers.tell(event)
             log.continue_after(stored.last_seq + len(reopened.added))
-            again = {one: left.open_calls[one].tool_name for one in reopened.again}
-            recorder.restore(again, left.sources, left.kept_answer)
+            open_calls = {call_id: left.open_calls[call_id].tool_name for call_id in reopened.repeated}
+            recorder.restore(open_calls, left.sources, left.kept_answer)
             calls.reserve(left.unstarted)
         else:
-            # Before `store_in`, because the run was begun in the database with this event.
             log.append(RunStart(run_id=run_id, agent=identity.agent_id))
         if record:
             log.on_lost = run.abandon
             log.store_in(record, files)
         if conversation.history.is_missing:
             recorder.report_trouble(True)
-        with within(traced.context):
+        with within(spec.traced.context):
             run.start(
                 with_chosen_model(spec.agent, conversation.history.model),
-                partial(self._prepare, spec, recorder, redaction, inputs, observers),
+                partial(self._make_context, spec, recorder, redaction, inputs, observers),
                 redaction,
                 lambda run: on_end(run, memory, observers),
                 self._settings.run_timeout_seconds,
@@ -194,7 +190,16 @@ class RunFactory:
             run.cancel()
         return run
 
-    async def _prepare(
+    def _make_observers(self, spec: RunSpec, redaction: Redaction) -> RunObservers:
+        conversation = spec.conversation
+        tracing_observers = spec.traced.observers(redaction, content_text(find_question(conversation.messages)))
+        return RunObservers(
+            observed_run(spec.run_id, conversation.request),
+            [*self._quota.observers, *self._observers, *tracing_observers],
+            keeps_answers=self._tracer.has_contents and bool(tracing_observers),
+        )
+
+    async def _make_context(
         self,
         spec: RunSpec,
         recorder: Recorder,
@@ -202,10 +207,13 @@ class RunFactory:
         inputs: Inputs,
         observers: RunObservers,
     ) -> tuple[TurnContext, Sequence[RowChange]]:
-        """Return the agent's context, with files as text and stored calls, and the changes that store the question."""
+        """Return the agent's context, and the row changes that store the question.
+
+        Files become text first, because context and question contain this text. Only the context has the stored calls,
+        and is shortened to the token limit.
+        """
         conversation = spec.conversation
         request = conversation.request
-        history = conversation.history
         files = ReadableFiles(spec.identity.user_id or "")
         messages = await files.read(conversation.messages)
         offer = offer_tools(spec.agent, request, messages)
@@ -218,28 +226,12 @@ class RunFactory:
         recorder.calls.client_tools = [tool.name for tool in offer.tools]
         changes: Sequence[RowChange] = ()
         if spec.record and spec.record.turn:
-            changes = await self._store_question(spec.record.turn.rows, conversation, messages, files)
-        max_tokens = self._settings.history_tokens
-
-        def replay_history() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
-            result = replay(messages, history.calls, [call.id for call in conversation.unfinished])
-            bounded = limit_tokens(result.messages, max_tokens)
-            return bounded, list_dropped(result.messages, bounded), result
-
-        # In a thread, because long chats would block other requests.
-        bounded, left_out, replayed = await REQUESTS.run(replay_history)
-        recorder.earlier_sources.add(replayed.source_map)
-        details = {call.tool_call_id: call.details for call in history.calls if call.details}
-        details |= {answer_key(text): sent for text, sent in history.answers}
-        recorder.provider_details.update(await self._redaction.large(details))
-        redacted = await self._redaction.large(bounded)
-        if observers.observers:
-            newest = await self._redaction.large(left_out[-MAX_WHOLE_LEFT_OUT:])
-            observers.tell(RunPrepared(redacted, newest, len(left_out)))
+            changes = await self._make_question_changes(spec.record.turn.rows, conversation, messages, files)
+        redacted, max_source_number = await self._add_history(messages, conversation, recorder, observers)
         context = TurnContext(
             run_id=spec.run_id,
             messages=redacted,
-            sources=SourceNumbers(replayed.max_source_number),
+            sources=SourceNumbers(max_source_number),
             claim_tool_call_id=recorder.calls.claim,
             model=self._services.model,
             chat_id=request.chat_id,
@@ -275,7 +267,38 @@ class RunFactory:
         )
         return context, changes
 
-    async def _store_question(
+    async def _add_history(
+        self,
+        messages: list[ChatDict],
+        conversation: Conversation,
+        recorder: Recorder,
+        observers: RunObservers,
+    ) -> tuple[list[ChatDict], int]:
+        """Return the messages with the stored calls, without secrets, and the highest number of a source in them.
+
+        The recorder gets the sources and the provider details of the history.
+        """
+        history = conversation.history
+        max_tokens = self._settings.history_tokens
+
+        def replay_history() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
+            result = replay(messages, history.calls, [call.id for call in conversation.unfinished])
+            bounded = limit_tokens(result.messages, max_tokens)
+            return bounded, list_dropped(result.messages, bounded), result
+
+        # In a thread, because long chats would block other requests.
+        bounded, left_out, replayed = await REQUESTS.run(replay_history)
+        recorder.earlier_sources.add(replayed.source_map)
+        details = {call.tool_call_id: call.details for call in history.calls if call.details}
+        details |= {answer_key(text): sent for text, sent in history.answers}
+        recorder.provider_details.update(await self._redaction.large(details))
+        redacted = await self._redaction.large(bounded)
+        if observers.observers:
+            newest = await self._redaction.large(left_out[-MAX_WHOLE_LEFT_OUT:])
+            observers.tell(RunPrepared(redacted, newest, len(left_out)))
+        return redacted, replayed.max_source_number
+
+    async def _make_question_changes(
         self, rows: TurnRows, conversation: Conversation, messages: Sequence[ChatDict], files: ReadableFiles
     ) -> Sequence[RowChange]:
         """Return the row changes that store the question, and the response and results of the request."""

@@ -13,6 +13,7 @@ from functools import partial
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from callboard._history import HistoryCall, StoredTurn
 from callboard.agents import Agent, AgentLike
 from callboard.calls import ToolCall, format_error
 from callboard.calls.approval import ALWAYS, CHANGED, PENDING, REFUSED, is_approval
@@ -119,14 +120,12 @@ class LeftRun:
 class Reopened:
     """A run that can continue: its conversation with the finished rounds, and the state of its stored events.
 
-    `again` are the ids of the open calls that run again. `added` are the events that were stored by `reopen`: a
-    `Rewind` of the text after the last start or end of a call, and the ends of the other open calls and of calls that
-    have not started.
+    `repeated` are the ids of the open calls that run again. `added` are the events that `reopen` has stored.
     """
 
     conversation: Conversation
     left: LeftRun
-    again: AbstractSet[str]
+    repeated: AbstractSet[str]
     added: Sequence[Rewind | ToolCallError]
 
 
@@ -231,6 +230,9 @@ async def reopen(
 ) -> Reopened | Error | None:
     """Prepare a run to be continued. Return its last event if it can only be ended, None if it had already ended.
 
+    First the calls that do not run again get their ends, and the ends are stored. Then the history is loaded, which has
+    the results of all calls that have ended. A server that is killed in between leaves a run that can be reopened.
+
     Raises `StorageError` and `RunLost`.
     """
     assert record.turn is not None
@@ -244,17 +246,11 @@ async def reopen(
     if left.call_ids and (turn is None or not left.call_ids <= turn.call_ids):
         # The chat was deleted. Without its calls in the messages, the model would repeat them.
         return STOPPED_DURING_ANSWER
-    if any(call.tool_call_id.startswith(EXTERNAL_ID_PREFIX) for call in record.turn.rows.open_calls):
+    if any(map(_is_external, record.turn.rows.open_calls)):
         # The client runs its functions after the end of the run, so the model would call the function once more.
         return STOPPED_DURING_ANSWER
-    again = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
-    ends = [_tell_answer(end, left) for end in make_ends(left.open_calls, left.unapproved, but=again)]
-    ends += [
-        ToolCallError(tool_call_id=call_id, tool_name=name, error=NOT_STARTED, code="interrupted")
-        for call_id, name in left.unstarted.items()
-    ]
-    # The `Rewind` comes first, because clients keep the text before the end of a call.
-    added: list[Rewind | ToolCallError] = [*([Rewind()] if left.has_open_text else []), *ends]
+    repeated = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
+    added = _end_unfinished(left, repeated)
     _append(record, stored.last_seq, added)
     await record.store_now()
     conversation = await open_conversation(store, request, stored.run_id, None)
@@ -262,28 +258,45 @@ async def reopen(
         # Without its finished calls the agent would repeat them.
         raise StorageError("the history of the chat cannot be read")
     if turn:
-        calls = conversation.history.calls
-        ended = turn.call_ids - again
-        conversation = replace(
-            conversation,
-            messages=[*conversation.messages, *turn.as_messages()],
-            calls_made=[call.tool_name for call in calls if call.tool_call_id in ended],
-            unfinished=tuple(
-                ToolCall(
-                    call.tool_call_id,
-                    call.tool_name,
-                    call.arguments,
-                    rescued=call.tool_call_id in left.from_text,
-                    asks_first=call.tool_call_id in left.from_text,
-                    # Also if the settings have changed since, or the call was read from text.
-                    needs_approval=call.tool_call_id in left.unapproved,
-                    is_changed=call.tool_call_id in left.changed,
-                )
-                for call in calls
-                if call.tool_call_id in again
-            ),
-        )
-    return Reopened(conversation, left, again, added)
+        conversation = _add_turn(conversation, turn, left, repeated)
+    return Reopened(conversation, left, repeated, added)
+
+
+def _end_unfinished(left: LeftRun, repeated: Collection[str]) -> Sequence[Rewind | ToolCallError]:
+    """Return the events that take back unfinished text, and end the calls that do not run again."""
+    ended = {call_id: start.tool_name for call_id, start in left.open_calls.items() if call_id not in repeated}
+    unstarted = [
+        ToolCallError(tool_call_id=call_id, tool_name=name, error=NOT_STARTED, code="interrupted")
+        for call_id, name in left.unstarted.items()
+    ]
+    # The `Rewind` comes first, because clients keep the text before the end of a call.
+    rewind = [Rewind()] if left.has_open_text else []
+    return [*rewind, *(_mention_answer(end, left) for end in _make_ends(ended, left.unapproved)), *unstarted]
+
+
+def _add_turn(conversation: Conversation, turn: StoredTurn, left: LeftRun, repeated: Collection[str]) -> Conversation:
+    """Return the conversation with the stored rounds of the run's own turn."""
+    calls = conversation.history.calls
+    ended = turn.call_ids - frozenset(repeated)
+    return replace(
+        conversation,
+        messages=[*conversation.messages, *turn.as_messages()],
+        calls_made=[call.tool_name for call in calls if call.tool_call_id in ended],
+        unfinished=tuple(
+            ToolCall(
+                call.tool_call_id,
+                call.tool_name,
+                call.arguments,
+                rescued=call.tool_call_id in left.from_text,
+                asks_first=call.tool_call_id in left.from_text,
+                # Also if the settings have changed since, or the call was read from text.
+                needs_approval=call.tool_call_id in left.unapproved,
+                is_changed=call.tool_call_id in left.changed,
+            )
+            for call in calls
+            if call.tool_call_id in repeated
+        ),
+    )
 
 
 async def end_run(
@@ -295,9 +308,9 @@ async def end_run(
     rows = record.turn.rows
     # Without rows the chat was deleted, and with an ending the text has its row.
     answer = left.answer if turn and not rows.ending else ""
-    open_calls: dict[str, str] = {call.tool_call_id: call.tool_name for call in rows.open_calls}
+    open_calls = {call.tool_call_id: call.tool_name for call in rows.open_calls if not _is_external(call)}
     open_calls |= {call_id: start.tool_name for call_id, start in left.open_calls.items()}
-    last: list[Error | ToolCallError] = [*make_ends(open_calls, left.unapproved), ending]
+    last: list[Error | ToolCallError] = [*_make_ends(open_calls, left.unapproved), ending]
     _append(record, stored.last_seq, last)
     # Only calls of the client's functions are open. The client was not asked to run them unless the turn had ended.
     for call in () if rows.ending else rows.open_calls:
@@ -307,26 +320,28 @@ async def end_run(
     return last
 
 
-def make_ends(
-    open_calls: Mapping[str, ToolCallStart | str], unapproved: Collection[str], but: Collection[str] = ()
-) -> list[ToolCallError]:
-    """Return the end events of open calls, except the calls in `but` and calls that the client runs.
+def _make_ends(open_calls: Mapping[str, str], unapproved: Collection[str]) -> list[ToolCallError]:
+    """Return the end events of open calls, which are names of tools by call ids.
 
-    `open_calls` are tool names or start events, by call ids. The tools of the calls in `unapproved` have not run.
+    The tools of the calls in `unapproved` have not run.
     """
     return [
         ToolCallError(
             tool_call_id=call_id,
-            tool_name=started if isinstance(started, str) else started.tool_name,
+            tool_name=name,
             error=UNANSWERED_CALL if call_id in unapproved else INTERRUPTED_CALL,
             code="interrupted",
         )
-        for call_id, started in open_calls.items()
-        if call_id not in but and not call_id.startswith(EXTERNAL_ID_PREFIX)
+        for call_id, name in open_calls.items()
     ]
 
 
-def _tell_answer(end: ToolCallError, left: LeftRun) -> ToolCallError:
+def _is_external(call: HistoryCall) -> bool:
+    """Return whether the call is of a function of the client."""
+    return call.tool_call_id.startswith(EXTERNAL_ID_PREFIX)
+
+
+def _mention_answer(end: ToolCallError, left: LeftRun) -> ToolCallError:
     """Return the end of a call that will not run again; it names the answer if the user has answered its question."""
     given = left.signals.answers.get(APPROVAL_PREFIX + end.tool_call_id)
     if given is None or end.tool_call_id not in left.unapproved:
