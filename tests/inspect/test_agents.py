@@ -144,7 +144,7 @@ async def test_page_of_a_framework_agent_shows_known_facts_and_names_unknown_one
 async def test_try_it_is_refused_for_users_that_need_a_signature(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0), open_webui_jwt_secret="x" * 32) as service:
         page = (await service.client.get("/inspect/try?agent=demo&user=ann")).text
-        assert "only Open WebUI speaks for its users" in page
+        assert "users need a signature of Open WebUI" in page
         token = (
             (await service.client.get("/inspect/try?agent=demo")).text.split('name="token" value="')[1].split('"')[0]
         )

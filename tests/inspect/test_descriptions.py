@@ -36,4 +36,4 @@ async def test_an_agent_written_by_hand_is_shown_as_it_describes_itself(tmp_path
 
 
 async def test_a_method_of_the_same_name_for_something_else_is_no_description(tmp_path: Path) -> None:
-    assert "This agent is written by hand" in await read_page(tmp_path, "a sheep")
+    assert "the agent does not describe itself" in await read_page(tmp_path, "a sheep")

@@ -388,7 +388,7 @@ async def test_conversation_given_to_a_framework_is_shown_if_its_requests_are_un
         page = looking.page
         await page.goto(url(service, "/run?id=r&chat=c"))
         await page.get_by_role("link", name="What the model was sent").click()
-        await expect(page.get_by_text("Its framework does not tell")).to_be_visible()
+        await expect(page.get_by_text("The framework does not report")).to_be_visible()
         await expect(page.locator(".message.user").last).to_contain_text("Greet Ann")
         await looking.check("sent-framework")
 

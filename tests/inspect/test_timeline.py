@@ -5,7 +5,7 @@ from typing import Any
 
 from callboard._inspect.messages import mark_messages
 from callboard._inspect.shown import RunState, SentRequest, ShownCall, ShownRun
-from callboard._inspect.timeline import MIN_PERCENT, Timeline, TimelineRow, draw
+from callboard._inspect.timeline import MIN_PERCENT, Timeline, TimelineRow, draw_timeline
 from callboard._inspect.values import ShownValue, read_value, web_address
 from callboard.calls import RunningCall, StatusReport
 from callboard.observers import ModelAnswered
@@ -55,7 +55,7 @@ def bars(drawn: Timeline, row: TimelineRow) -> list[tuple[str, float, float]]:
 def test_each_round_has_its_requests_and_calls() -> None:
     calls = (shown_call("a", 2, 4), shown_call("b", 2, 5), shown_call("c", 7, 8, of_round=1))
     requests = (shown_request(0, 0, 2, 1), shown_request(1, 5, 7, 1), shown_request(2, 8, 10, 1))
-    drawn = draw(shown_run(calls, requests), 10)
+    drawn = draw_timeline(shown_run(calls, requests), 10)
     names = [[row.call.name if row.call else "asked" for row in one.rows] for one in drawn.rounds]
     assert names == [["asked", "a", "b"], ["asked", "c"], ["asked"]]
     assert [drawn.place_bar(one.span) for one in drawn.rounds] == [(0, 50), (50, 30), (80, 20)]
@@ -64,9 +64,9 @@ def test_each_round_has_its_requests_and_calls() -> None:
 
 def test_concurrent_time_counts_once() -> None:
     calls = (shown_call("a", 2, 4), shown_call("b", 3, 6))
-    drawn = draw(shown_run(calls, (shown_request(0, 0, 2),)), 10)
+    drawn = draw_timeline(shown_run(calls, (shown_request(0, 0, 2),)), 10)
     assert (drawn.model_seconds, drawn.tool_seconds, drawn.waiting_seconds, drawn.seconds) == (2, 4, 0, 10)
-    assert draw(shown_run(calls, None), 10).model_seconds is None
+    assert draw_timeline(shown_run(calls, None), 10).model_seconds is None
 
 
 def test_waiting_for_approval_does_not_count_as_tool_time() -> None:
@@ -75,7 +75,7 @@ def test_waiting_for_approval_does_not_count_as_tool_time() -> None:
         StatusReport("processing", "approved", None, 6.0),
         StatusReport("processing", "half", 50, 7.0),
     )
-    drawn = draw(shown_run((shown_call("a", 2, 8, steps=steps),)), 10)
+    drawn = draw_timeline(shown_run((shown_call("a", 2, 8, steps=steps),)), 10)
     [row] = drawn.rounds[0].rows
     assert bars(drawn, row) == [("waiting", 20, 40), ("complete", 60, 20)]
     assert [drawn.place(tick) for tick in row.ticks] == [20, 60, 70]
@@ -88,18 +88,18 @@ def test_question_that_is_asked_again_is_one_wait() -> None:
         StatusReport("asking", "Which seats?", None, 4.0),
         StatusReport("processing", "answered", None, 6.0),
     )
-    drawn = draw(shown_run((shown_call("a", 1, 8, steps=steps),)), 10)
+    drawn = draw_timeline(shown_run((shown_call("a", 1, 8, steps=steps),)), 10)
     assert (drawn.tool_seconds, drawn.waiting_seconds) == (3, 4)
 
 
 def test_running_call_lasts_until_now_and_short_bars_are_visible() -> None:
     steps = (StatusReport("pending", "waiting for approval", None, 4.0),)
     waiting = shown_call("a", 4, None, steps=steps)
-    drawn = draw(shown_run((shown_call("b", 1, 1.001), waiting), end=None), 8)
+    drawn = draw_timeline(shown_run((shown_call("b", 1, 1.001), waiting), end=None), 8)
     [(_, _, length)], long = (bars(drawn, row) for row in drawn.rounds[0].rows)
     assert length == MIN_PERCENT
     assert long == [("waiting", 50, 50)]
-    last = draw(shown_run((shown_call("c", 10, 10),)), 10)
+    last = draw_timeline(shown_run((shown_call("c", 10, 10),)), 10)
     [(_, at, length)] = bars(last, last.rounds[0].rows[0])
     assert at + length <= 100
 

@@ -1,7 +1,7 @@
 """Access control of the inspector: sessions, the origin of requests, form tokens, and security headers.
 
-The server's own checks of the request come before. This one refuses every other origin, also the origins of
-`CALLBOARD_CORS_ORIGINS`: they may call the API, but not read or press what a person sees on these pages.
+The server checks the request first. This module then refuses every other origin, even those of
+`CALLBOARD_CORS_ORIGINS`. They may call the API, but they may neither read these pages nor send their forms.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ FORM_SECONDS = 60.0
 NUL_AS_KEPT = quote(storable("\0")).encode()
 
 HEADERS = {
-    # Only our own scripts, styles and pictures; nothing inline; no frame around the page.
+    # Only this server's scripts, styles and pictures, nothing inline, and no frame around the page.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -40,7 +40,7 @@ HEADERS = {
 
 
 class AccessControl:
-    """Middleware in front of all pages; assets and the sign-in page need no session."""
+    """Middleware that refuses requests without a session, except for assets and the sign-in page."""
 
     def __init__(self, app: ASGIApp, signing_in: SigningIn, access: Access) -> None:
         self._app = app
@@ -48,13 +48,13 @@ class AccessControl:
         self._access = Access(access.hosts, frozenset())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on the request, or answer it."""
+        """Pass the request to the pages, or refuse it."""
         if scope["type"] != "http":
-            # No WebSocket is served here.
+            # The inspector serves no WebSocket.
             await send({"type": "websocket.close"})
             return
 
-        async def send_guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
@@ -68,17 +68,17 @@ class AccessControl:
         base = scope["root_path"]
         try:
             self._access.check(scope)
-            response = await self._enter(request, Visit(base, None, request.query_params.get("user") or None))
+            response = await self._check(request, Visit(base, None, request.query_params.get("user") or None))
         except CallboardError as error:
             visit = Visit(base, None)
             response = render("refused.html", visit, find_status(error), title="Refused", reason=str(error))
         session = scope[SCOPE_KEY].session if SCOPE_KEY in scope else None
-        # Log lines of this request name the key, as for requests to the API.
+        # Log lines of this request contain the key's name, as for requests to the API.
         with bound_contextvars(**({"key": session.caller} if session and session.caller else {})):
-            await (response or self._app)(scope, receive, send_guarded)
+            await (response or self._app)(scope, receive, send_with_headers)
 
-    async def _enter(self, request: Request, visit: Visit) -> Response | None:
-        """Return the answer to a request that may not pass, or None; then the scope of the request has the visit."""
+    async def _check(self, request: Request, visit: Visit) -> Response | None:
+        """Return None if the request may pass, and store its visit in its scope. Otherwise return the response."""
         path = request.scope["path"].removeprefix(visit.base)
         if path.startswith("/assets/"):
             return None
@@ -89,31 +89,31 @@ class AccessControl:
             return _ask_for_key(visit, request)
         form = await _read_form(request) if request.method == "POST" else {}
         if request.method == "POST" and not session.owns(form.get("token", "")):
-            raise RequestError("this form is not one of this page, or it is too old: reload the page and send it again")
+            raise RequestError("this form is from another session, or too old: reload the page and send it again")
         if path == "/sign-out" and request.method == "POST":
-            leaving = RedirectResponse(f"{visit.base}/", HTTPStatus.SEE_OTHER)
-            delete_cookie(leaving, visit.base or "/")
-            return leaving
+            response = RedirectResponse(f"{visit.base}/", HTTPStatus.SEE_OTHER)
+            delete_cookie(response, visit.base or "/")
+            return response
         request.scope[SCOPE_KEY] = Visit(visit.base, session, visit.user, self._signing_in.is_needed, form)
-        await request.app.state.watch.forget_gone(get_server_state(request).store)
+        await request.app.state.watch.forget_deleted_chats(get_server_state(request).store)
         return None
 
     async def _sign_in(self, request: Request, visit: Visit) -> Response:
-        # There is no session yet, so there is no token to check; the key itself is the proof.
+        # There is no session yet, so there is no form token to check. The key itself is the proof.
         form = await _read_form(request)
         session = await self._signing_in.sign_in(request, form.get("key", "")) if self._signing_in.is_needed else None
         if session is None:
             return _ask_for_key(visit, request, is_wrong=True)
-        # Only a path of this server: a redirect to another site would help phishing.
+        # Only a path on this server, because a redirect to another site would help phishing.
         wanted = form.get("wanted", "")
-        inside = wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else "/"
-        response = RedirectResponse(f"{visit.base}{inside}", HTTPStatus.SEE_OTHER)
+        path = wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else "/"
+        response = RedirectResponse(f"{visit.base}{path}", HTTPStatus.SEE_OTHER)
         send_cookie(response, session, visit.base or "/", is_secure=request.scope["scheme"] == "https")
         return response
 
 
 def keep_session(request: Request, response: Response) -> Response:
-    """Add the cookie of a new session to the response, and return it."""
+    """Return the response, with the session's cookie if the session is new."""
     visit = read_visit(request)
     if visit.session and visit.session.is_new:
         send_cookie(response, visit.session, visit.base or "/", is_secure=request.scope["scheme"] == "https")
@@ -124,7 +124,7 @@ def _ask_for_key(visit: Visit, request: Request, *, is_wrong: bool = False) -> R
     query = f"?{request.url.query}" if request.url.query else ""
     wanted = request.scope["path"].removeprefix(visit.base) + query if request.method == "GET" else "/"
     page = render("sign_in.html", visit, HTTPStatus.UNAUTHORIZED, title="Sign in", wanted=wanted, is_wrong=is_wrong)
-    # If the session has ended while a page is open, htmx reloads the page instead of inserting this one.
+    # If the session ends while a page is open, htmx reloads that page instead of inserting the sign-in page.
     page.headers["HX-Refresh"] = "true"
     return page
 

@@ -1,7 +1,7 @@
 """The pages of agents: prompt, tools, missing settings, and "Try it", a small chat with the agent.
 
 "Try it" works without scripts. It shows the same runs, stored chats and questions as the other pages. A run that was
-started there continues until it ends, reaches its time limit or is stopped, even if nobody looks at it.
+started there continues until it ends, reaches its time limit or is stopped, even if the page is closed.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callboard._inspect.page import is_part_request, redirect, show, state_of
+from callboard._inspect.page import is_part_request, read_state, redirect, show
 from callboard._inspect.shown import ShownRun, show_stored
 from callboard._inspect.visit import Visit
 from callboard._inspect.watch import WatchedRun
@@ -28,14 +28,14 @@ from callboard.storage import GivenAnswer, Overview
 from callboard_protocol import RunRequest
 
 CHAT_PREFIX = "try-"
-"""Begins the ids of chats of "Try it", which continues no other chats."""
+"""The prefix of the ids of chats that were started in "Try it", which continues only these chats."""
 FIELD_PREFIX = "field:"
-"""Begins the names of the fields of a question's form in the page."""
+"""The prefix of the names of fields that belong to the form of a question."""
 TURNS_SHOWN = 20
 CALLS_SHOWN = 100
 MAX_MESSAGE_CHARS = 100_000
 
-UNKNOWN = "This agent is written by hand: its prompt, its tools and its model are not known to the server."
+UNKNOWN = "The server does not know this agent's prompt, tools and model, because the agent does not describe itself."
 FRAMEWORKS = {
     "agno": "Agno",
     "langgraph": "LangGraph",
@@ -45,8 +45,8 @@ FRAMEWORKS = {
 
 
 async def agents(request: Request) -> Response:
-    """Show all agents, and why others are missing."""
-    _, state, _ = state_of(request)
+    """Show all agents, and the reasons why other agents are missing."""
+    _, state, _ = read_state(request)
     listed = [(agent, _count_tools(agent)) for agent in state.registry]
     unavailable = state.registry.unavailable
     redact = state.services.redaction
@@ -56,9 +56,9 @@ async def agents(request: Request) -> Response:
 async def agent(request: Request) -> Response:
     """Show an agent: its current prompt, its tools with their schemas, its skills and their settings.
 
-    For an agent of a framework: the facts that the framework's objects have, and which are unknown.
+    For an agent of a framework, show the facts in the framework's objects, and list the unknown facts.
     """
-    _, state, _ = state_of(request)
+    _, state, _ = read_state(request)
     found = state.registry.get(request.query_params.get("id", ""))
     facts: Mapping[str, object]
     if isinstance(found, Agent):
@@ -82,7 +82,7 @@ async def agent(request: Request) -> Response:
 
 async def try_it(request: Request) -> Response:
     """Show the chat of "Try it" with an agent."""
-    visit, state, _ = state_of(request)
+    visit, state, _ = read_state(request)
     found = state.registry.get(request.query_params.get("agent", ""))
     chat_id = request.query_params.get("chat") or ""
     turns = await _read_chat(request, chat_id) if chat_id else []
@@ -98,28 +98,28 @@ async def try_it(request: Request) -> Response:
         is_live=is_live,
         may_send=_may_send(visit, state),
         is_for_some=not state.runs.access.admits(found.agent_id, None),
-        said=_read_said(request.query_params),
+        said=_read_role_and_groups(request.query_params),
     )
 
 
 async def send(request: Request) -> Response:
-    """Send a message to an agent, in a new chat or as the next turn of one."""
-    visit, state, _ = state_of(request)
+    """Send a message to an agent, in a new chat or as the next turn of a chat."""
+    visit, state, _ = read_state(request)
     agent_id = visit.form.get("agent", "")
     message = visit.form.get("message", "").strip()
     chat_id = visit.form.get("chat") or f"{CHAT_PREFIX}{token_hex(8)}"
     _check_chat(chat_id)
     if not _may_send(visit, state):
-        raise Unauthorized("users need a signature of Open WebUI on this server: try the agent without a user")
+        raise Unauthorized("on this server, users need a signature of Open WebUI: try the agent without a user")
     if not 0 < len(message) <= MAX_MESSAGE_CHARS:
         raise RequestError("write a message first")
     body: dict[str, Any] = {
         "agent": agent_id,
         "chat_id": chat_id,
         "message_id": token_hex(8),
-        "messages": [*await _list_messages(state.store.overview(visit.user), chat_id), _say("user", message)],
+        "messages": [*await _list_messages(state.store.overview(visit.user), chat_id), _make_message("user", message)],
     }
-    said = _read_said(visit.form)
+    said = _read_role_and_groups(visit.form)
     if visit.user is not None:
         groups = [name.strip() for name in said["groups"].split(",")]
         body["user"] = {"id": visit.user, "role": said["role"] or "user", "groups": list(filter(None, groups))}
@@ -127,7 +127,7 @@ async def send(request: Request) -> Response:
         asked = RunRequest.model_validate(body)
     run = await state.runs.start(asked, caller=visit.caller)
     if isinstance(run, Run):
-        listening = asyncio.create_task(_listen(run), name=f"try {run.run_id}")
+        listening = asyncio.create_task(_keep_listening(run), name=f"try {run.run_id}")
         open_trials: set[asyncio.Task[None]] = request.app.state.open_trials
         open_trials.add(listening)
         listening.add_done_callback(open_trials.discard)
@@ -136,7 +136,7 @@ async def send(request: Request) -> Response:
 
 async def answer(request: Request) -> Response:
     """Answer a question of a run of "Try it"."""
-    visit, state, _ = state_of(request)
+    visit, state, _ = read_state(request)
     chat_id = visit.form.get("chat", "")
     _check_chat(chat_id)
     run = await state.runs.find(visit.form.get("run", ""), visit.user)
@@ -150,20 +150,21 @@ async def answer(request: Request) -> Response:
     if kind == "form" and value:
         named = [name for name in visit.form if name.startswith(FIELD_PREFIX)]
         value = {name.removeprefix(FIELD_PREFIX): visit.form[name] for name in named}
-    # It may have been answered elsewhere, or its time is over; the page shows the outcome.
+    # The question may have been answered elsewhere or have timed out. The page shows the outcome.
     with suppress(UnknownInput):
         await run.answer(visit.form.get("question", ""), GivenAnswer(value, visit.caller))
-    return redirect(visit.link("try", agent=run.identity.agent_id, chat=chat_id, **_read_said(visit.form)))
+    return redirect(visit.link("try", agent=run.identity.agent_id, chat=chat_id, **_read_role_and_groups(visit.form)))
 
 
-async def _listen(run: Run) -> None:
+async def _keep_listening(run: Run) -> None:
+    """Listen until the run ends, because a run without a listener is cancelled."""
     with run.listening():
         await run.wait()
 
 
 async def _read_chat(request: Request, chat_id: str) -> list[ShownRun]:
-    """Return the newest turns of a chat, oldest first, also one that has just begun and is not stored yet."""
-    visit, state, watch = state_of(request)
+    """Return the newest turns of a chat, oldest first, including a turn that has begun but is not stored yet."""
+    visit, state, watch = read_state(request)
     _check_chat(chat_id)
     overview = state.store.overview(visit.user)
     watched = {one.run.run_id: one for one in watch if one.run.chat_id == chat_id and one.run.user_id == visit.user}
@@ -182,13 +183,13 @@ async def _read_chat(request: Request, chat_id: str) -> list[ShownRun]:
 
 
 def _show_newest_calls(watched: WatchedRun, question: str = "") -> ShownRun:
-    """Return a watched run with its newest calls; its own page has all of them."""
+    """Return a watched run with its newest calls. The page of the run shows all calls."""
     shown = watched.show(question)
     return replace(shown, calls=shown.calls[-CALLS_SHOWN:])
 
 
 async def _list_messages(overview: Overview, chat_id: str) -> list[dict[str, Any]]:
-    """Return a chat as a client sends it: texts, and the id of each answer, by which the server finds its calls."""
+    """Return the messages of a chat as a client sends them. From the id of an answer, the server finds its calls."""
     found: list[dict[str, Any]] = []
     cursor = None
     while True:
@@ -197,34 +198,34 @@ async def _list_messages(overview: Overview, chat_id: str) -> list[dict[str, Any
         except UnknownChat:
             return []
         for turn in page.turns:
-            said = {**_say("assistant", turn.answer), "id": turn.message_id}
-            found += [said, _say("user", turn.question)]
+            answer = {**_make_message("assistant", turn.answer), "id": turn.message_id}
+            found += [answer, _make_message("user", turn.question)]
         cursor = page.next_cursor
         if cursor is None:
             return found[::-1]
 
 
 def _may_send(visit: Visit, state: ServerState) -> bool:
-    """Return whether a run may start for the user whose chats are shown; not if users need a signature."""
+    """Return whether the page may start a run for the shown user. It may not if users need a signature."""
     return visit.user is None or not state.user_verifier.is_required
 
 
-def _read_said(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the role and groups of the user of "Try it", as typed in the form; they are not stored."""
+def _read_role_and_groups(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the role and groups that were typed into the form of "Try it". They are not stored."""
     return {name: given.get(name, "").strip() for name in ("role", "groups")}
 
 
-def _say(role: str, content: str) -> dict[str, Any]:
+def _make_message(role: str, content: str) -> dict[str, Any]:
     return {"role": role, "content": content}
 
 
 def _check_chat(chat_id: str) -> None:
     if not chat_id.startswith(CHAT_PREFIX):
-        raise RequestError("this page continues only chats that were begun on it")
+        raise RequestError("this page continues only chats that were started on it")
 
 
 def _count_tools(found: AgentLike) -> int | None:
-    """Return the number of tools of an agent, None if it is unknown."""
+    """Return the number of tools of an agent; None if it is unknown."""
     if isinstance(found, Agent):
         return len(found.tools)
     known = _describe(found)
@@ -232,14 +233,14 @@ def _count_tools(found: AgentLike) -> int | None:
 
 
 def _describe(found: AgentLike) -> Description | None:
-    """Return the agent's description of itself, None if it has none."""
+    """Return the agent's description of itself; None if it has none."""
     described = found.describe() if isinstance(found, DescribedAgent) else None
-    # An agent written by hand may have a method of this name for something else.
+    # An agent may have a method `describe` for another purpose.
     return described if isinstance(described, Description) else None
 
 
 def _name_kind(found: AgentLike) -> str:
-    """Return the name of an agent's framework, or of its class."""
+    """Return the name of an agent's framework; the name of its class if the framework is unknown."""
     if isinstance(found, Agent):
         return "Callboard"
     kind = type(found)

@@ -1,4 +1,4 @@
-"""Exports of runs and calls: as a curl command, as a Python test. Pure."""
+"""Exports runs and calls as curl commands and as Python tests. Does no I/O."""
 
 import json
 import re
@@ -9,9 +9,9 @@ from urllib.parse import quote, urlencode
 from callboard._inspect.shown import ShownCall, ShownRun
 
 MAX_COMPARED_CHARS = 1_000
-"""The longest result that an exported test compares."""
+"""The length limit of results that an exported test compares."""
 
-_NO_NAME = re.compile(r"\W+", re.ASCII)
+_NOT_IN_NAMES = re.compile(r"\W+", re.ASCII)
 
 
 def write_curl(address: str, agent_id: str, question: str, *, has_key: bool) -> str:
@@ -32,11 +32,11 @@ def write_call_curl(address: str, chat_id: str, call_id: str, user_id: str | Non
 
 
 def write_test(run: ShownRun) -> str:
-    """Return a Python test with a fake model that makes the calls of the run again; the agent's tools really run.
+    """Return a Python test in which a fake model makes the calls of the run again, and the agent's tools run.
 
     The test compares the results, except long ones.
     """
-    name = _NO_NAME.sub("_", run.agent_id or "agent").strip("_").lower() or "agent"
+    name = _NOT_IN_NAMES.sub("_", run.agent_id or "agent").strip("_").lower() or "agent"
     calls = sorted(run.calls, key=lambda call: call.place)
     rounds = [list(of_round) for _, of_round in groupby(calls, key=lambda call: call.start.round_index)]
     answers = [f"        [{', '.join(map(_write_call, of_round))}],\n" for of_round in rounds]

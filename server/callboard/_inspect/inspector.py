@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 class Inspector:
     """The pages of one application. `watch.observe` must be one of the observers of its runs.
 
-    `keys` are the names of the keys that may sign in, None for all keys.
+    `keys` are the names of the API keys that may sign in; None allows all keys.
     """
 
     def __init__(self, authenticate: Authenticate | None, access: Access, keys: Collection[str] | None) -> None:
@@ -51,17 +51,17 @@ class Inspector:
         )
         self._pages.state.watch = self.watch
         self._pages.state.parts = PartCache(PART_SECONDS)
-        # A task that listens to each run of "Try it": a run without a listener would be cancelled.
+        # For each run of "Try it", a task that listens to it, because a run without a listener is cancelled.
         self._pages.state.open_trials = set[asyncio.Task[None]]()
 
     async def open(self, state: ServerState) -> None:
-        """Start to serve the pages of this server. Raises `StorageError`."""
+        """Prepare the pages for this server. Raises `StorageError`."""
         await self._signing_in.open(state.store)
         state.runs.on_user_forgotten = self.watch.forget_user
         self._pages.state.server = state
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
-        """Return an application with the pages under `PREFIX` and `app` everywhere else."""
+        """Return an application that serves the pages under `PREFIX`, and passes all other requests to `app`."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             path = read_route_path(scope) if scope["type"] in ("http", "websocket") else ""
@@ -83,6 +83,6 @@ async def _answer_error(request: Request, error: Exception) -> Response:
             status, reason = HTTPStatus(error.status_code), error.detail
         case _:
             _log.error("page_failed", path=request.scope["path"], exc_info=error)
-            status, reason = HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log says why"
+            status, reason = HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log has the reason"
     visit = request.scope.get(SCOPE_KEY) or Visit(request.scope["root_path"])
     return render("refused.html", visit, status, title=status.phrase, reason=reason)

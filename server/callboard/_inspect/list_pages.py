@@ -1,4 +1,4 @@
-"""The pages of the store: chats, one chat, calls, and statistics of tools."""
+"""The pages about stored data: chats, one chat, calls, and statistics of tools."""
 
 import re
 from dataclasses import asdict, dataclass, fields
@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callboard._inspect.now_pages import is_running_here
-from callboard._inspect.page import redirect, show, state_of
+from callboard._inspect.page import read_state, redirect, show
 from callboard._inspect.shown import show_stored
 from callboard.errors import RequestError
 from callboard.runs import Grants
@@ -24,7 +24,7 @@ CALL_STATES: tuple[CallState, ...] = get_args(CallState)
 MAX_TEXT_CHARS = 200
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2})?")
-SECONDS_A_DAY = 86_400
+DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class FilterForm:
     until: str = ""
 
     @classmethod
-    def of(cls, request: Request) -> "FilterForm":
-        """Return the values in the query."""
+    def read(cls, request: Request) -> "FilterForm":
+        """Return the values in the query of the request."""
         query = request.query_params
         return cls(*(query.get(field.name, "").strip()[:MAX_TEXT_CHARS] for field in fields(cls)))
 
@@ -62,17 +62,17 @@ class FilterForm:
 
 
 async def chats(request: Request) -> Response:
-    """Show the stored chats that match the filters, the newest answers first."""
-    visit, state, _ = state_of(request)
-    wanted = FilterForm.of(request)
+    """Show the stored chats that match the filters. The chat with the newest answer comes first."""
+    visit, state, _ = read_state(request)
+    wanted = FilterForm.read(request)
     cursor = request.query_params.get("cursor") or None
     page = await state.store.overview(visit.user_filter).chats(wanted.to_chat_filter(), CHATS_PER_PAGE, cursor)
     return show_list(request, "chats", wanted, page.next_cursor, chats=page.chats, is_narrowed=wanted != FilterForm())
 
 
 async def chat(request: Request) -> Response:
-    """Show a chat: its turns, newest first, also those that still run."""
-    visit, state, watch = state_of(request)
+    """Show a chat with its turns, newest first, including running turns."""
+    visit, state, watch = read_state(request)
     chat_id = request.query_params.get("id", "")
     cursor = request.query_params.get("cursor") or None
     overview = state.store.overview(visit.user_filter)
@@ -90,8 +90,8 @@ async def chat(request: Request) -> Response:
 
 
 async def revoke(request: Request) -> Response:
-    """Ask again before a tool runs that its user has allowed always in a chat."""
-    visit, state, _ = state_of(request)
+    """Revoke a grant: the user is asked again before the tool runs in this chat."""
+    visit, state, _ = read_state(request)
     chat_id = visit.form.get("chat", "")
     found = await state.store.overview(visit.user_filter).chat(chat_id)
     if found.user_id:
@@ -103,7 +103,7 @@ async def revoke(request: Request) -> Response:
 
 async def forget(request: Request) -> Response:
     """Delete a chat and all its calls. Raises `UnknownChat`."""
-    visit, state, watch = state_of(request)
+    visit, state, watch = read_state(request)
     chat_id = visit.form.get("chat", "")
     if visit.form.get("sure") != "yes":
         raise RequestError("forgetting a chat cannot be undone: tick 'I am sure'")
@@ -116,8 +116,8 @@ async def forget(request: Request) -> Response:
 
 async def calls(request: Request) -> Response:
     """Show the calls that match the filters, newest first."""
-    visit, state, _ = state_of(request)
-    wanted = FilterForm.of(request)
+    visit, state, _ = read_state(request)
+    wanted = FilterForm.read(request)
     cursor = request.query_params.get("cursor") or None
     page = await state.store.overview(visit.user_filter).calls(wanted.to_call_filter(), CALLS_PER_PAGE, cursor)
     return show_list(request, "calls", wanted, page.next_cursor, calls=page.calls)
@@ -125,8 +125,8 @@ async def calls(request: Request) -> Response:
 
 async def tools(request: Request) -> Response:
     """Show statistics of the calls of each tool."""
-    visit, state, _ = state_of(request)
-    wanted = FilterForm.of(request)
+    visit, state, _ = read_state(request)
+    wanted = FilterForm.read(request)
     overview = state.store.overview(visit.user_filter)
     found = await overview.tools(wanted.to_call_filter())
     slowest = await overview.slowest_calls(wanted.to_call_filter(), SLOWEST_CALLS)
@@ -136,8 +136,8 @@ async def tools(request: Request) -> Response:
 def show_list(
     request: Request, step: str, wanted: FilterForm, next_cursor: str | None = None, **shown: object
 ) -> Response:
-    """Show a list with its filter form; `step` is the name of its page."""
-    visit, state, _ = state_of(request)
+    """Show a list with its filter form. `step` is the path of the page, without a slash."""
+    visit, state, _ = read_state(request)
     agents = {agent.agent_id: agent.name for agent in state.registry}
     if wanted.agent:
         agents.setdefault(wanted.agent, wanted.agent)
@@ -164,7 +164,7 @@ def _read_status(text: str) -> CallState | None:
 
 
 def _read_time(text: str, *, is_end: bool = False) -> float | None:
-    """Return a day or minute as seconds since the epoch; a day that is an end is included."""
+    """Return a day or a minute as seconds since the epoch. For an end (`is_end`), return the end of the day."""
     if not text:
         return None
     if not _DAY.fullmatch(text):
@@ -173,7 +173,7 @@ def _read_time(text: str, *, is_end: bool = False) -> float | None:
         at = datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
     except ValueError:
         raise RequestError(f"there is no such time as {text}") from None
-    return at + SECONDS_A_DAY if is_end and "T" not in text else at
+    return at + DAY_SECONDS if is_end and "T" not in text else at
 
 
 ROUTES = [

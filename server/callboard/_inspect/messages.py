@@ -1,4 +1,4 @@
-"""The messages of a request to a model, each with marks such as replayed, compacted or new. Pure."""
+"""Marks the messages of a request to a model as replayed, compacted, shortened or new. Does no I/O."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _SHORTENED = re.compile(r"\[… ([\d,]+) more characters of this older result ar
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A mark on a message; `meaning` is empty if the page explains the word elsewhere."""
+    """A mark on a message. `meaning` is empty if the page explains the word elsewhere."""
 
     word: str
     meaning: str = ""
@@ -22,7 +22,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """A message of a request; `parts` counts its parts that are not text, such as pictures."""
+    """A message of a request. `parts` is the number of its parts that are not text, such as pictures."""
 
     number: int
     role: str
@@ -34,7 +34,7 @@ class SentMessage:
 
     @property
     def chars(self) -> int:
-        """The characters of its text and of the arguments of its calls."""
+        """The number of characters in its text and in the arguments of its calls."""
         return len(self.text) + sum(len(call.arguments_text) for call in self.calls)
 
 
@@ -48,7 +48,8 @@ def mark_messages(
 ) -> list[SentMessage]:
     """Return the messages with their marks.
 
-    `results` are the stored results, by call id. `first_new` is the first message that the request before did not have.
+    `results` are the sizes of the stored results, by call id. `first_new` is the index of the first message that the
+    previous request did not have.
     """
     return [_mark(number, message, results, run_id, first_new) for number, message in enumerate(messages)]
 

@@ -1,4 +1,4 @@
-"""The first page: running runs, approvals that wait, the last answers. And the Stop button of all pages."""
+"""The first page, with running runs, waiting approvals and the last answers; the Stop button of all pages."""
 
 from contextlib import suppress
 from functools import partial
@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callboard._inspect.page import find_run, is_part_request, redirect, show, show_part, state_of
+from callboard._inspect.page import find_run, is_part_request, read_state, redirect, show, show_part
 from callboard._inspect.shown import list_elsewhere, show_stored
 from callboard._inspect.visit import read_visit
 from callboard._inspect.watch import WatchedRun
@@ -21,7 +21,7 @@ APPROVALS_SHOWN = 100
 
 
 async def now(request: Request) -> Response:
-    """Show the running runs, the approvals that wait, and the last answers."""
+    """Show the running runs, the waiting approvals, and the last answers."""
     find = partial(_find_now, request)
     if is_part_request(request):
         return await show_part(request, "now_rows.html", find)
@@ -29,7 +29,7 @@ async def now(request: Request) -> Response:
 
 
 async def _find_now(request: Request) -> dict[str, object]:
-    visit, state, watch = state_of(request)
+    visit, state, watch = read_state(request)
     overview = state.store.overview(visit.user_filter)
     turns = {turn.run_id: turn for turn in await overview.newest_turns(ANSWERS_SHOWN)}
     watched = [one for one in watch if visit.can_see(one.run.user_id)]
@@ -38,11 +38,11 @@ async def _find_now(request: Request) -> dict[str, object]:
     here = {run.run_id for run in live} | ended.keys()
     open_runs = [run for run in await overview.open_runs() if run.run_id not in here]
     elsewhere = [list_elsewhere(run, turns.get(run.run_id)) for run in open_runs if not run.is_parked]
-    under_way = {run.run_id for run in live} | {run.run_id for run in open_runs}
-    # An ended run that began before the oldest listed turn may be stored, too old for the list.
+    running = {run.run_id for run in live} | {run.run_id for run in open_runs}
+    # An ended run that began before the oldest listed turn may be stored, but be too old for the list.
     oldest = min((turn.began_at for turn in turns.values()), default=0) if len(turns) == ANSWERS_SHOWN else 0
     unstored = [one.show() for run_id, one in ended.items() if run_id not in turns and one.began_at >= oldest]
-    answers = [show_stored(turn, turn.failures) for run_id, turn in turns.items() if run_id not in under_way]
+    answers = [show_stored(turn, turn.failures) for run_id, turn in turns.items() if run_id not in running]
     answers = sorted([*answers, *unstored], key=lambda run: -run.began_at)
     return {
         "title": "Now",
@@ -61,18 +61,18 @@ async def stop(request: Request) -> Response:
 
 
 async def approve(request: Request) -> Response:
-    """Approve or refuse a call that waits. The query names its run, the run's user, the question and the answer."""
+    """Approve or refuse a waiting call. The query names its run, the run's user, the question and the answer."""
     visit = read_visit(request)
     query = request.query_params
     run = await find_run(request)
-    # It may have been answered elsewhere meanwhile; the page then no longer lists it.
+    # The question may have been answered elsewhere. The page then no longer lists it.
     with suppress(UnknownInput):
         await run.answer(query.get("question") or "", GivenAnswer(query.get("value") == "yes", visit.caller))
     return redirect(visit.link())
 
 
 def is_running_here(state: ServerState, watched: WatchedRun) -> bool:
-    """Return whether a run still runs on this server; another server may have taken it over and ended it."""
+    """Return whether a run still runs on this server. Another server may have taken it over and ended it."""
     return watched.ended_at is None and state.runs.is_live(watched.run.run_id)
 
 

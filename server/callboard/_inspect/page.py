@@ -20,15 +20,15 @@ from callboard.runs import FollowedRun, Run
 from callboard.threads import Threads
 
 PART_SECONDS = 0.9
-"""How long a rendered part is used: a little less than the second after which a page asks for it again."""
+"""The time for which a rendered part is used: a little less than the second after which a page requests it again."""
 
-READING = Threads("inspecting", 2)
+THREADS = Threads("inspecting", 2)
 
 
 class PartCache:
-    """Caches the live parts of pages for `lifetime_seconds`, however many people look at them.
+    """Caches the live parts of pages for `lifetime_seconds`, so that many viewers cost no more than one.
 
-    A part is the same for everybody, so it must not contain data of one person.
+    A part is the same for all viewers, so it must not contain data of one viewer.
     """
 
     def __init__(self, lifetime_seconds: float) -> None:
@@ -36,12 +36,12 @@ class PartCache:
         self._parts: dict[Hashable, tuple[float, asyncio.Task[str]]] = {}
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[str]]) -> str:
-        """Return the part with this key; if it is too old, make it. Raises the exceptions of `make`."""
+        """Return the part with this key. If it is missing or too old, call `make`. Raises the exceptions of `make`."""
         now = time.monotonic()
         self._parts = {one: part for one, part in self._parts.items() if now - part[0] < self._lifetime_seconds}
         if key not in self._parts:
             self._parts[key] = (now, asyncio.create_task(_run(make), name="make a page"))
-        # Shielded: if the first request is cancelled, the others still wait for the same task.
+        # Shielded, because other requests wait for the same task if the first request is cancelled.
         return await asyncio.shield(self._parts[key][1])
 
 
@@ -56,15 +56,15 @@ def show(request: Request, template: str, **values: object) -> Response:
 
 
 async def show_part(request: Request, template: str, find: Callable[[], Awaitable[Mapping[str, object]]]) -> Response:
-    """Render the live part of a page, the same for everybody; `find` returns the values of the template."""
+    """Render the live part of a page, which is the same for all viewers. `find` returns the values of the template."""
     visit = read_visit(request)
-    # Without the session: the part is the same for everybody.
+    # Without the session, because all viewers get the same part.
     shared_visit = replace(visit, session=None, form={})
 
     async def make() -> str:
         values = await find()
-        # In a thread, because a hundred rows take some ten milliseconds, once a second.
-        return await READING.run(partial(write, template, shared_visit, names=_name_agents(request), **values))
+        # In a thread, because a hundred rows take about ten milliseconds.
+        return await THREADS.run(partial(write, template, shared_visit, names=_name_agents(request), **values))
 
     parts: PartCache = request.app.state.parts
     key = (template, visit.base, visit.user, request.url.query)
@@ -76,14 +76,17 @@ def _name_agents(request: Request) -> dict[str, str]:
     return {agent.agent_id: agent.name for agent in get_server_state(request).registry}
 
 
-def state_of(request: Request) -> tuple[Visit, ServerState, RunWatch]:
-    """Return the visit, the server's state, and the runs that this server has watched."""
+def read_state(request: Request) -> tuple[Visit, ServerState, RunWatch]:
+    """Return the visit, the server's state, and the watched runs of this server."""
     return read_visit(request), get_server_state(request), request.app.state.watch
 
 
 async def find_run(request: Request) -> Run | FollowedRun:
-    """Return the run in the query: `run` is its id, `of` its user. Raises `UnknownRun`, also for a user not shown."""
-    visit, state, _ = state_of(request)
+    """Return the run that the query names: `run` is its id, and `of` its user.
+
+    Raises `UnknownRun`, also if the visit may not see that user.
+    """
+    visit, state, _ = read_state(request)
     user_id = request.query_params.get("of") or None
     if not visit.can_see(user_id):
         raise UnknownRun("there is no such run of this user")
@@ -91,22 +94,22 @@ async def find_run(request: Request) -> Run | FollowedRun:
 
 
 def is_part_request(request: Request) -> bool:
-    """Return whether the page itself asks for its live part."""
+    """Return whether htmx requests the live part of a page."""
     return "HX-Request" in request.headers
 
 
 def redirect(address: str) -> Response:
-    """Return a redirect to a page, after a form was posted."""
+    """Return a redirect to a page, as the response to a form."""
     return RedirectResponse(address, HTTPStatus.SEE_OTHER)
 
 
 def find_server_url(request: Request) -> str:
-    """Return the URL of the server's API, as this browser reaches it."""
+    """Return the URL at which this browser reaches the server's API."""
     return str(request.base_url).removesuffix("/").removesuffix(read_visit(request).base)
 
 
 def read_number(request: Request, name: str) -> int:
-    """Return a number of the query, by default 0. Raises `RequestError` if it is not a number."""
+    """Return a number from the query; 0 if it is missing. Raises `RequestError` for any other text."""
     given = request.query_params.get(name, "0")
     if not (given.isascii() and given.isdigit() and len(given) < 9):
         raise RequestError(f"{name} must be a number")
@@ -114,7 +117,7 @@ def read_number(request: Request, name: str) -> int:
 
 
 def download(content: str | AsyncIterator[str], name: str, media_type: str, *, is_shown: bool = False) -> Response:
-    """Return a text, or its pieces, as a download; if `is_shown`, as plain text that the browser shows."""
+    """Return a text, or its pieces, as a download. With `is_shown`, the browser shows it as plain text instead."""
     headers = {
         "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',
         "Content-Security-Policy": "default-src 'none'; sandbox",

@@ -21,7 +21,7 @@ from callboard.openwebui import strip_context
 from callboard_protocol import ENDINGS, FAILED, format_ending
 
 MAX_SHOWN_CHARS = 100_000
-"""The characters of a text that a page shows; the whole text has a URL of its own."""
+"""The maximum number of characters of a text that a page shows. The whole text has its own URL."""
 
 STATE_LABELS = {
     "running": "running",
@@ -32,11 +32,12 @@ STATE_LABELS = {
 }
 """The labels of the states of calls and runs."""
 
-MAX_UNSEEN = 5_000
-"""The invisible characters of a text that a page shows; each takes some fifty characters of HTML."""
+MAX_INVISIBLE = 5_000
+"""The maximum number of invisible characters that a page shows of a text. Each takes about fifty characters of HTML."""
 
-# Controls, and characters that change the direction of text or have no width: a text with them can look like another.
-_UNSEEN = re.compile(
+# Control characters, and characters that change the direction of text or have no width. They can make a text look like
+# another text.
+_INVISIBLE = re.compile(
     "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
@@ -44,26 +45,26 @@ _UNSEEN = re.compile(
 
 def visible(text: object) -> Markup:
     """Return a text as escaped HTML, with each invisible character replaced by its marked code point."""
-    # After escaping: no invisible character is part of an escape.
-    return Markup(_UNSEEN.sub(lambda found: _mark(found[0]), str(escape(str(text)))))  # noqa: S704 - escaped, and marks
+    # After escaping, because escapes contain no invisible characters.
+    return Markup(_INVISIBLE.sub(lambda found: _mark_invisible(found[0]), str(escape(str(text)))))  # noqa: S704 - escaped, and marks
 
 
 @lru_cache(maxsize=1024)
-def _mark(char: str) -> str:
+def _mark_invisible(char: str) -> str:
     nameless = "control character" if unicodedata.category(char) == "Cc" else "unassigned character"
     name = unicodedata.name(char, nameless).lower()
     return f'<span class="unseen" title="{name}">U+{ord(char):04X}</span>'
 
 
 def beginning(text: str) -> str:
-    """Return the part of a text that a page shows."""
+    """Return the beginning of a text, up to the limits of a page."""
     part = text[:MAX_SHOWN_CHARS]
-    beyond = next(islice(_UNSEEN.finditer(part), MAX_UNSEEN, None), None)
+    beyond = next(islice(_INVISIBLE.finditer(part), MAX_INVISIBLE, None), None)
     return part[: beyond.start()] if beyond else part
 
 
 def excerpt(text: object, chars: int = 120) -> Markup:
-    """Return the beginning of a text on one line, as HTML like `visible`."""
+    """Return the beginning of a text on one line, as HTML with visible characters (see `visible`)."""
     given = str(text)
     line = " ".join(given[: chars * 4].split())
     return visible(line[:chars] + ("…" if len(line) > chars or len(given) > chars * 4 else ""))
@@ -72,11 +73,11 @@ def excerpt(text: object, chars: int = 120) -> Markup:
 def label(text: object, chars: int = 80) -> str:
     """Return the beginning of a text on one line, without HTML, for attributes and titles."""
     line = " ".join(str(text)[: chars * 4].split())
-    return _UNSEEN.sub(lambda found: f"U+{ord(found[0]):04X}", line[:chars])
+    return _INVISIBLE.sub(lambda found: f"U+{ord(found[0]):04X}", line[:chars])
 
 
 def duration(seconds: float | None) -> str:
-    """Format a duration for people: `340 ms`, `1.2 s`, `3 min 20 s`."""
+    """Format a duration: `340 ms`, `1.2 s`, `3 min 20 s`."""
     if seconds is None:
         return "–"
     if seconds < 0.9995:
@@ -94,7 +95,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def moment(at: float | None) -> Markup:
-    """Format a time in UTC, because the server does not know the reader's time zone."""
+    """Format a time in UTC, because the server does not know the time zone of the browser."""
     if at is None:
         return Markup("–")
     when = datetime.fromtimestamp(at, UTC)
@@ -102,15 +103,15 @@ def moment(at: float | None) -> Markup:
 
 
 def ago(at: float | None) -> Markup:
-    """Format the age of a time, `2 min ago`, with the time itself as a tooltip."""
+    """Format the age of a time, for example `2 min ago`, with the time itself as a tooltip."""
     if at is None:
         return Markup("–")
     when = datetime.fromtimestamp(at, UTC)
     shown = Markup('<time datetime="{}" title="{} UTC">{}</time>')
-    return shown.format(when.isoformat(), when.strftime("%Y-%m-%d %H:%M:%S"), _say_age(time.time() - at, when))
+    return shown.format(when.isoformat(), when.strftime("%Y-%m-%d %H:%M:%S"), _format_age(time.time() - at, when))
 
 
-def _say_age(seconds: float, when: datetime) -> str:
+def _format_age(seconds: float, when: datetime) -> str:
     if seconds < 45:
         return "just now"
     if seconds < 45 * 60:
@@ -128,12 +129,12 @@ def number(value: float | None) -> str:
 
 
 def money(cost: float) -> str:
-    """Format a cost, whose currency the endpoint does not say."""
+    """Format a cost without a currency, because the endpoint reports none."""
     return f"{cost:.6f}".rstrip("0").rstrip(".") if cost >= 0.000001 or not cost else "less than 0.000001"
 
 
 def pretty(value: object) -> str:
-    """Format a value as indented JSON, or on one line if that would be too long."""
+    """Format a value as indented JSON, or on one line if indented JSON would be too long."""
     return indent(value) or json.dumps(value, ensure_ascii=False, default=str)
 
 

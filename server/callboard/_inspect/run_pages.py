@@ -14,15 +14,15 @@ from callboard._inspect.exports import MAX_COMPARED_CHARS, write_call_curl, writ
 from callboard._inspect.messages import list_call_ids, mark_messages
 from callboard._inspect.now_pages import is_running_here
 from callboard._inspect.page import (
-    READING,
+    THREADS,
     download,
     find_run,
     find_server_url,
     is_part_request,
     read_number,
+    read_state,
     show,
     show_part,
-    state_of,
 )
 from callboard._inspect.shown import (
     ShownCall,
@@ -30,7 +30,7 @@ from callboard._inspect.shown import (
     read_stored_call,
     show_stored,
 )
-from callboard._inspect.timeline import draw
+from callboard._inspect.timeline import draw_timeline
 from callboard._inspect.values import is_picture, read_value, web_address
 from callboard._inspect.watch import WatchedRun
 from callboard.calls import EndedCall
@@ -49,7 +49,7 @@ async def run(request: Request) -> Response:
     """Show a run: its timeline and its text."""
     if is_part_request(request):
         return await show_part(request, "run_live.html", partial(_find_timeline, request))
-    visit, _, _ = state_of(request)
+    visit, _, _ = read_state(request)
     values = await _find_timeline(request)
     shown = values["run"]
     address = find_server_url(request)
@@ -62,27 +62,27 @@ async def _find_timeline(request: Request) -> dict[str, Any]:
     shown = await _find_run(request)
     at = time.time()
     title = read_title(shown)
-    return {"title": title, "run": shown, "timeline": draw(shown, at), "at": at}
+    return {"title": title, "run": shown, "timeline": draw_timeline(shown, at), "at": at}
 
 
 def read_title(run: ShownRun) -> str:
-    """Return the title of a run: the user's question, or the name of a background task."""
+    """Return the title of a run: the user's question; for a background task, the task's name."""
     if run.task is not None:
         return run.task.replace("_", " ").capitalize()
     return strip_context(run.question) or f"Run {run.run_id}"
 
 
 async def run_as_test(request: Request) -> Response:
-    """Return a Python test with all calls of a run."""
+    """Return a Python test that makes all calls of a run."""
     shown = await _find_whole_run(request)
-    test = await READING.run(partial(write_test, shown))
+    test = await THREADS.run(partial(write_test, shown))
     return download(test, "test_again.py", "text/plain; charset=utf-8", is_shown=True)
 
 
 async def run_lines(request: Request) -> Response:
     """Return the messages and calls of a stored run as JSON Lines."""
-    visit, state, _ = state_of(request)
-    chat_id, run_id = _read_place(request)
+    visit, state, _ = read_state(request)
+    chat_id, run_id = _read_ids(request)
     if not chat_id or await state.store.overview(visit.user_filter).turn(chat_id, run_id) is None:
         raise UnknownRun("there is no such run, or it is not stored")
     pages = state.store.chats(visit.user_filter).message_pages(chat_id)
@@ -90,17 +90,17 @@ async def run_lines(request: Request) -> Response:
 
 
 async def _write_rows(run_id: str, pages: AsyncIterator[Sequence[StoredMessage]]) -> AsyncIterator[str]:
-    """Yield the rows of a run as lines, one by one, because all of them may not fit into memory."""
+    """Yield each row of a run as a line of JSON. The rows together may not fit into memory."""
     async for page in pages:
         for row in page:
             if row.run_id == run_id:
-                yield await READING.run(partial(write_json_line, asdict(row)))
+                yield await THREADS.run(partial(write_json_line, asdict(row)))
 
 
 async def sent(request: Request) -> Response:
-    """Show the messages of a request to a model, each with its marks."""
-    _, state, _ = state_of(request)
-    _, run_id = _read_place(request)
+    """Show a request to a model: its messages with their marks, its tools and its options."""
+    _, state, _ = read_state(request)
+    _, run_id = _read_ids(request)
     watched = _find_watched(request, run_id)
     index = read_number(request, "request")
     if watched is None or index >= len(watched.requests):
@@ -110,10 +110,10 @@ async def sent(request: Request) -> Response:
     asked = watched.requests[index]
     messages = watched.find_sent_messages(index)
     is_sent = messages is not None
-    # Redacted here, because the prompt of an agent has not been redacted before.
+    # Redacted here, because the prompt of an agent has not been redacted yet.
     shown_messages = await watched.redaction.large(messages if messages is not None else list(watched.given))
     left_out = await watched.redaction.large(list(watched.left_out))
-    results, unsent, unsent_count = await _look_up(
+    results, unsent, unsent_count = await _compare_with_store(
         state.store.overview(watched.run.user_id), watched, [*shown_messages, *left_out]
     )
     shown = watched.show()
@@ -135,12 +135,12 @@ async def sent(request: Request) -> Response:
     )
 
 
-async def _look_up(
+async def _compare_with_store(
     overview: Overview, watched: WatchedRun, messages: Sequence[ChatDict]
 ) -> tuple[Mapping[str, ResultSize], Sequence[CallSummary], int]:
     """Return the stored results of the messages, and the earlier calls of the chat that are not in the messages.
 
-    Of these calls the newest, and the number of all.
+    Only the newest of these calls are returned, and the number of all of them.
     """
     chat_id = watched.run.chat_id
     if chat_id is None:
@@ -159,14 +159,15 @@ async def _look_up(
             if cursor is None:
                 break
     except UnknownChat:
-        return {}, (), 0  # The chat was deleted, or is not stored.
+        # The chat was deleted, or is not stored.
+        return {}, (), 0
     return results, unsent[:UNSENT_SHOWN], unsent_count
 
 
 async def call(request: Request) -> Response:
-    """Show a call: its arguments, its result and its steps."""
-    visit, _, _ = state_of(request)
-    chat_id, run_id = _read_place(request)
+    """Show a call: its arguments, its result, its files and its steps."""
+    visit, _, _ = read_state(request)
+    chat_id, run_id = _read_ids(request)
     shown, stored = await _find_call(request)
     if stored is not None:
         # The run in the URL may be wrong.
@@ -176,7 +177,7 @@ async def call(request: Request) -> Response:
     asked = [one for one in watched.requests if one.asked_at <= shown.started_at] if watched else []
     result = None
     if shown.result_text is not None:
-        result = await READING.run(partial(read_value, shown.result_text))
+        result = await THREADS.run(partial(read_value, shown.result_text))
     address = find_server_url(request)
     curl = None
     if stored is not None:
@@ -190,7 +191,7 @@ async def call(request: Request) -> Response:
         call=shown,
         chat_id=chat_id,
         run_id=run_id,
-        arguments=await READING.run(partial(read_value, shown.arguments_text)),
+        arguments=await THREADS.run(partial(read_value, shown.arguments_text)),
         result=result,
         files=files,
         asked=asked[-1] if asked else None,
@@ -200,7 +201,7 @@ async def call(request: Request) -> Response:
 
 
 async def result_text(request: Request) -> Response:
-    """Return the whole result of a call as text."""
+    """Return the whole result of a call as plain text."""
     shown, _ = await _find_call(request)
     return download(shown.result_text or "", "result.txt", "text/plain; charset=utf-8", is_shown=True)
 
@@ -210,12 +211,12 @@ async def call_lines(request: Request) -> Response:
     _, stored = await _find_call(request)
     if stored is None:
         raise UnknownToolCall("this call is not stored")
-    line = await READING.run(partial(write_json_line, asdict(stored)))
+    line = await THREADS.run(partial(write_json_line, asdict(stored)))
     return download(line, "call.jsonl", "application/x-ndjson")
 
 
 async def file(request: Request) -> Response:
-    """Return a file of a tool: a picture is shown, any other file is a download."""
+    """Return a file of a tool. The browser shows a picture, and downloads any other file."""
     found = await (await find_run(request)).file(request.query_params.get("file", ""))
     is_shown = found.content_type in ("image/png", "image/jpeg", "image/gif", "image/webp")
     headers = {"Content-Disposition": "inline" if is_shown else "attachment"}
@@ -224,10 +225,10 @@ async def file(request: Request) -> Response:
 
 async def _find_run(request: Request) -> ShownRun:
     """Return a run with one page of its calls. Raises `UnknownRun` or `UnknownChat`."""
-    visit, state, _ = state_of(request)
-    found = await _look_up_run(request)
+    visit, state, _ = read_state(request)
+    found = await _find_watched_or_stored(request)
     if isinstance(found, ShownRun):
-        return _take_page(found, request)
+        return _cut_to_page(found, request)
     overview = state.store.overview(visit.user_filter)
     cursor = request.query_params.get("cursor")
     page = await overview.calls_of_turn(found.chat_id, found.run_id, CALLS_PER_PAGE, cursor)
@@ -236,9 +237,12 @@ async def _find_run(request: Request) -> ShownRun:
 
 
 async def _find_whole_run(request: Request) -> ShownRun:
-    """Return a run with all its calls and whole arguments; long results are cut. Raises like `_find_run`."""
-    visit, state, _ = state_of(request)
-    found = await _look_up_run(request)
+    """Return a run with all its calls. Arguments are whole, long results are cut.
+
+    Raises `UnknownRun` or `UnknownChat`.
+    """
+    visit, state, _ = read_state(request)
+    found = await _find_watched_or_stored(request)
     if isinstance(found, ShownRun):
         return found
     chats = state.store.chats(visit.user_filter)
@@ -254,47 +258,47 @@ async def _find_whole_run(request: Request) -> ShownRun:
 
 
 def _cut_result(call: StoredCall) -> StoredCall:
-    """Return a call with its result cut, because all results may not fit into memory; no test compares long ones."""
+    """Return the call with a long result cut, to save memory. No exported test compares long results."""
     return replace(call, result=call.result[: MAX_COMPARED_CHARS + 1]) if call.result else call
 
 
-async def _look_up_run(request: Request) -> ShownRun | TurnSummary:
-    """Return a run that this server has watched, with all its calls, otherwise its stored turn.
+async def _find_watched_or_stored(request: Request) -> ShownRun | TurnSummary:
+    """Return a run with all its calls if this server has watched it; otherwise its stored turn.
 
     Raises `UnknownRun` or `UnknownChat`.
     """
-    visit, state, _ = state_of(request)
-    chat_id, run_id = _read_place(request)
+    visit, state, _ = read_state(request)
+    chat_id, run_id = _read_ids(request)
     watched = _find_watched(request, run_id)
     if watched and watched.ended_at is None and not is_running_here(state, watched):
         watched = None
     turn: TurnSummary | None = None
-    place = chat_id or (watched.run.chat_id if watched else None)
-    if place:
+    stored_in = chat_id or (watched.run.chat_id if watched else None)
+    if stored_in:
         try:
-            turn = await state.store.overview(visit.user_filter).turn(place, run_id)
+            turn = await state.store.overview(visit.user_filter).turn(stored_in, run_id)
         except UnknownChat:
             if watched is None:
                 raise
     if watched:
         return watched.show(turn.question if turn else "")
     if turn is None:
-        raise UnknownRun("there is no such run, or it is not stored: runs without a chat are kept only in memory")
+        raise UnknownRun("there is no such run, or it is not stored: runs without a chat are only in memory")
     return turn
 
 
 def _find_watched(request: Request, run_id: str) -> WatchedRun | None:
-    """Return a watched run, None if the visit may not see its user or the page names another chat."""
-    visit, _, watch = state_of(request)
-    chat_id, _ = _read_place(request)
+    """Return a watched run; None if it is unknown, the visit may not see its user, or the query names another chat."""
+    visit, _, watch = read_state(request)
+    chat_id, _ = _read_ids(request)
     watched = watch.find(run_id)
     if watched is None or not visit.can_see(watched.run.user_id):
         return None
     return watched if chat_id in (None, watched.run.chat_id) else None
 
 
-def _take_page(run: ShownRun, request: Request) -> ShownRun:
-    """Return a run with one page of its calls: the requested one, by default the first, or the last if it runs."""
+def _cut_to_page(run: ShownRun, request: Request) -> ShownRun:
+    """Return a run with one page of its calls: by default the first page, or the last page of a live run."""
     if len(run.calls) <= CALLS_PER_PAGE:
         return run
     newest = (len(run.calls) - 1) // CALLS_PER_PAGE
@@ -318,9 +322,9 @@ async def _is_running(state: ServerState, run_id: str, user_id: str | None) -> b
 
 
 async def _find_call(request: Request) -> tuple[ShownCall, StoredCall | None]:
-    """Return a call, and its stored form if there is one. Raises `UnknownToolCall` or `UnknownChat`."""
-    visit, state, _ = state_of(request)
-    chat_id, run_id = _read_place(request)
+    """Return a call, and its stored form if it is stored. Raises `UnknownToolCall` or `UnknownChat`."""
+    visit, state, _ = read_state(request)
+    chat_id, run_id = _read_ids(request)
     watched = _find_watched(request, run_id)
     call_id = request.query_params.get("id", "")
     if chat_id:
@@ -336,7 +340,7 @@ async def _find_call(request: Request) -> tuple[ShownCall, StoredCall | None]:
 
 
 def _list_files(watched: WatchedRun, call_id: str) -> list[dict[str, Any]]:
-    """Return the files of a call, each with the URLs under which it can be shown."""
+    """Return the files of a call, each with the URLs at which a browser can get it."""
     found = watched.calls.get(call_id)
     listed = []
     for one in found.files if isinstance(found, EndedCall) else ():
@@ -355,8 +359,8 @@ def _list_files(watched: WatchedRun, call_id: str) -> list[dict[str, Any]]:
     return listed
 
 
-def _read_place(request: Request) -> tuple[str | None, str]:
-    """Return the chat and the run of a page."""
+def _read_ids(request: Request) -> tuple[str | None, str]:
+    """Return the ids of the chat and the run that the query names."""
     query = request.query_params
     return query.get("chat") or None, query.get("run") or query.get("id") or ""
 

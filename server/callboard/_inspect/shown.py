@@ -1,4 +1,4 @@
-"""Runs and requests as pages show them: made from what this server has seen of a run, or from what the store has."""
+"""Runs and requests as pages show them. They are made from a watched run or from the store."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,15 @@ ShownCall = RunningCall | EndedCall
 
 @dataclass(slots=True)
 class SentRequest:
-    """A request to a model; `index` is its number in the run, from 0. Times are in seconds since the epoch.
+    """A request to a model. Times are in seconds since the epoch.
 
-    Its first `shared` messages are those of the request before it, and `tail` has the others; None if they were dropped
-    to save memory, or a framework did not report them. `offered` are the schemas of its tools; requests of a run with
-    equal tools share one object.
+    Attributes:
+        index: Its number in the run, from 0.
+        messages: The number of its messages.
+        tools: The number of its tools.
+        shared: The number of messages at its beginning that equal those of the previous request.
+        tail: Its other messages; None if they were dropped to save memory, or if a framework did not report them.
+        offered: The schemas of its tools. Requests of a run with equal tools share one object.
     """
 
     index: int
@@ -37,12 +41,12 @@ class SentRequest:
 
     @property
     def answered_at(self) -> float | None:
-        """When its answer ended, None before."""
+        """The time at which its answer ended; None before the end."""
         return self.asked_at + self.answer.seconds if self.answer else None
 
     @property
     def usage(self) -> TokenUsage | None:
-        """The tokens that it used, None if the endpoint did not say."""
+        """The tokens that it used; None if the endpoint did not report them."""
         return self.answer.usage if self.answer else None
 
 
@@ -50,10 +54,16 @@ class SentRequest:
 class ShownRun:
     """A run as a page shows it. Times are in seconds since the epoch.
 
-    `calls` are all calls, one page of them, or in a list of stored runs those that failed; `call_count` and
-    `error_count` count all. `texts` are the texts before the calls of each round, by the round's index; `text` is the
-    text after the last call. `requests` is None if this server has not seen what the model was sent. `next_cursor` is
-    that of the calls. `server` is where the run goes on, None for this server.
+    Attributes:
+        texts: The texts before the calls of each round, by the round's index.
+        text: The text after the last call.
+        calls: All calls or one page of them; in a list of stored runs, only the failed calls.
+        call_count: The number of all calls.
+        error_count: The number of all failed calls.
+        next_cursor: The cursor of the next page of calls.
+        requests: The requests to models; None if this server has not seen them.
+        task: The kind of a background task; None for other runs.
+        server: The server that runs it; None if this server does or the run has ended.
     """
 
     run_id: str
@@ -93,7 +103,7 @@ class ShownRun:
 
     @property
     def whole_text(self) -> str:
-        """All of its texts, joined."""
+        """All of its texts, joined without separators."""
         return "".join([*(self.texts[index] for index in sorted(self.texts)), self.text])
 
     @property
@@ -103,7 +113,7 @@ class ShownRun:
 
     @property
     def seconds(self) -> float:
-        """How long it took, or has taken so far."""
+        """Its duration, or its duration so far."""
         return (self.ended_at or time.time()) - self.began_at
 
     @property
@@ -118,7 +128,7 @@ class ShownRun:
 
     @property
     def usage(self) -> TokenUsage | None:
-        """The tokens of all its requests, None if no endpoint reported any."""
+        """The tokens of all its requests; None if no endpoint reported tokens."""
         used = [request.usage for request in self.requests or () if request.usage is not None]
         return sum(used[1:], used[0]) if used else None
 
@@ -126,7 +136,7 @@ class ShownRun:
 def show_stored(
     turn: TurnSummary, calls: Sequence[CallSummary], next_cursor: str | None = None, *, is_live: bool = False
 ) -> ShownRun:
-    """Return a run as the store has it, with these of its calls."""
+    """Return a stored run with these calls."""
     shown = tuple(read_stored_call(one.call) for one in calls)
     state, reason = read_ending(turn.ending)
     if is_live:
@@ -152,7 +162,7 @@ def show_stored(
 
 
 def list_elsewhere(run: OpenRun, turn: TurnSummary | None) -> ShownRun:
-    """Return a run that another server runs; `turn` is its turn if the store has it."""
+    """Return a run of another server. `turn` is its turn, if it is stored."""
     return ShownRun(
         run_id=run.run_id,
         agent_id=run.agent_id,
@@ -168,7 +178,7 @@ def list_elsewhere(run: OpenRun, turn: TurnSummary | None) -> ShownRun:
 
 
 def read_stored_call(call: StoredCall) -> ShownCall:
-    """Return a stored call as the events of its run would have made it."""
+    """Return a stored call in the form that follows from events, as for a watched run."""
     start = ToolCallStart(
         tool_call_id=call.tool_call_id,
         tool_name=call.tool_name,
@@ -195,16 +205,16 @@ def read_stored_call(call: StoredCall) -> ShownCall:
 
 FINISHED_BECAUSE = {
     "length": "the model reached its length limit",
-    "content_filter": "the filter of the model's endpoint cut the answer",
+    "content_filter": "the content filter of the model's endpoint cut the answer",
     "refusal": "the model refused to answer",
     "max_turns": "the model used up the tool calls of its turn",
     "tool_calls": "the client has to run a tool call",
 }
-"""Why a run is complete, by its finish reason; nothing is said of the others."""
+"""The texts about finish reasons of complete runs. For other finish reasons, pages show no text."""
 
 
 def read_ending(ending: Done | Error | None) -> tuple[RunState, str]:
-    """Return the state of a run that has ended, and the reason; `ended` if the last event is not known."""
+    """Return the state of an ended run and the reason. The state is `ended` if the last event is unknown."""
     match ending:
         case Error(message=message, code=code):
             return "error", f"{message} ({code})"

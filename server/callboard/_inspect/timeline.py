@@ -1,4 +1,4 @@
-"""The timeline of a run: rounds, each with its requests to the model and its calls. Pure."""
+"""The timeline of a run: its rounds, each with its requests to the model and its calls. Does no I/O."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from callboard._inspect.shown import SentRequest, ShownCall, ShownRun
 from callboard.calls import ASKING, PENDING
 
 MIN_PERCENT = 0.4
-"""The width of a bar that would be too short to see, in percent of the whole width."""
+"""The minimum width of a bar, in percent of the whole width, so that short bars are visible."""
 MAX_TICKS = 60
 
 Kind = Literal["first", "model", "running", "complete", "error", "stopped", "waiting"]
 
 
 class Span(NamedTuple):
-    """A time from `begin` to `end`, in seconds since the epoch; `kind` decides the color of its bar."""
+    """An interval, in seconds since the epoch. `kind` decides the color of its bar."""
 
     begin: float
     end: float
@@ -24,7 +24,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """The row of a request or a call; `ticks` are the times of a call's steps."""
+    """The row of a request or a call. `ticks` are the times of a call's steps."""
 
     spans: tuple[Span, ...]
     ticks: tuple[float, ...] = ()
@@ -34,7 +34,7 @@ class TimelineRow:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round: requests to the model, then the calls of the answer. `number` counts from 1."""
+    """A round: requests to the model, and then the calls of the answer. The first round has the number 1."""
 
     number: int
     rows: tuple[TimelineRow, ...]
@@ -46,7 +46,7 @@ class Round:
 
     @property
     def span(self) -> Span:
-        """The whole time of the round."""
+        """The interval from the beginning of the first row to the end of the last."""
         spans = [span for row in self.rows for span in row.spans]
         return Span(min(span.begin for span in spans), max(span.end for span in spans), "model")
 
@@ -64,7 +64,7 @@ class Timeline:
 
     @property
     def seconds(self) -> float:
-        """How long the run took, or has taken so far."""
+        """The duration of the run, or its duration so far."""
         return self.end - self.begin
 
     def place(self, at: float) -> float:
@@ -77,8 +77,8 @@ class Timeline:
         return at, round(min(max(MIN_PERCENT, self.place(span.end) - at), 100 - at), 3)
 
 
-def draw(run: ShownRun, now: float) -> Timeline:
-    """Return the timeline of a run; requests and calls that have not ended last until `now`."""
+def draw_timeline(run: ShownRun, now: float) -> Timeline:
+    """Return the timeline of a run. Requests and calls that have not ended last until `now`."""
     calls = [_draw_call(call, now) for call in sorted(run.calls, key=lambda call: (call.started_at, call.place))]
     requests = [_draw_request(request, now) for request in run.requests or ()]
     asked = [span for row in requests for span in row.spans]
@@ -88,15 +88,15 @@ def draw(run: ShownRun, now: float) -> Timeline:
     return Timeline(
         begin=min([run.began_at, *(span.begin for span in spans)]),
         end=max([run.ended_at or now, *(span.end for span in spans)]),
-        rounds=tuple(_group(calls, requests)),
-        model_seconds=_measure(asked) if asked else None,
-        tool_seconds=_measure(worked),
-        waiting_seconds=_measure(waits),
+        rounds=tuple(_group_rounds(calls, requests)),
+        model_seconds=_sum_seconds(asked) if asked else None,
+        tool_seconds=_sum_seconds(worked),
+        waiting_seconds=_sum_seconds(waits),
     )
 
 
-def _group(calls: Sequence[TimelineRow], requests: Sequence[TimelineRow]) -> Iterator[Round]:
-    """Yield the rounds; each has the requests before its first call."""
+def _group_rounds(calls: Sequence[TimelineRow], requests: Sequence[TimelineRow]) -> Iterator[Round]:
+    """Yield the rounds. Each has the requests since the previous round that began before its first call."""
     rounds: dict[int, list[TimelineRow]] = {}
     for row in calls:
         assert row.call is not None
@@ -122,7 +122,7 @@ def _draw_request(request: SentRequest, now: float) -> TimelineRow:
 
 
 def _draw_call(call: ShownCall, now: float) -> TimelineRow:
-    """Return the row of a call: its work, and the times in which its user was asked; these are not its work."""
+    """Return the row of a call. The times at which its user was asked are separate spans of the kind `waiting`."""
     kind: Kind = "running" if call.ended_at is None else "complete" if call.error_code is None else "stopped"
     if call.is_failed:
         kind = "error"
@@ -140,11 +140,11 @@ def _draw_call(call: ShownCall, now: float) -> TimelineRow:
 
 
 def _find_waits(call: ShownCall, end: float) -> Iterator[Span]:
-    """Yield the times in which a call waited for its user; a wait that goes on lasts until `end`."""
+    """Yield the intervals in which a call waited for its user. An open interval lasts until `end`."""
     began: float | None = None
     for step in call.steps:
         if step.status in (PENDING, ASKING):
-            # A question that is asked again goes on waiting.
+            # If the question is asked again, the interval continues.
             began = step.at if began is None else began
         elif began is not None:
             yield Span(began, step.at, "waiting")
@@ -153,7 +153,7 @@ def _find_waits(call: ShownCall, end: float) -> Iterator[Span]:
         yield Span(began, end, "waiting")
 
 
-def _measure(spans: Iterable[Span]) -> float:
+def _sum_seconds(spans: Iterable[Span]) -> float:
     """Return the total length of the spans, with overlaps counted once."""
     total = 0.0
     until = float("-inf")

@@ -1,4 +1,4 @@
-"""Recognizes the texts of a call: JSON, sources, pictures. Pure."""
+"""Finds out what the texts of a call contain: JSON, sources, or a picture. Does no I/O."""
 
 import json
 import re
@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from callboard.sources import read_sources
 
 MAX_PARSED_CHARS = 1024 * 1024
-"""The longest JSON that is indented, before and after; longer JSON is shown unchanged."""
+"""The length limit of JSON that is indented, for both the text and the result. Longer JSON is shown unchanged."""
 MAX_SOURCES = 200
-"""The sources of a result that are listed; the JSON below the list has all."""
+"""The maximum number of sources that are listed. The JSON below the list has all sources."""
 
 _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+")
 _WEB = ("http", "https")
@@ -20,7 +20,7 @@ _WEB = ("http", "https")
 
 @dataclass(frozen=True, slots=True)
 class ShownSource:
-    """A source of a result; `url` is None unless it is a web address, to which a page may link."""
+    """A source of a result. `url` is None unless it is a web address, to which a page may link."""
 
     number: str
     title: str
@@ -30,7 +30,7 @@ class ShownSource:
 
 @dataclass(frozen=True, slots=True)
 class ShownValue:
-    """A text as a page shows it, or the URL of a picture. `sources` are the first of its `source_count` sources."""
+    """A text as a page shows it, or the URL of a picture. `sources` has the first of its `source_count` sources."""
 
     text: str
     is_picture: bool = False
@@ -56,7 +56,7 @@ def read_value(text: str) -> ShownValue:
 
 
 def indent(value: object) -> str | None:
-    """Return a value as indented JSON, None if that is longer than `MAX_PARSED_CHARS`."""
+    """Return a value as indented JSON; None if that is longer than `MAX_PARSED_CHARS`."""
     pieces: list[str] = []
     chars = 0
     for piece in json.JSONEncoder(ensure_ascii=False, indent=2, default=str).iterencode(value):
@@ -68,12 +68,12 @@ def indent(value: object) -> str | None:
 
 
 def is_picture(url: object) -> bool:
-    """Return whether the URL of a file is a picture that a page may show."""
+    """Return whether the URL of a file contains a picture that a page may show."""
     return isinstance(url, str) and _PICTURE.fullmatch(url) is not None
 
 
 def web_address(url: object) -> str | None:
-    """Return the URL if it is a web address, otherwise None: a page must not link to `javascript:`, for example."""
+    """Return the URL if it is a web address; otherwise None, because a page must not link to `javascript:` URLs."""
     if not isinstance(url, str):
         return None
     try:

@@ -1,4 +1,4 @@
-"""A request to a page of the inspector: its session, the user whose chats are shown, its form."""
+"""The facts about a request to a page: its session, the user whose chats are shown, and its form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,14 @@ SCOPE_KEY = "callboard.visit"
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A request to a page. `base` is the path of the inspector; `user`: only the chats of this user are shown."""
+    """The facts about a request to a page.
+
+    Attributes:
+        base: The path of the inspector.
+        user: The user whose data is shown; None for all users.
+        can_sign_out: The server has keys, so the page has a sign-out button.
+        form: The fields of a posted form.
+    """
 
     base: str
     session: Session | None = None
@@ -24,7 +31,7 @@ class Visit:
 
     @property
     def user_filter(self) -> object:
-        """The user for queries to the store: `user`, or all users if there is none."""
+        """The user for queries to the store: `user`, or `ANY_USER` for all users."""
         return ANY_USER if self.user is None else self.user
 
     @property
@@ -34,17 +41,17 @@ class Visit:
 
     @property
     def token(self) -> str:
-        """The token for forms of this session."""
+        """The token for the forms of this session; "" without a session."""
         return self.session.token if self.session else ""
 
     def can_see(self, user_id: str | None) -> bool:
-        """Return whether data of that user is shown."""
+        """Return whether this user's data may be shown."""
         return self.user is None or self.user == user_id
 
     def link(self, *steps: str, **query: object) -> str:
-        """Return the URL of a page, with the steps of its path and the query parameters that are not empty.
+        """Return the URL of a page from the steps of its path and the query parameters that are not empty.
 
-        The URL keeps `user`.
+        The query also has the `user` of this visit.
         """
         path = "/".join(quote(step, safe="") for step in steps)
         asked = {name: value for name, value in {"user": self.user, **query}.items() if value not in (None, "")}
@@ -52,7 +59,7 @@ class Visit:
 
 
 def read_visit(request: Request) -> Visit:
-    """Return the visit that the access control has made for the request."""
+    """Return the visit that the access control has stored in the request."""
     visit = request.scope[SCOPE_KEY]
     assert isinstance(visit, Visit)
     return visit

@@ -1,8 +1,8 @@
 """`RunWatch`, an observer that keeps the runs of this server in memory, for the inspector.
 
-For each run it has the texts and the calls with their times, and the requests that models were sent, which the store
-does not have. Memory is bounded: the oldest ended runs are dropped first, then the messages of the oldest requests of
-running runs. It does not see runs of other servers, and forgets a run that is left to another server.
+For each run it has the texts, the calls with their times, and the requests to models, which are not stored. Its memory
+is limited: the oldest ended runs are dropped first, then the data of the oldest requests of running runs. It does not
+see runs of other servers, and drops a run that is left to another server.
 """
 
 import time
@@ -43,27 +43,32 @@ from callboard_protocol import (
     ToolStatus,
 )
 
-LOOK_SECONDS = 1.0
-"""The time between two checks for chats that were deleted elsewhere."""
+CHECK_SECONDS = 1.0
+"""The minimum time between two checks for chats that were deleted elsewhere."""
 MAX_RUNS = 500
 MAX_CHARS = 32 * 1024 * 1024
-"""The maximum number of characters of all runs together, in texts and in schemas of tools."""
+"""The maximum size of all runs together, in characters (see `count_chars`)."""
 CALL_CHARS = 500
-"""The size of a call without its texts, in characters."""
+"""The assumed size of a call without its texts, in characters."""
 VALUE_CHARS = 40
-"""The size of each value in a message or schema without its text, in characters."""
+"""The assumed size of each value in a message or schema without its text, in characters."""
 QUESTION_CHARS = 2_000
-"""The characters of the question that are kept separately from the messages."""
+"""The maximum number of characters of the question that are kept."""
 
 
 @dataclass(slots=True)
 class WatchedRun:
-    """A run that this server has watched from its first event.
+    """A run that this server has watched since it began here.
 
-    `given` is the conversation that the agent started with; it is dropped when a request has the same messages.
-    `left_out` are the newest of the `left_out_count` messages that did not fit. `texts` are the texts before the calls
-    of each round, by the round's index. `text` is the text since the last call; a rewind does not remove its first
-    `settled_chars`. `asked` is the beginning of the user's question. `chars` is the size of what is kept.
+    Attributes:
+        asked: The beginning of the user's question.
+        given: The conversation that the agent started with. It is dropped when a request reports its messages.
+        left_out: The newest messages that did not fit into the conversation.
+        left_out_count: The number of all messages that did not fit.
+        texts: The texts before the calls of each round, by the round's index.
+        text: The text since the last call.
+        settled_chars: The number of characters at the beginning of `text` that a rewind does not remove.
+        chars: The size of all kept data.
     """
 
     run: ObservedRun
@@ -85,7 +90,7 @@ class WatchedRun:
     chars: int = 0
 
     def show(self, question: str = "") -> ShownRun:
-        """Return the run as a page shows it; `question` is the question as the store has it."""
+        """Return the run as a page shows it. `question` is the stored question, "" if none is stored."""
         calls = tuple(self.calls.values())
         state: RunState = "waiting" if self.questions else "running"
         reason = ""
@@ -114,7 +119,7 @@ class WatchedRun:
         )
 
     def find_sent_messages(self, index: int) -> list[ChatDict] | None:
-        """Return the messages of a request, None if they have been dropped."""
+        """Return the messages of a request; None if they were dropped or never reported."""
         first = index
         while first > 0 and self.requests[first].shared:
             first -= 1
@@ -125,53 +130,52 @@ class WatchedRun:
             messages = [*messages[: request.shared], *request.tail]
         return messages
 
-    def take(self, what: Observation) -> None:
+    def add(self, observation: Observation) -> None:
         """Add an observation of the run."""
-        match what:
+        match observation:
             case Message():
-                self.text += what.content
-                self.chars += len(what.content)
+                self.text += observation.content
+                self.chars += len(observation.content)
             case Rewind():
                 self.chars -= len(self.text) - self.settled_chars
                 self.text = self.text[: self.settled_chars]
             case RunPrepared():
-                self.given = tuple(what.messages)
-                self.asked = _find_question(what.messages)
-                self.left_out = tuple(what.left_out)
-                self.left_out_count = what.left_out_count
+                self.given = tuple(observation.messages)
+                self.asked = _find_question(observation.messages)
+                self.left_out = tuple(observation.left_out)
+                self.left_out_count = observation.left_out_count
                 self.chars += count_chars(*self.given, *self.left_out)
             case ModelAsked():
-                self._take_request(what)
+                self._add_request(observation)
             case ModelAnswered():
-                self._take_answer(what)
+                self._add_answer(observation)
             case CallEvent():
-                self._take_call_event(what)
+                self._add_call_event(observation)
             case InputRequest():
-                self.questions[what.request_id] = what
+                self.questions[observation.request_id] = observation
             case Status(content=status) | Plan(summary=status):
                 self.status = status
             case Done() | Error():
                 self.ended_at = time.time()
-                self.ending = what
+                self.ending = observation
                 self.questions.clear()
             case _:
                 pass
 
-    def _take_request(self, asked: ModelAsked) -> None:
-        # This is the agent's own task, so its redaction knows the secrets that the tools have added.
+    def _add_request(self, asked: ModelAsked) -> None:
+        # This runs in the agent's task, so the current redaction knows the secrets that tools have added.
         self.redaction = current_redaction.get() or self.redaction
         sent = SentRequest(len(self.requests), asked.model, time.time(), asked.messages, asked.tools)
         if asked.request is not None:
             self._keep_request(sent, asked.request)
-            # The request has the same messages.
+            # The request contains these messages.
             self.chars -= count_chars(*self.given)
             self.given = ()
         self.requests.append(sent)
 
     def _keep_request(self, sent: SentRequest, request: ModelRequest) -> None:
-        """Keep the new messages of a request, its options, and its tools; equal tools of requests are one object."""
-        # A conversation grows at its end. The comparison is fast, because the texts of most messages are the same
-        # objects.
+        """Store the new messages of a request, its options and its tools. Equal tools of requests are one object."""
+        # Most requests only add messages at the end. The comparison is fast, because most texts are the same object.
         last = self.find_sent_messages(len(self.requests) - 1) or ()
         pairs = zip(last, request.messages, strict=False)
         sent.shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -185,14 +189,14 @@ class WatchedRun:
         else:
             self.chars += count_chars(*sent.offered)
 
-    def _take_answer(self, answer: ModelAnswered) -> None:
+    def _add_answer(self, answer: ModelAnswered) -> None:
         for sent in reversed(self.requests):
             if sent.answer is None and sent.model == answer.model:
-                # Without the pieces of the answer: the text of the run has them.
+                # Without the pieces of the answer, because the text of the run contains them.
                 sent.answer = replace(answer, deltas=())
                 return
 
-    def _take_call_event(self, event: CallEvent) -> None:
+    def _add_call_event(self, event: CallEvent) -> None:
         call = follow_call(self.calls, event)
         match event:
             case ToolCallStart():
@@ -215,7 +219,7 @@ class WatchedRun:
     def drop_oldest(self) -> int:
         """Drop the conversation that the agent started with, or the data of the oldest request that still has data.
 
-        Returns the number of characters that this frees; 0 if there is nothing to drop.
+        Return the number of characters that this frees; 0 if there is nothing to drop.
         """
         freed = count_chars(*self.given, *self.left_out)
         self.given = self.left_out = ()
@@ -225,7 +229,7 @@ class WatchedRun:
             freed = count_chars(*(sent.tail or ()), *sent.options.items())
             if not any(later.offered is sent.offered for later in self.requests[number + 1 :]):
                 freed += count_chars(*sent.offered)
-            # Later requests begin with its messages, so they are incomplete too.
+            # Later requests share its messages, so they become incomplete as well.
             sent.tail = None
             sent.options = {}
             sent.offered = ()
@@ -234,37 +238,38 @@ class WatchedRun:
 
 
 class RunWatch:
-    """The watched runs, oldest first; `observe` is the observer."""
+    """The watched runs, oldest first. `observe` is the observer."""
 
     def __init__(self, max_runs: int = MAX_RUNS, max_chars: int = MAX_CHARS) -> None:
         self._runs: dict[str, WatchedRun] = {}
         self._max_runs = max_runs
         self._max_chars = max_chars
         self._chars = 0
-        self._looked_at = -LOOK_SECONDS
+        self._checked_at = -CHECK_SECONDS
 
     def __iter__(self) -> Iterator[WatchedRun]:
         return iter(tuple(self._runs.values()))
 
     def find(self, run_id: str) -> WatchedRun | None:
-        """Return a watched run, None if it is unknown or was dropped."""
+        """Return a watched run; None if it is unknown or was dropped."""
         return self._runs.get(run_id)
 
     def forget_chat(self, chat_id: str) -> None:
-        """Forget the ended runs of a chat."""
+        """Drop the ended runs of a chat."""
         self._forget(lambda run: run.chat_id == chat_id)
 
     def forget_user(self, user_id: str) -> None:
-        """Forget the ended runs of a user."""
+        """Drop the ended runs of a user."""
         self._forget(lambda run: run.user_id == user_id)
 
-    async def forget_gone(self, store: Store) -> None:
-        """Forget the ended runs of chats that another server or a command has deleted."""
+    async def forget_deleted_chats(self, store: Store) -> None:
+        """Drop the ended runs of chats that another server or a command has deleted."""
         now = time.monotonic()
-        if now < self._looked_at + LOOK_SECONDS:
+        if now < self._checked_at + CHECK_SECONDS:
             return
-        self._looked_at = now
-        # Chats that no client has named are deleted together with their turns; tasks are not stored.
+        self._checked_at = now
+        # Without chats that the server has named itself, because they are deleted with their turns, and without tasks,
+        # because they are not stored.
         kept = {
             watched.run.chat_id
             for watched in self
@@ -278,25 +283,25 @@ class RunWatch:
                 for chat_id in await store.overview(ANY_USER).find_missing(kept):
                     self.forget_chat(chat_id)
 
-    def observe(self, run: ObservedRun, what: Observation) -> None:
+    def observe(self, run: ObservedRun, observation: Observation) -> None:
         """Add an observation to its run."""
         watched = self._runs.get(run.run_id)
-        is_beginning = isinstance(what, RunStart | RunTakenOver)
-        if watched is not None and (is_beginning or isinstance(what, RunLeft)):
+        is_beginning = isinstance(observation, RunStart | RunTakenOver)
+        if watched is not None and (is_beginning or isinstance(observation, RunLeft)):
             self._drop(watched)
             watched = None
         if is_beginning:
             watched = self._runs[run.run_id] = WatchedRun(run, time.time(), current_redaction.get() or Redaction())
         if watched is None:
-            # The run was left to another server, and its agent could not be stopped.
+            # The run was left to another server, but its agent could not be stopped and still sends observations.
             return
         before = watched.chars
-        watched.take(what)
+        watched.add(observation)
         self._chars += watched.chars - before
         if self._is_full:
-            self._make_room()
+            self._drop_until_it_fits()
 
-    def _make_room(self) -> None:
+    def _drop_until_it_fits(self) -> None:
         for watched in self:
             if watched.ended_at is not None and self._is_full:
                 self._drop(watched)
