@@ -10,7 +10,7 @@ import httpx
 
 from callboard._application import Callboard
 from callboard._application.application import Application
-from callboard._cli.serve import default_model
+from callboard._cli.serve import make_default_model
 from callboard.agents import AgentLike, RunContext
 from callboard.http.auth import authenticate_by
 from callboard.http.state import ServerState
@@ -101,7 +101,7 @@ async def serving(folder: Path, *agents: AgentLike, **values: Any) -> AsyncItera
     board = Callboard(
         agents,
         store=make_store() if make_store else ...,
-        model=default_model(settings),
+        model=make_default_model(settings),
         authenticate=authenticate_by(settings),
         settings=settings,
     )

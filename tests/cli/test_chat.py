@@ -837,7 +837,7 @@ async def test_help_lists_the_commands_and_the_keys(tmp_path: Path) -> None:
         yield Message(content=f"asked {context.messages[-1]['content']}")
 
     async with asked(tmp_path, ScriptedAgent(script)) as terminal:
-        await terminal.shows("/help says more", "›")
+        await terminal.shows("/help lists the keys", "›")
         terminal.types("/help\n")
         await terminal.until(lambda: terminal.text.count("›") == 2)
         assert all(word in terminal.text for word in ("/quit", "Ctrl-C", "earlier questions"))

@@ -26,7 +26,7 @@ async def test_a_call_that_waits_is_listed_and_answered(
         assert '{"seat": 7}' in lines
         assert any(line.startswith("agent till, chat chat, since 20") for line in lines)
         answered = await chat(parked, tmp_path, option, approval_id)
-        assert (answered.out, answered.exit_code) == (f"{words}: refund. Its run goes on.\n", 0)
+        assert (answered.out, answered.exit_code) == (f"{words}: refund. Its run continues.\n", 0)
         assert (await parked.read_rest())[-1] == Done()
         assert parked.paid == paid
         assert (await chat(parked, tmp_path, "--approvals")).out == "No call waits for approval.\n"

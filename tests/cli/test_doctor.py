@@ -134,7 +134,7 @@ def test_no_value_of_a_wrong_setting_is_shown(doctor: Doctor) -> None:
 
 def test_a_misspelt_setting_is_named_with_the_one_that_is_meant(doctor: Doctor) -> None:
     assert doctor(MODEL_BASE_ULR="x").broken == [
-        "✗ settings: CALLBOARD_MODEL_BASE_ULR is no setting → write CALLBOARD_MODEL_BASE_URL"
+        "✗ settings: CALLBOARD_MODEL_BASE_ULR is not a setting → write CALLBOARD_MODEL_BASE_URL"
     ]
 
 
@@ -172,7 +172,7 @@ def test_a_file_in_the_place_of_the_data_folder_is_reported(doctor: Doctor, tmp_
 def test_a_data_folder_that_is_not_writable_is_reported(doctor: Doctor) -> None:
     # A folder in which not even root can create a file.
     [line] = doctor(DATA_DIR="/proc/self/fd", DATABASE_URL="sqlite+aiosqlite://").broken
-    assert "cannot be written" in line
+    assert "is not writable" in line
     assert "CALLBOARD_DATA_DIR" in line
 
 
@@ -188,7 +188,7 @@ async def test_missing_migrations_are_counted_and_not_run(doctor: Doctor, tmp_pa
     with sqlite3.connect(database) as connection:
         connection.execute("DELETE FROM alembic_version")
     [line] = (await asyncio.to_thread(doctor)).of("database")
-    assert line == "– database: it lacks 3 migrations of this version → callboard serve makes them at its start"
+    assert line == "– database: it lacks 3 migrations of this version → callboard serve runs them when it starts"
     with sqlite3.connect(database) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == []
 
@@ -333,7 +333,7 @@ def test_mcp_servers_that_fail_and_tools_that_are_left_out_are_reported(doctor: 
     wrong, gone, double = found.broken
     assert "mcpServers.wrong: The MCP server 'wrong' needs a url that begins with http" in wrong
     assert gone.startswith("✗ MCP server gone: there is no command or folder 'no-such-command-anywhere'")
-    assert double.startswith("✗ MCP servers: several tools are named web_fetch, and the assistant is offered none")
+    assert double.startswith("✗ MCP servers: several tools are named web_fetch, so the assistant gets none of them")
     assert found.of("MCP server web") == [
         "✓ MCP server web: 2 tools",
         "– MCP server web: the tool bad is left out: its schema refers at '/properties/a' to '#/b', which is no "
@@ -420,7 +420,7 @@ def test_a_port_in_use_by_another_program_is_reported(doctor: Doctor) -> None:
     with answering(200, "<html>") as port:
         [line] = doctor(PORT=str(port)).broken
     assert line.startswith("✗ port: ")
-    assert "stop what uses that port, or set another" in line
+    assert "stop the program that uses the port, or set another port" in line
 
 
 def test_a_program_on_the_port_that_does_not_answer_is_reported_after_the_timeout(doctor: Doctor) -> None:

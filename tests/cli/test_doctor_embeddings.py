@@ -33,7 +33,7 @@ async def test_the_models_endpoint_and_key_are_used_by_default(doctor: Doctor) -
 
 
 def test_without_an_endpoint_the_search_by_words_is_reported(doctor: Doctor) -> None:
-    assert doctor().of("embeddings") == ["– embeddings: none are set; memories are searched by their words"]
+    assert doctor().of("embeddings") == ["– embeddings: no endpoint is set; memories are searched by their words"]
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,13 @@ def test_correct_keys_are_counted_and_named(doctor: Doctor, file: Path) -> None:
         "✓ keys: 7 with names: client-0, client-1, client-2, client-3, client-4, …",
     ]
     beside = doctor(API_KEYS_FILE=str(file), API_KEY="a-key")
-    assert "7 with names beside the one without" in beside.of("keys")[0]
+    assert "7 with names and one without a name" in beside.of("keys")[0]
     assert file.read_text() not in "\n".join(beside.lines)
 
 
 def test_no_key_and_one_key_without_a_name_are_not_faults(doctor: Doctor) -> None:
     assert doctor().of("keys") == [
-        "– keys: none is set: every program of this machine may use the server → callboard key"
+        "– keys: none is set: every program on this machine may use the server → callboard key"
     ]
     assert doctor(API_KEY="the one").of("keys") == ["✓ keys: one, without a name"]
 
@@ -113,7 +113,7 @@ def test_an_env_file_that_others_can_read_is_reported_if_it_has_secrets(
     settings = {} if origin == ".env" else {"API_KEY": key}
     told = [line for line in doctor(**settings).of("keys") if ".env" in line]
     assert told == (
-        ["– keys: others can read .env, which has secrets in it → chmod 600 .env"] if origin == ".env" else []
+        ["– keys: others can read .env, which contains secrets → chmod 600 .env"] if origin == ".env" else []
     )
     env_file.chmod(0o600)
     assert not [line for line in doctor(**settings).of("keys") if ".env" in line]
@@ -124,9 +124,12 @@ def test_an_env_file_that_others_can_read_is_reported_if_it_has_secrets(
     [
         ({}, "– users: a client with a key may act for any user"),
         ({"OPEN_WEBUI_JWT_SECRET": SECRET, "API_KEY": "k"}, "✓ users: Open WebUI signs for them"),
-        ({"OPEN_WEBUI_JWT_SECRET": SECRET}, "– users: Open WebUI signs for them, and no key is set"),
-        ({"OPEN_WEBUI_JWT_SECRET": ""}, "✗ users: CALLBOARD_OPEN_WEBUI_JWT_SECRET is set, and empty"),
-        ({"OPEN_WEBUI_JWT_SECRET": SECRET, "API_KEY": SECRET}, "✗ users: CALLBOARD_OPEN_WEBUI_JWT_SECRET is the API"),
+        ({"OPEN_WEBUI_JWT_SECRET": SECRET}, "– users: Open WebUI signs for them, but no key is set"),
+        ({"OPEN_WEBUI_JWT_SECRET": ""}, "✗ users: CALLBOARD_OPEN_WEBUI_JWT_SECRET is set but empty"),
+        (
+            {"OPEN_WEBUI_JWT_SECRET": SECRET, "API_KEY": SECRET},
+            "✗ users: CALLBOARD_OPEN_WEBUI_JWT_SECRET equals the API",
+        ),
         ({"OPEN_WEBUI_JWT_SECRET": "changeme" * 4}, "✗ users: CALLBOARD_OPEN_WEBUI_JWT_SECRET can be guessed"),
     ],
 )

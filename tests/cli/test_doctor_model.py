@@ -57,8 +57,8 @@ async def test_a_model_that_answers_with_text_is_reported_with_the_setting(docto
         (
             "m",
             {},
-            "– model: neither its chat template nor its name tells how it writes calls; auto rescues one at an "
-            "answer's end → set CALLBOARD_TOOL_FORMAT to the model's family if you know it",
+            "– model: neither its chat template nor its name shows how it writes calls; auto reads only a call at the "
+            "end of an answer → set CALLBOARD_TOOL_FORMAT to the model's family if you know it",
         ),
     ],
     ids=["template", "name", "nothing"],
@@ -84,7 +84,7 @@ async def test_with_a_chosen_format_the_endpoint_is_not_asked_for_the_template(
 async def test_with_another_format_a_model_need_not_call_natively(doctor: Doctor, setting: dict[str, str]) -> None:
     found = await examine(doctor, [TALKS], ["m"], MODEL="m", **setting)
     assert found.broken == []
-    assert "calls a tool natively: no, which react does without" in found.of("model")[-1]
+    assert "calls a tool natively: no, but react needs no native calls" in found.of("model")[-1]
 
 
 async def test_an_endpoint_that_refuses_tools_counts_as_not_calling_natively(doctor: Doctor) -> None:
@@ -94,7 +94,7 @@ async def test_an_endpoint_that_refuses_tools_counts_as_not_calling_natively(doc
 
 async def test_a_missing_model_is_reported_with_the_available_models(doctor: Doctor) -> None:
     [line] = (await examine(doctor, [], ["a", "b"], MODEL="gone")).broken
-    assert line == "✗ model: gone is not there → set CALLBOARD_MODEL to one of these: a, b"
+    assert line == "✗ model: the endpoint does not serve gone → set CALLBOARD_MODEL to one of these: a, b"
 
 
 async def test_a_key_that_only_the_completion_refuses_is_reported_and_not_shown(doctor: Doctor) -> None:

@@ -40,9 +40,11 @@ def test_a_correct_pipe_is_reported_and_nothing_is_changed(examine: Any, webui: 
     assert [*found.of("Open WebUI"), *found.of("pipe")] == [
         f"✓ Open WebUI: version 0.12.4 answers at {webui.url}",
         "✓ Open WebUI: it reaches the server, and lists demo",
-        f"✓ pipe: version {__version__}, as this server",
+        f"✓ pipe: version {__version__}, the same as this server",
     ]
-    assert found.of("function for approvals") == [f"✓ function for approvals: version {__version__}, as this server"]
+    assert found.of("function for approvals") == [
+        f"✓ function for approvals: version {__version__}, the same as this server"
+    ]
     assert [asked for asked in webui.calls if asked.startswith("POST")] == ["POST /api/v1/auths/signin"]
 
 
@@ -85,7 +87,7 @@ def test_a_missing_pipe_is_reported_with_the_command_that_installs_it(examine: A
 
 def test_another_function_with_the_id_is_reported(examine: Any, webui: StandIn) -> None:
     webui.functions["callboard"]["content"] = "class Pipe:\n    pass\n"
-    assert "✗ pipe: the function of that id is not Callboard's pipe → name the pipe's with --id" in examine().broken
+    assert "✗ pipe: the function with this id is not Callboard's pipe → set the pipe's id with --id" in examine().broken
 
 
 def test_an_inactive_pipe_is_reported(examine: Any, webui: StandIn) -> None:
@@ -105,7 +107,7 @@ def test_a_pipe_of_another_version_is_reported(examine: Any, webui: StandIn, ver
 def test_a_server_that_open_webui_cannot_reach_is_reported(examine: Any, webui: StandIn) -> None:
     webui.server_reachable = False
     [line] = examine().broken
-    assert f"it does not reach this server; its pipe says: {stand_in.UNREACHABLE} → start the server" in line
+    assert f"it does not reach this server; its pipe reports: {stand_in.UNREACHABLE} → start the server" in line
     assert f"callboard install-pipe --url {webui.url} --callboard-url http://127.0.0.1:8701" in line
 
 
@@ -118,13 +120,13 @@ def test_a_pipe_without_models_is_reported(examine: Any, webui: StandIn) -> None
 def test_a_server_with_other_agents_is_another_server(examine: Any, webui: StandIn) -> None:
     webui.agents = {"demo": "Demo", "stranger": "Stranger"}
     [line] = examine().broken
-    assert "it uses a server that has other agents than this one: stranger → restart this server" in line
+    assert "it uses a server whose agents differ from this server's: stranger → restart this server" in line
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (None, "there is none with the id 'callboard_approvals'"),
+        (None, "there is no function with the id 'callboard_approvals'"),
         ({"is_active": False}, "not active for all models"),
         ({"is_global": False}, "not active for all models"),
         ({"content": '"""\nversion: 0.0.1\n"""\n'}, "0.0.1 is older than this server"),

@@ -32,5 +32,5 @@ def test_a_redis_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
 
 def test_a_redis_beside_sqlite_has_no_effect(tmp_path: Path) -> None:
     assert look(tmp_path, "redis://nowhere.invalid:6379") == [
-        "– Redis: it has no effect with SQLite, which is for one server"
+        "– Redis: it has no effect with SQLite, which only one server can use"
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from callboard._cli.serve import default_model, with_local_model
+from callboard._cli.serve import choose_local_model, make_default_model
 from callboard.models import LOCAL_ENDPOINTS, LocalEndpoint, ModelRequest, TextDelta, find_local_model
 from callboard.settings import Settings
 from tests.fakes.http_answer import answering
@@ -165,7 +165,7 @@ def test_with_find_model_false_no_port_is_tried(tmp_path: Path, settings: dict[s
 async def test_the_model_that_was_found_answers(tmp_path: Path) -> None:
     async with OpenAIServer([chunks(text("Hello."), finish("stop"))], models=["m"]) as server:
         endpoint = at(int(server.base_url.rpartition(":")[2].partition("/")[0]))
-        model = default_model(await with_local_model(Settings(data_dir=tmp_path), [endpoint]))
+        model = make_default_model(await choose_local_model(Settings(data_dir=tmp_path), [endpoint]))
         deltas = [delta async for delta in model.stream(ModelRequest([{"role": "user", "content": "Hi"}]))]
         await model.aclose()
     assert TextDelta("Hello.") in deltas

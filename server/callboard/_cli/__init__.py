@@ -1,7 +1,7 @@
 """The command line: `callboard COMMAND`.
 
 Each command has a module, which is imported only if the command is given: `callboard pipe` prints a file and needs no
-web server, database or agents. Nothing imports this package; it may import everything.
+web server, database or agents. No other package imports this one, and this one may import every package.
 """
 
 import argparse
@@ -19,18 +19,18 @@ from callboard._version import __version__
 from callboard.errors import CallboardError, SettingsError
 
 INTERRUPTED = 130
-"""Exit code of a command that Ctrl-C ended, as shells report it."""
+"""The exit code of a command that Ctrl-C ended, as in shells."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line, and return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     # `install-pipe` has its own parser, because its script also runs without this package.
     rest = given[1:] if given[:1] == ["install-pipe"] else []
     chosen = parse(given[:1] if rest else given, argparse.Namespace(rest=rest))
     try:
-        # Without arguments this process runs one command; with arguments a program calls this function.
-        with _freezing_imports() if arguments is None else nullcontext():
+        # With arguments, another program calls this function. Its garbage collection is not changed.
+        with _freeze_imports() if arguments is None else nullcontext():
             module = import_module(f"callboard._cli.{chosen.command.replace('-', '_')}")
         return int(module.run(chosen))
     except SettingsError as error:
@@ -46,10 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _freezing_imports() -> Iterator[None]:
-    """Exclude everything that the block imports from garbage collection, because modules are never freed.
+def _freeze_imports() -> Iterator[None]:
+    """Exclude the modules that the block imports from garbage collection, because modules are never freed.
 
-    Collections during the imports took a sixth of the start of `callboard serve`.
+    Garbage collections during the imports took a sixth of the start time of `callboard serve`.
     """
     gc.disable()
     try:
@@ -60,11 +60,11 @@ def _freezing_imports() -> Iterator[None]:
 
 
 def parse(given: Sequence[str], namespace: argparse.Namespace) -> argparse.Namespace:
-    """Return the command and its options; prints a message and exits if they are wrong."""
+    """Return the command and its options. If they are wrong, print a message and exit."""
     parser = build_parser()
     chosen, left = parser.parse_known_args(given, namespace)
     if chosen.command == "chat" and not any(word.startswith("-") for word in left):
-        # Before 3.13 argparse takes no positional arguments after an option that follows the first of them.
+        # Before Python 3.13, argparse accepts no positional arguments behind an option that follows the first of them.
         chosen.question += left
     elif left:
         parser.error(f"unrecognized arguments: {' '.join(left)}")
@@ -90,14 +90,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-"""The type of `subparsers`, for which argparse has no public name."""
+"""The type that `add_subparsers` returns, which has no public name in argparse."""
 
 
 def _add_server(commands: Commands) -> None:
     """Add `serve` and `agents`."""
     serve = commands.add_parser("serve", help="start the server")
     how = serve.add_mutually_exclusive_group()
-    how.add_argument("--reload", action="store_true", help="restart when a file of your agents changes")
+    how.add_argument("--reload", action="store_true", help="restart when one of your agent files changes")
     how.add_argument(
         "--workers",
         type=number,
@@ -116,7 +116,8 @@ def _add_chat(commands: Commands) -> None:
         "question",
         nargs="*",
         metavar="QUESTION",
-        help="ask this and end with its answer; without it read questions from standard input, in a terminal by line",
+        help="ask this question, print the answer and end; without it, read questions from standard input, "
+        "in a terminal line by line",
     )
     chat.add_argument("--chat", metavar="ID", help="continue this chat, or begin one with this id")
     chat.add_argument("--user", metavar="ID", help="ask as this user, with their chats and memories")
@@ -131,7 +132,7 @@ def _add_chat(commands: Commands) -> None:
     waiting.add_argument("--approvals", action="store_true", help="list the calls that wait for approval, and end")
     waiting.add_argument("--approve", metavar="ID", help="approve a call that --approvals lists, and end")
     waiting.add_argument("--deny", metavar="ID", help="refuse a call that --approvals lists, and end")
-    chat.add_argument("--verbose", action="store_true", help="show the whole of every call: arguments, steps, result")
+    chat.add_argument("--verbose", action="store_true", help="show every call in full: arguments, steps, result")
 
 
 def _add_doctor(commands: Commands) -> None:
@@ -180,10 +181,10 @@ def _add_stored_data(commands: Commands) -> None:
     )
     audit.add_argument("--until", type=moment, metavar="TIME", help="up to this time")
 
-    backup = commands.add_parser("backup", help="copy the database into a new file; servers may go on writing to it")
+    backup = commands.add_parser("backup", help="copy the database into a new file; servers may write to it meanwhile")
     backup.add_argument("file", type=Path, metavar="FILE", help="the copy; the file must not exist yet")
 
-    restore = commands.add_parser("restore", help="replace the database by a copy, while no server uses it")
+    restore = commands.add_parser("restore", help="replace the database with a copy, while no server uses it")
     restore.add_argument("file", type=Path, metavar="FILE", help="the copy; it is not changed")
 
 
@@ -199,13 +200,13 @@ def _add_pipe(commands: Commands) -> None:
 
 
 AUDIT_KINDS = ("call", "handed_over", "changed", "approved", "ended", "forgotten")
-TIMEOUT_HELP = "maximum duration of a check (default: %(default)g); a large model may need more to load"
+TIMEOUT_HELP = "maximum duration of a check (default: %(default)g); a large model may need longer to load"
 
 # argparse names these functions in its messages: "argument --timeout: invalid seconds value: 'x'".
 
 
 def number(text: str) -> int:
-    """Read a number of processes."""
+    """Return the number of processes, which is at least 1."""
     given = int(text)
     if given < 1:
         raise ValueError(text)
@@ -213,20 +214,20 @@ def number(text: str) -> int:
 
 
 def moment(text: str) -> float:
-    """Read a time, in UTC unless it names another zone, as seconds since the epoch."""
+    """Return an ISO 8601 time as seconds since the epoch. A time without a zone is in UTC."""
     given = datetime.fromisoformat(text)
     return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
 
 
 def identifier(text: str) -> str:
-    """Read an id, which may not be empty."""
+    """Return the id. An empty id is refused."""
     if not text:
         raise ValueError(text)
     return text
 
 
 def seconds(text: str) -> float:
-    """Read a duration in seconds."""
+    """Return the duration in seconds, which is positive and finite."""
     given = float(text)
     if not 0 < given < float("inf"):
         raise ValueError(text)

@@ -12,7 +12,10 @@ from callboard.skills.mcp import McpServer, McpServers
 
 
 def run(_options: argparse.Namespace) -> int:
-    """Print each agent with its tools and its source, then the agents left out; return 1 if a source is broken."""
+    """Print each agent with its tools and its source, then the agents that are left out.
+
+    Return 1 if a source of agents cannot be loaded.
+    """
     settings = load_settings()
     set_up_logging("warning")
     loaded = load_all_agents(settings)
@@ -37,7 +40,7 @@ def run(_options: argparse.Namespace) -> int:
 
 
 def _read_servers() -> tuple[list[McpServer], tuple[str, ...]]:
-    """Return the MCP servers, and a problem for each that is left out."""
+    """Return the declared MCP servers, and a problem for each server that is left out."""
     try:
         declared = McpServers.from_settings()
         return declared.servers(), declared.problems()

@@ -13,7 +13,7 @@ from callboard.text import write_json_line
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the selected entries, oldest first, a line of JSON each; returns 1 if the audit is off."""
+    """Print the selected entries as JSON Lines, oldest first. Return 1 if the audit is off."""
     set_up_logging("warning")
     wanted = AuditFilter(
         kind=options.kind,

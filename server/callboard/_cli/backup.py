@@ -1,4 +1,4 @@
-"""`callboard backup`: copies the database, also while servers write to it."""
+"""`callboard backup`: copies the database, even while servers write to it."""
 
 import argparse
 

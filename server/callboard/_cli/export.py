@@ -11,7 +11,7 @@ from callboard.text import write_json_line
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the chat's messages, or the user's data, a line of JSON each."""
+    """Print the chat's messages, or the user's data, as JSON Lines."""
     set_up_logging("warning")
     asyncio.run(_print_lines(options.chat, options.user))
     return 0

@@ -10,11 +10,11 @@ from callboard.settings import load_settings
 from callboard.storage import Store
 
 COMMAND = "callboard forget"
-"""Stands in the audit in the place of a key's name."""
+"""The caller in the audit entry, where requests have the name of a key."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Delete the data, and print the number of deleted rows by kind."""
+    """Delete the data, and print the number of deleted rows of each kind."""
     set_up_logging("warning")
     asyncio.run(_forget(options.user))
     return 0

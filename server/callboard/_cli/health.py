@@ -1,11 +1,11 @@
-"""A request for `GET /health` of a Callboard server."""
+"""Asks a Callboard server for its health, with `GET /health`."""
 
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Health(BaseModel):
-    """The answer of `GET /health`."""
+    """The response of `GET /health`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -18,7 +18,7 @@ class Health(BaseModel):
 async def ask_health(url: str, timeout_seconds: float) -> Health | None:
     """Return the health of the Callboard server at `url`; None if no such server answers there."""
     try:
-        # The environment's proxy is for other machines.
+        # The proxy in the environment is for other machines.
         async with httpx.AsyncClient(trust_env=False, timeout=timeout_seconds) as http:
             answer = await http.get(f"{url}/health")
         return Health.model_validate_json(answer.content)

@@ -8,7 +8,7 @@ from callboard.settings import make_server_key, read_keys_file
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print this server's key, which is made if there is none; or add, remove or list named keys."""
+    """Print this server's key, and make it first if there is none. With an option, add, remove or list named keys."""
     set_up_logging("warning")
     if options.add is not None:
         print(add_named_key(read_keys_file(), options.add))

@@ -1,4 +1,4 @@
-"""`callboard restore`: replaces the database by a copy, while no server uses it."""
+"""`callboard restore`: replaces the database with a copy, while no server uses it."""
 
 import argparse
 

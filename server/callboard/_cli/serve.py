@@ -1,4 +1,4 @@
-"""`callboard serve`: the server, with the environment's settings and agents."""
+"""`callboard serve`: runs the server with the settings and agents of the environment."""
 
 import argparse
 import asyncio
@@ -22,7 +22,7 @@ from uvicorn.config import STARTUP_FAILURE
 import callboard.agents.builtin  # noqa: F401 - registers the settings of skills
 from callboard._application import Callboard
 from callboard._application.application import Application
-from callboard._cli.workers import HEALTHCHECK_SECONDS, supervise, working
+from callboard._cli.workers import HEALTHCHECK_SECONDS, run_as_worker, supervise
 from callboard._logging import set_up_logging
 from callboard._tracing.export import Export, begin_export, find_secrets
 from callboard._version import __version__
@@ -44,13 +44,13 @@ from callboard.settings import Settings, load_settings, read_environment, secret
 from callboard.storage import Store
 
 MAX_HEADER_BYTES = 16 * 1024
-"""Maximum size of a request's headers."""
+"""The maximum size of a request's headers."""
 
 KEEP_ALIVE_SECONDS = 5
-"""Time that a connection stays open after a response, waiting for another request."""
+"""The time that a connection stays open after a response, to wait for another request."""
 
 SHUTDOWN_SECONDS = 10
-"""Time that open connections have to end after the runs have ended or were released."""
+"""The time that open connections have to end after all runs have ended or been released."""
 
 _log = structlog.get_logger(__name__)
 
@@ -63,67 +63,68 @@ def run(options: argparse.Namespace) -> int:
 
 
 def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
-    """Run one server until a signal stops it; if no model is set, look for one at `endpoints`."""
+    """Run one server until a signal stops it. If no model is set, look for a model at `endpoints`."""
     variables = read_environment()
     settings = load_settings(variables)
-    redaction = _begin_log(settings, variables)
-    settings = asyncio.run(with_local_model(settings, endpoints))
+    redaction = _set_up_log(settings, variables)
+    settings = asyncio.run(choose_local_model(settings, endpoints))
     loaded = _load_agents(settings, variables)
     with bind(settings) as listener:
-        app = _build(loaded, settings, variables, redaction, _address(listener))
-        asyncio.run(_serve(app, settings, listener))
+        app = _build_app(loaded, settings, variables, redaction, _format_url(listener))
+        asyncio.run(_run_server(app, settings, listener))
     return 0
 
 
 def serve_with_workers(count: int) -> int:
-    """Run `count` servers on one port, each in its own process, until a signal stops this one.
+    """Run `count` servers on one port, each in its own process, until a signal stops this process.
 
     Raises `SettingsError` if they cannot share the database or the key that signs links.
     """
     variables = read_environment()
     settings = load_settings(variables)
-    _begin_log(settings, variables)
+    _set_up_log(settings, variables)
     if Store(settings.resolved_database_url).database.is_of_one_process:
         raise SettingsError(
-            "CALLBOARD_DATABASE_URL: --workers needs PostgreSQL, because one server process owns an SQLite database: "
-            "set it to postgresql+asyncpg://…, or leave out --workers"
+            "CALLBOARD_DATABASE_URL: --workers needs PostgreSQL, because only one server process can use an SQLite "
+            "database: set it to postgresql+asyncpg://…, or leave out --workers"
         )
     if settings.result_link_seconds and settings.api_key is None:
         raise SettingsError(
-            "CALLBOARD_RESULT_LINK_SECONDS is set: with --workers links need a key that signs them: run `callboard key`"
+            "CALLBOARD_RESULT_LINK_SECONDS is set: with --workers, links need a key that signs them: "
+            "run `callboard key`"
         )
-    settings = asyncio.run(with_local_model(settings, LOCAL_ENDPOINTS))
+    settings = asyncio.run(choose_local_model(settings, LOCAL_ENDPOINTS))
     with bind(settings) as listener:
-        build = partial(build_worker, variables, settings, _address(listener))
+        build = partial(build_worker, variables, settings, _format_url(listener))
         config = _configure(
             build, settings, factory=True, workers=count, timeout_worker_healthcheck=HEALTHCHECK_SECONDS
         )
         return supervise(config, listener)
 
 
-def build_worker(variables: Mapping[str, str], settings: Settings, address: str) -> Application:
-    """Return the application of a worker, in its own new process."""
-    redaction = _begin_log(settings, variables)
+def build_worker(variables: Mapping[str, str], settings: Settings, url: str) -> Application:
+    """Return the application of a worker. uvicorn calls this in the worker's new process."""
+    redaction = _set_up_log(settings, variables)
     structlog.contextvars.bind_contextvars(pid=os.getpid())
-    # uvicorn calls this function in its event loop, where the files of agents could not use `asyncio.run`.
+    # In another thread, because uvicorn's event loop runs in this one, and agent files may call `asyncio.run`.
     with ThreadPoolExecutor(1) as thread:
         loaded = thread.submit(_load_agents, settings, variables).result()
     try:
-        return _build(loaded, settings, variables, redaction, address, is_worker=True)
+        return _build_app(loaded, settings, variables, redaction, url, is_worker=True)
     except CallboardError as error:
         print(f"callboard: {error}", file=sys.stderr)
         sys.exit(STARTUP_FAILURE)
 
 
-def _begin_log(settings: Settings, variables: Mapping[str, str]) -> Redaction:
-    """Set up logging, and return the secrets of the settings, which the log leaves out."""
+def _set_up_log(settings: Settings, variables: Mapping[str, str]) -> Redaction:
+    """Set up logging, and return the redaction that removes the secrets of the settings from the log."""
     redaction = Redaction((*settings.secrets, *secrets_in(variables), *find_secrets(variables)))
     set_up_logging(settings.log_level, redaction)
     return redaction
 
 
 def _load_agents(settings: Settings, variables: Mapping[str, str]) -> LoadedAgents:
-    """Return the built-in agents and the user's; log those that are left out, and misspelt settings."""
+    """Return the built-in agents and the user's agents. Log the agents that are left out, and misspelt settings."""
     loaded = load_all_agents(settings, variables)
     for agent_id, reason in loaded.registry.unavailable.items():
         _log.info("agent_left_out", agent=agent_id, reason=reason)
@@ -131,32 +132,33 @@ def _load_agents(settings: Settings, variables: Mapping[str, str]) -> LoadedAgen
         _log.info("agent_lacks", agent=agent_id, lacks=lines)
     for problem in loaded.problems:
         _log.error("agent_left_out", reason=str(problem))
-    # After the agents are loaded, because they may have settings of their own.
+    # After the agents are loaded, because agent files may declare their own settings.
     for name in unknown_settings(variables):
         _log.warning("unknown_setting", name=name, hint="docs/reference/settings.md lists the settings")
     for name in AgentAccess.of(settings.agent_access).unknown([agent.agent_id for agent in loaded.registry]):
         _log.warning("unknown_agent", name=name, hint="CALLBOARD_AGENT_ACCESS names an agent that does not exist")
-    # Imported modules are never freed. Without them a collection takes a tenth of the time, so streams do not stutter.
+    # Imported modules are never freed. Garbage collections that exclude them take a tenth of the time, so that they do
+    # not interrupt streams.
     gc.collect()
     gc.freeze()
     return loaded
 
 
-def _build(
+def _build_app(
     loaded: LoadedAgents,
     settings: Settings,
     variables: Mapping[str, str],
     redaction: Redaction,
-    address: str,
+    url: str,
     *,
     is_worker: bool = False,
 ) -> Application:
     export = begin_export(variables, redaction, has_contents=settings.trace_content)
     board = Callboard(
         tuple(loaded.registry),
-        model=default_model(settings),
+        model=make_default_model(settings),
         authenticate=authenticate_by(settings),
-        lifespan=partial(_lifespan, address, settings.has_key, is_worker, export),
+        lifespan=partial(_lifespan, url, settings.has_key, is_worker, export),
         settings=settings,
         redaction=redaction,
     )
@@ -167,11 +169,11 @@ def _build(
 
 @asynccontextmanager
 async def _lifespan(
-    address: str, has_key: bool, is_worker: bool, export: Export | None, routes: Starlette
+    url: str, has_key: bool, is_worker: bool, export: Export | None, routes: Starlette
 ) -> AsyncGenerator[None, None]:
-    """Log the address when the application has opened; when it closes, send the last spans.
+    """Log the URL when the application has started. When it stops, send the last spans.
 
-    They are sent here because a signal may end the process afterwards.
+    The spans are sent here, because a signal may end the process afterwards.
     """
     if not has_key:
         _log.warning(
@@ -179,8 +181,8 @@ async def _lifespan(
             danger="every user and program of this machine can use the server, its tools and all stored chats",
             hint="`callboard key` makes a key and stores it; restart the server, and clients must send the key",
         )
-    async with working(routes.state.metrics) if is_worker else nullcontext():
-        _log.info("listening", url=address, version=__version__, auth=has_key)
+    async with run_as_worker(routes.state.metrics) if is_worker else nullcontext():
+        _log.info("listening", url=url, version=__version__, auth=has_key)
         yield
     if export:
         await export.end()
@@ -192,7 +194,7 @@ def _configure(app: Application | Callable[[], Application], settings: Settings,
     )
     return uvicorn.Config(
         app,
-        # uvicorn prefers httptools if it is installed, which does not limit headers.
+        # By default uvicorn uses httptools if it is installed, but httptools does not limit headers.
         http="h11",
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         limit_concurrency=limit,
@@ -206,25 +208,25 @@ def _configure(app: Application | Callable[[], Application], settings: Settings,
     )
 
 
-async def _serve(app: Application, settings: Settings, listener: socket.socket) -> None:
+async def _run_server(app: Application, settings: Settings, listener: socket.socket) -> None:
     server = uvicorn.Server(_configure(app, settings))
     try:
         await server.serve(sockets=[listener])
     except SystemExit:
-        # uvicorn exits if the application does not open; the command line prints the reason.
+        # uvicorn exits if the application does not start. The command line prints the reason.
         raise app.start_error or CallboardError("The server did not start.") from None
 
 
-def default_model(settings: Settings) -> ChatModel:
-    """Return the model for agents that have none of their own."""
+def make_default_model(settings: Settings) -> ChatModel:
+    """Return the model for agents that have no model of their own."""
     if not settings.model_base_url:
         return ScriptedModel()
     key = settings.model_api_key.get_secret_value() if settings.model_api_key else None
     return OpenAICompatible(settings.model_base_url, api_key=key, model=settings.model)
 
 
-async def with_local_model(settings: Settings, endpoints: Sequence[LocalEndpoint]) -> Settings:
-    """Return the settings; if they have no model, with one that this machine serves. Logs whether one was found."""
+async def choose_local_model(settings: Settings, endpoints: Sequence[LocalEndpoint]) -> Settings:
+    """Return the settings. If they have no model, add one that this machine serves. Log whether one was found."""
     if settings.model_base_url or not settings.find_model:
         return settings
     found = await find_local_model(endpoints, settings.model)
@@ -236,15 +238,15 @@ async def with_local_model(settings: Settings, endpoints: Sequence[LocalEndpoint
         program=found.endpoint.program,
         base_url=found.endpoint.base_url,
         model=found.name,
-        hint="choose another with CALLBOARD_MODEL_BASE_URL and CALLBOARD_MODEL; CALLBOARD_FIND_MODEL=false: none",
+        hint="choose another with CALLBOARD_MODEL_BASE_URL and CALLBOARD_MODEL, or set CALLBOARD_FIND_MODEL=false",
     )
-    # A key in the settings is for another endpoint.
+    # A key in the settings belongs to another endpoint, so it is removed.
     chosen = {"model_base_url": found.endpoint.base_url, "model": found.name, "model_api_key": None}
     return settings.model_copy(update=chosen)
 
 
 def reload_on_change() -> int:
-    """Run `serve` in another process, and restart it when an agent file changes."""
+    """Run `callboard serve` in another process, and restart it when an agent file changes."""
     if not is_installed("reload"):
         raise SettingsError(f"--reload needs the library watchfiles: {how_to_install('reload')}")
     import watchfiles
@@ -265,7 +267,7 @@ def _find_folder(source: str) -> Path:
     try:
         spec = importlib.util.find_spec(source)
     except ModuleNotFoundError:
-        # The package of a submodule is missing; `gone.py` is read as one, too.
+        # The parent package is missing. A missing file such as `gone.py` is also read as a module of a package `gone`.
         spec = None
     if spec is None or spec.origin is None:
         raise SettingsError(f"CALLBOARD_AGENTS: there is no file, folder or module {source}.")
@@ -273,16 +275,16 @@ def _find_folder(source: str) -> Path:
 
 
 def bind(settings: Settings) -> socket.socket:
-    """Return the listening socket; raises `SettingsError` if the address is in use or belongs to another machine."""
+    """Return the listening socket. Raises `SettingsError` if the address is in use or belongs to another machine."""
     try:
         return listen(settings.host, settings.port)
     except OSError as error:
         raise SettingsError(
             f"CALLBOARD_HOST, CALLBOARD_PORT: cannot listen on {settings.host}:{settings.port} ({error.strerror}): "
-            "stop what uses that port, or set another"
+            "stop the program that uses the port, or set another port"
         ) from error
 
 
-def _address(listener: socket.socket) -> str:
+def _format_url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://{host}:{port}"

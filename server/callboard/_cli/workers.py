@@ -1,7 +1,7 @@
 """`callboard serve --workers N`: several servers that accept connections from one socket, each in its own process.
 
-uvicorn's supervisor starts the workers and replaces a worker that ends. They share the database, and through it their
-runs, like servers on several machines.
+uvicorn's supervisor starts the workers and replaces a worker that ends. Like servers on several machines, they share
+the database and so each other's runs.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from uvicorn.supervisors import Multiprocess
 from callboard._metrics import Metrics
 
 HEALTHCHECK_SECONDS = 30
-"""The supervisor kills a worker that does not answer for this long; the start on a busy machine takes seconds."""
+"""The supervisor kills a worker that does not answer for this long. A start on a busy machine takes several seconds."""
 
 METRICS_SECONDS = 1.0
-"""Interval at which a worker writes its gauges to the shared folder, from which any worker answers `GET /metrics`."""
+"""The interval at which a worker writes its gauges to the shared folder, from which each worker serves `/metrics`."""
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""Environment variable of `prometheus_client`, read at its import: the folder in which processes share metrics."""
+"""The environment variable with the folder of shared metrics. `prometheus_client` reads it when it is imported."""
 
 
 def supervise(config: uvicorn.Config, listener: socket.socket) -> int:
-    """Run `config.workers` workers until this process is told to stop; return 1 if one of them could not start."""
-    # Above this level uvicorn does not report that a worker died.
+    """Run `config.workers` workers until a signal stops this process. Return 1 if one of them could not start."""
+    # At a higher level, uvicorn does not report that a worker died.
     logging.getLogger("uvicorn.error").setLevel(logging.INFO)
     with TemporaryDirectory(prefix="callboard-") as folder:
         os.environ[METRICS_FOLDER] = folder
@@ -44,9 +44,9 @@ def supervise(config: uvicorn.Config, listener: socket.socket) -> int:
 
 
 @asynccontextmanager
-async def working(metrics: Metrics | None) -> AsyncGenerator[None]:
-    """Until the block ends, share metrics with the other workers, and stop this worker if the supervisor is gone."""
-    _ignore_repeated(signal.SIGTERM)
+async def run_as_worker(metrics: Metrics | None) -> AsyncGenerator[None]:
+    """Until the block ends, share metrics with the other workers, and stop this worker if the supervisor has ended."""
+    _ignore_repeats(signal.SIGTERM)
     loop = asyncio.get_running_loop()
     supervisor = multiprocessing.parent_process()
     assert supervisor is not None
@@ -57,7 +57,7 @@ async def working(metrics: Metrics | None) -> AsyncGenerator[None]:
 
     # The sentinel becomes readable when the supervisor's process has ended.
     loop.add_reader(supervisor.sentinel, stop)
-    sharing = asyncio.create_task(_share(metrics), name="share metrics") if metrics else None
+    sharing = asyncio.create_task(_share_metrics(metrics), name="share metrics") if metrics else None
     try:
         yield
     finally:
@@ -66,24 +66,24 @@ async def working(metrics: Metrics | None) -> AsyncGenerator[None]:
             sharing.cancel()
 
 
-async def _share(metrics: Metrics) -> None:
+async def _share_metrics(metrics: Metrics) -> None:
     metrics.folder = Path(os.environ[METRICS_FOLDER])
     while True:
         metrics.refresh()
         await asyncio.sleep(METRICS_SECONDS)
 
 
-def _ignore_repeated(number: int) -> None:
-    """Ignore every signal of this number after the first.
+def _ignore_repeats(number: int) -> None:
+    """Ignore every signal with this number after the first.
 
-    Both the supervisor and systemd, which signals each process of a service, send it to every worker. The application
-    would read the second one as the order to stop at once.
+    The supervisor and systemd both send the signal to every worker, because systemd signals each process of a service.
+    The server would read the second signal as an order to stop at once.
     """
     handle = signal.getsignal(number)
     assert callable(handle)
 
     def handle_first(given: int, frame: FrameType | None) -> None:
-        # Not SIG_IGN, because processes that tools start would inherit it.
+        # A function instead of SIG_IGN, because the processes that tools start would inherit SIG_IGN.
         signal.signal(number, lambda *_: None)
         handle(given, frame)
 

@@ -1,6 +1,6 @@
 """`callboard chat`: a conversation with an agent in a terminal, or one answer for a script.
 
-It is a client of the server's routes, like the pipe. If no server runs, it starts one in this process.
+It is a client of the server's routes, like the pipe. If no server runs, it starts a server in this process.
 """
 
 import argparse
@@ -46,10 +46,10 @@ Any other line is a question to the agent."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Talk to the agent; after a single question the exit code says whether it was answered."""
+    """Talk to the agent. After a single question, the exit code is 0 only if the question was answered."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # Some terminals lack some characters.
+            # Some terminals cannot print every character.
             stream.reconfigure(errors="backslashreplace")
     settings = load_settings()
     user = _read_user(options)
@@ -59,14 +59,14 @@ def run(options: argparse.Namespace) -> int:
             url = settings.own_url
         if not url:
             # Imported only if needed, because it imports agents, a database and a web server.
-            from callboard._cli.chat.own_server import serving_agents
+            from callboard._cli.chat.own_server import serve_agents
 
-            url, socket = "http://localhost", closing.enter_context(serving_agents(settings))
-        return asyncio.run(_talk(settings, url, socket, user, options))
+            url, socket = "http://localhost", closing.enter_context(serve_agents(settings))
+        return asyncio.run(_run_chat(settings, url, socket, user, options))
 
 
 def _read_user(options: argparse.Namespace) -> User | None:
-    """Return the user of the options; None if they name none, which also rules out a role and groups."""
+    """Return the user that the options name; None without a user. A role or groups without a user are an error."""
     if options.user:
         try:
             return User(id=options.user, role=options.role or "user", groups=tuple(options.group))
@@ -77,7 +77,7 @@ def _read_user(options: argparse.Namespace) -> User | None:
     return None
 
 
-async def _talk(
+async def _run_chat(
     settings: Settings, url: str, socket: Path | None, user: User | None, options: argparse.Namespace
 ) -> int:
     async with open_client(settings, url, socket, user) as client:
@@ -99,7 +99,10 @@ async def _talk(
 
 
 class _Chat:
-    """A conversation: its messages so far, in the form of requests; `keyboard` is None if no question can be asked."""
+    """A conversation and its messages so far, in the form of requests.
+
+    `keyboard` is None if the user cannot be asked questions.
+    """
 
     def __init__(self, client: ServerClient, options: argparse.Namespace, server_url: str) -> None:
         self.options = options
@@ -124,7 +127,7 @@ class _Chat:
         return make_line(shlex.join(parts))
 
     async def ask(self, question: str) -> int:
-        """Send a question, and show its answer; return the command's exit code."""
+        """Send a question and show its answer. Return the command's exit code."""
         message_id, run_id = uuid4().hex, uuid4().hex
         self.messages.append({"role": "user", "content": question})
         request = RunRequest.model_validate(
@@ -140,9 +143,9 @@ class _Chat:
         display = (JsonLines if self.options.json else Display)(
             self.console, self._server_url, is_drawn=self.is_drawn, is_verbose=self.options.verbose
         )
-        exit_code = await Turn(self._client, display, self.keyboard, run_id).play(request)
+        exit_code = await Turn(self._client, display, self.keyboard, run_id).run(request)
         answer = display.answer
-        # By this id the server adds the calls of an earlier answer, with their whole results.
+        # From this id, the server finds the calls of the answer in later turns.
         self.messages.append({"role": "assistant", "id": message_id, "content": answer.text})
         if self.options.files is not None:
             await self._save_files(answer, self.options.files)
@@ -155,21 +158,24 @@ class _Chat:
                 if content is not None:
                     print(f"⇩ {make_line(str(save_file(file, content, folder)))}", file=sys.stderr)
             except (ServerProblem, OSError, ValueError) as problem:
-                print(f"callboard: {describe_file(file, '')} is not saved: {make_line(str(problem))}", file=sys.stderr)
+                print(f"callboard: {describe_file(file, '')} was not saved: {make_line(str(problem))}", file=sys.stderr)
 
 
 def _open_keyboard(out: TextIO) -> "Keyboard | None":
-    """Return the keyboard; None if a question could not be seen or not be answered."""
+    """Return the keyboard; None if the user cannot see or cannot answer questions."""
     if not out.isatty() or not sys.stdin.isatty():
         return None
-    # Imported only if needed, because it takes long.
+    # Imported only if needed, because the import takes long.
     from callboard._cli.chat.keyboard import Keyboard
 
     return Keyboard(out)
 
 
 def to_messages(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return stored messages in the form of a request: each answer is its text, with the id that its calls have."""
+    """Return stored messages in the form of a request.
+
+    Each answer becomes one message with its text and its message id, from which the server finds its calls.
+    """
     messages: list[dict[str, Any]] = []
     for message_id, group in groupby(rows, key=lambda row: row["message_id"]):
         turn = list(group)
@@ -201,7 +207,7 @@ async def _converse(chat: _Chat, keyboard: "Keyboard", about_agent: str) -> int:
     say(about_agent)
     say(f"Earlier questions: {earlier}.")
     say(f"To continue this chat: {chat.command}")
-    say("Ctrl-C stops an answer, Ctrl-D ends; /help says more.")
+    say("Ctrl-C stops an answer, Ctrl-D ends the conversation, /help lists the keys.")
     while True:
         say("")
         try:

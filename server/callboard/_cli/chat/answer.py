@@ -1,4 +1,4 @@
-"""An answer, built from the events of its run. It prints nothing."""
+"""Builds the state of an answer from the events of its run. Prints nothing."""
 
 import time
 from collections.abc import Mapping
@@ -25,18 +25,18 @@ WRITING_CALL = "Writing a tool call…"
 
 
 class Answer:
-    """One answer."""
+    """The state of one answer."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        """The texts before, between and after the calls, as far as no rewind can withdraw them."""
+        """The final texts before, between and after the calls. No rewind can remove them."""
         self.calls: dict[str, RunningCall | EndedCall] = {}
         self.sources: dict[str, str] = {}
-        """Name and URL of each source, by its number."""
+        """The name and URL of each source, by the source's number."""
         self.status = ""
-        """The status that the last event reports; empty after any other event."""
+        """The status that the last event reports; empty if the last event reports none."""
         self.plan = ""
-        """The summary of the agent's plan; empty if it has none."""
+        """The summary of the agent's plan; empty without a plan."""
         self.ending: Done | Error | None = None
         self._open_text = ""
         self._total_tokens = 0
@@ -44,13 +44,13 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The text of the answer, without thoughts."""
+        """All final texts, without thoughts."""
         return "\n\n".join(self.texts)
 
     @property
     def running_calls(self) -> list[RunningCall]:
         """The calls that have not ended."""
-        # Of a copy, because a tool in this process that prints lets Rich draw in the tool's own thread.
+        # Iterate over a copy: if a tool in this process prints, Rich calls this in the tool's thread.
         return [call for call in list(self.calls.values()) if isinstance(call, RunningCall)]
 
     @property
@@ -60,14 +60,14 @@ class Answer:
 
     @property
     def summary(self) -> str:
-        """Calls, time and tokens of the answer: `2 calls, 4 s, 300 tokens`."""
+        """The number of calls, the time and the tokens of the answer: `2 calls, 4 s, 300 tokens`."""
         count = len(self.calls)
         calls = ["1 call" if count == 1 else f"{count} calls"] if count else []
         tokens = [f"{self._total_tokens:,} tokens"] if self._total_tokens else []
         return ", ".join([*calls, format_seconds(time.monotonic() - self._began_at_seconds), *tokens])
 
     def apply(self, event: Event) -> str:
-        """Update the answer by an event; return the text that no rewind can withdraw from now on."""
+        """Add an event. Return the text that is final from now on, because no rewind can remove it; "" without one."""
         follow_call(self.calls, event)
         self.status = ""
         match event:
@@ -82,7 +82,7 @@ class Answer:
             case Plan():
                 self.plan = event.summary
             case Source():
-                self._cite(event)
+                self._add_source(event)
             case Usage():
                 self._total_tokens = event.total_tokens
             case Done() | Error():
@@ -99,7 +99,7 @@ class Answer:
             self.texts.append(text)
         return text
 
-    def _cite(self, event: Source) -> None:
+    def _add_source(self, event: Source) -> None:
         name = event.source.get("name") or event.source.get("url")
         for about in event.metadata or ({},):
             number = about.get("source_number", len(self.sources) + 1)

@@ -10,7 +10,7 @@ from callboard.errors import CallboardError
 
 
 def _format_arguments(arguments: str) -> str:
-    """Return the arguments without JSON's escapes, in which a model could hide what is approved."""
+    """Return the arguments without JSON's escapes, because a model could hide text in escapes."""
     try:
         return json.dumps(json.loads(arguments), ensure_ascii=False)
     except ValueError:
@@ -18,9 +18,10 @@ def _format_arguments(arguments: str) -> str:
 
 
 async def answer_approvals(client: ServerClient, options: argparse.Namespace) -> int:
-    """List the approvals that wait, or answer the one that the options name. Raises `CallboardError` if it is unknown.
+    """List the calls that wait for approval, or answer the approval that the options name.
 
-    The server continues the run after the answer; the command does not wait for it.
+    After the answer, the server continues the run. The command does not wait for it. Raises `CallboardError` if the
+    approval is unknown.
     """
     waiting = {f"{one['run_id']}:{one['tool_call_id']}": one for one in await client.list_approvals()}
     wanted = options.approve or options.deny
@@ -37,5 +38,5 @@ async def answer_approvals(client: ServerClient, options: argparse.Namespace) ->
         raise CallboardError(f"no call {make_line(wanted)!r} waits for approval; callboard chat --approvals lists them")
     approval = waiting[wanted]
     await client.answer(approval["run_id"], approval["request_id"], options.approve is not None)
-    print(f"{'Approved' if options.approve else 'Refused'}: {make_line(approval['tool_name'])}. Its run goes on.")
+    print(f"{'Approved' if options.approve else 'Refused'}: {make_line(approval['tool_name'])}. Its run continues.")
     return 0

@@ -1,4 +1,4 @@
-"""Rows about a tool call: its name and arguments, and below them its progress or its result."""
+"""Formats a tool call as rows of text: its name and arguments, and below them its progress or its result."""
 
 import json
 import textwrap
@@ -18,17 +18,20 @@ FRAMES_PER_SECOND = 10
 
 
 def make_row(*parts: tuple[str, str]) -> Text:
-    """Return one row of texts with their styles, cut at the width of the terminal."""
+    """Join texts with their styles to one row, which is cut at the width of the terminal."""
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
 def find_spinner_frame() -> tuple[str, str]:
-    """Return the sign of an activity, which changes with time, and its style."""
+    """Return the character of the spinner at this time, and its style."""
     return SPINNER[int(time.monotonic() * FRAMES_PER_SECOND) % len(SPINNER)], "yellow"
 
 
 def describe_start(call: RunningCall | EndedCall, sign: tuple[str, str], is_verbose: bool) -> list[Text]:
-    """Return the name and arguments of a call, and with `is_verbose` its steps; `sign` is a character and its style."""
+    """Return the rows with a call's name and arguments, and with `is_verbose` its steps.
+
+    `sign` is the character before the name, and its style.
+    """
     label = ""
     if isinstance(call, EndedCall) and call.error_code and (ending := find_ending(call.error_code)) is not FAILED:
         label = ending.label
@@ -41,7 +44,7 @@ def describe_start(call: RunningCall | EndedCall, sign: tuple[str, str], is_verb
 
 
 def describe_running(call: RunningCall, is_verbose: bool) -> list[Text]:
-    """Return a call that runs, with its progress."""
+    """Return the rows of a running call, with its progress."""
     progress = [("  ", "")]
     if call.steps:
         step = call.steps[-1]
@@ -54,7 +57,7 @@ def describe_running(call: RunningCall, is_verbose: bool) -> list[Text]:
 
 
 def describe_ended(call: EndedCall, server_url: str, is_verbose: bool) -> list[Text]:
-    """Return a call that has ended, with its result and its files; `server_url` is the base of relative URLs."""
+    """Return the rows of an ended call, with its result and its files. `server_url` is the base of relative URLs."""
     sign, style = ("✗", "red") if call.is_failed else ("–", "dim") if call.error_code else ("✓", "green")
     result_style = "red" if call.is_failed else "dim"
     took = f"{format_seconds(call.duration_ms / 1000)}  " if call.duration_ms is not None and call.has_run else ""

@@ -1,6 +1,6 @@
 """The HTTP client of `callboard chat`: lists agents, loads chats, and reads a run from its first event to its last.
 
-After a lost connection it resumes the run, like the pipe.
+If the connection is lost, the client resumes the run, like the pipe.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from callboard_protocol import Decoder, Done, Error, Event, Frame, FrameError, I
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 60.0
-"""The server pings every 15 s: four missed pings are a dead connection."""
+"""The server sends a ping every 15 s. After four missed pings the connection counts as lost."""
 
 RETRY_SECONDS = 0.5
 RESUME_SECONDS = 20.0
-"""Time after which attempts end if none of them brought a new event."""
+"""The time without a new event after which the client stops trying to resume the run."""
 
 MAX_APPROVALS = 200
-"""The maximum number of items that the server lists in one response."""
+"""The maximum number of approvals that the server lists in one response."""
 
 CANNOT_REACH = "Cannot reach a Callboard server at {url}: check the address and that `callboard serve` runs."
 BAD_KEY = "The API key cannot be sent: it may only have ASCII characters and no spaces."
@@ -38,29 +38,31 @@ NOT_CALLBOARD = "The server at {url} is not a Callboard server."
 LOST = "The connection to the server was lost, and the answer could not be resumed."
 
 Deliver = Callable[[str, Event | None], Awaitable[None]]
-"""Handles an event: its JSON, and the decoded event, None if this version cannot read it."""
+"""A function that handles an event. It gets the JSON and the decoded event; None if this version cannot decode it."""
 
 
 class ServerProblem(CallboardError):
-    """The server cannot be used; the message says what to do.
+    """A request failed. The message says what to do.
 
-    `is_temporary`: a later attempt may succeed. `may_pass`: it may if the run has begun.
+    `is_temporary`: the same request may succeed later. `can_retry_in_run`: it may succeed later if the run has begun.
     """
 
-    def __init__(self, message: str, code: str = "", *, is_temporary: bool = False, may_pass: bool = False) -> None:
+    def __init__(
+        self, message: str, code: str = "", *, is_temporary: bool = False, can_retry_in_run: bool = False
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.is_temporary = is_temporary
-        self.may_pass = is_temporary or may_pass
+        self.can_retry_in_run = is_temporary or can_retry_in_run
 
 
 @asynccontextmanager
 async def open_client(
     settings: Settings, url: str, socket: Path | None = None, user: User | None = None
 ) -> AsyncIterator["ServerClient"]:
-    """Open a client with the settings' key, for a user or without one. Raises `ServerProblem` for a wrong URL.
+    """Open a client that sends the settings' key, for a user or without a user.
 
-    `socket` is the Unix socket of a server in this process.
+    `socket` is the Unix socket of a server in this process. Raises `ServerProblem` if the URL or the key is invalid.
     """
     key = settings.api_key.get_secret_value() if settings.api_key else ""
     if not (key.isascii() and key.isprintable() and " " not in key):
@@ -72,7 +74,7 @@ async def open_client(
         if user and settings.open_webui_jwt_secret:
             request.headers[HEADER] = sign_user(user, settings.open_webui_jwt_secret.get_secret_value())
 
-    # Without a password, which is not shown.
+    # Messages show the URL without its password.
     shown_url = re.sub(r"//[^/@]*@", "//", url.rstrip("/"))
     try:
         host = httpx.URL(url).host
@@ -83,14 +85,17 @@ async def open_client(
         event_hooks={"request": [authorize]},
         timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
         transport=httpx.AsyncHTTPTransport(uds=str(socket)) if socket else None,
-        # The environment's proxy is for other machines.
+        # The proxy in the environment cannot reach this machine.
         trust_env=not is_loopback(host),
     ) as http:
         yield ServerClient(http, shown_url, user)
 
 
 class ServerClient:
-    """A client of a server, for a user or without one; `url` is for messages. Every failure is a `ServerProblem`."""
+    """A client of one server, for a user or without a user.
+
+    `url` is shown in messages. Every failure raises a `ServerProblem`.
+    """
 
     def __init__(self, http: httpx.AsyncClient, url: str, user: User | None) -> None:
         self.url = url
@@ -99,15 +104,15 @@ class ServerClient:
         self._user = {"user_id": user.id} if user else {}
 
     async def list_agents(self) -> dict[str, str]:
-        """Return the descriptions of the server's agents, by their ids."""
+        """Return the description of each agent of the server, by the agent's id."""
         listed = await self._fetch("GET", "/v1/models")
         try:
             return {str(entry["id"]): str(entry.get("description") or "") for entry in listed["data"]}
         except (KeyError, TypeError) as error:
-            raise self._problem(NOT_CALLBOARD) from error
+            raise self._make_problem(NOT_CALLBOARD) from error
 
     async def load_chat(self, chat_id: str) -> list[dict[str, Any]]:
-        """Return the stored messages of a chat; none if the user has no such chat."""
+        """Return the stored messages of a chat; [] if the user has no such chat."""
         path = f"/v1/chats/{quote(chat_id, safe='')}/messages"
         try:
             return list((await self._fetch("GET", path, params=self._user))["messages"])
@@ -127,7 +132,7 @@ class ServerClient:
             return await response.aread()
 
     async def answer(self, run_id: str, request_id: str, value: object, *, asked: bool = True) -> None:
-        """Send the user's answer to a question, or, with `asked` false, that the user could not be asked."""
+        """Send the user's answer to a question. If `asked` is false, report that the user could not be asked."""
         body = InputAnswer(request_id=request_id, value=value, asked=asked).model_dump(mode="json")
         await self._post_about_run(f"/v1/runs/{run_id}/input", body)
 
@@ -136,10 +141,11 @@ class ServerClient:
         await self._post_about_run(f"/v1/runs/{run_id}/cancel")
 
     async def run(self, request: RunRequest, deliver: Deliver, show_lost: Callable[[], None]) -> None:
-        """Start a run and deliver its events up to the last; `show_lost` is called when the connection is lost.
+        """Start a run, and pass each of its events to `deliver`.
 
-        If it is lost before the first event, the request is sent again. It has the same run id, so the server starts
-        the run once.
+        When the connection is lost, `show_lost` is called, and the run is resumed. If no event has arrived yet, the
+        request is sent again. It has the same run id, so the server starts the run only once. Raises `ServerProblem`
+        if the run cannot be started or resumed.
         """
         last_seq = 0
         ends_at_seconds = time.monotonic() + RESUME_SECONDS
@@ -158,27 +164,30 @@ class ServerClient:
                         ends_at_seconds = time.monotonic() + RESUME_SECONDS
             except ServerProblem as error:
                 problem = error
-            if not (problem.may_pass if last_seq else problem.is_temporary) or time.monotonic() > ends_at_seconds:
+            if (
+                not (problem.can_retry_in_run if last_seq else problem.is_temporary)
+                or time.monotonic() > ends_at_seconds
+            ):
                 raise (ServerProblem(LOST) if last_seq else problem) from problem
             show_lost()
             await asyncio.sleep(RETRY_SECONDS)
 
     def _open_stream(self, request: RunRequest, after: int) -> AbstractAsyncContextManager[httpx.Response]:
-        """Start the run, or resume it after this event."""
+        """Start the run, or resume it after the event with the number `after`."""
         if not after:
             return self._send("POST", "/v1/runs", json=request.model_dump(mode="json"))
         headers = {"Last-Event-ID": str(after)}
         return self._send("GET", f"/v1/runs/{request.run_id}/events", headers=headers, params=self._user)
 
     async def _post_about_run(self, path: str, body: object = None) -> None:
-        """Send a request; retry while the server cannot be reached or has not begun the run."""
+        """Send a request about a run. Retry it while the server cannot be reached or does not know the run yet."""
         ends_at_seconds = time.monotonic() + RESUME_SECONDS
         while True:
             try:
                 await self._fetch("POST", path, params=self._user, json=body)
             except ServerProblem as problem:
-                may_pass = problem.may_pass or problem.code == "unknown_run"
-                if not may_pass or time.monotonic() > ends_at_seconds:
+                can_retry = problem.can_retry_in_run or problem.code == "unknown_run"
+                if not can_retry or time.monotonic() > ends_at_seconds:
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
             else:
@@ -189,31 +198,31 @@ class ServerClient:
             try:
                 return json.loads(await response.aread())
             except ValueError as error:
-                raise self._problem(NOT_CALLBOARD) from error
+                raise self._make_problem(NOT_CALLBOARD) from error
 
     @asynccontextmanager
     async def _send(self, method: str, path: str, **options: Any) -> AsyncIterator[httpx.Response]:
-        """Yield a successful response whose body is not read yet; raise `ServerProblem` for any other."""
+        """Yield a successful response, whose body is not read yet. Raise `ServerProblem` for any other response."""
         try:
             async with self._http.stream(method, path, **options) as response:
                 if not response.is_success:
                     raise self._read_refusal(response.status_code, await response.aread())
                 yield response
         except httpx.HTTPError as error:
-            raise self._problem(CANNOT_REACH, is_temporary=True) from error
+            raise self._make_problem(CANNOT_REACH, is_temporary=True) from error
 
     def _read_refusal(self, status: int, body: bytes) -> ServerProblem:
         is_temporary = status in (502, 503, 504)
-        may_pass = status in (408, 425, 429) or status >= 500
+        can_retry_in_run = status in (408, 425, 429) or status >= 500
         try:
             error = json.loads(body)["error"]
             message, code = make_line(str(error["message"])), str(error.get("code"))
         except (ValueError, KeyError, TypeError):
             message, code = NOT_CALLBOARD.format(url=self.url), ""
-        return ServerProblem(message, code, is_temporary=is_temporary, may_pass=may_pass)
+        return ServerProblem(message, code, is_temporary=is_temporary, can_retry_in_run=can_retry_in_run)
 
-    def _problem(self, words: str, *, is_temporary: bool = False) -> ServerProblem:
-        return ServerProblem(words.format(url=self.url), is_temporary=is_temporary)
+    def _make_problem(self, template: str, *, is_temporary: bool = False) -> ServerProblem:
+        return ServerProblem(template.format(url=self.url), is_temporary=is_temporary)
 
 
 async def _read_frames(response: httpx.Response) -> AsyncIterator[Frame]:

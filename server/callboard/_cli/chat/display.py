@@ -1,7 +1,7 @@
 """Shows an answer: drawn in a terminal, as plain lines, or as JSON Lines.
 
-All text of models and tools goes through `make_visible` or `make_line`, and is printed as a `Text`, in which Rich looks
-for no markup.
+All text of models and tools is made safe by `make_visible` or `make_line`. It is printed as a `Text`, because Rich
+reads no markup in a `Text`.
 """
 
 import json
@@ -33,7 +33,7 @@ from callboard_protocol import (
 )
 
 PLAIN_CELLS = 120
-"""Maximum length of a line about a call if there is no terminal."""
+"""The maximum length of a line about a call if the output is not a terminal."""
 
 THINKING = "Thinking…"
 TAKEN_BACK = "The answer starts again. Ignore the text above that follows the last tool call."
@@ -47,7 +47,7 @@ FINISH_NOTES = {
 
 
 def make_console(out: TextIO) -> Console:
-    """Return a console that prints text unchanged: without markup, names of emoji and highlighting."""
+    """Return a console that prints text unchanged: it replaces no markup and no emoji names, and highlights nothing."""
     width = None if out.isatty() else PLAIN_CELLS
     return Console(file=out, width=width, markup=False, emoji=False, highlight=False)
 
@@ -56,8 +56,8 @@ class Display:
     """Shows an answer in a terminal, or writes it as plain lines.
 
     With `is_drawn`, text and ended calls are printed on `console`. The last row of the text, which may grow, and
-    running calls are drawn below and change in place. Otherwise the text goes to standard output as soon as no rewind
-    can withdraw it, and everything else to `console`. `server_url` is the base of relative URLs.
+    running calls are drawn below and change in place. Otherwise, text is written to standard output as soon as no
+    rewind can remove it, and everything else to `console`. `server_url` is the base of relative URLs.
     """
 
     def __init__(
@@ -72,24 +72,24 @@ class Display:
         # The text that is drawn but not printed, and its style.
         self._last_row = ""
         self._style = ""
-        # Whether text was printed that a rewind can withdraw.
+        # Whether text was printed that a rewind can still remove.
         self._has_printed_text = False
-        # The kind of the row that was printed last; an empty line separates kinds.
+        # The kind of the row that was printed last. An empty line separates rows of different kinds.
         self._kind = ""
 
     def take(self, data: str, event: Event | None) -> None:  # noqa: ARG002 - `JsonLines` needs the JSON
-        """Show an event of the run: its JSON, and the decoded event, None if this version does not know its type."""
+        """Show an event of the run, given as JSON and decoded; `event` is None if this version cannot decode it."""
         if event:
             self.show(event)
 
     def show(self, event: Event) -> None:
-        """Show an event of the run or of the client itself."""
+        """Show an event of the run, or an event that the client made itself."""
         text = self.answer.apply(event)
         match event:
             case Message() | Reasoning() if self._is_drawn:
                 self._add_text(event.content, "dim" if isinstance(event, Reasoning) else "")
             case Rewind():
-                self._withdraw_text()
+                self._remove_text()
             case Status() | Plan() if not self._is_drawn:
                 self.say(f"· {make_line(event.content if isinstance(event, Status) else event.summary)}")
             case ToolCallStart() | ToolCallComplete() | ToolCallError():
@@ -104,31 +104,31 @@ class Display:
         self._print("words", Text(words))
 
     def start(self) -> None:
-        """Begin to draw below the printed rows."""
+        """Start to draw below the printed rows."""
         if self._is_drawn:
             self._live = Live(self, console=self._console, auto_refresh=False, transient=True)
             self._live.start()
 
     def tick(self) -> None:
-        """Draw what changes with time; called several times a second."""
+        """Draw the running calls and the spinner again, because they change with time."""
         if self._live:
             self._live.refresh()
 
     def stop(self) -> None:
-        """Print the text so far, and leave the terminal to others."""
+        """Print the text so far, and stop drawing, so that the terminal can be used for questions."""
         self._print_last_row()
         live, self._live = self._live, None
         if live:
             live.stop()
 
     def end(self) -> None:
-        """Show the sources and the summary."""
+        """Print the sources and the summary."""
         sources = [f"[source{make_line(number)}] {make_line(line)}" for number, line in self.answer.sources.items()]
         self._print("sources", *(Text(line, "dim") for line in sources))
         self._print("summary", Text(self.answer.summary, "dim"))
 
     def __rich__(self) -> Group:
-        """Return the rows to draw: the last row of the text, the calls that run, and what else the run does."""
+        """Return the rows to draw: the last row of the text, the running calls, and the plan and status of the run."""
         if not self._live:
             return Group()
         calls = [row for call in self.answer.running_calls for row in describe_running(call, self._is_verbose)]
@@ -143,10 +143,10 @@ class Display:
         return Group(*rows)
 
     def _describe_activity(self) -> list[Text]:
-        """Return the plan, and the status of the run, or "Thinking…" if nothing else shows that it goes on."""
+        """Return rows with the plan and the status of the run; "Thinking…" if no other row shows activity."""
         rows = [Text(make_line(self.answer.plan), "dim")] if self.answer.plan else []
-        is_seen = self._last_row or self.answer.running_calls
-        if words := make_line(self.answer.status) or ("" if is_seen else THINKING):
+        shows_activity = self._last_row or self.answer.running_calls
+        if words := make_line(self.answer.status) or ("" if shows_activity else THINKING):
             rows.append(make_row(find_spinner_frame(), (f" {words}", "dim")))
         return rows
 
@@ -158,14 +158,17 @@ class Display:
                 self._print("call", *describe_start(call, ("→", "dim"), self._is_verbose))
 
     def _print_ending(self, event: Done | Error) -> None:
-        """Print why the answer is not whole."""
+        """Print the error, or the reason why the answer is incomplete."""
         if isinstance(event, Error):
             self._print("ending", Text(f"✗ {make_visible(event.message)}", "red"))
         elif note := FINISH_NOTES.get(event.finish_reason):
             self._print("ending", Text(f"· {note}", "dim"))
 
     def _add_text(self, text: str, style: str) -> None:
-        """Print the full rows of a text. The last row may grow, and white space may be the end of the text."""
+        """Print the full rows of a text.
+
+        The last row is kept, because it may grow. White space at the end is kept, because the text may end there.
+        """
         if style != self._style:
             self._print_last_row()
             self._style = style
@@ -188,14 +191,14 @@ class Display:
         self._has_printed_text |= bool(texts)
         self._print(f"text {self._style}", *texts)
 
-    def _withdraw_text(self) -> None:
+    def _remove_text(self) -> None:
         self._last_row = ""
         if self._has_printed_text:
             self._print("words", Text(TAKEN_BACK, "yellow"))
         self._has_printed_text = False
 
     def _end_text(self, text: str) -> None:
-        """Print the rest of the text, which is `text` and can no longer be withdrawn."""
+        """Print the rest of the text, because no rewind can remove it any more. `text` is all of it."""
         self._print_last_row()
         self._has_printed_text = False
         if text and not self._is_drawn:
@@ -204,27 +207,27 @@ class Display:
             print(f"{gap}{make_visible(text)}", flush=True)
 
     def _print(self, kind: str, *rows: Text) -> None:
-        """Print rows above those that are drawn; in a drawing, an empty line separates rows of different kinds."""
+        """Print rows above the drawn rows. If rows are drawn, an empty line separates rows of different kinds."""
         if not rows:
             return
         gap = [Text()] if self._is_drawn and self._kind not in ("", kind) else []
         self._kind = kind
-        # A group, because Rich joins texts that are printed together, and does not cut the joined text.
+        # In a group, because otherwise Rich joins the texts and does not cut the joined text at the terminal's width.
         self._console.print(Group(*gap, *rows), soft_wrap=not self._is_drawn)
 
 
 class JsonLines(Display):
-    """Writes each event as the server sent it, as JSON on a line; messages of the client go to `console`."""
+    """Writes each event as the server sent it, as a line of JSON. Messages of the client are written to `console`."""
 
     def take(self, data: str, event: Event | None) -> None:
-        """Write the event, even if this version does not know its type."""
+        """Write the event, even if this version cannot decode it."""
         sys.stdout.write(write_json_line(json.loads(data)))
         sys.stdout.flush()
         if event:
             self.answer.apply(event)
 
     def show(self, event: Event) -> None:
-        """Write the message of an event of the client itself."""
+        """Write the message of an event that the client made itself."""
         self.answer.apply(event)
         match event:
             case Status():
@@ -233,4 +236,4 @@ class JsonLines(Display):
                 self.say(f"callboard: {event.message}")
 
     def end(self) -> None:
-        """Write nothing: the sources are among the events."""
+        """Write nothing, because the events contain the sources."""

@@ -1,4 +1,4 @@
-"""Files of tools: describes them in a line, and saves them in a folder."""
+"""Describes the files of tools in a line each, and saves them in a folder."""
 
 import mimetypes
 import re
@@ -16,25 +16,25 @@ _MAX_NAME_CHARS = 50
 
 
 def describe_file(file: Mapping[str, object], server_url: str) -> str:
-    """Return a line about a file: its name, its type, its size if known, and its address."""
+    """Return a line about a file: its name, its type, its size if known, and its URL."""
     url = str(file.get("url") or "")
     size = file.get("size") or count_bytes(url)
     kind = str(file.get("content_type") or content_type_of(url) or file.get("type") or "file")
     about = f"{kind}, {decimal(size)}" if isinstance(size, int) else kind
     if file.get("dropped"):
-        where = f"  not available: {file['dropped']}"
+        place = f"  not available: {file['dropped']}"
     elif url.startswith("data:") or (_SERVER_PATH.fullmatch(url) and not server_url):
-        # A browser could not open the address.
-        where = ""
+        # A browser cannot open this URL.
+        place = ""
     else:
-        where = f"  {server_url if url.startswith('/') else ''}{url}"
-    return make_line(f"{file.get('name') or 'file'} ({about}){where}")
+        place = f"  {server_url if url.startswith('/') else ''}{url}"
+    return make_line(f"{file.get('name') or 'file'} ({about}){place}")
 
 
 async def read_file(file: Mapping[str, object], fetch: Callable[[str], Awaitable[bytes]]) -> bytes | None:
-    """Return the content of a file; None for a file elsewhere on the web.
+    """Return the content of a file; None if the file is neither on the server nor in a data URL.
 
-    `fetch` reads a file of the server. Raises its errors, and `ValueError` if a data URL cannot be read.
+    `fetch` reads a file of the server. Raises the errors of `fetch`, and `ValueError` for an invalid data URL.
     """
     url = str(file.get("url") or "")
     if _SERVER_PATH.fullmatch(url):
@@ -43,14 +43,14 @@ async def read_file(file: Mapping[str, object], fetch: Callable[[str], Awaitable
 
 
 def save_file(file: Mapping[str, object], content: bytes, folder: Path) -> Path:
-    """Write a file into a folder under a name that is free, and return its path. Raises `OSError`."""
+    """Write a file into a folder under an unused name, and return its path. Raises `OSError`."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem, ending = _choose_name(file)
-    names = chain([f"{stem}{ending}"], (f"{stem}-{number}{ending}" for number in count(2)))
+    stem, suffix = _choose_name(file)
+    names = chain([f"{stem}{suffix}"], (f"{stem}-{number}{suffix}" for number in count(2)))
     while True:
         path = folder / next(names)
         try:
-            # "x" neither overwrites a file nor follows a link of that name.
+            # The mode "x" neither overwrites a file nor follows a link of that name.
             with path.open("xb") as new:
                 new.write(content)
         except FileExistsError:
@@ -59,9 +59,9 @@ def save_file(file: Mapping[str, object], content: bytes, folder: Path) -> Path:
 
 
 def _choose_name(file: Mapping[str, object]) -> tuple[str, str]:
-    """Return the tool's name for a file and its ending. They contain no folder, whatever the tool wrote."""
+    """Return the file's name without its suffix, and the suffix. They never contain a folder."""
     given = make_line(str(file.get("name") or "")).replace("\\", "/")
     name = Path(PurePosixPath(given).name.lstrip(".") or "file")
     kind = str(file.get("content_type") or content_type_of(str(file.get("url"))) or "")
-    ending = name.suffix or mimetypes.guess_extension(kind) or ""
-    return name.stem[:_MAX_NAME_CHARS], ending[:_MAX_NAME_CHARS]
+    suffix = name.suffix or mimetypes.guess_extension(kind) or ""
+    return name.stem[:_MAX_NAME_CHARS], suffix[:_MAX_NAME_CHARS]

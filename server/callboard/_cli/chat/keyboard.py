@@ -1,4 +1,4 @@
-"""Input from a terminal, with Prompt Toolkit. Between prompts, typed characters are not shown."""
+"""Reads lines from a terminal with Prompt Toolkit. Between prompts, typed characters are not shown."""
 
 import os
 import sys
@@ -28,20 +28,20 @@ NOT_HIDDEN = "  This terminal cannot hide typed characters, so no password is as
 
 
 class Keyboard:
-    """Reads what the user types; prompts are written to `out`. Ctrl-D ends every prompt with `EOFError`."""
+    """Reads lines that the user types. Prompts are written to `out`. Ctrl-D ends every prompt with `EOFError`."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._input = create_input(sys.stdin)
 
     async def read_line(self, prompt: str) -> str:
-        """Return a line, typed with editing and history. Ctrl-C raises `KeyboardInterrupt`."""
+        """Return a line that the user types, with editing and history. Ctrl-C raises `KeyboardInterrupt`."""
         return await _read(self._lines, prompt)
 
     async def ask(self, question: InputRequest) -> bool | str | dict[str, str]:
         """Return the user's answer to a question. Ctrl-C raises `Interrupted`.
 
-        The answer to a form has a text for each field, which the server reads.
+        The answer to a form has a text for each field. The server converts the texts to values.
         """
         if question.kind == "password" and is_dumb_terminal():
             print(NOT_HIDDEN, file=self._out)
@@ -65,11 +65,11 @@ class Keyboard:
         return ALWAYS if question.remember and word in ("a", ALWAYS) else word in ("y", "yes")
 
     @contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Turn the echo of typed characters off until the block ends, because they would disturb the drawing."""
+    def hide_typing(self) -> Iterator[None]:
+        """Turn off the echo of typed characters until the block ends, because they would disturb the drawing."""
         file = self._input.fileno()
         if os.tcgetpgrp(file) != os.getpgrp():
-            # The system would stop a background process that changes the terminal.
+            # The system stops a background process that changes the terminal.
             yield
             return
         before = termios.tcgetattr(file)
@@ -84,15 +84,15 @@ class Keyboard:
         return self._make_session(enable_suspend=True)
 
     def _make_session(self, **options: Any) -> PromptSession[str]:
-        # Not made earlier, because making it may write escape sequences.
+        # The output is created only now, because its creation may write escape sequences.
         output = PlainTextOutput(self._out) if is_dumb_terminal() else create_output(self._out)
-        # The prompt for dumb terminals ignores an output that is given to the session itself.
+        # Prompt Toolkit's prompt for dumb terminals ignores an output that is passed to the session.
         with create_app_session(self._input, output):
             return PromptSession(**options)
 
 
 def describe_field(name: str, field: Mapping[str, Any], *, is_required: bool) -> str:
-    """Return a line with the title of a form's field and its possible values."""
+    """Return a line with the title of a form's field, its description and its possible values."""
     listed = field.get("items", field)
     options = listed.get("oneOf") or listed.get("anyOf") or []
     values = ", ".join(f"{number} {option['title']}" for number, option in enumerate(options, 1))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TICK_SECONDS = 0.1
 
 LOST_CODE = "connection_lost"
-"""Code of the client's own errors: the rest of the answer cannot be read."""
+"""The error code of events that the client makes itself, if the rest of the answer cannot be read."""
 
 RECONNECTING = "Reconnecting…"
 STOPPING = "Stopping… Press Ctrl-C again to leave at once."
@@ -27,11 +27,11 @@ NOT_ACCEPTED = "The server did not accept the answer: the question has timed out
 
 
 class Interrupted(Exception):
-    """The user pressed Ctrl-C at a question."""
+    """The user pressed Ctrl-C while a question was shown."""
 
 
 class Turn:
-    """Shows one run; `keyboard` is None if questions cannot be asked."""
+    """Shows one run. `keyboard` is None if the user cannot be asked questions."""
 
     def __init__(self, client: ServerClient, display: Display, keyboard: "Keyboard | None", run_id: str) -> None:
         self._client = client
@@ -43,18 +43,18 @@ class Turn:
         self._stop: asyncio.Task[None] | None = None
         self._is_left = False
 
-    async def play(self, request: RunRequest) -> int:
-        """Start the run of the request, and show it until it ends; return the command's exit code.
+    async def run(self, request: RunRequest) -> int:
+        """Start the run of the request, and show it until it ends. Return the command's exit code.
 
         Raises `KeyboardInterrupt` if a second Ctrl-C ends the command before the run has ended.
         """
         loop = asyncio.get_running_loop()
-        reader = asyncio.create_task(self._read(request))
+        reader = asyncio.create_task(self._read_events(request))
         shower = asyncio.create_task(self._show_events())
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         self._display.start()
         try:
-            with self._keyboard.quiet() if self._keyboard else nullcontext():
+            with self._keyboard.hide_typing() if self._keyboard else nullcontext():
                 while not shower.done() and not self._is_left:
                     self._display.tick()
                     await asyncio.wait({shower}, timeout=TICK_SECONDS)
@@ -84,20 +84,20 @@ class Turn:
             self._display.show(ToolCallError(tool_call_id=call.id, error="no result arrived", code=LOST_CODE))
         self._display.show(Error(message=message, code=LOST_CODE))
 
-    async def _read(self, request: RunRequest) -> None:
-        """Read the run's events, also while a question is open: the server ends a run whose client does not read."""
+    async def _read_events(self, request: RunRequest) -> None:
+        """Read the run's events, even while a question is shown, because the server ends a run that no client reads."""
 
-        async def take(data: str, event: Event | None) -> None:
+        async def deliver(data: str, event: Event | None) -> None:
             self._events.put_nowait((data, event))
 
         try:
-            await self._client.run(request, take, self._show_lost)
+            await self._client.run(request, deliver, self._show_lost)
         finally:
             self._events.put_nowait(None)
 
     async def _show_events(self) -> None:
-        while (taken := await self._events.get()) is not None:
-            data, event = taken
+        while (received := await self._events.get()) is not None:
+            data, event = received
             self._display.take(data, event)
             # After a takeover the new server repeats questions that are still open.
             if isinstance(event, InputRequest) and event.request_id not in self._asked and not self._stop:
@@ -127,7 +127,7 @@ class Turn:
         if self._keyboard:
             self._display.stop()
             try:
-                value = await self._ask_at(self._keyboard, question)
+                value = await self._read_answer(self._keyboard, question)
             except Interrupted:
                 # Stopping the run also ends the question.
                 self._interrupt()
@@ -141,8 +141,8 @@ class Turn:
         except ServerProblem:
             self._display.say(NOT_ACCEPTED)
 
-    async def _ask_at(self, keyboard: "Keyboard", question: InputRequest) -> bool | str | dict[str, str] | None:
-        """Return the user's answer; None after Ctrl-D, and if there is none in time."""
+    async def _read_answer(self, keyboard: "Keyboard", question: InputRequest) -> bool | str | dict[str, str] | None:
+        """Show a question and return the user's answer; None after Ctrl-D or after the question's time limit."""
         self._display.say(f"? {make_line(question.title)}")
         texts = [make_visible(question.message), make_line(question.placeholder), make_line(question.url)]
         texts += [f"{number}. {make_line(choice)}" for number, choice in enumerate(question.choices, 1)]

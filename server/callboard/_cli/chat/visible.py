@@ -11,7 +11,7 @@ _JOINERS = "\u200c\u200d"
 
 
 class _Signs(dict[int, str]):
-    """The sign for each character, by its code; computed once."""
+    """The sign for each character, by its code. Each sign is computed once."""
 
     def __missing__(self, code: int) -> str:
         self[code] = _choose_sign(chr(code))
@@ -22,7 +22,7 @@ def _choose_sign(character: str) -> str:
     if character in ("\n", "\t", *_JOINERS):
         return character
     if character == "\r":
-        # Before a line end it is redundant; elsewhere it moves the cursor to the start of the line.
+        # Before a line feed it is redundant. Elsewhere it moves the cursor to the start of the line.
         return ""
     code = ord(character)
     match unicodedata.category(character):
@@ -40,10 +40,10 @@ _SIGNS = _Signs()
 
 
 def make_visible(text: str) -> str:
-    """Return the text with a visible sign for each character that a terminal acts on, except line ends and tabs."""
+    """Return the text with a visible sign for each character that controls a terminal, except line feeds and tabs."""
     return text.translate(_SIGNS)
 
 
 def make_line(text: str) -> str:
-    """Return the visible text as one line, with one space between words."""
+    """Return the result of `make_visible` as one line, with one space between words."""
     return " ".join(make_visible(text).split())

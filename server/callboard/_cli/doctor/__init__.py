@@ -1,8 +1,8 @@
 """`callboard doctor`: checks everything that a server needs, and prints a line for each finding.
 
-A line has a mark (✓ as it should be, ✗ broken, – not set up, or no fault), its subject, the finding, and after an arrow
-the advice. Checks are functions that yield lines. They run at the same time; their lines are printed in the order of
-`CHECKS`. A check that fails does not stop the others.
+A line has a mark, a subject, the finding, and advice after an arrow. The mark ✓ means correct, ✗ means broken, and –
+means not set up, or a note. Checks are functions that yield lines. They run at the same time, and their lines are
+printed in the order of `CHECKS`. A check that fails does not stop the others.
 """
 
 import argparse
@@ -36,12 +36,12 @@ CHECKS: Mapping[str, Check] = {
     "port": reach.check_port,
     "Open WebUI": check_open_webui,
 }
-"""The checks by the subject under which their own failure is printed."""
+"""The checks. The key is the subject of the line that is printed if the check itself fails."""
 
-IN_TURN = frozenset({"embeddings", "Open WebUI"})
-"""Checks that begin when all before them have ended.
+SEQUENTIAL = frozenset({"embeddings", "Open WebUI"})
+"""The checks that begin when all checks before them have ended.
 
-One machine may have to load both models, and the check of Open WebUI may ask for a password.
+The same machine may have to load the model and the embedding model, and the check of Open WebUI may ask for a password.
 """
 
 
@@ -50,53 +50,53 @@ def run(
     endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS,
     checks: Mapping[str, Check] = CHECKS,
 ) -> int:
-    """Run every check and print its lines; returns 1 if something is broken."""
+    """Run every check and print its lines. Return 1 if something is broken."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Some terminals have no check mark.
+        # Some terminals cannot print a check mark.
         sys.stdout.reconfigure(errors="backslashreplace")
-    # Messages below this level would repeat the lines.
+    # Log messages below this level would repeat the printed lines.
     set_up_logging("error")
     settings, variables, secrets, lines = read_settings()
     webui = (options.password, options.api_key, *map(variables.get, ("OPEN_WEBUI_PASSWORD", "OPEN_WEBUI_API_KEY")))
-    hide = Redaction((*secrets, *filter(None, webui)))
+    redact = Redaction((*secrets, *filter(None, webui)))
     marks: set[str] = set()
 
     def show(lines: Sequence[str]) -> None:
-        for line in map(hide, lines):
-            # Control characters in the errors of other programs would act on the terminal.
+        for line in map(redact, lines):
+            # Error messages of other programs may contain control characters, which would change the terminal.
             print("".join(char if char.isprintable() else " " for char in line), flush=True)
             marks.add(line[0])
 
     show(lines)
-    # Outside of the event loop, because the files of agents may use `asyncio.run`.
+    # Outside of the event loop, because agent files may call `asyncio.run`.
     loaded = load_all_agents(settings, variables)
     asyncio.run(_run_checks(checks, Context(settings, variables, loaded, options, endpoints), show))
     return int("✗" in marks)
 
 
 async def _run_checks(checks: Mapping[str, Check], context: Context, show: Callable[[Sequence[str]], None]) -> None:
-    begun = {
+    started = {
         subject: asyncio.create_task(_collect(subject, check(context)))
         for subject, check in checks.items()
-        if subject not in IN_TURN
+        if subject not in SEQUENTIAL
     }
     for subject, check in checks.items():
-        show(await (begun.get(subject) or _collect(subject, check(context))))
+        show(await (started.get(subject) or _collect(subject, check(context))))
 
 
 async def _collect(subject: str, check: AsyncIterator[str]) -> list[str]:
-    """Return the lines of a check; an error that ends it is the last line."""
+    """Return the lines of a check. If an error ends the check, the last line describes the error."""
     lines: list[str] = []
     try:
         async for line in check:
-            lines.append(line)  # noqa: PERF401 - the lines before an error are kept
+            lines.append(line)  # noqa: PERF401 - an error must not lose the lines before it
     except CallboardError as error:
-        # Such messages say what to do.
+        # These messages say what to do.
         lines.append(f"✗ {subject}: {error}")
     except TimeoutError:
-        advice = "see that it runs at the address in the settings, or set a longer --timeout"
+        advice = "check that it runs at the address in the settings, or set a longer --timeout"
         lines.append(f"✗ {subject}: it did not answer in time → {advice}")
-    # A boundary: a defect in one check must not hide the lines of the others.
+    # A defect in one check must not hide the lines of the other checks.
     except Exception as error:  # noqa: BLE001 - checks call other programs and libraries, which may raise anything
         place = traceback.extract_tb(error.__traceback__)[-1]
         # The message is left out because it may contain a secret.

@@ -21,11 +21,11 @@ PROBE = ModelRequest(
     messages=[{"role": "user", "content": "Use the tool to look up the weather in Paris."}],
     tools=[{"type": "function", "function": WEATHER}],
 )
-"""Offers a tool and forces nothing: the check is whether the model calls it by itself."""
+"""Offers a tool without forcing a call, because the check is whether the model calls the tool by itself."""
 
 
 async def check_model(context: Context) -> AsyncIterator[str]:
-    """Ask the endpoint for its models, and the model for one tool call."""
+    """Ask the endpoint for its models, and then ask the model for one tool call."""
     settings = context.settings
     base_url, name, secret = settings.model_base_url, settings.model, settings.model_api_key
     if not base_url:
@@ -42,28 +42,28 @@ async def check_model(context: Context) -> AsyncIterator[str]:
     timeout = context.options.timeout
     endpoint = OpenAICompatible(base_url, api_key=key, model=name, timeout_seconds=timeout, max_retries=0)
     async with aclosing(endpoint) as model:
-        yield await _look_up(model)
-        calls = await asyncio.wait_for(_calls_tool(model), timeout)
+        yield await _check_list(model)
+        has_called = await asyncio.wait_for(_call_tool(model), timeout)
         tool_format = FormatChoice(settings.tool_format, settings.react_models).for_name(model.name).name
-        if calls:
+        if has_called:
             yield "✓ model: the key is accepted; calls a tool natively: yes"
         elif tool_format not in ("auto", "native"):
-            yield f"✓ model: the key is accepted; calls a tool natively: no, which {tool_format} does without"
+            yield f"✓ model: the key is accepted; calls a tool natively: no, but {tool_format} needs no native calls"
         else:
             yield (
                 "✗ model: calls a tool natively: no, in one probe "
                 f"→ set CALLBOARD_TOOL_FORMAT=react, or CALLBOARD_REACT_MODELS={model.name}"
             )
             if tool_format == "auto":
-                yield await _name_syntax(model)
+                yield await _describe_syntax(model)
 
 
-async def _look_up(model: OpenAICompatible) -> str:
-    """Return a line about the endpoint's list of models; raises `ModelError` if the list lacks the model."""
+async def _check_list(model: OpenAICompatible) -> str:
+    """Return a line about the endpoint's list of models. Raises `ModelError` if the list lacks the model."""
     try:
         names = await model.list_names()
     except ModelError as error:
-        if model.name and _is_answer(error):
+        if model.name and _is_refusal(error):
             return f"– model: the endpoint does not list its models: {error}"
         raise
     if model.name and not names:
@@ -71,45 +71,45 @@ async def _look_up(model: OpenAICompatible) -> str:
     name = await model.find_name()
     if name not in names and f"{name}:latest" not in names:
         shown = ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
-        raise ModelError(f"{name} is not there → set CALLBOARD_MODEL to one of these: {shown}")
+        raise ModelError(f"the endpoint does not serve {name} → set CALLBOARD_MODEL to one of these: {shown}")
     return f"✓ model: the endpoint answers and serves {name}"
 
 
-def _is_answer(error: ModelError) -> bool:
-    """Return whether the endpoint refused the request itself, so that another request may succeed."""
+def _is_refusal(error: ModelError) -> bool:
+    """Return whether the endpoint refused only this request, so that another request may succeed."""
     return type(error) in (ModelError, ModelRefused)
 
 
-async def _calls_tool(model: OpenAICompatible) -> bool:
-    """Return whether the model calls the tool of `PROBE` natively."""
+async def _call_tool(model: OpenAICompatible) -> bool:
+    """Send `PROBE`, and return whether the model calls its tool natively."""
     try:
         async with aclosing(model.stream(PROBE)) as deltas:  # type: ignore[type-var] # a generator, declared as an iterator
             async for delta in deltas:
                 if isinstance(delta, ToolCallDelta):
                     return True
     except ModelError as error:
-        # Servers refuse tools in their own words, for example "… does not support tools".
-        if not _is_answer(error) or "tool" not in str(error).lower():
+        # Each server has another message for this, for example "… does not support tools".
+        if not _is_refusal(error) or "tool" not in str(error).lower():
             raise
     return False
 
 
-async def _name_syntax(model: OpenAICompatible) -> str:
-    """Return a line on the syntax in which `auto` reads calls in the model's text."""
+async def _describe_syntax(model: OpenAICompatible) -> str:
+    """Return a line about the syntax in which the format `auto` reads calls in the model's text."""
     found = find_model_format(model.name, await model.describe())
     if found is not None:
         return f"✓ model: auto reads calls in its text as {found.name}: {found.because} says so"
     return (
-        "– model: neither its chat template nor its name tells how it writes calls; auto rescues one at an answer's "
-        "end → set CALLBOARD_TOOL_FORMAT to the model's family if you know it"
+        "– model: neither its chat template nor its name shows how it writes calls; auto reads only a call at the end "
+        "of an answer → set CALLBOARD_TOOL_FORMAT to the model's family if you know it"
     )
 
 
 async def check_embeddings(context: Context) -> AsyncIterator[str]:
-    """Have two texts embedded."""
+    """Ask the embedding endpoint for the vectors of two texts."""
     endpoint = MemorySettings.load(context.variables).endpoint(timeout_seconds=context.options.timeout)
     if endpoint is None:
-        yield "– embeddings: none are set; memories are searched by their words"
+        yield "– embeddings: no endpoint is set; memories are searched by their words"
         return
     dimension = len((await endpoint.embed(("tea", "a hot drink")))[0])
     yield f"✓ embeddings: the endpoint answers and {endpoint.model} gives vectors of {dimension} numbers"

@@ -1,4 +1,4 @@
-"""Check of the pipe in an Open WebUI: its version, and whether it reaches this server."""
+"""Checks the pipe in an Open WebUI: its version, and whether it reaches this server."""
 
 import re
 from argparse import Namespace
@@ -17,7 +17,7 @@ async def check_open_webui(context: Context) -> AsyncIterator[str]:
         return
     install_pipe = load_install_pipe()
     try:
-        # No other check runs by now, so these calls may block the event loop.
+        # All other checks have ended, so these calls may block the event loop.
         for line in _examine(context, install_pipe):
             yield line
     except install_pipe.InstallFailed as error:
@@ -45,18 +45,18 @@ def _examine(context: Context, install_pipe: Any) -> Iterator[str]:
     listed = {model.partition(".")[2] for model in models}
     own = context.settings.own_url or "URL"
     reset = f"set the pipe's key and the address at which it reaches this server: {update} --callboard-url {own}"
-    # The pipe lists its problem in the place of agents.
+    # If the pipe has a problem, it lists the problem as a model.
     if problem := install_pipe.Installed("", False, models).problem:
-        yield f"✗ Open WebUI: it does not reach this server; its pipe says: {problem} → start the server, or {reset}"
+        yield f"✗ Open WebUI: it does not reach this server; its pipe reports: {problem} → start the server, or {reset}"
     elif others := sorted(listed - {agent.agent_id for agent in context.loaded.registry}):
-        foreign = f"it uses a server that has other agents than this one: {', '.join(others)}"
+        foreign = f"it uses a server whose agents differ from this server's: {', '.join(others)}"
         yield f"✗ Open WebUI: {foreign} → restart this server, or {reset}"
     else:
         yield f"✓ Open WebUI: it reaches the server, and lists {', '.join(sorted(listed))}"
 
 
 def _read_function(webui: Any, function_id: str) -> Mapping[str, Any] | None:
-    # Open WebUI answers 401 for a function that does not exist.
+    # For a function that does not exist, Open WebUI answers 401.
     status, function = webui.call("GET", f"/api/v1/functions/id/{function_id}")
     return function if status == 200 and isinstance(function, dict) else None
 
@@ -65,18 +65,19 @@ def _check_filter(webui: Any, function_id: str, update: str) -> str:
     subject = "function for approvals"
     function = _read_function(webui, function_id)
     if function is None:
-        return f"✗ {subject}: there is none with the id {function_id!r}, so pending cards end with an error → {update}"
+        missing = f"there is no function with the id {function_id!r}, so pending cards end with an error"
+        return f"✗ {subject}: {missing} → {update}"
     if not (function.get("is_active") and function.get("is_global")):
-        return f"✗ {subject}: it is not active for all models → turn it on, and to Global, under Functions"
+        return f"✗ {subject}: it is not active for all models → under Functions, turn it on and make it global"
     return _compare_version(subject, function, update)
 
 
 def _compare_version(subject: str, function: Mapping[str, Any], update: str) -> str:
     found = re.search(r"^version: *(\S+)", str(function.get("content")), re.MULTILINE)
     if found is None:
-        return f"✗ {subject}: the function of that id is not Callboard's {subject} → name the pipe's with --id"
+        return f"✗ {subject}: the function with this id is not Callboard's {subject} → set the pipe's id with --id"
     if found[1] == __version__:
-        return f"✓ {subject}: version {found[1]}, as this server"
+        return f"✓ {subject}: version {found[1]}, the same as this server"
     there, here = ([int(number) for number in re.findall(r"\d+", version)] for version in (found[1], __version__))
     order, advice = ("newer", "update the server") if there > here else ("older", update)
     return f"✗ {subject}: version {found[1]} is {order} than this server, {__version__} → {advice}"

@@ -1,4 +1,4 @@
-"""Checks of the agents, of the MCP servers whose tools they have, and of the server's port."""
+"""Checks of the agents, of the MCP servers, and of the server's port."""
 
 import asyncio
 import errno
@@ -14,11 +14,11 @@ from callboard.errors import NotSetUp, SettingsError
 from callboard.skills.mcp import McpServers
 
 ASSISTANT = "assistant"
-"""The agent that has the tools of `CALLBOARD_MCP_SERVERS`."""
+"""The id of the agent that gets the tools of `CALLBOARD_MCP_SERVERS`."""
 
 
 async def check_agents(context: Context) -> AsyncIterator[str]:
-    """List the agents, what each lacks, and the agents that could not be loaded."""
+    """List the agents, the missing parts of each, and the agents that could not be loaded."""
     loaded = context.loaded
     names = [
         f"{agent.agent_id} ({len(agent.tools)} tools)" if isinstance(agent, Agent) else agent.agent_id
@@ -39,7 +39,7 @@ async def check_mcp(context: Context) -> AsyncIterator[str]:
     try:
         declared = McpServers.from_settings(context.variables)
     except NotSetUp:
-        yield "– MCP servers: none is set"
+        yield "– MCP servers: none are set"
         return
     servers, problems = declared.servers(), declared.problems()
     for problem in problems:
@@ -61,11 +61,11 @@ async def check_mcp(context: Context) -> AsyncIterator[str]:
     names.update(name for state in states for name in state.tool_names)
     for name, count in names.items():
         if count > 1:
-            yield f"✗ MCP servers: several tools are named {name}, and the assistant is offered none → rename a server"
+            yield f"✗ MCP servers: several tools are named {name}, so the assistant gets none of them → rename a server"
 
 
 async def check_port(context: Context) -> AsyncIterator[str]:
-    """Listen on the port for a moment; if it is in use, ask who listens there."""
+    """Listen on the port for a moment. If it is in use, find out whether a Callboard server uses it."""
     settings = context.settings
     try:
         bind(settings).close()
@@ -83,4 +83,4 @@ async def check_port(context: Context) -> AsyncIterator[str]:
         else:
             yield f"✓ port: {line}"
     else:
-        yield f"✓ port: {f'{settings.port} is free' if settings.port else 'any that is free'}"
+        yield f"✓ port: {f'{settings.port} is free' if settings.port else 'any free port'}"

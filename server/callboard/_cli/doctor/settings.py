@@ -1,4 +1,4 @@
-"""Check of the settings, and the context that all other checks get."""
+"""Checks the settings, and defines the context that all other checks get."""
 
 import argparse
 import os
@@ -28,10 +28,14 @@ from callboard.settings import (
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The settings, the loaded agents, the options of the command, and the addresses where a local model may run.
+    """The facts that the checks need.
 
-    `variables` are the environment's, without wrong settings. `options.timeout` bounds each step of a check, in
-    seconds.
+    Attributes:
+        settings: The settings, with defaults for wrong ones.
+        variables: The variables of the environment and of `.env`, without wrong settings.
+        loaded: The loaded agents.
+        options: The options of the command. `timeout` limits each step of a check, in seconds.
+        endpoints: The addresses at which a local model may run.
     """
 
     settings: Settings = field(repr=False)
@@ -44,8 +48,8 @@ class Context:
 Check: TypeAlias = Callable[[Context], AsyncIterator[str]]
 
 
-class Read(NamedTuple):
-    """The settings, the variables without wrong settings, the secrets in all variables, and a line for each finding."""
+class ReadSettings(NamedTuple):
+    """The settings, the variables without wrong settings, all secrets, and a line for each finding."""
 
     settings: Settings
     variables: Mapping[str, str]
@@ -53,8 +57,8 @@ class Read(NamedTuple):
     lines: list[str]
 
 
-def read_settings() -> Read:
-    """Read the settings, with defaults for wrong ones, so that the other checks can run."""
+def read_settings() -> ReadSettings:
+    """Read the settings. Wrong settings get their defaults, so that the other checks can run."""
     problems: list[str] = []
     try:
         given = read_environment()
@@ -62,7 +66,7 @@ def read_settings() -> Read:
         problems += str(error).splitlines()
         given = dict(os.environ)
     variables = dict(given)
-    # Values for wrong settings, because `Settings` also reads the environment, and the key from its file.
+    # Defaults are passed for wrong settings, because `Settings` also reads the environment and the file of the key.
     defaults: dict[str, Any] = {}
     wrong: set[str] = set()
     while True:
@@ -72,7 +76,7 @@ def read_settings() -> Read:
                 kind.load(variables)
             break
         except SettingsError as error:
-            # Each line begins with the variable that is wrong.
+            # Each line of the message begins with the name of a wrong variable.
             found = set(re.findall(rf"^{PREFIX}[A-Z0-9_]+", str(error), re.MULTILINE)) - wrong
             if not found:
                 raise
@@ -83,7 +87,7 @@ def read_settings() -> Read:
             defaults = {name: getattr(blank, name) for name in Settings.model_fields if variable_of(name) in wrong}
     for name in unknown_settings(given):
         near = get_close_matches(name, map(variable_of, known_settings()), 1)
-        problems.append(f"{name} is no setting → {f'write {near[0]}' if near else 'remove it'}")
-    well = f"✓ settings: read from the environment{' and .env' if ENV_FILE.is_file() else ''}"
-    lines = [f"✗ settings: {problem}" for problem in problems] or [well]
-    return Read(settings, variables, (*secrets_in(given), *settings.secrets), lines)
+        problems.append(f"{name} is not a setting → {f'write {near[0]}' if near else 'remove it'}")
+    correct = f"✓ settings: read from the environment{' and .env' if ENV_FILE.is_file() else ''}"
+    lines = [f"✗ settings: {problem}" for problem in problems] or [correct]
+    return ReadSettings(settings, variables, (*secrets_in(given), *settings.secrets), lines)
