@@ -7,7 +7,7 @@ or a `ToolError`, and the run continues.
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -35,14 +35,8 @@ def check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> Mapping[str, An
     Raises `InvalidArguments`, or `ToolError` if a validator of the tool's author fails.
     """
     read: ReadArguments = tool.read_arguments or dict
-    try:
+    with _raising_tool_errors(Exception):
         return read(arguments)
-    except ToolError as error:
-        if error_text(error):
-            raise
-        raise _named(error) from error
-    except Exception as error:
-        raise _wrap(error) from error
 
 
 async def execute(
@@ -130,17 +124,9 @@ async def _attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
     structlog.contextvars.bind_contextvars(tool_call_id=context.tool_call_id, tool=context.tool_name)
     remember_task()
     given = {} if tool.context_parameter is None else {tool.context_parameter: context}
-    try:
+    # SystemExit, KeyboardInterrupt and GeneratorExit too: they end this call, not the run or the server.
+    with _raising_tool_errors(BaseException):
         value = await _call(tool, {**arguments, **given}, thread)
-    except asyncio.CancelledError:
-        raise
-    except ToolError as error:
-        if error_text(error):
-            raise
-        raise _named(error) from error
-    except BaseException as error:
-        # SystemExit, KeyboardInterrupt and GeneratorExit too: they end this call, not the run or the server.
-        raise _wrap(error) from error
     try:
         return as_result(value)
     except ToolError:
@@ -166,17 +152,24 @@ async def _call(tool: Tool, arguments: dict[str, Any], thread: _Thread) -> objec
     return value
 
 
-def _named(error: ToolError) -> ToolError:
-    """Return an error with the same code, and the name of the class in place of the missing message."""
-    named = ToolError(type(error).__name__)
-    named.code = error.code
-    return named
-
-
-def _wrap(error: BaseException) -> ToolError:
-    # Messages of libraries may hold paths of this machine.
-    text = without_paths(error_text(error))
-    return ToolError(storable(f"{type(error).__name__}: {text}" if text else type(error).__name__))
+@contextlib.contextmanager
+def _raising_tool_errors(kind: type[BaseException]) -> Iterator[None]:
+    """Turn exceptions of this kind into a `ToolError` with a message, except a cancellation."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise
+    except ToolError as error:
+        if error_text(error):
+            raise
+        # The name of the class is in place of the missing message.
+        named = ToolError(type(error).__name__)
+        named.code = error.code
+        raise named from error
+    except kind as error:
+        # Messages of libraries may hold paths of this machine.
+        text = without_paths(error_text(error))
+        raise ToolError(storable(f"{type(error).__name__}: {text}" if text else type(error).__name__)) from error
 
 
 def _forget(ended: asyncio.Task[ToolResult]) -> None:
