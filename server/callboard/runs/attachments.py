@@ -33,17 +33,15 @@ class ReadableFiles:
 
         If a file cannot be read, its text part says so.
         """
-        return [await self._make_readable(message) for message in messages]
-
-    async def _make_readable(self, message: ChatDict) -> ChatDict:
-        content = message.get("content")
-        parts = content if isinstance(content, list) else []
-        if not any(map(_find_file, parts)):
-            return message
-        return {
-            **message,
-            "content": [await self._read_part(file) if (file := _find_file(part)) else part for part in parts],
-        }
+        readable: list[ChatDict] = []
+        for message in messages:
+            content = message.get("content")
+            parts = content if isinstance(content, list) else []
+            if any(map(_find_file, parts)):
+                content = [await self._read_part(file) if (file := _find_file(part)) else part for part in parts]
+                message = {**message, "content": content}
+            readable.append(message)
+        return readable
 
     async def _read_part(self, file: Mapping[str, Any]) -> dict[str, Any]:
         name = str(file.get("filename") or "file")[:MAX_NAME_CHARS]

@@ -277,16 +277,13 @@ class Run:
         if is_listened_to or self.inputs.waiting or asked:
             self._await_listeners()
             if not is_listened_to:
-                await self._stop_asking(asked)
+                # As a client does that cannot ask its user: approvals that can wait then wait.
+                for request_id in asked:
+                    with suppress(UnknownInput):
+                        await self.answer(request_id, GivenAnswer(None, asked=False))
             return
         _log.info("run_given_up", run_id=self.run_id, after_seconds=self._grace_seconds)
         self.cancel()
-
-    async def _stop_asking(self, asked: Sequence[str]) -> None:
-        """End approvals as a client does that cannot ask its user; those that can wait then wait."""
-        for request_id in asked:
-            with suppress(UnknownInput):
-                await self.answer(request_id, GivenAnswer(None, asked=False))
 
     def _end_on_timeout(self, timeout_seconds: float) -> None:
         message = f"The run took longer than {timeout_seconds:g} s (CALLBOARD_RUN_TIMEOUT_SECONDS), and was ended."
