@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from callboard.models.endpoint_stream import read_within, send
+from callboard.models.endpoint_stream import read_models, read_within, send
 from callboard.models.model import ModelDescription
 
 DESCRIPTION_SECONDS = 3.0
@@ -118,9 +118,8 @@ async def _sglang(client: httpx.AsyncClient, model: str) -> ModelDescription:  #
 
 
 async def _read_models_list(client: httpx.AsyncClient, model: str) -> ModelDescription:
-    entries = (await _ask(client, "GET", "models")).get("data")
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and entry.get("id") == model:
+    for entry in read_models(await _ask(client, "GET", "models")):
+        if entry["id"] == model:
             # For an adapter, `root` is the adapter and `parent` the model that it adapts.
             return ModelDescription(other_names=(*_names(entry, "root"), *_names(entry, "parent")))
     return ModelDescription()

@@ -130,6 +130,13 @@ async def read_json(response: httpx.Response) -> object:
         return _read_json(await _read_whole(b"", pieces))
 
 
+def read_models(answer: object) -> list[dict[str, Any]]:
+    """Return the entries with an id of a list of models in OpenAI's form, empty for any other answer."""
+    entries = answer.get("data") if isinstance(answer, dict) else None
+    models = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return [model for model in models if model.get("id") and isinstance(model["id"], str)]
+
+
 async def read_chunks(response: httpx.Response) -> AsyncGenerator[object, None]:
     """Yield the JSON value of each chunk up to `[DONE]`.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from callboard.models.endpoint_stream import read_within
+from callboard.models.endpoint_stream import read_models, read_within
 
 SEARCH_TIMEOUT_SECONDS = 1.0
 MAX_BYTES = 256 * 1024
@@ -70,16 +70,9 @@ async def _list_models(client: httpx.AsyncClient, base_url: str) -> list[str]:
             if response.status_code != httpx.codes.OK:
                 return []
             body = await read_within(MAX_BYTES, response.aiter_bytes())
-        return _read_names(json.loads(body)) if body else []
+        models = read_models(json.loads(body)) if body else []
     except (httpx.HTTPError, TimeoutError, ValueError, RecursionError):
         return []
-
-
-def _read_names(answer: object) -> list[str]:
-    entries = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(entries, list):
-        return []
-    models = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
     if any(model.get("owned_by") == CALLBOARD_OWNER for model in models):
         return []
-    return [model["id"] for model in models if model["id"] and "embed" not in model["id"].lower()]
+    return [model["id"] for model in models if "embed" not in model["id"].lower()]

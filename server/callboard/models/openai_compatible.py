@@ -42,6 +42,7 @@ from callboard.models.endpoint_stream import (
     read_chunks,
     read_error,
     read_json,
+    read_models,
     send,
     upstream_code,
 )
@@ -137,12 +138,10 @@ class OpenAICompatible:
         try:
             deadline = asyncio.get_running_loop().time() + self._timeout_seconds
             async with asyncio.timeout_at(deadline):
-                listed = await read_json(await self._send("GET", "models", deadline))
+                listed = read_models(await read_json(await self._send("GET", "models", deadline)))
         except _FAILURES as error:
             raise self._to_model_error(error) from error
-        entries = listed.get("data") if isinstance(listed, dict) else None
-        names = [entry.get("id") for entry in entries or () if isinstance(entry, dict)]
-        return [name for name in names if isinstance(name, str) and name]
+        return [model["id"] for model in listed]
 
     async def describe(self) -> ModelDescription:
         """Return the endpoint's description of the model and its chat template, empty if it has none."""
