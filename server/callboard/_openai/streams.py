@@ -30,22 +30,22 @@ class RunAnswer:
     `responses` is None if nothing must be stored. `redaction` removes secrets from the client's own texts.
     """
 
-    def __init__(self, run: Run, answer: Answer, redaction: Redaction, responses: Responses | None = None) -> None:
+    def __init__(self, run: Run, builder: Answer, redaction: Redaction, responses: Responses | None) -> None:
         self.run = run
-        self.answer = answer
+        self.builder = builder
         self._redaction = redaction
         self._responses = responses
 
     async def feed(self, event: Event) -> bytes:
         """Return the frames for an event. The response is stored before its end is sent: requests may refer to it."""
-        parts = self.answer.feed(event)
+        parts = self.builder.feed(event)
         if isinstance(event, Done):
             await self.keep()
         return _encode(parts)
 
     async def fail(self, failure: Error) -> bytes:
         """Return the last parts of the stream of a failed run."""
-        parts = self.answer.fail(failure)
+        parts = self.builder.fail(failure)
         await self.keep()
         return _encode(parts)
 
@@ -54,7 +54,7 @@ class RunAnswer:
         responses = self._responses
         self._responses = None
         if responses is not None:
-            await keep_response(self.answer.whole(), self.run, self._redaction, responses)
+            await keep_response(self.builder.whole(), self.run, self._redaction, responses)
 
     async def keep_partial(self) -> None:
         """Store an answer whose client has left, because the client may refer to its items."""
@@ -114,18 +114,18 @@ async def collect_answer(request: Request, answer: RunAnswer) -> Response:
             group.start_soon(_cancel_when_left, request, run)
             async for event in _read_events(run):
                 failure = failure or read_failure(event)
-                answer.answer.feed(event)
+                answer.builder.feed(event)
             group.cancel_scope.cancel()
     finally:
         run.cancel()
     if failure:
         return _refuse(failure, answer)
     await answer.keep()
-    return JSONResponse(answer.answer.whole(), headers={"X-Callboard-Run": run.run_id})
+    return JSONResponse(answer.builder.whole(), headers={"X-Callboard-Run": run.run_id})
 
 
 def _refuse(failure: Error, answer: RunAnswer) -> JSONResponse:
-    if answer.answer.has_started_calls:
+    if answer.builder.has_started_calls:
         failure = forbid_repetition(failure, failure.upstream_code or failure.code)
     # OpenAI's clients repeat failed requests unless this header forbids it; then the tools would run twice.
     return JSONResponse(build_error_body(failure), find_status(failure), {"X-Should-Retry": "false"})
@@ -160,8 +160,8 @@ async def _stream_frames(
                 return
             if frames := await answer.feed(event):
                 yield frames
-    if answer.answer.last_frame:
-        yield answer.answer.last_frame
+    if answer.builder.last_frame:
+        yield answer.builder.last_frame
 
 
 async def _read_events(run: Run) -> AsyncGenerator[Event, None]:
