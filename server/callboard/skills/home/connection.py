@@ -194,12 +194,17 @@ def _as_tool_errors(seconds: float) -> Iterator[None]:
         raise _status_error(error.response.status_code) from error
     except ValidationError as error:
         raise ToolError(NOT_HOME_ASSISTANT) from error
-    # `ValueError` for an invalid address.
-    except (OSError, ValueError, WebSocketException, httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ToolError(
-            f"Home Assistant cannot be reached ({type(error).__name__}): is it running, and is "
-            "CALLBOARD_HOME_ASSISTANT_URL its address?"
-        ) from error
+    except (ValueError, httpx.InvalidURL) as error:
+        raise _unreachable_error(error) from error  # an invalid address
+    except (OSError, WebSocketException, httpx.HTTPError) as error:
+        raise _unreachable_error(error) from error
+
+
+def _unreachable_error(error: Exception) -> ToolError:
+    return ToolError(
+        f"Home Assistant cannot be reached ({type(error).__name__}): is it running, and is "
+        "CALLBOARD_HOME_ASSISTANT_URL its address?"
+    )
 
 
 def _status_error(status: int) -> ToolError:
