@@ -36,13 +36,15 @@ from callboard.redaction import secrets_in_url
 __all__ = ["Settings", "SkillSettings", "split_list"]
 
 PREFIX = "CALLBOARD_"
-LEAST_SECRET_BYTES = 32
+MIN_SECRET_BYTES = 32
 """The length of an HS256 signature; a key for it has at least this length (RFC 7518, 3.2)."""
 ENV_FILE = Path(".env")
 
 _HOST_NAME = re.compile(r"(\*\.)?([a-z0-9_-]+\.)*[a-z0-9_-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
-_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+_LOOPBACK_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+"""By the address that listens on all interfaces: the one to connect to on this machine."""
+
 _ACCESS = re.compile(r"[^=]+=(role|group):.+")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
@@ -329,8 +331,8 @@ class Settings(BaseSettings):
     @classmethod
     def _check_secret(cls, value: SecretStr | None) -> SecretStr | None:
         # Anyone with a token could guess a shorter secret.
-        if value is not None and len(value.get_secret_value().encode()) < LEAST_SECRET_BYTES:
-            raise ValueError(f"must have at least {LEAST_SECRET_BYTES} characters: `openssl rand -hex 32` makes one")
+        if value is not None and len(value.get_secret_value().encode()) < MIN_SECRET_BYTES:
+            raise ValueError(f"must have at least {MIN_SECRET_BYTES} characters: `openssl rand -hex 32` makes one")
         return value
 
     @field_validator("agent_access")
@@ -386,7 +388,7 @@ class Settings(BaseSettings):
         """The server's URL on its own machine; None if the port is not known yet."""
         if self.port == 0:
             return None
-        host = _ANYWHERE.get(self.host, self.host)
+        host = _LOOPBACK_ADDRESSES.get(self.host, self.host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property

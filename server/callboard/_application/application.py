@@ -88,7 +88,7 @@ class Application:
             return
         # After a failed start, the next request tries again.
         if self._own_lifespan is None or self._own_lifespan.has_failed:
-            self._own_lifespan = OwnLifespan(self._live)
+            self._own_lifespan = OwnLifespan(self._keep_open)
         try:
             async with self._own_lifespan.serving() as state:
                 await self._pages({**scope, "state": {**scope.get("state", {}), **state}}, receive, send)
@@ -122,11 +122,12 @@ class Application:
         application.
         """
         self._is_opened_from_outside = True
-        async with self._live() as state:
+        async with self._keep_open() as state:
             yield state
 
     @asynccontextmanager
-    async def _live(self) -> AsyncIterator[Mapping[str, Any]]:
+    async def _keep_open(self) -> AsyncIterator[Mapping[str, Any]]:
+        """Open the application, yield the state of the user's lifespan, and close the application."""
         self.start_error = None
         use_plain_tracebacks()
         async with AsyncExitStack() as closing:

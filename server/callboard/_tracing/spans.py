@@ -172,13 +172,13 @@ class RunSpans:
             self._put_content(span, names.SYSTEM_INSTRUCTIONS, system_parts(request.messages))
             self._put_content(span, names.INPUT_MESSAGES, input_messages(request.messages))
         # A framework may have sent the request already, with the run's span as its parent.
-        place = current_span_id()
-        self._trace.asking[place] = trace.set_span_in_context(span, self.context)
-        self._requests[asked.number] = (span, place)
+        parent_id = current_span_id()
+        self._trace.asking[parent_id] = trace.set_span_in_context(span, self.context)
+        self._requests[asked.number] = (span, parent_id)
 
     def _on_answered(self, answered: ModelAnswered) -> None:
-        span, place = self._requests.pop(answered.number, (None, 0))
-        self._trace.asking.pop(place, None)
+        span, parent_id = self._requests.pop(answered.number, (None, 0))
+        self._trace.asking.pop(parent_id, None)
         if span is None:
             return
         attributes: dict[str, AttributeValue] = _usage(answered.usage, names.USAGE) if answered.usage else {}

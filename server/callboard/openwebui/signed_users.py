@@ -17,8 +17,7 @@ from callboard_protocol import User
 HEADER = "x-openwebui-user-jwt"
 ISSUER = "open-webui"
 ALGORITHM = "HS256"
-NEEDED = ("sub", "iat", "exp")
-HOLDS_SECONDS = 300
+VALID_SECONDS = 300
 CLOCKS_DIFFER_SECONDS = 10
 """The tolerated difference between the clocks of two machines."""
 
@@ -29,7 +28,7 @@ def sign_user(user: User, secret: str) -> str:
 
     now = int(time.time())
     known = user.model_dump(mode="json", exclude={"id"})
-    claims = {**known, "sub": user.id, "iss": ISSUER, "iat": now, "exp": now + HOLDS_SECONDS}
+    claims = {**known, "sub": user.id, "iss": ISSUER, "iat": now, "exp": now + VALID_SECONDS}
     return jwt.encode(claims, secret, algorithm=ALGORITHM)
 
 
@@ -48,7 +47,7 @@ def read_signed_user(token: str, secret: str) -> User:
             algorithms=[ALGORITHM],
             issuer=ISSUER,
             leeway=CLOCKS_DIFFER_SECONDS,
-            options={"require": list(NEEDED)},
+            options={"require": ["sub", "iat", "exp"]},
         )
         return User.model_validate({**claims, "id": claims["sub"]})
     except jwt.ExpiredSignatureError:
