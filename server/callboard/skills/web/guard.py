@@ -159,8 +159,12 @@ class Guard:
         """
         host = normalize_host(read_url(str(url)))
         port = url.port or (443 if url.scheme == "https" else 80)
-        literal = literal_address(host)
-        found = (host,) if literal is not None else await self._resolve(host, port)
+        found: Sequence[str] = (host,)
+        if literal_address(host) is None:
+            try:
+                found = await self.resolve(host, port)
+            except (OSError, UnicodeError) as error:
+                raise ToolError(f"There is no host named {host}: check the address.") from error
         for text in found:
             address = ip_address(text)
             if self.allowed.covers(host, address):
@@ -174,9 +178,3 @@ class Guard:
             if port not in WEB_PORTS:
                 raise AddressRefused(f"Port {port} is not a port of the web: use an address without a port.")
         return tuple(found)
-
-    async def _resolve(self, host: str, port: int) -> tuple[str, ...]:
-        try:
-            return tuple(await self.resolve(host, port))
-        except (OSError, UnicodeError) as error:
-            raise ToolError(f"There is no host named {host}: check the address.") from error
