@@ -134,7 +134,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["copy.db"]
 
 
-def test_of_a_damaged_database_there_is_no_copy(tmp_path: Path) -> None:
+def test_backup_of_a_damaged_database_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "first"
     with serving(folder) as (url, _):
         body = {"agent": "demo", "chat_id": "c", "messages": [{"role": "user", "content": "big"}]}
@@ -175,7 +175,7 @@ def test_backup_of_postgresql_names_the_right_command_without_the_password(tmp_p
 
 
 @pytest.mark.slow
-def test_a_database_that_another_program_keeps_to_itself_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+def test_backup_of_a_locked_database_fails_after_a_time_limit(tmp_path: Path) -> None:
     file = tmp_path / "callboard.db"
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("CREATE TABLE kept (x)")

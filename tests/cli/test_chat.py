@@ -97,7 +97,7 @@ async def asked(folder: Path, agent: AgentLike, *words: str, **options: Any) -> 
 # ------------------------------------------------------------------------------------------------- drawn, as it comes
 
 
-async def test_text_stands_there_before_the_answer_is_whole(tmp_path: Path) -> None:
+async def test_text_is_shown_before_the_answer_is_complete(tmp_path: Path) -> None:
     steps = Steps([Message(content="The curtain ")], [Message(content="rises.")], [])
     async with asked(tmp_path, steps.agent, "hi") as terminal:
         steps.go_on()
@@ -166,7 +166,7 @@ async def test_parallel_calls_are_printed_in_the_order_in_which_they_end(tmp_pat
         assert [row.split()[-1] for row in shown[:4]] == ["second", "two", "first", "one"]
 
 
-async def test_more_calls_than_the_terminal_has_rows_are_all_there_in_the_end(tmp_path: Path) -> None:
+async def test_more_calls_than_rows_are_all_printed_at_the_end(tmp_path: Path) -> None:
     names = [f"tool_{number:02d}" for number in range(30)]
     steps = Steps([started(name, name) for name in names], [completed(name, "fine", name) for name in names])
     async with asked(tmp_path, steps.agent, "hi", lines=12) as terminal:
@@ -178,7 +178,7 @@ async def test_more_calls_than_the_terminal_has_rows_are_all_there_in_the_end(tm
         assert "..." not in terminal.text
 
 
-async def test_a_long_text_is_whole_and_can_be_scrolled_back_while_it_comes(tmp_path: Path) -> None:
+async def test_a_long_text_is_complete_and_can_be_scrolled_while_it_is_streamed(tmp_path: Path) -> None:
     lines = [f"line {number}" for number in range(200)]
     steps = Steps([Message(content=f"{line}\n") for line in lines], [Message(content="the end")])
     async with asked(tmp_path, steps.agent, "hi") as terminal:
@@ -574,7 +574,7 @@ async def test_a_second_ctrl_c_leaves_while_the_run_has_not_ended(tmp_path: Path
 # ---------------------------------------------------------------------------------------------------- lost and resumed
 
 
-async def test_a_connection_that_is_lost_is_resumed_without_a_lost_or_doubled_word(tmp_path: Path) -> None:
+async def test_resume_after_a_lost_connection_shows_every_word_once(tmp_path: Path) -> None:
     steps = Steps([Message(content="one "), started("a")], [completed("a", "fine"), Message(content="two ")])
     async with (
         serving(tmp_path, steps.agent) as service,
@@ -620,7 +620,7 @@ HOSTILE = (
 )
 
 
-async def test_no_text_of_others_can_do_anything_in_the_terminal(tmp_path: Path) -> None:
+async def test_text_of_models_and_tools_cannot_control_the_terminal(tmp_path: Path) -> None:
     agent = ScriptedAgent(
         asks(InputRequest(request_id="q", kind="input", title=HOSTILE, message=HOSTILE, placeholder=HOSTILE))
     )
@@ -731,14 +731,14 @@ async def test_exit_code_is_0_only_if_the_question_was_answered(
 # ------------------------------------------------------------------------------------------------- agents and servers
 
 
-async def test_without_an_agent_those_that_there_are_are_listed(tmp_path: Path) -> None:
+async def test_without_an_agent_all_agents_are_listed(tmp_path: Path) -> None:
     async with serving(tmp_path, says(), demo_agent()) as service:
         output = await in_pipes(tmp_path, "chat", "--url", url(service))
     assert [line.split(":")[0] for line in output.out.splitlines()] == ["scripted", "demo"]
     assert output.exit_code == 0
 
 
-async def test_an_agent_that_there_is_not_is_named_beside_those_that_there_are(tmp_path: Path) -> None:
+async def test_an_unknown_agent_is_reported_with_the_known_agents(tmp_path: Path) -> None:
     async with serving(tmp_path, says()) as service:
         output = await in_pipes(tmp_path, "chat", "nobody", "hi", "--url", url(service))
     assert (output.exit_code, output.out) == (1, "")
@@ -919,7 +919,7 @@ async def test_the_log_of_the_server_in_this_process_is_a_file_that_is_named_at_
 
 
 @pytest.mark.slow
-async def test_a_chat_of_a_user_is_that_users(tmp_path: Path) -> None:
+async def test_a_chat_of_a_user_is_stored_for_that_user(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(pace=0)) as service:
         common = ("chat", "demo", "--url", url(service), "--chat", "c")
         first = await in_pipes(tmp_path, *common, "--user", "rosalind", "cite")

@@ -89,7 +89,7 @@ def test_problems_of_the_keys_file_are_reported_with_advice(
     assert "in-the-clear" not in line
 
 
-def test_an_empty_keys_file_is_not_a_fault_if_there_is_the_one_key(doctor: Doctor, file: Path) -> None:
+def test_an_empty_keys_file_is_not_a_fault_if_the_server_has_a_key(doctor: Doctor, file: Path) -> None:
     add_named_key(file, "scripts")
     remove_named_key(file, "scripts")
     [line] = doctor(API_KEYS_FILE=str(file), API_KEY="the one").of("keys")
@@ -103,9 +103,7 @@ def test_unknown_keys_for_the_inspector_are_named(doctor: Doctor, file: Path) ->
 
 
 @pytest.mark.parametrize("origin", ["the environment", ".env"])
-def test_an_env_file_that_others_can_read_is_reported_if_it_has_secrets(
-    doctor: Doctor, tmp_path: Path, origin: str
-) -> None:
+def test_an_env_file_with_secrets_that_others_can_read_is_reported(doctor: Doctor, tmp_path: Path, origin: str) -> None:
     key = "a-key-that-nobody-may-see"
     env_file = tmp_path / ".env"
     env_file.write_text(f"CALLBOARD_API_KEY={key}\n" if origin == ".env" else "CALLBOARD_LOG_LEVEL=info\n")

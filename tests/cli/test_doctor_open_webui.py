@@ -117,7 +117,7 @@ def test_a_pipe_without_models_is_reported(examine: Any, webui: StandIn) -> None
     assert "lists no model of it" in line
 
 
-def test_a_server_with_other_agents_is_another_server(examine: Any, webui: StandIn) -> None:
+def test_a_server_with_other_agents_is_reported(examine: Any, webui: StandIn) -> None:
     webui.agents = {"demo": "Demo", "stranger": "Stranger"}
     [line] = examine().broken
     assert "it uses a server whose agents differ from this server's: stranger → restart this server" in line

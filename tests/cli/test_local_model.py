@@ -34,7 +34,7 @@ def test_the_ports_of_the_four_programs_are_tried_in_order() -> None:
     ]
 
 
-async def test_the_first_in_order_that_has_a_model_is_taken() -> None:
+async def test_the_first_endpoint_with_a_model_is_chosen() -> None:
     with answering(200, models()) as empty, answering(200, models("b")) as second, answering(200, models("c")) as third:
         found = await find_local_model([at(empty), at(second, "vLLM"), at(third)])
     assert found is not None
@@ -71,7 +71,7 @@ async def test_a_redirect_is_not_followed() -> None:
     assert seen == []
 
 
-async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(200, models("the proxy's")) as proxy, answering(200, models("m")) as port:
         for name in ("no_proxy", "NO_PROXY"):
             monkeypatch.delenv(name, raising=False)
@@ -82,14 +82,14 @@ async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPa
     assert found.name == "m"
 
 
-async def test_one_that_does_not_answer_holds_up_no_other() -> None:
+async def test_an_endpoint_that_does_not_answer_does_not_delay_the_others() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, answering(200, models("m")) as port:
         found = await find_local_model([at(silent.getsockname()[1]), at(port)])
     assert found is not None
     assert found.endpoint == at(port)
 
 
-async def test_a_model_for_embeddings_is_passed_over() -> None:
+async def test_an_embedding_model_is_skipped() -> None:
     with answering(200, models("nomic-embed-text:latest", "qwen3:8b")) as port:
         found = await find_local_model([at(port)])
     assert found is not None
@@ -97,7 +97,7 @@ async def test_a_model_for_embeddings_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(("wanted", "expected"), [("b", "b"), ("c", "c:latest"), ("d", None)])
-async def test_a_model_that_is_named_is_the_only_one_that_will_do(wanted: str, expected: str | None) -> None:
+async def test_only_the_named_model_is_chosen(wanted: str, expected: str | None) -> None:
     with answering(200, models("a")) as first, answering(200, models("a", "b", "c:latest")) as second:
         found = await find_local_model([at(first), at(second)], wanted)
     assert (found and found.name) == expected

@@ -28,7 +28,7 @@ def test_the_functions_are_printed_byte_for_byte(tmp_path: Path, options: tuple[
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_output_pipe_is_no_error(tmp_path: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, "pipe"], cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

@@ -237,7 +237,7 @@ async def test_a_form_needs_the_token_of_its_own_session(tmp_path: Path, key: st
             assert "reload the page" in refused.text
 
 
-async def test_a_form_that_is_too_large_or_has_too_many_fields_is_refused_as_that(tmp_path: Path) -> None:
+async def test_a_form_that_is_too_large_or_has_too_many_fields_is_refused(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT, api_key=KEY) as service:
         assert (await sign_in(service, wanted="x" * 300_000)).status_code == 413
         assert (await sign_in(service, **{f"field{number}": "" for number in range(200)})).status_code == 422

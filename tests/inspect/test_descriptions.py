@@ -29,11 +29,11 @@ async def read_page(folder: Path, given: object) -> str:
         return unescape((await service.client.get("/inspect/agent?id=scripted")).text)
 
 
-async def test_an_agent_written_by_hand_is_shown_as_it_describes_itself(tmp_path: Path) -> None:
+async def test_an_agent_without_a_framework_is_shown_by_its_own_description(tmp_path: Path) -> None:
     page = await read_page(tmp_path, Description("You count.", tools=[DescribedTool("count", "Counts sheep.")]))
     assert "You count." in page
     assert "Counts sheep." in page
 
 
-async def test_a_method_of_the_same_name_for_something_else_is_no_description(tmp_path: Path) -> None:
+async def test_a_describe_method_with_another_result_is_ignored(tmp_path: Path) -> None:
     assert "the agent does not describe itself" in await read_page(tmp_path, "a sheep")

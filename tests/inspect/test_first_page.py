@@ -94,7 +94,7 @@ async def test_background_tasks_are_folded_and_answers_of_no_chat_are_listed(tmp
         assert (await read(service, "run?id=t0&chat=one")).startswith("Title generation State done")
 
 
-async def test_a_run_under_way_has_its_question_too(tmp_path: Path) -> None:
+async def test_a_running_run_is_listed_with_its_question(tmp_path: Path) -> None:
     is_working = asyncio.Event()
 
     async def work(_: RunContext) -> AsyncIterator[Event]:
@@ -116,7 +116,7 @@ async def test_a_run_under_way_has_its_question_too(tmp_path: Path) -> None:
             assert await read_rows(service) == ["Who is there? Scripted Ann Lee 1 stopped it was stopped just now"]
 
 
-async def test_the_last_hundred_answers_are_there(tmp_path: Path) -> None:
+async def test_the_last_hundred_answers_are_listed(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(break_off)) as service:
         for number in range(103):
             await service.events(ask(f"Number {number}.", chat_id=f"c{number % 7}", run_id=f"r{number}"))
@@ -141,14 +141,14 @@ async def test_a_run_and_a_chat_are_named_by_their_first_question(tmp_path: Path
         assert "Let me look. And once more. It is dark." in await read(service, "run?id=r1&chat=one")
 
 
-async def test_the_lines_of_a_traceback_stay_apart(tmp_path: Path) -> None:
+async def test_the_lines_of_a_traceback_are_shown_as_lines(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(look_and_fail)) as service:
         await service.events(ask("Is it dark?", chat_id="one", run_id="r1"))
         page = (await service.client.get("/inspect/call?id=b&run=r1&chat=one")).text
         assert html.escape(TRACEBACK) in page.replace("&#34;", "&quot;")
 
 
-async def test_a_call_of_another_agent_leads_to_the_call_that_started_it(tmp_path: Path) -> None:
+async def test_a_call_of_a_sub_agent_links_to_the_call_that_started_it(tmp_path: Path) -> None:
     async def lead(_: RunContext) -> AsyncIterator[Event]:
         yield ToolCallStart(tool_call_id="outer", tool_name="ask")
         yield ToolCallStart(tool_call_id="inner", tool_name="look", parent_call_id="outer")

@@ -45,7 +45,7 @@ async def write_long_chat(store: Store, count: int, begin: int = 0) -> None:
         await journal.finish("So it is.", is_answered=True)
 
 
-async def test_a_chat_is_found_by_what_was_said_in_it(looking: Looking, tmp_path: Path) -> None:
+async def test_chats_are_found_by_their_text(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         await play(service, "one", "fail: where is my umbrella?")
         await play(service, "two", "cite an old theatre", "bob")
@@ -97,7 +97,7 @@ async def test_chats_are_found_by_tool_status_agent_user_and_time(looking: Looki
         assert (await service.client.get("/inspect/chats?since=nonsense")).status_code == 422
 
 
-async def test_a_chat_is_forgotten_for_ever_once_somebody_is_sure(looking: Looking, tmp_path: Path) -> None:
+async def test_a_chat_is_deleted_after_confirmation(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         await play(service, "one", "fail")
         page = looking.page

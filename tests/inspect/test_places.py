@@ -43,7 +43,7 @@ async def serve(app: Application) -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
-async def test_below_a_prefix_every_link_stays_below_it(tmp_path: Path) -> None:
+async def test_every_link_keeps_the_path_prefix(tmp_path: Path) -> None:
     board = Callboard([demo_agent(0)], authenticate=api_key("a-long-secret"), settings=Settings(data_dir=tmp_path))
     async with serve(Below(board)) as http:
         key = {"Authorization": "Bearer a-long-secret"}

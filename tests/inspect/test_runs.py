@@ -139,7 +139,7 @@ async def test_cost_of_a_run_and_of_a_request_is_shown_if_the_endpoint_reports_i
             assert "ost 0" not in await read("run?id=unpriced&chat=c")
 
 
-async def test_a_run_of_very_many_calls_comes_in_pages(tmp_path: Path) -> None:
+async def test_a_run_with_many_calls_is_split_into_pages(tmp_path: Path) -> None:
     async def many(_: RunContext) -> AsyncIterator[Event]:
         for number in range(450):
             yield ToolCallStart(tool_call_id=f"c{number}", tool_name=f"tool_{number}")
@@ -393,9 +393,7 @@ async def test_conversation_given_to_a_framework_is_shown_if_its_requests_are_un
         await looking.check("sent-framework")
 
 
-async def test_a_run_of_no_chat_is_shown_while_it_is_remembered_and_to_its_user_alone(
-    looking: Looking, tmp_path: Path
-) -> None:
+async def test_a_run_without_a_chat_is_shown_from_memory_and_only_to_its_user(looking: Looking, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         say = [{"role": "user", "content": "fail"}]
         await service.events(request(agent="demo", run_id="r", messages=say, user={"id": "ann"}))
