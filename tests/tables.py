@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from callboard_formats.formats import FELLOWS, UNMARKED_TOO
+from callboard_formats.formats import MAYBE_UNMARKED, RELATED_FORMATS
 from tests.clients.table import table as clients
 from tests.formats.corpus import table as formats
 from tests.frameworks.table import table as frameworks
@@ -44,9 +44,9 @@ class Table:
 def fellows() -> str:
     """What is read of a family besides its own syntax."""
     rows = [
-        f"| `{family}` | {', '.join(f'`{one}`' for one in FELLOWS.get(family, ()))} "
-        f"| {'yes' if family in UNMARKED_TOO else ''} |"
-        for family in sorted({*FELLOWS, *UNMARKED_TOO})
+        f"| `{family}` | {', '.join(f'`{one}`' for one in RELATED_FORMATS.get(family, ()))} "
+        f"| {'yes' if family in MAYBE_UNMARKED else ''} |"
+        for family in sorted({*RELATED_FORMATS, *MAYBE_UNMARKED})
     ]
     head = ("| a model of | also in the syntax of | calls that nothing marks |", "| --- | --- | --- |")
     return "\n".join((*head, *rows))

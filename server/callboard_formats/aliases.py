@@ -1,9 +1,9 @@
 """The names that models invent for tools, with the tool and the arguments that each name means.
 
-The names are from the built-in tools of assistants that models were trained on (ChatGPT's `bio` and `browser`, Claude's
-`conversation_search`, Open WebUI's `search_memories`, Home Assistant's intents, MCP's reference servers), and from
-Callboard's former tools, whose names stay valid. https://developers.home-assistant.io/docs/intent_builtin lists the
-intents.
+The names come from the built-in tools of assistants (ChatGPT's `bio` and `browser`, Claude's `conversation_search`,
+Open WebUI's `search_memories`, Home Assistant's intents, MCP's reference servers), because models are trained on them.
+Others are names of Callboard's earlier tools, which stay valid. The intents are listed at
+https://developers.home-assistant.io/docs/intent_builtin.
 
 Ambiguous names (`lookup`, `open`) and destructive names without an object (`forget`, `clear_memory`) are left out on
 purpose.
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 Renames = Mapping[str, str]
-"""Invented names of arguments, in lower case without punctuation, with the tool's names for them."""
+"""Invented names of arguments, in lower case and without punctuation, with the tool's names for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,11 @@ class Meaning:
         tool: The tool that the names mean.
         names: The invented names, separated by blanks.
         arguments: The arguments that the names imply.
-        binding: A tool that accepts none of the implied arguments is not the tool that is meant, because without them
-            it would do something else (`delete_memory` on a memory that only stores). If false, such a tool does the
-            right thing anyway.
+        binding: A tool that does not accept the implied arguments must not run, because without them it would do
+            something else (`delete_memory` on a memory that only stores). If false, such a tool may run without them.
         otherwise: Other forms of `arguments`, for a tool of the same name with other parameters.
         renames: The invented names of arguments that models use with these names.
-        intent: Home Assistant's tool that does the same, for a server that has it instead of `tool`.
+        intent: Home Assistant's tool that does the same. It is used if there is no `tool`.
     """
 
     tool: str
@@ -42,7 +41,7 @@ class Meaning:
 
 
 def _renames(**written: str) -> Renames:
-    """Return the renames by invented name: `_renames(text="content fact")` maps both words to `text`."""
+    """Return the tool's name for each invented name: `_renames(text="content fact")` maps both words to `text`."""
     return {name: own for own, names in written.items() for name in names.split()}
 
 
@@ -238,7 +237,7 @@ MEANINGS = (
         "home",
         "HassLightSet set_light light_set set_light_color set_brightness control_light",
         {"action": "set"},
-        # Home Assistant's tool takes percent and kelvin. Its service with a brightness up to 255 is named turn_on.
+        # Home Assistant's tool takes percent and kelvin. The service that takes a brightness up to 255 is `turn_on`.
         renames={
             **LIGHT,
             **_renames(level_percent="brightness", color_temperature_kelvin="temperature", command="state"),
@@ -308,7 +307,7 @@ MEANINGS = (
 NAMESPACES = (
     "functions", "function", "default_api", "tools", "tool", "api", "assistant", "commentary", "multi_tool_use",
 )  # fmt: skip
-"""The namespaces that models write before a tool's name, such as OpenAI's `functions.`, Gemini's `default_api.`."""
+"""The namespaces that models write before a tool's name, such as OpenAI's `functions.` and Gemini's `default_api.`."""
 
 SUFFIXES = ("tool", "function", "api")
 """The words that models write after a tool's name: `search_tool`."""

@@ -1,4 +1,4 @@
-"""Reads the text of a call's arguments as a JSON object, or raises an error that tells the model what to change."""
+"""Reads the text of a call's arguments as a JSON object. Errors are messages that tell the model what to change."""
 
 import ast
 import json
@@ -16,18 +16,15 @@ from callboard_formats.syntax import InvalidArguments
 EXCERPT_CHARS = 120
 
 MAX_REPAIR_CHARS = 32_000
-"""The length limit of text that is repaired. Longer text must be valid JSON.
-
-The tolerant readers take too long for longer text and guess too much.
-"""
+"""The length limit of text that is repaired. Longer text must be valid JSON, because repairs would take too long."""
 
 MAX_LITERAL_CHARS = 20_000
-"""The length limit of text for Python's parser, which is not made for hostile text."""
+"""The length limit of text for `ast`, whose use of memory has no other limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadArguments:
-    """Arguments, and a few words about each repair that was necessary to read them."""
+    """Arguments, and a short text about each repair that was necessary to read them."""
 
     arguments: dict[str, Any]
     repairs: tuple[str, ...] = ()
@@ -38,147 +35,146 @@ def read_arguments(text: str, schema: Mapping[str, Any]) -> ReadArguments:
 
     The first of these readings that succeeds is used:
 
-    1. JSON.
+    1. JSON. If the value is a string, its content is read again.
     2. JSON with control characters in its strings.
-    3. A JSON string that contains JSON.
-    4. The first balanced object in the text.
-    5. The same with stray backslashes doubled.
-    6. The same as Python literals.
-    7. The same without comments.
+    3. The first balanced object in the text, as JSON.
+    4. This object with doubled backslashes.
+    5. This object as Python literals.
+    6. The first balanced object in the text without comments, read like 3, 4 and 5.
 
-    `schema`, the parameters of the tool, is not checked here. It decides whether `null` means no arguments, and is
-    used in error messages.
+    `schema` is the schema of the tool's parameters. The arguments are not checked against it. It decides whether `null`
+    means no arguments, and error messages list its keys.
 
-    Raises `InvalidArguments` if there is no object, if the text ends inside the object, and for NaN and Infinity, which
-    are not JSON.
+    Raises `InvalidArguments` if there is no object, if the text ends inside the object, and for NaN, Infinity, repeated
+    keys, and two different objects.
     """
     if not text.strip():
         return ReadArguments({})
     try:
-        read = _climb(_joined(text), unwrap=True)
+        read = _try_readings(_join_surrogates(text), unwrap=True)
         if _SURROGATE.search(text):
-            _refuse_halves(read.value)
+            _refuse_lone_surrogates(read.value)
     except (ValueError, RecursionError) as error:
-        raise _no_json(error, text, schema) from error
+        raise _make_json_error(error, text, schema) from error
     match read.value:
         case dict() as arguments:
             return ReadArguments(arguments, read.repairs)
         case None if not schema.get("required"):
             return ReadArguments({}, (*read.repairs, "null read as no arguments"))
         case other:
-            raise _no_object(other, text, schema)
+            raise _make_object_error(other, text, schema)
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Return the JSON object that `text` is, without repairs; {} for empty text.
+    """Return `text`, which must be one JSON object, without repairs; {} for empty text.
 
-    Raises `InvalidArguments`, with the position of the error, for any other text.
+    Raises `InvalidArguments` with the position of the error for any other text.
     """
     if not text.strip():
         return {}
     try:
-        value = json_value(text)
+        value = parse_json(text)
     except (ValueError, RecursionError) as error:
-        raise _no_json(error, text, {}) from error
+        raise _make_json_error(error, text, {}) from error
     if not isinstance(value, dict):
-        raise _no_object(value, text, {})
+        raise _make_object_error(value, text, {})
     return value
 
 
 KINDS = {
     type(None): "null", bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "a list",
 }  # fmt: skip
-"""The names of JSON's types in error messages, by the Python types that they are read as."""
+"""The names of JSON's types in error messages, by Python type."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _Reading:
     value: Any
     repairs: tuple[str, ...] = ()
 
 
-class _NoGuess(ValueError):
-    """The text contains NaN, Infinity, a repeated key or two objects. Any repair would be a guess."""
+class _Unrepairable(ValueError):
+    """The text contains NaN, Infinity, a repeated key or two objects, so that any repair would be a guess."""
 
 
-def _climb(text: str, *, unwrap: bool) -> _Read:
-    """Try the readings in order. Raises `ValueError` with the error of `text` as JSON."""
+def _try_readings(text: str, *, unwrap: bool) -> _Reading:
+    """Return the result of the first reading that succeeds. Raises `ValueError` with the error of `text` as JSON."""
     try:
-        read = _whole(text)
-    except _NoGuess:
+        read = _read_json(text)
+    except _Unrepairable:
         raise
     except ValueError as error:
-        found = _inside(text)
+        found = _read_first_object(text)
         if found is None and len(text) <= MAX_REPAIR_CHARS:
-            # A brace or a quotation mark in a comment can make an object look unfinished.
-            uncommented = _inside(_without_comments(text))
+            # A brace or a quotation mark in a comment can make an object look incomplete.
+            uncommented = _read_first_object(_remove_comments(text))
             found = uncommented and replace(uncommented, repairs=("comments left out", *uncommented.repairs))
         if found is not None:
             return found
-        raise ValueError(_cut_off(text, error)) from error
+        raise ValueError(_describe_json_error(text, error)) from error
     if isinstance(read.value, str) and unwrap:
-        inner = _climb(read.value, unwrap=False) if read.value.strip() else _Read({})
-        return _Read(inner.value, (*read.repairs, "unwrapped from a JSON string", *inner.repairs))
+        inner = _try_readings(read.value, unwrap=False) if read.value.strip() else _Reading({})
+        return _Reading(inner.value, (*read.repairs, "unwrapped from a JSON string", *inner.repairs))
     return read
 
 
-def _whole(text: str) -> _Read:
-    """Read all of `text` as one value."""
+def _read_json(text: str) -> _Reading:
+    """Read all of `text` as one JSON value."""
     try:
-        return _Read(json_value(text))
-    except _NoGuess:
+        return _Reading(parse_json(text))
+    except _Unrepairable:
         raise
     except ValueError as error:
         try:
-            return _Read(json_value(text, strict=False), ("control characters in a string allowed",))
-        except _NoGuess:
+            return _Reading(parse_json(text, strict=False), ("control characters in a string allowed",))
+        except _Unrepairable:
             raise
         except ValueError:
             raise error from None
 
 
-def _inside(text: str) -> _Read | None:
-    """Read the first object in `text`; return None if no object can be read."""
+def _read_first_object(text: str) -> _Reading | None:
+    """Read the first object in `text`. Return None if there is none, or if it cannot be read."""
     start = text.find("{")
     if start < 0 or len(text) > MAX_REPAIR_CHARS:
         return None
-    end = _object_end(text, start)
+    end = _find_object_end(text, start)
     if end is None:
         return None
     around = text[:start] + text[end:]
     aside = ("text around the object left out",) if around.strip() else ()
     candidate = text[start:end]
-    if not candidate.strip("{} \t\r\n") and _letters(_FENCE.sub("", around)):
-        # "Use {} here" is prose. A call must not run without arguments because of it.
+    if not candidate.strip("{} \t\r\n") and _count_letters(_FENCE.sub("", around)):
+        # "Use {} here" is prose. It must not be read as a call without arguments.
         return None
     second = ANOTHER_OBJECT.match(text, end)
-    if second and text[second.end() : _object_end(text, second.end())] != candidate:
-        raise _NoGuess("there are two objects, and it is not clear which one is meant")
-    for reader in (_whole, _backslashes_doubled, _literal):
+    if second and text[second.end() : _find_object_end(text, second.end())] != candidate:
+        raise _Unrepairable("there are two objects, and it is not clear which one is meant")
+    for reader in (_read_json, _read_with_doubled_backslashes, _read_python_literal):
         try:
             read = reader(candidate)
-        except _NoGuess:
+        except _Unrepairable:
             raise
         except ValueError:
             continue
-        return _Read(read.value, (*aside, *read.repairs))
+        return _Reading(read.value, (*aside, *read.repairs))
     return None
 
 
 _NO_ESCAPE = re.compile(r'(\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\', re.DOTALL)
 
 
-def _backslashes_doubled(candidate: str) -> _Read:
-    """Read JSON whose strings contain single backslashes that begin no escape, such as paths and LaTeX."""
+def _read_with_doubled_backslashes(candidate: str) -> _Reading:
+    """Read JSON whose strings contain backslashes that begin no escape, for example paths and LaTeX."""
     doubled = _NO_ESCAPE.sub(lambda found: found[1] or "\\\\", candidate)
-    return _Read(_whole(doubled).value, ("backslashes doubled",))
+    return _Reading(_read_json(doubled).value, ("backslashes doubled",))
 
 
 # The comments of JSON5. Two slashes after a colon are probably part of an unquoted URL.
 _COMMENT_TOKENS = re.compile(r"[\"']|(?<!:)//|/\*")
 
 
-def _without_comments(text: str) -> str:
+def _remove_comments(text: str) -> str:
     kept: list[str] = []
     at = searched = 0
     while (token := _COMMENT_TOKENS.search(text, searched)) is not None:
@@ -190,7 +186,7 @@ def _without_comments(text: str) -> str:
                 end = text.find("*/", begin)
                 end = end if end < 0 else end + len("*/")
             case quote:
-                closed = _string_end(text, token.end(), _IN_DOUBLE if quote == '"' else _IN_SINGLE)
+                closed = _find_string_end(text, token.end(), _IN_DOUBLE if quote == '"' else _IN_SINGLE)
                 if closed is None:
                     break
                 searched = closed
@@ -207,10 +203,10 @@ _IN_DOUBLE = re.compile(r'\\.|"', re.DOTALL)
 _IN_SINGLE = re.compile(r"\\.|'", re.DOTALL)
 
 
-def _object_end(text: str, start: int) -> int | None:
+def _find_object_end(text: str, start: int) -> int | None:
     """Return the end of the object that begins at `start`; None if the text ends inside it.
 
-    Brackets in strings do not count. Single quotation marks begin a string only at the beginning of a key or a value.
+    Braces in strings are ignored. A single quotation mark begins a string only at the beginning of a key or a value.
     """
     depth = 0
     at = start
@@ -224,39 +220,39 @@ def _object_end(text: str, start: int) -> int | None:
                 if depth == 0:
                     return at
             case '"' | "'" as quote:
-                closed = _string_end(text, at, _IN_DOUBLE if quote == '"' else _IN_SINGLE)
+                closed = _find_string_end(text, at, _IN_DOUBLE if quote == '"' else _IN_SINGLE)
                 if closed is None:
                     return None
                 at = closed
     return None
 
 
-def _string_end(text: str, at: int, tokens: re.Pattern[str]) -> int | None:
+def _find_string_end(text: str, at: int, tokens: re.Pattern[str]) -> int | None:
     for token in tokens.finditer(text, at):
         if token[0][0] != "\\":
             return token.end()
     return None
 
 
-def _literal(candidate: str) -> _Read:
-    value = python_value(candidate)
+def _read_python_literal(candidate: str) -> _Reading:
+    value = parse_python_literal(candidate)
     if not isinstance(value, dict):
-        raise ValueError("no Python dictionary")  # noqa: TRY004 - every rung fails with a ValueError
-    return _Read(value, ("read as Python literals",))
+        raise ValueError("no Python dictionary")  # noqa: TRY004 - every reading fails with a ValueError
+    return _Reading(value, ("read as Python literals",))
 
 
-def python_value(text: str) -> Any:
-    """Return the JSON value of `text`, a Python literal. Raises `ValueError` for any other text."""
+def parse_python_literal(text: str) -> Any:
+    """Return the value of a Python literal as a JSON value. Raises `ValueError` for any other text."""
     if len(text) > MAX_LITERAL_CHARS:
         raise ValueError("too long for Python literals")
     try:
         with warnings.catch_warnings():
-            # An unknown escape (`'\d'`) causes a warning of Python, which must not reach the server's log.
+            # Python warns about unknown escapes (`'\d'`). The warnings must not appear in the server's log.
             warnings.simplefilter("ignore")
             tree = ast.parse(text.strip(), mode="eval")
         _refuse_duplicate_keys(tree)
-        value = _as_json(ast.literal_eval(tree))
-        _refuse_halves(value)
+        value = _convert_to_json(ast.literal_eval(tree))
+        _refuse_lone_surrogates(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise ValueError("no Python literals") from error
     return value
@@ -269,17 +265,17 @@ def _refuse_duplicate_keys(tree: ast.AST) -> None:
             raise ValueError("a key is given twice")
 
 
-def _as_json(value: Any) -> Any:
-    """Return `value` with tuples as lists. Raises `ValueError` for sets, bytes and keys that are no strings."""
+def _convert_to_json(value: Any) -> Any:
+    """Return `value` with tuples as lists. Raises `ValueError` for sets, bytes and keys that are not strings."""
     match value:
         case None | bool() | int() | str():
             return value
         case float() if math.isfinite(value):
             return value
         case list() | tuple():
-            return [_as_json(item) for item in value]
+            return [_convert_to_json(item) for item in value]
         case dict() if all(isinstance(key, str) for key in value):
-            return {key: _as_json(item) for key, item in value.items()}
+            return {key: _convert_to_json(item) for key, item in value.items()}
         case _:
             raise ValueError(f"JSON has no {type(value).__name__}")
 
@@ -289,81 +285,83 @@ _STRUCTURE = re.compile(r"[\s\"'`“”‘’,:;{}\[\]\\]+")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
-def _letters(text: str) -> int:
-    """Return the number of characters in `text` except white space and JSON's punctuation."""
+def _count_letters(text: str) -> int:
+    """Return the number of characters in `text` without white space and JSON's punctuation."""
     return len(_STRUCTURE.sub("", _ESCAPE.sub("", text)))
 
 
-def json_value(text: str, *, strict: bool = True) -> Any:
+def parse_json(text: str, *, strict: bool = True) -> Any:
     """Return the JSON value of `text`. Without `strict`, its strings may contain control characters.
 
-    Raises `ValueError` for text that is not JSON, for NaN and Infinity, for half of a surrogate pair, and for a
-    repeated key. Raises `RecursionError` if the text is nested too deeply.
+    Raises `ValueError` for text that is not JSON, for NaN and Infinity, for a lone surrogate, and for a repeated key.
+    Raises `RecursionError` if the text is nested too deeply.
     """
     value = json.loads(
         text,
         strict=strict,
         parse_constant=_refuse_constant,
-        parse_float=_finite,
-        object_pairs_hook=_without_doubles,
+        parse_float=_parse_finite,
+        object_pairs_hook=_build_object,
     )
     if _SURROGATE.search(text):
-        _refuse_halves(value)
+        _refuse_lone_surrogates(value)
     return value
 
 
-def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(members)
     if len(found) < len(members):
         counted = Counter(key for key, _ in members)
-        double = next(key for key, count in counted.items() if count > 1)
-        raise _NoGuess(f"'{excerpt(double)}' is given twice")
+        repeated = next(key for key, count in counted.items() if count > 1)
+        raise _Unrepairable(f"'{excerpt(repeated)}' is given twice")
     return found
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    # Python's parser accepts NaN and Infinity, but other parsers would refuse an event with them.
-    raise _NoGuess(f"{name} is not JSON")
+    # Python's parser accepts NaN and Infinity, but other JSON parsers would refuse an event with them.
+    raise _Unrepairable(f"{name} is not JSON")
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     if math.isinf(number := float(digits)):
-        raise _NoGuess(f"{excerpt(digits)} is too large")
+        raise _Unrepairable(f"{excerpt(digits)} is too large")
     return number
 
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
-def _joined(text: str) -> str:
-    """Return `text` with adjacent halves of surrogate pairs joined."""
+def _join_surrogates(text: str) -> str:
+    """Return `text` with adjacent surrogates joined to characters."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") if _SURROGATE.search(text) else text
 
 
-def _refuse_halves(value: object) -> None:
+def _refuse_lone_surrogates(value: object) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise _NoGuess("it contains half of a UTF-16 surrogate pair") from None
+        raise _Unrepairable("it contains half of a UTF-16 surrogate pair") from None
 
 
-def _cut_off(text: str, error: ValueError) -> str:
+def _describe_json_error(text: str, error: ValueError) -> str:
     start = text.find("{")
-    if start >= 0 and _object_end(text, start) is None:
+    if start >= 0 and _find_object_end(text, start) is None:
         return f"cut off before the end: {error}"
     return str(error)
 
 
-def _no_json(error: Exception, text: str, schema: Mapping[str, Any]) -> InvalidArguments:
-    return InvalidArguments(f"The arguments are not valid JSON ({error}): {excerpt(text)} {_advice(schema)}")
+def _make_json_error(error: Exception, text: str, schema: Mapping[str, Any]) -> InvalidArguments:
+    return InvalidArguments(f"The arguments are not valid JSON ({error}): {excerpt(text)} {_describe_expected(schema)}")
 
 
-def _no_object(value: object, text: str, schema: Mapping[str, Any]) -> InvalidArguments:
+def _make_object_error(value: object, text: str, schema: Mapping[str, Any]) -> InvalidArguments:
     kind = KINDS.get(type(value), "something else")
-    return InvalidArguments(f"The arguments must be one JSON object, not {kind}: {excerpt(text)} {_advice(schema)}")
+    return InvalidArguments(
+        f"The arguments must be one JSON object, not {kind}: {excerpt(text)} {_describe_expected(schema)}"
+    )
 
 
-def _advice(schema: Mapping[str, Any]) -> str:
+def _describe_expected(schema: Mapping[str, Any]) -> str:
     properties = schema.get("properties")
     keys = ", ".join(f'"{key}": …' for key in properties) if isinstance(properties, Mapping) else ""
     return f"Write one JSON object, {{{keys}}}, and call again." if keys else "Write one JSON object and call again."

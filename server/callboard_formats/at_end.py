@@ -1,9 +1,8 @@
-"""Reads calls that count only at the end of the answer: in a syntax that was not asked for, or as bare lines.
+"""Reads calls that count only at the end of the answer: in a syntax that was not requested, or as bare lines of Python.
 
-A model that is asked for ReAct may write `<tool_call>` as it was trained to, and a model that is asked for XML may
-write `Action:`. Without this reader the answer would end with a call that does not run. Such a call is read if it is
-complete, begins a line and ends the answer. The caller gets its text as well (`FoundCall.source`) and decides whether
-the call is meant.
+A model that is asked to write ReAct may write `<tool_call>` because it was trained to, and a model that is asked for
+XML may write `Action:`. Such a call is read if it is complete, begins a line and ends the answer. The caller also gets
+the text of the call (`FoundCall.source`), and decides whether the call runs or its text is shown.
 """
 
 from collections.abc import Sequence
@@ -26,33 +25,36 @@ from callboard_formats.syntax import (
 from callboard_formats.text_buffer import Reading, TextBuffer
 from callboard_formats.unmarked import DEPTH, LastCalls
 
-MAX_LOOKS = 24
-"""The number of blocks that may turn out to be text. Each may have been read to the end of the answer."""
+MAX_FAILED_BLOCKS = 24
+"""The number of blocks that may turn out to be text. It is limited because each may be read to the answer's end."""
 
 
-class AtEnd(LastCalls):
-    """The calls of another syntax at the end of the answer."""
+class OtherSyntax(LastCalls):
+    """Reads the calls of a syntax that was not requested, at the end of the answer."""
 
     is_leak = True
 
     def __init__(self, syntax: Syntax) -> None:
         self._syntax = syntax
         self.name = syntax.name
-        # In a fence, a list item or a block quotation the call is only shown.
+        # A call in a fence, a list item or a block quotation is an example, so their openers are left out.
         self.openers = tuple(one for one in syntax.openers if not one.startswith(("`", "~", "- ", "> ")))
 
     def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
         """Read the calls here if they end the answer."""
-        if context.answering or buffer.looks_back(AtEnd.__name__) >= MAX_LOOKS:
+        if context.answering or buffer.looks_back(OtherSyntax.__name__) >= MAX_FAILED_BLOCKS:
             return None
         items = yield from super().read(buffer, context, watcher)
         if items is not None and (isinstance(items[0], str) or not (yield from self._is_end(buffer))):
-            buffer.may_look_back(AtEnd.__name__)
+            buffer.may_look_back(OtherSyntax.__name__)
             return None
         return items
 
     def _is_end(self, buffer: TextBuffer) -> Reading[bool]:
-        """Return whether only tokens and an empty `Observation:` follow. An imagined result may be an explanation."""
+        """Return whether only tokens and an empty `Observation:` follow.
+
+        An `Observation:` with text does not count, because the text may be an explanation.
+        """
         while (yield from buffer.take(END_OF_TURN)):
             yield from buffer.space()
         yield from buffer.space()
@@ -73,7 +75,7 @@ class AtEnd(LastCalls):
 
 
 class BareCalls(LastCalls):
-    """Unmarked lines of Python that call one of these tools, at the end of the answer. Granite 3.3 writes these.
+    """Reads lines of Python without markers that call one of these tools, at the end of the answer (Granite 3.3).
 
     https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/granite_pythonic_tool_parser.py
     """
@@ -98,6 +100,6 @@ _NAME = regex.compile(r"[A-Za-z_]\w{0,127}+(?=\()")
 
 
 @lru_cache(maxsize=64)
-def bare_calls(tools: tuple[str, ...]) -> BareCalls:
-    """Return the syntax for these tools. It is cached, so that grammars that contain it are cached as well."""
+def make_bare_calls(tools: tuple[str, ...]) -> BareCalls:
+    """Return the syntax for these tools. It is cached, because grammars are cached by their syntaxes."""
     return BareCalls(tools)

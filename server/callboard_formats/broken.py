@@ -1,7 +1,7 @@
 """Finds the tool's name in a malformed call, or decides that the text is prose.
 
-If a tool's name follows an opener as in a call, but no syntax can read the block, it is a malformed call. It is refused
-with an error for the model.
+If the name of a tool follows an opener as in a call, but no syntax can read the block, the block is a malformed call.
+It is refused with an error for the model.
 """
 
 from collections.abc import Callable, Collection
@@ -11,7 +11,7 @@ import regex
 from callboard_formats.names import MAX_NAME_CHARS, is_tool_name
 from callboard_formats.text_buffer import Reading, TextBuffer
 
-_MARKS = frozenset(" \t\r\n<>{}[]()\"'`=:,;/\\｜|▁")
+_MARKS_BEFORE_NAMES = frozenset(" \t\r\n<>{}[]()\"'`=:,;/\\｜|▁")
 _BEFORE_TAGS = frozenset("</|｜▁:")
 _BEHIND_NAMES = frozenset(" \t\"'>)]},:;=｜|")
 _BEHIND_WORDS = frozenset(",;!?…。，")
@@ -26,17 +26,19 @@ _GAP_CHARS = 99
 
 
 def read_broken_name(buffer: TextBuffer, known: Collection[str], *, in_section: bool) -> Reading[str | None]:
-    """Return the tool's name behind an opener, and move behind it; return None if prose follows the opener.
+    """Return the tool's name behind an opener, and move behind it. Return None if prose follows the opener.
 
-    Only tags and words such as `name` may precede the name. The end of its line or more marks must follow it:
-    `<function=search> opens a call` is prose. In a section one mark is enough, and the name may be unknown. A word with
-    a full stop behind it is no name, and a word with a comma only if a tool has that name. GLM's `</arg_key>` behind a
-    word shows that the word is a name.
+    Only tags and words such as `name` may precede the name. Its line must end behind it, or more marks must follow:
+    `<function=search> opens a call` is prose. In a section one mark is enough, and the name may be unknown. A word
+    before a full stop is not a name. A word before a comma is a name only if a tool has that name. A word before GLM's
+    `</arg_key>` is always a name.
     """
     for _ in range(_WORDS_BEFORE_NAME):
-        yield from _pass(buffer, lambda character: character in _MARKS, _GAP_CHARS)
+        yield from _skip_while(buffer, lambda character: character in _MARKS_BEFORE_NAMES, _GAP_CHARS)
         start = buffer.position
-        word = yield from _pass(buffer, lambda character: character.isalnum() or character in "_-.", MAX_NAME_CHARS)
+        word = yield from _skip_while(
+            buffer, lambda character: character.isalnum() or character in "_-.", MAX_NAME_CHARS
+        )
         if not word or word.endswith("."):
             return None
         if (yield from buffer.match(_KEY_WITHOUT_OPENER)):
@@ -46,27 +48,27 @@ def read_broken_name(buffer: TextBuffer, known: Collection[str], *, in_section: 
             continue
         if not is_tool and (not in_section or (yield from buffer.peek()) in _BEHIND_WORDS):
             return None
-        is_call = yield from _no_prose_follows(buffer, in_section=in_section)
+        is_call = yield from _has_no_prose_behind(buffer, in_section=in_section)
         return word if is_call else None
     return None
 
 
-def _no_prose_follows(buffer: TextBuffer, *, in_section: bool) -> Reading[bool]:
+def _has_no_prose_behind(buffer: TextBuffer, *, in_section: bool) -> Reading[bool]:
     place = buffer.position
-    marks = yield from _pass(buffer, lambda character: character in _BEHIND_NAMES, _GAP_CHARS)
+    marks = yield from _skip_while(buffer, lambda character: character in _BEHIND_NAMES, _GAP_CHARS)
     following = yield from buffer.peek()
     buffer.rewind(place)
     if in_section and marks.strip():
         return True
-    # `<tool_call>search>storms`: a word directly behind a mark is not part of a sentence.
+    # `<tool_call>search>storms`: a word right behind a mark is not part of a sentence.
     if marks.endswith(">") and following.isalnum():
         return True
     return following in ("", "\r", "\n", "(", "{", "<", "[") or marks.endswith(('"', "'"))
 
 
-def _pass(buffer: TextBuffer, belongs: Callable[[str], bool], limit: int) -> Reading[str]:
-    """Move behind up to `limit` characters for which `belongs` is true, and return them."""
+def _skip_while(buffer: TextBuffer, is_skipped: Callable[[str], bool], limit: int) -> Reading[str]:
+    """Move behind at most `limit` characters for which `is_skipped` is true, and return them."""
     start = buffer.keep()
-    while buffer.position < start + limit and (following := (yield from buffer.peek())) and belongs(following):
+    while buffer.position < start + limit and (following := (yield from buffer.peek())) and is_skipped(following):
         buffer.position += 1
     return buffer.cut(start, buffer.position)

@@ -1,9 +1,9 @@
-"""The meaning of a call: the tool, its arguments as an object, what was repaired, or why it cannot be run."""
+"""Finds the tool and the checked arguments of a written call, or the reason why the call cannot run."""
 
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from callboard_formats.arguments import ReadArguments, excerpt, read_arguments
 from callboard_formats.fitting import fit_arguments
@@ -12,12 +12,17 @@ from callboard_formats.syntax import InvalidArguments, Schemas, UnknownTool, Wri
 
 Schema = Any
 
+TRUNCATED = (
+    "The arguments are not valid JSON: they were cut off before their end, and a call that may change "
+    "something is not completed by guessing. Write the whole call again."
+)
+
 
 @dataclass(frozen=True, slots=True)
-class MeantCall:
-    """A call that can be run: `name` is a known tool's, `arguments` fit its schema.
+class RunnableCall:
+    """A call that can run: `name` is the name of a known tool, and `arguments` fit the tool's schema.
 
-    `repairs` say in a few words each what is not as the model wrote it.
+    `repairs` has a short text about each difference from the text that the model wrote.
     """
 
     name: str
@@ -25,66 +30,60 @@ class MeantCall:
     repairs: tuple[str, ...] = ()
 
 
-def tool_meant(name: str, known: Collection[str]) -> str:
-    """Return the name of the tool that `name` means, or `name` if it means none."""
+def resolve_tool_name(name: str, known: Collection[str]) -> str:
+    """Return the name of the tool that `name` means; `name` itself if it means no tool."""
     resolved = resolve_name(name, known)
     return resolved.name if resolved else name
 
 
-def understand(call: WrittenCall, schemas: Schemas) -> MeantCall:
-    """Return the tool and the arguments that `call` means. `schemas` maps each tool's name to its parameters.
+def read_call(call: WrittenCall, schemas: Schemas) -> RunnableCall:
+    """Return the tool and the checked arguments of `call`. `schemas` maps each tool's name to its parameters.
 
-    Raises `UnknownTool`, with the closest name, and `InvalidArguments`, also for a call that was cut off.
+    Raises `UnknownTool` if no tool has the name, and `InvalidArguments` if the call is broken or was cut off, or if its
+    arguments do not fit the schema.
     """
     resolved = resolve_name(call.name, schemas)
     if resolved is None:
-        raise UnknownTool(_no_such_tool(call.name, schemas))
+        raise UnknownTool(_describe_unknown_tool(call.name, schemas))
     schema = schemas[resolved.name]
     if call.broken:
-        raise InvalidArguments(_not_as_calls_are(call))
+        raise InvalidArguments(_describe_broken_call(call))
     if call.truncated:
-        _refuse_truncated()
-    read = _read(call, schema)
+        raise InvalidArguments(TRUNCATED)
+    read = _read_call_arguments(call, schema)
     arguments, fitted = fit_arguments(read.arguments, schema, resolved, untyped=call.untyped)
     named = (resolved.repair,) if resolved.repair else ()
-    return MeantCall(resolved.name, arguments, (*named, *read.repairs, *fitted))
+    return RunnableCall(resolved.name, arguments, (*named, *read.repairs, *fitted))
 
 
-def _not_as_calls_are(call: WrittenCall) -> str:
+def _describe_broken_call(call: WrittenCall) -> str:
     return (
         f"The call cannot be read because a part of it is missing or misplaced: {excerpt(call.arguments)} "
         "Write the whole call again, exactly in the format that calls have."
     )
 
 
-def _refuse_truncated() -> NoReturn:
-    raise InvalidArguments(
-        "The arguments are not valid JSON: they were cut off before their end, and a call that may change "
-        "something is not completed by guessing. Write the whole call again."
-    )
-
-
-def _read(call: WrittenCall, schema: Schema) -> ReadArguments:
+def _read_call_arguments(call: WrittenCall, schema: Schema) -> ReadArguments:
     words = call.arguments.strip()
-    only = _only_text_argument(schema)
+    only = _find_only_text_argument(schema)
     # "Action Input: Lisbon" is clear only if the tool has a single string argument.
     if not call.words or only is None or not words or words[0] in "{[<" or call.truncated:
         return read_arguments(call.arguments, schema)
-    # An object in the middle of words belongs to the words: `echo {"a": 1}`.
+    # An object in the middle of other text is part of the text: `echo {"a": 1}`.
     if "{" not in words or words[0] in _QUOTES:
         try:
             return read_arguments(call.arguments, schema)
         except InvalidArguments:
             pass
-    return ReadArguments({only: _bare(words)}, (f"bare text taken as '{only}'",))
+    return ReadArguments({only: _remove_quotation_marks(words)}, (f"bare text taken as '{only}'",))
 
 
 _QUOTES = "\"'`"
 _AROUND_WORDS = ('"""', "'''", '"', "'", "`")
 
 
-def _bare(words: str) -> str:
-    """Return bare text without quotation marks around all of it."""
+def _remove_quotation_marks(words: str) -> str:
+    """Return bare text without the quotation marks around all of it."""
     try:
         value = json.loads(words)
     except (ValueError, RecursionError):
@@ -96,7 +95,7 @@ def _bare(words: str) -> str:
     return value if isinstance(value, str) else words
 
 
-def _only_text_argument(schema: Schema) -> str | None:
+def _find_only_text_argument(schema: Schema) -> str | None:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return None
@@ -109,7 +108,7 @@ def _only_text_argument(schema: Schema) -> str | None:
     return required[0] if one.get("type") == "string" and not one.get("enum") else None
 
 
-def _no_such_tool(name: str, schemas: Schemas) -> str:
+def _describe_unknown_tool(name: str, schemas: Schemas) -> str:
     if not schemas:
         return f"There is no tool '{name}', and no other tool either: answer in text."
     listed = f"The tools are: {', '.join(schemas)}."

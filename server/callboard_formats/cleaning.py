@@ -1,8 +1,9 @@
 """Removes special tokens, labels and fragments of protocols from the text that the user sees.
 
-The same text gives the same result, whole or cut anywhere. Only a possible beginning of a marker, or an end that may
-grow, is held back. All other text passes through unchanged. Markers in code, in indented lines, in tables and beside
-quotation marks pass through as well, because there they are quoted; except tokens at the end of the answer.
+The same text gives the same result, whole or cut anywhere. Text is held back only if it may be the beginning of a
+marker, or if more text decides whether a marker is removed. All other text passes through unchanged. Markers in code,
+in indented lines, in tables and beside quotation marks are quoted, so they pass through as well. The only exception are
+tokens that end the answer behind other text in their line.
 """
 
 import re
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 import regex
 
 from callboard_formats.markdown import MarkdownTracker
-from callboard_formats.markers import MESSAGE_ENDS, Marker, markers
+from callboard_formats.markers import MESSAGE_ENDS, Marker, select_markers
 from callboard_formats.quotation_marks import PAIRS
 from callboard_formats.syntax import END_OF_TURN, END_TOKENS
 from callboard_formats.text_buffer import Reading, TextBuffer
@@ -30,12 +31,12 @@ _CLOSING_QUOTES = frozenset(('"', "'", *PAIRS.values()))
 class Cleaner:
     """Cleans one answer. Call `feed` for each piece, then `finish` once.
 
-    `syntaxes` are the names of the syntaxes that are read, None for all: their labels and fragments are removed.
-    `model` is the model's name: tokens that this model is known to leak are removed.
+    `syntaxes` are the names of the syntaxes that are read; None means all. Their labels and fragments are removed.
+    `model` is the model's name. Tokens that this model is known to leak are removed.
     """
 
     def __init__(self, syntaxes: Sequence[str] | None, model: str) -> None:
-        self._markers, self._literals = markers(None if syntaxes is None else tuple(syntaxes), model)
+        self._markers, self._literals = select_markers(None if syntaxes is None else tuple(syntaxes), model)
         self._markdown = MarkdownTracker()
         self._buffer = TextBuffer()
         self._verbatim_to = 0
@@ -43,36 +44,39 @@ class Cleaner:
         self._has_begun = False
         self._is_answer = False
         self._out: list[str] = []
-        self._reading = self._read()
+        self._cleaning = self._clean()
 
     def answer_begins(self) -> None:
-        """Note that the final answer begins. The reader has removed its marker from the text."""
+        """Note that the final answer begins here. The reader has already removed its marker from the text."""
         self._is_answer = True
 
     def feed(self, text: str) -> str:
         """Return the text that can be shown now."""
         self._buffer.feed(text)
-        return self._read_on()
+        return self._clean_more()
 
     def pass_on(self, text: str) -> str:
-        """Return `text` unchanged behind the held text. A fragment that is being removed may end in it."""
+        """Add text that is not cleaned, and return the text that can be shown now.
+
+        The text is returned unchanged, unless a fragment that is being removed ends inside it.
+        """
         self._buffer.feed(text)
         self._verbatim_to = self._buffer.end
-        return self._read_on()
+        return self._clean_more()
 
     def finish(self) -> str:
         """Return the text that was held back."""
         self._buffer.final = True
-        return self._read_on()
+        return self._clean_more()
 
-    def _read_on(self) -> str:
-        next(self._reading, None)
+    def _clean_more(self) -> str:
+        next(self._cleaning, None)
         self._buffer.emitted_to = self._buffer.position
         out = "".join(self._out)
         self._out.clear()
         return out
 
-    def _read(self) -> Reading[None]:
+    def _clean(self) -> Reading[None]:
         """Show the text and remove the markers in it."""
         buffer = self._buffer
         while True:
@@ -81,32 +85,32 @@ class Cleaner:
             self._show_to(buffer.base + start)
             spellings = self._markers.get(found, {})
             marker = spellings.get(buffer.text[start : start + len(found)]) or spellings.get("")
-            is_used = self._is_used(marker, start + len(found)) if marker else False
-            if marker and is_used:
+            is_removable = self._is_removable(marker, start + len(found)) if marker else False
+            if marker and is_removable:
                 buffer.position += len(found)
                 self._show(marker.instead)
                 self._is_answer = self._is_answer or marker.answers
                 for skip in marker.then:
                     yield from skip(buffer)
-            elif found and is_used is not None:
+            elif found and is_removable is not None:
                 self._show_to(buffer.position + 1)
             elif buffer.final:
                 return
             else:
                 yield
 
-    def _is_used(self, marker: Marker, end: int) -> bool | None:
-        """Return whether `marker`, which ends at the index `end`, is to be removed, and not quoted.
+    def _is_removable(self, marker: Marker, end: int) -> bool | None:
+        """Return whether `marker`, which ends at the index `end`, is removed; None if more text is needed.
 
-        Return None if more text is needed.
+        It is not removed if it is quoted, or if it is a part of prose.
         """
         buffer = self._buffer
         before = buffer.before(buffer.position, 1)
         following = buffer.text[end : end + 1]
-        # At the beginning of the answer no quotation can be closed.
+        # At the beginning of the answer, a quotation mark behind the marker closes nothing.
         is_quoted = before and (before in _OPENING_QUOTES or following in _CLOSING_QUOTES)
         if self._markdown.is_literal() or is_quoted:
-            # Tokens at the end of the answer are removed even behind a quotation, but not in a line of code.
+            # A token at the end of the answer is removed even here, if other text precedes it in its line.
             may_end = marker.text.lower() in _ENDS and self._markdown.is_behind_words()
             return self._ends_answer(end) if may_end else False
         if not (following or buffer.final):
@@ -118,9 +122,9 @@ class Cleaner:
             behind = marker.followed_by.match(buffer.text, end, partial=not buffer.final)
             if not behind or behind.partial:
                 return None if behind else False
-        return self._is_where(marker, before, end)
+        return self._is_at_its_place(marker, before, end)
 
-    def _is_where(self, marker: Marker, before: str, end: int) -> bool | None:
+    def _is_at_its_place(self, marker: Marker, before: str, end: int) -> bool | None:
         match marker.where:
             case "anywhere":
                 return True

@@ -1,6 +1,6 @@
-"""Detects which syntax a model writes, and whether its prompt opens a thought: by chat template, prompt, or name.
+"""Detects which syntax a model writes, and whether its prompt opens a thought, from its chat template, prompt or name.
 
-A chat template is a program that a stranger wrote. It is searched for text and never run.
+A chat template is a program from an untrusted source. It is searched for text and never run.
 """
 
 import re
@@ -13,7 +13,7 @@ from callboard_formats.formats import FUNCTIONARY, SYNTAXES, syntaxes_of
 from callboard_formats.syntax import Tags
 
 MAX_TEMPLATE_CHARS = 2**18
-"""The number of characters of a template that are searched: six times the largest template seen so far."""
+"""The number of characters of a template that are searched: six times the length of the largest known template."""
 MAX_VARIABLES = 64
 
 SHARED_WORDS = {
@@ -23,7 +23,7 @@ SHARED_WORDS = {
     "seed_oss": ("qwen3_coder",),
     "step3": ("deepseek",),
 }
-"""For each family the other syntaxes whose words its chat template contains as well."""
+"""For each family, the other syntaxes whose words its chat template also contains."""
 
 _SET = re.compile(
     r"\{%-?\s{0,9}set\s{1,9}(\w{1,64})\s{0,99}=\s{0,9}(?:'([^'\n]{1,64})'|\"([^\"\n]{1,64})\")\s{0,99}-?%\}"
@@ -34,7 +34,7 @@ _CONDITION = re.compile(r"\{%-?\s{0,9}(?:if|elif|else)\b|\sif\s")
 
 @dataclass(frozen=True, slots=True)
 class FoundFormat:
-    """The syntax that a model writes its calls in. `because` names the evidence, for example "its name"."""
+    """The syntax in which a model writes its calls. `because` names the evidence, for example "its name"."""
 
     name: str
     because: str
@@ -44,10 +44,10 @@ class FoundFormat:
 def find_format(
     model: str, template: str = "", other_names: Sequence[str] = (), prompt: str = ""
 ) -> FoundFormat | None:
-    """Return the syntax of a model, from its chat template or else from its names.
+    """Return the syntax of a model, from its chat template, or otherwise from its names; None if it is unknown.
 
-    `prompt` is an example that the template produced: it contains markers whole that the template puts together from
-    pieces. A template is evidence and a name is a guess, but a template with the words of several syntaxes proves none.
+    `prompt` is an example that the template produced. It contains complete markers, even if the template joins them
+    from pieces. A template is better evidence than a name, but not if it has the words of several syntaxes.
     """
     if (name := _syntax_of_template(f"{prompt}\n{template}")) is not None:
         return FoundFormat(name, "its chat template", is_from_template=True)
@@ -61,8 +61,8 @@ def find_format(
 def prompt_opens_thought(syntax: str, template: str, prompt: str = "") -> bool | None:
     """Return whether the prompt of a model of this syntax ends inside a thought; None if that is unknown.
 
-    `prompt` is an example that the template produced, and shows it. Without an example, the end of the template shows
-    it unless it depends on a condition.
+    `prompt` is an example that the template produced. Its end decides. Without an example, the end of the template
+    decides, unless it contains a condition.
     """
     tags = [tag for one in SYNTAXES if one.name == syntax for tag in one.reasoning]
     if prompt:
@@ -78,9 +78,9 @@ def prompt_opens_thought(syntax: str, template: str, prompt: str = "") -> bool |
 def opened_thought_tags(
     model: str, formats: Sequence[str] | None, *, thinking: bool | None, prompt_opens: bool | None = None
 ) -> tuple[Tags, ...]:
-    """Return the tags of the thought that the prompt has opened; none if it has opened no thought.
+    """Return the tags of the thought that the prompt has opened; () if it has opened no thought.
 
-    `thinking` decides, then `prompt_opens`, then the model's name. None means unknown.
+    `thinking` decides if it is known. Otherwise `prompt_opens` decides, and then the model's name. None means unknown.
     """
     opens = prompt_opens if thinking is None else thinking
     if opens is False:
@@ -94,7 +94,7 @@ def opened_thought_tags(
 
 
 def prompt_ends_with_separator(model: str, formats: Sequence[str] | None) -> bool:
-    """Return whether the prompt ends with a separator of messages, so that the answer continues its first message."""
+    """Return whether the prompt ends with Functionary's separator, so that the answer begins with a recipient."""
     if formats is None:
         return _matches(model, FUNCTIONARY.models)
     return FUNCTIONARY.name in formats
@@ -103,7 +103,7 @@ def prompt_ends_with_separator(model: str, formats: Sequence[str] | None) -> boo
 def spell_out(template: str) -> str:
     """Return the template with its text variables replaced by their values.
 
-    Some templates build markers of pieces: `<{{ dsml_token }}function_calls>`.
+    Some templates join markers from pieces: `<{{ dsml_token }}function_calls>`.
     """
     template = template[:MAX_TEMPLATE_CHARS]
     texts = {found[1]: found[2] or found[3] for found in _SET.finditer(template)}
@@ -118,7 +118,7 @@ def spell_out(template: str) -> str:
 
 
 def _syntax_of_template(template: str) -> str | None:
-    """Return the only syntax whose words the template contains; None if there are none or several."""
+    """Return the syntax whose words the template contains; None if it has words of no syntax or of several."""
     spelled = spell_out(template)
     found = {one.name for one in SYNTAXES if any(word in spelled for word in one.template)}
     found -= {other for name in found for other in SHARED_WORDS.get(name, ())}
@@ -126,6 +126,6 @@ def _syntax_of_template(template: str) -> str | None:
 
 
 def _matches(model: str, patterns: Sequence[str]) -> bool:
-    """Return whether one of the patterns matches the model's name. Some names have `_` or a blank for `-`."""
+    """Return whether one of the patterns matches the model's name. In names, `_` and a blank count as `-`."""
     name = regex.sub(r"[_ ]", "-", model.lower())
     return any(regex.search(pattern, name) for pattern in patterns)

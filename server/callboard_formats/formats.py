@@ -1,11 +1,11 @@
-"""The list of all syntaxes, and the syntaxes that are read for each name."""
+"""The list of all syntaxes, and the syntaxes to read for each format name."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
 
 import regex
 
-from callboard_formats.at_end import AtEnd
+from callboard_formats.at_end import OtherSyntax
 from callboard_formats.functionary import Functionary
 from callboard_formats.harmony import Harmony
 from callboard_formats.minimax import MiniMaxM3
@@ -30,18 +30,18 @@ SYNTAXES: tuple[Syntax, ...] = (
     *ROWS, MiniMaxM3(), PythonTag(), Harmony(), LEAKED_FUNCTIONARY, UNMARKED, UnmarkedNotation(),
     WrappedJson("hermes"), WrappedJson("xml"), WrappedJson("gigachat3"), LEAKED_REACT,
 )  # fmt: skip
-"""Every syntax. If several can begin at a position, the first one is asked first."""
+"""Every syntax. If several can begin at a position, they are tried in this order."""
 
-_LAST: Mapping[Syntax, Syntax] = {UNMARKED: LAST_UNMARKED, LEAKED_REACT: LAST_REACT}
-_IN_ANSWERS = tuple(_LAST.get(one, one) for one in SYNTAXES)
-"""Every syntax for `StreamParser`. Callers that check themselves which text follows a call use `SYNTAXES`."""
+_AT_END: Mapping[Syntax, Syntax] = {UNMARKED: LAST_UNMARKED, LEAKED_REACT: LAST_REACT}
+_IN_ANSWERS = tuple(_AT_END.get(one, one) for one in SYNTAXES)
+"""The syntaxes for `StreamParser`. Callers that check the text behind a call themselves use `SYNTAXES`."""
 
-_ASKED_FOR: Mapping[Syntax, Syntax] = {LAST_REACT: REACT, LEAKED_FUNCTIONARY: FUNCTIONARY}
-"""The replacements for syntaxes that accept more if the model was asked to write them."""
+_REQUESTED: Mapping[Syntax, Syntax] = {LAST_REACT: REACT, LEAKED_FUNCTIONARY: FUNCTIONARY}
+"""The syntaxes that accept more if the model was asked to write them, each with its more tolerant replacement."""
 
 
 class Thoughts(Syntax):
-    """A syntax without calls: the `<think>` tags, which models write whatever syntax they were asked for."""
+    """A syntax without calls: the `<think>` tags, which models write in all formats."""
 
     name = "thoughts"
     openers = ()
@@ -53,13 +53,13 @@ class Thoughts(Syntax):
         context: BlockContext,  # noqa: ARG002 - required by the base class
         watcher: Watcher,  # noqa: ARG002 - required by the base class
     ) -> Reading[BlockItems | None]:
-        """Return None, because the syntax has no openers."""
+        """Return None, because this syntax has no calls."""
         yield from ()
         return None
 
 
 class FencedJson(Syntax):
-    """A fence of JSON calls at the end of the answer, for families whose calls may be unmarked."""
+    """Reads a fence of JSON calls at the end of the answer, for families whose calls may have no markers."""
 
     name = UNMARKED.name
     openers = ("```",)
@@ -72,7 +72,7 @@ class FencedJson(Syntax):
 
 
 class XmlFence(Syntax):
-    """A fence around XML calls at the end of the answer. If text follows it, the fence is an example."""
+    """Reads a fence of XML calls at the end of the answer. If text follows, the fence is an example."""
 
     name = "xml"
     openers = ("```",)
@@ -83,7 +83,7 @@ class XmlFence(Syntax):
         context: BlockContext,
         watcher: Watcher,  # noqa: ARG002 - only the end of the answer shows whether they are calls
     ) -> Reading[BlockItems | None]:
-        """Read fences that contain only calls, if only an imagined result or the end of the answer follows them."""
+        """Read fences that contain only calls, if the answer ends behind them or an imagined result follows."""
         if not context.line_start or introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS)):
             return None
         if not (yield from buffer.match(_FENCE)) or not buffer.may_look_back("xml", MAX_XML_FENCES):
@@ -104,7 +104,7 @@ class XmlFence(Syntax):
         return calls if is_last else None
 
     def _calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[list[WrittenCall | str]]:
-        """Return the calls here; an empty list if there are none."""
+        """Return the calls at this position; an empty list if there are none."""
         start = buffer.keep()
         for row in _XML_ROWS:
             if (yield from buffer.match(row.patterns.opener)) and (
@@ -120,7 +120,7 @@ class XmlFence(Syntax):
 
 
 MAX_XML_FENCES = 8
-"""The number of fences that may be read to the end of the answer and then again as text."""
+"""The number of fences that may be read twice: to the end of the answer, and then again as text."""
 _XML_ROWS = tuple(row for row in ROWS if row.name == XmlFence.name)
 _RESULT = regex.compile("|".join(regex.escape(stop) for row in _XML_ROWS for stop in row.stops), regex.IGNORECASE)
 _FENCE = regex.compile(
@@ -137,7 +137,7 @@ _JSON_FENCE = regex.compile(
 _THOUGHTS = Thoughts()
 _FENCED_JSON = FencedJson()
 
-FELLOWS = {
+RELATED_FORMATS = {
     "deepseek": ("deepseek_v3_2",),
     "deepseek_v3_2": ("deepseek", "deepseek_v4", "xml"),
     "deepseek_v4": ("deepseek_v3_2", "xml"),
@@ -150,66 +150,66 @@ FELLOWS = {
     "phi4_mini": ("granite",),
     "qwen3_coder": ("hermes", "xml"),
 }
-"""The other syntaxes that models of a family write, for example those of older or smaller models.
+"""The other syntaxes that models of a family write, for example the syntaxes of older or smaller models.
 
-A family is read in its own syntax first and then in these. Every other syntax in its answers is text.
+Answers of a family are read in its own syntax first and then in these. Calls in every other syntax are text.
 """
 
-UNMARKED_TOO = frozenset({
+MAYBE_UNMARKED = frozenset({
     "command", "gemma", "granite", "hermes", "internlm2", "lfm2", "llama3", "llama4", "mistral", "phi4_mini",
 })  # fmt: skip
-"""The families whose calls may be unmarked: their models leave the markers out, or a server removes special tokens.
+"""The families whose calls may have no markers: models omit the markers, or a server removes special tokens.
 
 Such a call is JSON or Python that fills its lines and names a known tool.
 """
 
 
 @cache
-def names() -> tuple[str, ...]:
-    """Return the names of all syntaxes."""
+def list_formats() -> tuple[str, ...]:
+    """Return the names of all formats. Several syntaxes may share a name."""
     return tuple(dict.fromkeys(("react", "xml", *(one.name for one in SYNTAXES))))
 
 
 def syntaxes_of(formats: Sequence[str] | None) -> tuple[Syntax, ...]:
-    """Return the syntaxes to read for these names; all for None. Raises `ValueError` for an unknown name."""
+    """Return the syntaxes to read for these formats; None means all. Raises `ValueError` for an unknown name."""
     if formats is None:
         return _IN_ANSWERS
-    return _of(tuple(formats))
+    return _select(tuple(formats))
 
 
 @cache
 def other_syntaxes(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
-    """Return the syntaxes of all other names, for calls at the end of an answer."""
-    return tuple(AtEnd(one) for one in SYNTAXES if one.name not in formats)
+    """Return the syntaxes of all other formats, which count only at the end of an answer."""
+    return tuple(OtherSyntax(one) for one in SYNTAXES if one.name not in formats)
 
 
 def related_formats(formats: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the other syntaxes that models of these families write."""
-    return tuple(dict.fromkeys(fellow for one in formats for fellow in FELLOWS.get(one, ())))
+    """Return the names of the other formats that models of these families write."""
+    return tuple(dict.fromkeys(other for one in formats for other in RELATED_FORMATS.get(one, ())))
 
 
 def is_written_by(syntax: str, family: str) -> bool:
-    """Return whether models of `family` write `syntax`."""
-    unmarked = UNMARKED.name if family in UNMARKED_TOO else family
-    return syntax in (family, unmarked, *FELLOWS.get(family, ()))
+    """Return whether models of `family` are known to write `syntax`."""
+    unmarked = UNMARKED.name if family in MAYBE_UNMARKED else family
+    return syntax in (family, unmarked, *RELATED_FORMATS.get(family, ()))
 
 
 @cache
-def _of(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
-    if strange := set(formats) - set(names()):
-        raise ValueError(f"There is no format {sorted(strange)}. The formats are: {', '.join(names())}")
-    every = [_ASKED_FOR.get(one, one) for one in _IN_ANSWERS]
+def _select(formats: tuple[str, ...]) -> tuple[Syntax, ...]:
+    if unknown := set(formats) - set(list_formats()):
+        raise ValueError(f"There is no format {sorted(unknown)}. The formats are: {', '.join(list_formats())}")
+    every = [_REQUESTED.get(one, one) for one in _IN_ANSWERS]
     fence = (XmlFence(),) if "xml" in formats else ()
     own = [one for one in every if one.name in formats]
-    fellows = related_formats(formats)
-    others = [one for one in every if one.name in fellows and one not in own and one is not LAST_UNMARKED]
-    if not UNMARKED_TOO.isdisjoint(formats):
+    related = related_formats(formats)
+    others = [one for one in every if one.name in related and one not in own and one is not LAST_UNMARKED]
+    if not MAYBE_UNMARKED.isdisjoint(formats):
         others += [one for one in (LAST_UNMARKED, _FENCED_JSON) if one not in own]
     return (*fence, *own, *others, _THOUGHTS)
 
 
 @cache
-def stops_of(name: str) -> tuple[str, ...]:
-    """Return the stop sequences of a syntax."""
-    every = (_ASKED_FOR.get(one, one) for one in _IN_ANSWERS)
+def list_stops(name: str) -> tuple[str, ...]:
+    """Return the stop sequences of a format."""
+    every = (_REQUESTED.get(one, one) for one in _IN_ANSWERS)
     return tuple(dict.fromkeys(stop for one in every if one.name == name for stop in one.stops))

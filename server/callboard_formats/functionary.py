@@ -9,8 +9,8 @@ The specification is the chat template of meetkai/functionary-medium-v3.2; MeetK
 A message to `all` is the answer. The prompt ends with `>>>`, so an answer begins with its first recipient. Arguments
 are JSON, but a message to `python` may contain code. (v3.1 writes `<function=search>{…}</function>`: see Llama 3.)
 
-`>>>` is no special token and also occurs in ordinary text. If the model was not asked for this syntax, a message counts
-only if its JSON fills its lines and its recipient is a known tool, or an unknown tool and no words follow.
+`>>>` is not a special token and also occurs in ordinary text. If the model was not asked for this syntax, a message is
+a call only if its JSON fills its lines and its recipient is a known tool. If the tool is unknown, no text may follow.
 """
 
 import json
@@ -36,7 +36,7 @@ _FIRST_MESSAGE = regex.compile(rf"{_NAME}\r?\n\s{{0,99}}+(?P<begins>\S)")
 
 
 class Functionary(Syntax):
-    """The syntax of `>>>`. With `leaked`, the model was not asked for it."""
+    """The syntax with `>>>`. `leaked` means that the model was not asked for this syntax."""
 
     name = "functionary"
     title = "Functionary v3.2"
@@ -53,10 +53,10 @@ class Functionary(Syntax):
         self._leaked = leaked
 
     def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
-        """Read a message to a tool; of a message to `all`, read only the header."""
+        """Read a message to a tool, or only the header of a message to `all`."""
         header = yield from buffer.take(_HEADER)
         if header is None:
-            return self._cut_off_header(buffer, context)
+            return self._read_cut_off_header(buffer, context)
         name = header["name"]
         if name == ALL:
             return [] if context.first or not self._leaked else None
@@ -68,36 +68,36 @@ class Functionary(Syntax):
         if resolved is None and following != "{" and name != INTERPRETER:
             return None
         if following == "{" and not self._leaked:
-            return (yield from self._asked_for(buffer, name, watcher if resolved else None))
+            return (yield from self._read_requested(buffer, name, watcher if resolved else None))
         if self._leaked:
             if following == "":
                 return [WrittenCall(name, "", truncated=True)]
-            return (yield from self._found(buffer, name, is_known=resolved is not None))
-        words, closed = yield from _rest(buffer)
+            return (yield from self._read_leaked(buffer, name, is_known=resolved is not None))
+        words, closed = yield from _read_rest(buffer)
         if name == INTERPRETER:
             words = json.dumps({"code": words.strip()}, ensure_ascii=False)
         return [WrittenCall(name, words.strip(), truncated=not closed)]
 
-    def _asked_for(self, buffer: TextBuffer, name: str, watcher: Watcher | None) -> Reading[Sequence[WrittenCall]]:
+    def _read_requested(self, buffer: TextBuffer, name: str, watcher: Watcher | None) -> Reading[Sequence[WrittenCall]]:
         start = buffer.keep()
         value = yield from read_value(buffer, _MESSAGE_END, watcher, name)
-        if value.whole and (yield from _line_ends(buffer)):
+        if value.whole and (yield from _is_at_line_end(buffer)):
             return [WrittenCall(name, value.text)]
-        _, closed = yield from _rest(buffer)
+        _, closed = yield from _read_rest(buffer)
         return [WrittenCall(name, buffer.cut(start, buffer.position).rstrip(), truncated=not closed)]
 
-    def _found(self, buffer: TextBuffer, name: str, *, is_known: bool) -> Reading[Sequence[WrittenCall] | None]:
+    def _read_leaked(self, buffer: TextBuffer, name: str, *, is_known: bool) -> Reading[Sequence[WrittenCall] | None]:
         if not (yield from buffer.match(_OBJECT)):
             return None
         value = yield from read_value(buffer, _MESSAGE_END, depth_limit=DEPTH)
-        if value.too_deep or (value.whole and not (yield from _line_ends(buffer))):
+        if value.too_deep or (value.whole and not (yield from _is_at_line_end(buffer))):
             return None
-        if value.whole and not is_known and not (yield from _is_over(buffer)):
+        if value.whole and not is_known and not (yield from _is_at_message_end(buffer)):
             return None
         return [WrittenCall(name, value.text, truncated=not value.whole)]
 
-    def _cut_off_header(self, buffer: TextBuffer, context: BlockContext) -> Sequence[WrittenCall] | None:
-        """Return the call if the text ends inside of its header."""
+    def _read_cut_off_header(self, buffer: TextBuffer, context: BlockContext) -> Sequence[WrittenCall] | None:
+        """Return the call if the answer ends inside its header."""
         cut = buffer.cut_off(_HEADER) if buffer.final else None
         if cut is None or (self._leaked and not context.first):
             return None
@@ -109,8 +109,8 @@ class Functionary(Syntax):
         return [] if ALL.startswith(name) else [WrittenCall(name, "", truncated=True)]
 
 
-def _line_ends(buffer: TextBuffer) -> Reading[bool]:
-    """Return whether the rest of the line contains no more of the message."""
+def _is_at_line_end(buffer: TextBuffer) -> Reading[bool]:
+    """Return whether the rest of the line is empty, or the message ends here."""
     while (following := (yield from buffer.peek())) in (" ", "\t"):
         buffer.position += 1
     if following in ("", "\r", "\n") or (yield from buffer.match(_MESSAGE_END)):
@@ -118,8 +118,8 @@ def _line_ends(buffer: TextBuffer) -> Reading[bool]:
     return buffer.final and buffer.cut_off(_MESSAGE_END) is not None
 
 
-def _is_over(buffer: TextBuffer) -> Reading[bool]:
-    """Return whether the answer or the message ends here."""
+def _is_at_message_end(buffer: TextBuffer) -> Reading[bool]:
+    """Return whether the message or the answer ends here, except for white space."""
     place = buffer.position
     yield from buffer.space()
     is_over = (yield from buffer.peek()) == "" or (yield from buffer.match(_MESSAGE_END)) is not None
@@ -127,7 +127,7 @@ def _is_over(buffer: TextBuffer) -> Reading[bool]:
     return is_over
 
 
-def _rest(buffer: TextBuffer) -> Reading[tuple[str, bool]]:
+def _read_rest(buffer: TextBuffer) -> Reading[tuple[str, bool]]:
     """Return the rest of a message, and whether it has an end."""
     start = buffer.keep()
     end = yield from buffer.find(_MESSAGE_END)

@@ -10,11 +10,17 @@ built-in tools on the analysis channel. Without a recipient, analysis is a thoug
 no calls), and commentary is a preamble for the user. A message to another recipient (`to=assistant`, another role) is
 imagined and dropped.
 
-These variations are accepted: any order of the header's parts, `json` without its token, a missing end of a message, a
-header whose `<|start|>assistant` is in the prompt, and a call whose tokens the server has removed
-(`commentary to=functions.search json{…}`, or `to=functions.searchcommentary json{…}` with the recipient in the role:
-https://github.com/NousResearch/hermes-agent/issues/84158), and a thought without them
-(`analysisWe need …assistantfinal`: https://github.com/Augustas11/macprovider/issues/743).
+These variations are accepted:
+
+- any order of the header's parts
+- `json` without its token
+- a missing end of a message
+- a header whose `<|start|>assistant` is in the prompt
+- a call whose tokens the server has removed: `commentary to=functions.search json{…}`, or
+  `to=functions.searchcommentary json{…}` with the recipient in the role
+  (https://github.com/NousResearch/hermes-agent/issues/84158)
+- a thought whose tokens the server has removed: `analysisWe need …assistantfinal`
+  (https://github.com/Augustas11/macprovider/issues/743)
 """
 
 from collections.abc import Sequence
@@ -44,7 +50,7 @@ _RECIPIENT = regex.compile(r"\bto=\s*([^\s<]{1,160})")
 _WORDS = regex.compile(r"\bto=\s*(?:functions\.)?([^<]{1,160})")
 _ROLE = regex.compile(r"<\|start\|>\s*([^\s<]*)", regex.IGNORECASE)
 _ROLES = regex.compile(r"assistant|user|system|developer|tool|functions\.[\w.-]+|[a-z]+\.[a-z_]+", regex.IGNORECASE)
-_PEOPLE = ("user", "all")
+_USERS = ("user", "all")
 _GLUED = ("json", "commentary", "analysis")
 _BEHIND_STRIPPED = regex.compile(r"([\w.-]{1,128}+)\s{0,9}+(?:(?:json|code)\s{0,9}+)?(?=\{)", regex.IGNORECASE)
 _STRIPPED_CALL = regex.compile(
@@ -58,7 +64,7 @@ _ASSISTANT = regex.compile(r"<\|start\|>\s{0,9}+assistant\s{0,9}+(?=<\|channel\|
 
 
 class Harmony(Syntax):
-    """The syntax of `<|channel|>`."""
+    """The syntax with `<|channel|>`."""
 
     name = "harmony"
     title = "gpt-oss (harmony)"
@@ -67,7 +73,7 @@ class Harmony(Syntax):
     template = ("<|channel|>",)
     openers = ("<|start|>", "<|channel|>", *_STRIPPED, _PREFILLED, _IN_ROLE)
     reasoning = tuple(
-        # The next message may begin although this one has no end.
+        # A message may have no end. Then the beginning of the next message ends it.
         Tags(
             before + opener,
             closer,
@@ -97,10 +103,10 @@ class Harmony(Syntax):
     stops = ("<|call|>", "<|return|>", "<|start|>user", "<|start|>functions.")
 
     def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
-        """Read a call, or drop a message to another recipient; of any other message, read only the header."""
+        """Read a call, drop a message to another recipient, or read only the header of any other message."""
         start = buffer.keep()
         if (yield from buffer.peek()) != "<":
-            return (yield from self._without_opener(buffer, context, watcher))
+            return (yield from self._read_without_opener(buffer, context, watcher))
         header = yield from buffer.match(_HEADER)
         if header is None:
             if buffer.final and buffer.cut_off(_HEADER):
@@ -112,10 +118,10 @@ class Harmony(Syntax):
         if role and not _ROLES.fullmatch(role[1]):
             return None
         buffer.position += len(header[0])
-        if recipient and recipient[1].lower() not in ("assistant", *_PEOPLE):
-            return (yield from self._call(buffer, context, header[0], watcher))
+        if recipient and recipient[1].lower() not in ("assistant", *_USERS):
+            return (yield from self._read_call(buffer, context, header[0], watcher))
         if (recipient and recipient[1].lower() == "assistant") or (role and role[1].lower() != "assistant"):
-            yield from self._message(buffer)
+            yield from self._read_message(buffer)
             return []
         if _ANALYSIS in header[0].lower() or _FINAL in header[0].lower():
             buffer.rewind(start)
@@ -123,24 +129,24 @@ class Harmony(Syntax):
                 buffer.position += len(header[0])
         return []
 
-    def _without_opener(
+    def _read_without_opener(
         self, buffer: TextBuffer, context: BlockContext, watcher: Watcher
     ) -> Reading[Sequence[WrittenCall] | None]:
         """Read a call whose tokens the server has removed, or whose header begins in the prompt."""
         if bare := (yield from buffer.match(_BARE_CALL)):
-            return (yield from self._bare_call(buffer, context, bare))
+            return (yield from self._read_bare_call(buffer, context, bare))
         if stripped := (yield from buffer.take(_STRIPPED_CALL)):
-            name = _name(stripped[1], context.schemas)
+            name = _strip_glued_word(stripped[1], context.schemas)
             value = yield from read_arguments_object(buffer, watcher=watcher, name=name)
             return [WrittenCall(name, value.text, truncated=not value.whole)]
         header = (yield from buffer.take(_PREFILLED_HEADER)) if context.first else None
-        return (yield from self._call(buffer, context, header[0], watcher)) if header else None
+        return (yield from self._read_call(buffer, context, header[0], watcher)) if header else None
 
-    def _bare_call(
+    def _read_bare_call(
         self, buffer: TextBuffer, context: BlockContext, head: "regex.Match[str]"
     ) -> Reading[Sequence[WrittenCall] | None]:
-        """Read a call of a tool without tokens and channel. If other text follows, it is only mentioned."""
-        name = _name(head[1], context.schemas)
+        """Read a call of a known tool without tokens and channel. If other text follows, the call is only mentioned."""
+        name = _strip_glued_word(head[1], context.schemas)
         begins = context.line_start or head[0].lower().startswith(_IN_ROLE)
         is_example = introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS))
         if not begins or is_example or resolve_name(name, context.schemas) is None:
@@ -153,25 +159,25 @@ class Harmony(Syntax):
         buffer.rewind(end)
         return [WrittenCall(name, value.text, truncated=not value.whole)] if is_over or not value.whole else None
 
-    def _call(
+    def _read_call(
         self, buffer: TextBuffer, context: BlockContext, header: str, watcher: Watcher
     ) -> Reading[Sequence[WrittenCall]]:
-        name = _recipient(header, context.schemas)
+        name = _read_recipient(header, context.schemas)
         yield from buffer.space()
         if (yield from buffer.peek()) != "{":
-            words, closed = yield from self._message(buffer)
+            words, closed = yield from self._read_message(buffer)
             return [WrittenCall(name, words.strip(), truncated=not closed)]
         start = buffer.keep()
         value = yield from read_value(buffer, _MESSAGE_END, watcher, name)
         yield from buffer.space()
         if buffer.final and buffer.cut_off(_MESSAGE_END):
             buffer.position = buffer.end
-        words, closed = yield from self._message(buffer)
+        words, closed = yield from self._read_message(buffer)
         written = buffer.cut(start, start + len(value.text)) + words.rstrip()
         return [WrittenCall(name, written, truncated=not value.whole and not closed)]
 
-    def _message(self, buffer: TextBuffer) -> Reading[tuple[str, bool]]:
-        """Return the rest of a message and whether it has an end; move behind the end, or before the next message."""
+    def _read_message(self, buffer: TextBuffer) -> Reading[tuple[str, bool]]:
+        """Return the rest of a message and whether it has an end. Move behind the end, or before the next message."""
         start = buffer.keep()
         end = yield from buffer.find(_MESSAGE_END)
         words = buffer.cut(start, buffer.position)
@@ -180,20 +186,20 @@ class Harmony(Syntax):
         return words, end is not None
 
 
-def _recipient(header: str, schemas: Schemas) -> str:
-    """Return the tool's name in a header. It contains blanks only if there is no tool without them."""
+def _read_recipient(header: str, schemas: Schemas) -> str:
+    """Return the tool's name in a header. It contains blanks only if the first word alone is no tool's name."""
     recipient = _RECIPIENT.search(header)
     if recipient is None:
         return ""
-    name = _name(recipient[1].removeprefix("functions."), schemas)
+    name = _strip_glued_word(recipient[1].removeprefix("functions."), schemas)
     words = _WORDS.search(header)
     if words and resolve_name(name, schemas) is None and resolve_name(words[1], schemas):
         return str(words[1]).strip()
     return name
 
 
-def _name(written: str, schemas: Schemas) -> str:
-    """Return the name without a `json` or a channel at its end, if only the shorter name is a tool's."""
+def _strip_glued_word(written: str, schemas: Schemas) -> str:
+    """Return the name without `json` or a channel at its end, if only the shorter name is the name of a tool."""
     shorter = next((written[: -len(end)] for end in _GLUED if written.lower().endswith(end)), "")
     is_glued = shorter and resolve_name(written, schemas) is None and resolve_name(shorter, schemas)
     return shorter if is_glued else written

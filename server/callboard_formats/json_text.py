@@ -1,9 +1,9 @@
 """Finds JSON values and calls in running text. Each character is read once.
 
-Arguments are cut out of the text and not decoded, so that the store has the text that the model wrote, and only
-`arguments` repairs it. A value that is not closed is reported as incomplete and never completed. `pydantic_core`'s
-partial parser cannot replace this reader: its callers need the raw text and the end of each value, and models also
-write single quotation marks and bare words.
+Arguments are cut out of the text without decoding them. So the text that the model wrote can be stored, and only the
+module `arguments` repairs it. A value that is not closed is reported as incomplete and never completed. The partial
+parser of `pydantic_core` cannot replace this reader: callers need the raw text and the end of each value, and models
+also write single quotation marks and bare words.
 """
 
 import json
@@ -31,7 +31,7 @@ class Value:
     Attributes:
         text: The raw text.
         whole: The value is complete.
-        members: The raw text of each value of an object by its key. The last one may be incomplete.
+        members: For an object, the raw text of each value by its key. The last value may be incomplete.
         too_deep: The value is nested more deeply than the limit.
         doubled: A key occurs twice.
     """
@@ -43,8 +43,8 @@ class Value:
     doubled: bool = False
 
 
-class _Shown:
-    """Shows the arguments of a call to a watcher while they are read."""
+class _ArgumentsPreview:
+    """Passes the arguments of a call to a watcher while they are read."""
 
     def __init__(self, buffer: TextBuffer, watcher: Watcher | None, name: str) -> None:
         self._buffer = buffer
@@ -56,13 +56,13 @@ class _Shown:
         self._name = name or self._name
         self._at = place if self._watcher and self._name else None
 
-    def up_to(self, end: int) -> None:
+    def show_to(self, end: int) -> None:
         if self._at is not None and self._watcher and end > self._at:
             self._watcher.arguments(self._name, self._buffer.cut(self._at, end))
             self._at = end
 
     def end(self, end: int) -> None:
-        self.up_to(end)
+        self.show_to(end)
         self._at = None
 
 
@@ -75,9 +75,10 @@ def read_value(
 ) -> Reading[Value]:
     """Read the object or array whose bracket is at `buffer.position`.
 
-    `end` matches the end of the call. A match outside of a string shows that brackets are missing. A match inside of a
-    string that no JSON follows shows that the closing quotation mark is missing. A `watcher` gets the arguments while
-    they are read: with `name` the object itself, otherwise the arguments in an object that names its tool first.
+    `end` matches the end of the call. A match outside of strings shows that brackets are missing. A match in a string
+    shows that the closing quotation mark is missing, if no JSON follows the string. A `watcher` gets the arguments
+    while they are read. With `name`, the object is the arguments. Otherwise the object contains them behind the tool's
+    name.
     """
     return _ValueReader(buffer, end, watcher, name, depth_limit).read()
 
@@ -98,22 +99,22 @@ class _ValueReader:
         self._name = name
         self._depth_limit = depth_limit
         self._start = buffer.keep()
-        self._shown = _Shown(buffer, watcher, name)
+        self._preview = _ArgumentsPreview(buffer, watcher, name)
         self._depth = 0
         self._members: dict[str, str] = {}
         self._doubled = False
         self._key: str | None = None
-        """The key of the member that is being read. `_value_from` is the start of its value."""
+        """The key of the current member. `_value_from` is the start of its value."""
         self._value_from: int | None = None
         self._named = ""
-        """The name of the tool, if the object has named one."""
+        """The tool's name, if a member with the name was read."""
         if name:
-            self._shown.begin(self._start)
+            self._preview.begin(self._start)
 
-    def read(self) -> Reading[Value]:  # noqa: C901 - one mark is read beside the other
+    def read(self) -> Reading[Value]:  # noqa: C901 - one case for each mark
         buffer = self._buffer
         while True:
-            mark = yield from _find(buffer, _OUTSIDE, self._shown)
+            mark = yield from _find_and_show(buffer, _OUTSIDE, self._preview)
             match mark:
                 case None:
                     return self._unfinished()
@@ -137,7 +138,7 @@ class _ValueReader:
                         self._end_member(buffer.position)
                     buffer.position += 1
                 case '"' | "'":
-                    if (value := (yield from self._string(mark))) is not None:
+                    if (value := (yield from self._read_string(mark))) is not None:
                         return value
                 case _:
                     if (yield from buffer.match(self._end)):
@@ -145,32 +146,32 @@ class _ValueReader:
                     buffer.position += 1
 
     def _open(self, bracket: str) -> None:
-        """Move into an object or an array. The first one that contains the arguments of a named tool is shown."""
+        """Move into an object or an array. If it contains the arguments of a named tool, start to show them."""
         is_arguments = self._depth == 1 and bracket == "{" and self._key in ARGUMENTS_KEYS and self._value_from
         if is_arguments and self._named and not self._name:
-            self._shown.begin(self._buffer.position, self._named)
+            self._preview.begin(self._buffer.position, self._named)
         self._depth += 1
         self._buffer.position += 1
 
-    def _string(self, mark: str) -> Reading[Value | None]:
-        """Move behind a string. Return the unfinished value if the string is not closed."""
+    def _read_string(self, mark: str) -> Reading[Value | None]:
+        """Move behind a string. If the string is not closed, return the incomplete value; otherwise None."""
         buffer = self._buffer
         begin = buffer.position
         buffer.position += 1
-        if not (yield from _string(buffer, _IN_DOUBLE if mark == '"' else _IN_SINGLE, self._shown)):
+        if not (yield from _skip_string(buffer, _IN_DOUBLE if mark == '"' else _IN_SINGLE, self._preview)):
             return self._unfinished()
         string_end = buffer.position
         if buffer.is_at_end():
-            self._shown.up_to(string_end)
+            self._preview.show_to(string_end)
         if self._depth == 1 and self._value_from is None:
             self._key = buffer.cut(begin + 1, string_end - 1)
-        torn = yield from _torn(buffer, begin, string_end, self._end)
-        if torn is None:
+        end_in_string = yield from _find_end_in_string(buffer, begin, string_end, self._end)
+        if end_in_string is None:
             return None
-        # The call keeps the text that was already shown, but reading continues at the marker in the string.
+        # The value contains the text that was already shown, but reading continues at the marker in the string.
         buffer.position = string_end
         value = self._unfinished()
-        buffer.rewind(torn)
+        buffer.rewind(end_in_string)
         return value
 
     def _end_member(self, place: int) -> None:
@@ -181,25 +182,27 @@ class _ValueReader:
             if key in NAME_KEYS and not self._named and not self._members[key].startswith("{"):
                 self._named = decode_string(self._members[key])
             if not self._name:
-                self._shown.end(place)
+                self._preview.end(place)
         self._key = self._value_from = None
 
     def _finished(self) -> Value:
         buffer = self._buffer
         self._end_member(buffer.position)
         buffer.position += 1
-        self._shown.end(buffer.position)
+        self._preview.end(buffer.position)
         return Value(buffer.cut(self._start, buffer.position), True, self._members, doubled=self._doubled)
 
     def _unfinished(self, *, too_deep: bool = False) -> Value:
         buffer = self._buffer
         self._end_member(buffer.position)
-        self._shown.end(buffer.position)
+        self._preview.end(buffer.position)
         return Value(buffer.cut(self._start, buffer.position), False, self._members, too_deep, self._doubled)
 
 
-def _find(buffer: TextBuffer, pattern: "regex.Pattern[str]", shown: _Shown) -> Reading[str | None]:
-    """Move to the next match of `pattern` and return its text; show the text before it."""
+def _find_and_show(
+    buffer: TextBuffer, pattern: "regex.Pattern[str]", preview: _ArgumentsPreview
+) -> Reading[str | None]:
+    """Move to the next match of `pattern` and return its text. Show the text before it to the watcher."""
     searching = buffer.find(pattern)
     while True:
         try:
@@ -207,20 +210,20 @@ def _find(buffer: TextBuffer, pattern: "regex.Pattern[str]", shown: _Shown) -> R
         except StopIteration as done:
             found: regex.Match[str] | None = done.value
             return found[0] if found else None
-        shown.up_to(buffer.position)
+        preview.show_to(buffer.position)
         yield
 
 
-def _string(buffer: TextBuffer, marks: "regex.Pattern[str]", shown: _Shown) -> Reading[bool]:
-    """Move behind the quotation mark that ends a string; return False if the text ends before it."""
+def _skip_string(buffer: TextBuffer, marks: "regex.Pattern[str]", preview: _ArgumentsPreview) -> Reading[bool]:
+    """Move behind the quotation mark that ends a string. Return False if the text ends before that."""
     while True:
-        mark = yield from _find(buffer, marks, shown)
+        mark = yield from _find_and_show(buffer, marks, preview)
         if mark is None:
             return False
         if mark != "\\":
             buffer.position += 1
             return True
-        # The character behind a backslash is no mark. It may not have arrived yet.
+        # Skip the character behind the backslash, which may not have arrived yet.
         while buffer.position + 1 >= buffer.end:
             if buffer.final:
                 buffer.position = buffer.end
@@ -229,16 +232,18 @@ def _string(buffer: TextBuffer, marks: "regex.Pattern[str]", shown: _Shown) -> R
         buffer.position += 2
 
 
-_GOES_ON = frozenset(',}]:"')
+_BEHIND_STRINGS = frozenset(',}]:"')
 
 
-def _torn(buffer: TextBuffer, start: int, string_end: int, end: "regex.Pattern[str]") -> Reading[int | None]:
-    """Return the position of `end` in a string that no JSON follows, because its closing mark is missing."""
+def _find_end_in_string(
+    buffer: TextBuffer, start: int, string_end: int, end: "regex.Pattern[str]"
+) -> Reading[int | None]:
+    """Return the position of `end` in a string if no JSON follows the string; None if the string is correct."""
     if end is _NEVER:
         return None
     yield from buffer.space()
     following = yield from buffer.peek()
-    if following in _GOES_ON:
+    if following in _BEHIND_STRINGS:
         return None
     found = end.search(buffer.cut(start, string_end))
     return start + found.start() if found else None
@@ -249,7 +254,7 @@ def read_arguments_object(
 ) -> Reading[Value]:
     """Read the object of arguments at `buffer.position`, for a syntax without an end marker.
 
-    If other objects follow directly, all of them are returned as one text, because it is unclear which one is meant.
+    If more objects follow directly, they are returned as one text, because it is unclear which object is meant.
     """
     start = buffer.keep()
     value = yield from read_value(buffer, end, watcher, name)
@@ -269,7 +274,7 @@ def read_first_value(text: str) -> Value:
 
 
 def decode_string(raw: str) -> str:
-    """Return the content of a JSON or Python string, or `raw` if it is no string."""
+    """Return the content of a JSON or Python string. Other text is returned without white space around it."""
     text = raw.strip()
     if len(text) < 2 or text[0] not in "\"'" or text[-1] != text[0]:
         return text
@@ -283,12 +288,12 @@ def decode_string(raw: str) -> str:
 def build_call(value: Value, *, keyed: bool = False, cut_off: bool = False) -> WrittenCall:
     """Return the call that an object in a call block describes.
 
-    The shapes are `{"name", "arguments"}` and its other spellings, `{"function": {"name", "arguments"}}`, and, if the
-    syntax is `keyed`, `{name: arguments}`. The name of a call without a name is "".
+    The object may be `{"name", "arguments"}` with other spellings of the keys, `{"function": {"name", "arguments"}}`,
+    or, if the syntax is `keyed`, `{name: arguments}`. The name of a call without a name is "".
 
-    If no member contains arguments but there are other members, the whole object becomes the arguments. So the call is
-    refused with the text that was written and does not run without arguments. The last bracket may be missing, unless
-    the text was `cut_off` there.
+    If no member contains arguments but there are other members, the whole object becomes the arguments. So the call
+    does not run without arguments, and its error shows the text. The last bracket may be missing, unless the text was
+    `cut_off` there.
     """
     members = value.members
     if value.doubled:
@@ -298,7 +303,7 @@ def build_call(value: Value, *, keyed: bool = False, cut_off: bool = False) -> W
         ((name, arguments),) = members.items()
         return WrittenCall(name, arguments, _is_truncated(value, arguments, cut_off=cut_off))
     if members.get("function", "").startswith("{"):
-        # OpenAI's shape, which has one level only.
+        # The form of OpenAI's API.
         inner = read_first_value(members["function"])
         value = Value(inner.text, value.whole and inner.whole, inner.members)
         members = value.members
@@ -316,7 +321,7 @@ def build_call(value: Value, *, keyed: bool = False, cut_off: bool = False) -> W
 
 
 def describes_a_tool(members: dict[str, str]) -> bool:
-    """Return whether the arguments of an object are a JSON schema. Then the model describes a tool and calls none."""
+    """Return whether the arguments of an object are a JSON schema. Such an object describes a tool and is no call."""
     if members.get("function", "").startswith("{"):
         members = read_first_value(members["function"]).members
     given = next((members[key] for key in ARGUMENTS_KEYS if members.get(key, "").startswith("{")), "")
@@ -325,10 +330,10 @@ def describes_a_tool(members: dict[str, str]) -> bool:
 
 
 def _is_truncated(value: Value, arguments: str, *, cut_off: bool) -> bool:
-    return not value.whole and (cut_off or not is_whole(arguments))
+    return not value.whole and (cut_off or not is_complete_object(arguments))
 
 
-def is_whole(written: str) -> bool:
+def is_complete_object(written: str) -> bool:
     """Return whether the text is one complete object."""
     if not written.startswith("{"):
         return False

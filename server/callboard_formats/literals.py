@@ -1,10 +1,10 @@
 """Searches for a set of literals in text that is still streamed.
 
-A short regular expression finds the first characters of the literals, and only there the literals are compared. One
-expression of all literals is as fast, but `re` compiles four hundred literals in 100 ms, and each kind of thought has a
-set. The event loop would stop that long when a server reads its first answer.
+A short regular expression finds the first characters of the literals, and the literals are compared only there. One
+expression of all literals would search as fast. But `re` needs 100 ms to compile four hundred literals, and each kind
+of thought has its own set. This would block the event loop while a server reads its first answer.
 
-ASCII letters match without regard to case. Other letters do not: `K` (the Kelvin sign) is no `k`.
+ASCII letters match regardless of case. Other letters do not: `K` (the Kelvin sign) is no `k`.
 """
 
 import re
@@ -14,7 +14,7 @@ from itertools import groupby
 from string import ascii_lowercase, ascii_uppercase
 
 _BEGINNING_CHARS = 3
-"""Three characters exclude nearly all prose. Four exclude no more, and take twice as long to compile."""
+"""Three characters exclude nearly all prose. Four exclude no more prose, but take twice as long to compile."""
 
 _TO_LOWER_CASE = str.maketrans(ascii_uppercase, ascii_lowercase)
 
@@ -28,13 +28,13 @@ class Literals:
         self._by_beginning: dict[str, list[str]] = {}
         for text in sorted(self._sorted, key=len, reverse=True):
             self._by_beginning.setdefault(text[:_BEGINNING_CHARS], []).append(text)
-        self._search_beginning = _compile(self._by_beginning).search
+        self._search_beginning = _compile_beginnings(self._by_beginning).search
 
     def find(self, text: str, start: int, *, final: bool) -> tuple[int, str]:
         """Return the index of the first literal from `start` on, and the longest literal there in lower case.
 
-        Return the text's length and "" if there is none. Unless the text is `final`, also return "" for the index from
-        which on the rest of the text may become a literal, or a longer one.
+        If there is none, return the text's length and "". If the text is not `final` and its rest may become a literal,
+        or a longer literal, return the index of this rest and "".
         """
         while beginning := self._search_beginning(text, start):
             place = beginning.start()
@@ -72,25 +72,26 @@ class Literals:
         return ""
 
 
-def _compile(beginnings: Mapping[str, object]) -> re.Pattern[str]:
+def _compile_beginnings(beginnings: Mapping[str, object]) -> re.Pattern[str]:
     """Return an expression that matches one of these beginnings, or a part of one at the end of the text.
 
-    Each branch begins with one case-sensitive character, because `re` combines these into a set that it can skip by.
+    Each branch begins with one case-sensitive character, because `re` combines these characters to a set. With the set,
+    it skips other text quickly.
     """
     branches = [
-        f"{re.escape(spelling)}(?i:{_following(rests)})"
-        for first, rests in _by_first_character(beginnings)
+        f"{re.escape(spelling)}(?i:{_match_rests(rests)})"
+        for first, rests in _group_by_first_character(beginnings)
         for spelling in dict.fromkeys((first, first.upper() if first.isascii() else first))
     ]
     return re.compile("|".join(branches) or r"(?!)", re.ASCII)
 
 
-def _following(rests: list[str]) -> str:
+def _match_rests(rests: list[str]) -> str:
     if "" in rests:
         return ""
-    branches = [re.escape(first) + _following(deeper) for first, deeper in _by_first_character(rests)]
+    branches = [re.escape(first) + _match_rests(deeper) for first, deeper in _group_by_first_character(rests)]
     return "(?:" + "|".join([*branches, r"\Z"]) + ")"
 
 
-def _by_first_character(texts: Iterable[str]) -> list[tuple[str, list[str]]]:
+def _group_by_first_character(texts: Iterable[str]) -> list[tuple[str, list[str]]]:
     return [(first, [text[1:] for text in group]) for first, group in groupby(sorted(texts), key=lambda text: text[0])]

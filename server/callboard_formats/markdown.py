@@ -1,9 +1,9 @@
 """Tracks the Markdown around the end of a text: code, quotations, lists, tables and HTML.
 
-Follows https://spec.commonmark.org/0.31.2/ for fences, code spans, lazy continuation and HTML, and GitHub's tables, as
-far as a text shows them that is read forward once. It is the only place that keeps this state: the reader of answers
-asks whether a marker is quoted, the cleaner whether a fragment stands in code, and the rescuer whether a line can be a
-call that the model makes itself.
+It follows https://spec.commonmark.org/0.31.2/ for fences, code spans, lazy continuation and HTML, and GitHub's rules
+for tables, as far as this is possible without reading ahead. It has three users: the reader of answers asks whether a
+marker is quoted, the cleaner asks whether a fragment is in code, and the rescuer asks whether a line can be a call that
+the model makes itself.
 """
 
 import re
@@ -24,17 +24,17 @@ MAX_FENCE_CHARS = 100
 """The number of back-ticks or tildes of a fence that are compared."""
 
 _BLANKS = " \t\r"
-"""The white space of a blank line. Markdown knows no other."""
+"""The characters that may be in a blank line. In Markdown, other white space is text."""
 _TAGS_OVER_LINES = ("pre", "xmp", COMMENT_END)
 _OTHER_TAGS = "script|style|textarea|blockquote|q|details|table|ul|ol"
-# Begins with a set of characters, because `re` passes quickly over text without these.
+# The pattern begins with a set of characters, because `re` quickly skips text without these characters.
 _MARK = re.compile(
     rf"[`~<-](?:(?<=`)`*+|(?<=~)~*+|(?<=<)!--|(?<=-)->"
     rf"|(?<=<)(?P<slash>/?)(?P<tag>{CODE_TAGS}|{_OTHER_TAGS})(?=[\s/>]|\Z))",
     re.IGNORECASE,
 )
 _BEGUN_MARK = re.compile(r"(?:<(?:!-?|/?[a-z]{0,10})|--?|\\|\r)\Z", re.IGNORECASE)
-"""The end of a text that the next piece may complete to a mark, or to a line end of two characters."""
+"""The end of a text that the next piece may complete to a mark or to the line end `\\r\\n`."""
 _LINE_END = re.compile(r"\r\n?|\n")
 _CLOSING_LINE = re.compile(r"(?P<before>[ \t>]*+)(?P<run>`{3,}+|~{3,}+)[ \t\r]*+")
 _QUOTED_LINE = re.compile(r" {0,3}[>|]")
@@ -42,14 +42,17 @@ _LITERAL_LINE = re.compile(r" {0,3}\t| {4}| {0,3}[|>]")
 _SHOWN_LINE = re.compile(
     r"[ \t]*+(?:>|[-*+•◦▪‣](?:\s|\Z)|\d{1,9}[.)](?:\s|\Z)|\||\[[^\]\n]{1,100}\]:|<(?!/?think))|[ ]{2}|\t", re.IGNORECASE
 )
-# Possessive (`*+`), because a long row of blanks would be divided in every possible way.
+# Possessive (`*+`), because otherwise `re` would try every division of a long row of blanks.
 _TABLE_DELIMITERS = re.compile(r"[ \t]*+:?-++:?[ \t]*+\|[-:| \t\r]*+")
 _BEFORE_QUOTED = frozenset((*QUOTES, *PAIRS.values(), "(", "["))
 
 
 @dataclass(frozen=True, slots=True)
 class _Fence:
-    """A fence of fenced code. `before` is the text that precedes it in its line: indentation or a container."""
+    """The opening fence of fenced code.
+
+    `before` is the text before it in its line: indentation, list markers or block quotation markers.
+    """
 
     run: str
     before: str
@@ -59,7 +62,7 @@ class _Fence:
         return len(self.before) < 4 and not self.before.strip(" ")
 
     def is_surely_closed_after(self, before: str) -> bool:
-        """Return whether CommonMark lets a closing line begin with `before`. Models indent it as they like."""
+        """Return whether CommonMark allows `before` in front of a closing fence. Models write any indentation there."""
         if self.is_indented_little:
             return len(before) < 4 and not before.strip(" ")
         if ">" in self.before:
@@ -67,7 +70,7 @@ class _Fence:
         return before == " " * max(len(before), len(self.before))
 
     def contains(self, line: str) -> bool:
-        """Return whether a line that is not blank surely belongs to the list item or quotation of the fence."""
+        """Return whether a line that is not blank certainly belongs to the list item or quotation of the fence."""
         if ">" in self.before:
             return line.lstrip(" ").startswith(">")
         return line.startswith(" " * max(1, len(self.before)))
@@ -75,12 +78,12 @@ class _Fence:
 
 @dataclass(slots=True)
 class _OpenHtml:
-    """The HTML elements and the comment that the text has opened and not closed, except in complete code spans."""
+    """The HTML elements and the comment that the text has opened and not closed. Tags in code spans do not count."""
 
     is_in_comment: bool = False
     _tags: Counter[str] = field(default_factory=Counter)
     in_span: list[tuple[str, bool]] = field(default_factory=list)
-    """The tags behind the beginning of a code span of this line; they are text if the line closes the span."""
+    """The tags behind the beginning of a code span in this line. They are text if the line closes the span."""
 
     def is_open(self) -> bool:
         return self.is_in_comment or any(self._tags.values())
@@ -103,11 +106,11 @@ class _OpenHtml:
 
 
 class MarkdownTracker:
-    """Tracks where in Markdown the text ends that was fed so far.
+    """Tracks the Markdown structure at the end of the text so far.
 
-    `feed` accepts pieces cut anywhere and only stores them, because most tokens of a model raise no question. Questions
-    are about the place right behind the text. All but `is_in_quoted_line` must be asked only if no back-tick or tilde
-    follows there.
+    `feed` accepts pieces cut anywhere and only stores them. They are read when a question is asked, because most tokens
+    of a model need no question. Questions are about the position right behind the text. Except for
+    `is_in_quoted_line`, they may be asked only if no back-tick or tilde follows.
     """
 
     def __init__(self) -> None:
@@ -126,7 +129,7 @@ class MarkdownTracker:
         self._last_char = ""
         """The last character of the line so far."""
         self._run = ""
-        """The back-ticks or tildes that the text ends in; more may follow."""
+        """The back-ticks or tildes at the end of the text. More may follow."""
         self._before_run = ""
         self._is_run_escaped = False
         self._last_visible = ""
@@ -134,26 +137,26 @@ class MarkdownTracker:
         self._opening: _Fence | None = None
         """The fence that this line opens, unless another back-tick follows in the line."""
         self._span = 0
-        """The number of back-ticks that opened a code span of this paragraph; 0 outside of code spans."""
+        """The number of back-ticks that opened the current code span; 0 outside of code spans."""
         self._is_span_of_line = False
         self._quotations = LineQuotations()
         self._has_mark_over_lines = False
         self._html = _OpenHtml()
         self._is_shown_paragraph = False
-        """The paragraph has become part of a list, a quotation, a table or HTML."""
+        """The paragraph is part of a list, a quotation, a table or HTML."""
         self._is_html_paragraph = False
         """A line of the paragraph begins with a tag. An HTML block continues to the next blank line."""
         self._is_uncertain = False
-        """Renderers may disagree about the end of a fence, so nothing from here on is surely outside of code."""
+        """Renderers may disagree about the end of a fence, so that all further text may be in code."""
 
     def feed(self, text: str) -> None:
-        """Continue behind this text."""
+        """Add text."""
         self._unread.append(text)
         if len(self._unread) > MAX_UNREAD:
             self._read()
 
     def feed_line(self, line: str) -> None:
-        """Continue behind a whole line, given without its line feed. Faster than `feed`."""
+        """Add a whole line without its line feed. This is faster than `feed`."""
         if self._unread or "\r" in line:
             self.feed(f"{line}\n")
             return
@@ -165,19 +168,19 @@ class MarkdownTracker:
     # Questions.
 
     def is_at_line_start(self) -> bool:
-        """Return whether no character precedes this place in its line."""
+        """Return whether the line is empty so far."""
         self._settle()
         return not self._head and not self._unread
 
     def is_behind_words(self) -> bool:
-        """Return whether more than white space precedes this place in its line."""
+        """Return whether the line contains more than white space so far."""
         self._settle()
         return bool("".join([self._head, *self._unread]).strip())
 
     def is_literal(self) -> bool:
-        """Return whether this place is in code, or in an indented line, a table or a block quotation."""
+        """Return whether the position is in code, an indented line, a table or a block quotation."""
         self._settle()
-        # Behind the closing fence its line is no code any more.
+        # Text behind a closing fence in the same line is not in code.
         is_fenced = self._fence is not None and (bool(self._unread) or self._closing_fence(self._fence) is None)
         is_code = is_fenced or self._opening is not None or self._span > 0
         return is_code or _LITERAL_LINE.match(self._head) is not None
@@ -204,9 +207,9 @@ class MarkdownTracker:
         self._quotations.open.remove(closer)
 
     def may_begin_call(self) -> bool:
-        """Return whether a line that begins here at the margin is surely the model's own words, and nothing it shows.
+        """Return whether a line that begins here is certainly the model's own text, and not a quotation or an example.
 
-        In doubt the answer is False: a call that stays text does no harm.
+        In doubt, return False, because a call that stays text does no harm.
         """
         self._settle()
         is_code = self._fence is not None or self._span > 0
@@ -216,7 +219,7 @@ class MarkdownTracker:
     # Reading.
 
     def _settle(self) -> None:
-        """Read all that was fed. A run of back-ticks is complete, and a last carriage return is a line end."""
+        """Read all stored text. A run of back-ticks is taken as complete, and a last carriage return as a line end."""
         self._read()
         if self._unread and self._unread[-1] == "\r":
             self._unread.clear()
@@ -277,7 +280,7 @@ class MarkdownTracker:
         self._run = ""
         opens_fence = self._opening is None and len(run) >= 3 and BEFORE_FENCE.fullmatch(before) is not None
         if opens_fence and run[0] == "`" and len(run) == self._span:
-            # Models begin a fence behind words. CommonMark reads a code span there, and a fence that begins here.
+            # Models begin a fence behind other text. In CommonMark that is a code span, and a fence begins here.
             self._is_uncertain = True
             opens_fence = False
         if opens_fence:
@@ -286,9 +289,10 @@ class MarkdownTracker:
             self._read_span_marks(len(run) - (1 if self._is_run_escaped and not self._span else 0))
 
     def _read_span_marks(self, length: int) -> None:
-        """Open or close a code span at so many back-ticks."""
+        """Open or close a code span at a run of `length` back-ticks."""
         if self._opening is not None and self._opening.run[0] == "`":
-            # A line with back-ticks behind the first ones is no fence, by CommonMark, but begins with a code span.
+            # In CommonMark, a line with more back-ticks behind its first run is not a fence. It begins with a code
+            # span.
             if self._span == 0:
                 self._span = len(self._opening.run)
                 self._is_span_of_line = True
@@ -337,7 +341,7 @@ class MarkdownTracker:
             self._is_uncertain = self._is_uncertain or not fence.is_surely_closed_after(closing["before"])
 
     def _begin_fence(self, fence: _Fence) -> None:
-        # In HTML the marks are text, and in the head of a table they may be.
+        # In HTML the marks are text. In the head of a table they may be text.
         is_in_other = self._is_html_paragraph or self._html.is_open() or "|" in self._head
         # Deeply indented marks are code, text, or a fence in a list.
         is_deep = not fence.before.strip() and not fence.is_indented_little

@@ -4,10 +4,10 @@
     ]<]minimax[>[<invoke name="search">]<]minimax[>[<query>storms]<]minimax[>[</query>]<]minimax[>[</invoke>
     ]<]minimax[>[</tool_call>
 
-The specification is the chat template of MiniMax-M3; the `minimax_m3` parsers of vLLM and SGLang read it too. The
-items of a list are elements named `item`. A tag without the mark is text, and so is a closing tag that closes no open
-element. The content of an argument that is a string by the tool's schema is its text including elements, because it may
-be about such calls. The mark is a token, which a server may remove from a whole section.
+The specification is the chat template of MiniMax-M3; the `minimax_m3` parsers of vLLM and SGLang read it too. The items
+of a list are elements named `item`. A tag without the mark is text, and so is a closing tag that closes no open
+element. If an argument is a string by the tool's schema, its value is its whole text including tags, because the text
+may be about such calls. The mark is a token, and a server may remove it from a whole section.
 """
 
 import json
@@ -17,7 +17,7 @@ from itertools import groupby
 
 from callboard_formats.broken import read_broken_name
 from callboard_formats.names import resolve_name
-from callboard_formats.row import NAME, pattern
+from callboard_formats.row import NAME, compile_pattern
 from callboard_formats.syntax import NO_WATCHER, BlockContext, BlockItems, Schemas, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.text_buffer import Reading, TextBuffer
 
@@ -25,30 +25,30 @@ MAX_DEPTH = 50
 
 _MARK_TEXT = "]<]minimax[>["
 _MARK = r"\]<\]minimax\[>\["
-_ANY_SECTION = pattern(rf"(?:{_MARK} )?<tool_call>(?= {_MARK})")
-_BROKEN = pattern(_MARK)
-_CALL_END = pattern(rf"{_MARK} </invoke>|{_MARK} </tool_call>|{_MARK} <invoke")
+_ANY_SECTION = compile_pattern(rf"(?:{_MARK} )?<tool_call>(?= {_MARK})")
+_BROKEN = compile_pattern(_MARK)
+_CALL_END = compile_pattern(rf"{_MARK} </invoke>|{_MARK} </tool_call>|{_MARK} <invoke")
 
 
-class _Tags:
-    """The patterns of tags with or without a mark. `attributes` is the pattern of an element's attributes."""
+class _TagPatterns:
+    """The patterns of tags with or without a mark. `attributes` is the pattern of the attributes of an element."""
 
     def __init__(self, mark: str, attributes: str) -> None:
-        self.section = pattern(rf"(?:{_MARK} )?<tool_call>(?= {mark} <invoke\s)")
-        self.section_end = pattern(rf"{mark} </tool_call>")
-        self.call = pattern(rf"{mark} <invoke\s{{1,9}}name = [\"']?{NAME}[\"']? >")
-        self.goes_on = pattern(rf"{mark} (?:</invoke>|<(?P<name>[^<>/\s]{{1,128}}+)>)")
-        self.any = pattern(rf"{mark} <(?P<closes>/?)(?P<name>[^<>/\s]{{1,128}}+){attributes}>")
+        self.section = compile_pattern(rf"(?:{_MARK} )?<tool_call>(?= {mark} <invoke\s)")
+        self.section_end = compile_pattern(rf"{mark} </tool_call>")
+        self.call = compile_pattern(rf"{mark} <invoke\s{{1,9}}name = [\"']?{NAME}[\"']? >")
+        self.goes_on = compile_pattern(rf"{mark} (?:</invoke>|<(?P<name>[^<>/\s]{{1,128}}+)>)")
+        self.any = compile_pattern(rf"{mark} <(?P<closes>/?)(?P<name>[^<>/\s]{{1,128}}+){attributes}>")
 
 
-_MARKED = _Tags(_MARK, r"[^<>]{0,160}+")
+_MARKED = _TagPatterns(_MARK, r"[^<>]{0,160}+")
 # Without the mark, a tag with an attribute is text.
-_UNMARKED = _Tags("", "")
+_UNMARKED = _TagPatterns("", "")
 
 
 @dataclass(slots=True)
 class _Element:
-    """An element that is being read. `start` is the position of its content."""
+    """An element that is being read. `start` is the position at which its content begins."""
 
     name: str
     start: int = 0
@@ -57,27 +57,27 @@ class _Element:
 
     @property
     def has_words(self) -> bool:
-        """Whether it contains text other than white space beside its elements."""
+        """Whether it contains text other than white space outside of its elements."""
         return bool("".join(self.text).strip())
 
-    def be_text(self, content: str) -> None:
-        """Replace its elements by `content`, because it is a string."""
+    def set_text(self, content: str) -> None:
+        """Make its content the string `content`, and drop its elements."""
         self.text = [content]
         self.elements.clear()
 
-    def as_json(self) -> str:
-        """Return its content as JSON: a list of its items, an object of its elements, or its text."""
+    def to_json(self) -> str:
+        """Return its content as JSON: a list of items, an object of elements, or a string."""
         if not self.elements:
             return json.dumps("".join(self.text), ensure_ascii=False)
         if all(element.name == "item" for element in self.elements):
-            return "[" + ", ".join(element.as_json() for element in self.elements) + "]"
-        return self.as_object()
+            return "[" + ", ".join(element.to_json() for element in self.elements) + "]"
+        return self.to_object()
 
-    def as_object(self, lists: Collection[str] = ()) -> str:
-        """Return the object of its elements as JSON. Elements of one name become a list if the name is in `lists`."""
+    def to_object(self, lists: Collection[str] = ()) -> str:
+        """Return its elements as a JSON object. Consecutive elements of one name become a list if it is in `lists`."""
         values: list[tuple[str, str]] = []
         for name, same in groupby(self.elements, key=lambda element: element.name):
-            texts = [element.as_json() for element in same]
+            texts = [element.to_json() for element in same]
             if len(texts) > 1 and name in lists:
                 texts = [f"[{', '.join(texts)}]"]
             values += ((name, text) for text in texts)
@@ -86,14 +86,14 @@ class _Element:
 
 @dataclass(frozen=True, slots=True)
 class _Arguments:
-    """The names of a tool's arguments, and which of them are lists and strings by the schema."""
+    """The names of a tool's arguments; `lists` and `texts` are those that are arrays and strings by the schema."""
 
     names: frozenset[str]
     lists: frozenset[str]
     texts: frozenset[str]
 
 
-def _arguments_of(name: str, schemas: Schemas) -> _Arguments:
+def _read_schema(name: str, schemas: Schemas) -> _Arguments:
     resolved = resolve_name(name, schemas)
     properties = schemas[resolved.name].get("properties", {}) if resolved else {}
     return _Arguments(
@@ -104,7 +104,7 @@ def _arguments_of(name: str, schemas: Schemas) -> _Arguments:
 
 
 class MiniMaxM3(Syntax):
-    """The syntax of `]<]minimax[>[`."""
+    """The syntax with `]<]minimax[>[`."""
 
     name = "minimax_m3"
     title = "MiniMax M3"
@@ -137,8 +137,8 @@ class MiniMaxM3(Syntax):
             head = yield from buffer.take(tags.call)
             if head is None:
                 break
-            arguments = _arguments_of(head["name"], context.schemas)
-            calls.append((yield from self._call(buffer, tags, head["name"], arguments)))
+            arguments = _read_schema(head["name"], context.schemas)
+            calls.append((yield from self._read_call(buffer, tags, head["name"], arguments)))
         if not calls:
             return [] if in_section and buffer.final and buffer.is_at_end() else None
         yield from buffer.take(tags.section_end)
@@ -166,7 +166,9 @@ class MiniMaxM3(Syntax):
             yield from buffer.take(_MARKED.section_end)
         return [refused, *calls]
 
-    def _call(self, buffer: TextBuffer, tags: _Tags, name: str, arguments: _Arguments) -> Reading[WrittenCall]:
+    def _read_call(
+        self, buffer: TextBuffer, tags: _TagPatterns, name: str, arguments: _Arguments
+    ) -> Reading[WrittenCall]:
         root = _Element("")
         open_elements = [root]
         begin = buffer.keep()
@@ -179,7 +181,7 @@ class MiniMaxM3(Syntax):
             if tag is None:
                 if not readable:
                     return WrittenCall(name, "{" + buffer.cut(begin, buffer.position), truncated=True)
-                return WrittenCall(name, root.as_object(arguments.lists), truncated=True, untyped=True)
+                return WrittenCall(name, root.to_object(arguments.lists), truncated=True, untyped=True)
             buffer.position += len(tag[0])
             if not tag["closes"]:
                 element = _Element(tag["name"], buffer.position)
@@ -187,32 +189,32 @@ class MiniMaxM3(Syntax):
                 open_elements.append(element)
                 readable = readable and len(open_elements) <= MAX_DEPTH
                 continue
-            inner = yield from self._closing(buffer, tags, tag["name"], open_elements, arguments)
+            inner = yield from self._find_closed(buffer, tags, tag["name"], open_elements, arguments)
             if inner is not root and tag["name"] == inner.name:
                 open_elements.pop()
-                # It is unclear whether a second mark before the tag belongs to the value.
+                # If there is a second mark before the tag, it is unclear whether it belongs to the value.
                 readable = readable and not inner.text[-1].rstrip().endswith(_MARK_TEXT)
                 if open_elements == [root] and inner.name in arguments.texts:
-                    # Another argument directly inside shows that the closing tag of this one is missing.
+                    # If another argument is directly inside this one, the closing tag of this one is missing.
                     readable = readable and arguments.names.isdisjoint(one.name for one in inner.elements)
-                    inner.be_text(buffer.cut(inner.start, buffer.position - len(tag[0])))
+                    inner.set_text(buffer.cut(inner.start, buffer.position - len(tag[0])))
                 elif open_elements == [root] or open_elements[1].name not in arguments.texts:
                     readable = readable and not (inner.elements and inner.has_words)
             elif inner is root and tag["name"].lower() == "invoke":
                 if not readable or root.has_words:
-                    # Text between elements belongs to a value, and would be lost.
+                    # Text between the elements belongs to a value, and would be lost.
                     return WrittenCall(name, "{" + buffer.cut(begin, buffer.position))
-                return WrittenCall(name, root.as_object(arguments.lists), untyped=True)
+                return WrittenCall(name, root.to_object(arguments.lists), untyped=True)
             else:
                 inner.text.append(tag[0])
 
-    def _closing(
-        self, buffer: TextBuffer, tags: _Tags, name: str, open_elements: list[_Element], arguments: _Arguments
+    def _find_closed(
+        self, buffer: TextBuffer, tags: _TagPatterns, name: str, open_elements: list[_Element], arguments: _Arguments
     ) -> Reading[_Element]:
-        """Return the innermost open element, which the closing tag that was read may close.
+        """Return the innermost open element, which the closing tag `name` may close.
 
-        A string argument may contain tags that are never closed. They end with the argument, if more of the call
-        follows the argument's closing tag.
+        A string argument may contain tags that are never closed. At the closing tag of the argument, they are removed
+        from `open_elements` if more of the call follows.
         """
         if not 2 < len(open_elements) <= MAX_DEPTH:
             return open_elements[-1]

@@ -1,7 +1,7 @@
 """Resolves the name that a model wrote to a known tool.
 
-A name is resolved by its spelling or by the table of names that models invent. A name with a typo is not resolved; it
-only helps to suggest a name in the error message.
+A name is resolved by its spelling or by the table of names that models invent (`aliases`). A name with a typo is not
+resolved. For such a name, the error message suggests a similar name.
 """
 
 import difflib
@@ -15,7 +15,7 @@ from typing import Any
 from callboard_formats.aliases import MEANINGS, NAMESPACES, SUFFIXES, Meaning
 
 MAX_NAME_CHARS = 128
-"""The length limit of written names. OpenAI allows 64 characters; models add namespaces and decoration."""
+"""The length limit of written names. OpenAI allows 64 characters, and models add namespaces and decoration."""
 
 CLOSEST_RATIO = 0.6
 
@@ -29,9 +29,9 @@ class Resolved:
     Attributes:
         name: The tool's name.
         defaults: Arguments that the name implies, unless the model wrote them.
-        repair: A few words about the change of the name; None if the name was exact.
-        binding: A tool that takes none of the implied arguments must not run.
-        otherwise: Other forms of `defaults`, for tools with other arguments.
+        repair: A short text about the change of the name; None if the name was exact.
+        binding: A tool that does not accept the implied arguments must not run.
+        otherwise: Other forms of `defaults`, for tools with other parameters.
         renames: Names of arguments (folded) that models use with the written name, and the tool's names for them.
     """
 
@@ -44,13 +44,13 @@ class Resolved:
 
 
 def resolve_name(written: str, known: Collection[str]) -> Resolved | None:
-    """Return the tool of `known` that `written` means; None if it means no tool, or more than one.
+    """Return the tool of `known` that `written` means; None if it means no tool or several tools.
 
-    The first of these that finds a tool decides:
+    The first of these rules that finds one tool decides:
 
     1. The exact name.
     2. The same letters in another spelling (case, `-`, `_`, spaces, camelCase).
-    3. The same without decoration (`functions.search`, `search_tool`, `search()`).
+    3. The same letters without decoration (`functions.search`, `search_tool`, `search()`).
     4. A Home Assistant tool without the name of its server (`HassTurnOn` for `home_HassTurnOn`).
     5. An invented name whose meaning is a known tool.
     6. A name inside an id (`functionssearch0`).
@@ -59,30 +59,30 @@ def resolve_name(written: str, known: Collection[str]) -> Resolved | None:
         return Resolved(written)
     if len(written) > MAX_NAME_CHARS:
         return None
-    keys = list(_keys(written))
-    intents = _intents(tuple(known))
+    keys = list(_list_keys(written))
+    intents = _group_intents(tuple(known))
     for names in (group_by_spelling(known), intents):
         for key in keys:
             if len(found := names.get(key, [])) == 1:
-                return Resolved(found[0], repair=_repair(written, found[0]))
-    for meaning in filter(None, map(_meanings().get, keys)):
+                return Resolved(found[0], repair=_describe_repair(written, found[0]))
+    for meaning in filter(None, map(_index_meanings().get, keys)):
         if meaning.tool in known:
-            return _meant(written, meaning)
+            return _resolve_invented(written, meaning)
         if len(found := intents.get(fold(meaning.intent), [])) == 1:
-            return Resolved(found[0], repair=_repair(written, found[0]), renames=_TO_INTENT)
-    numbered = {name for one in _unnumbered(written) for name in group_by_spelling(known).get(fold(one), [])}
+            return Resolved(found[0], repair=_describe_repair(written, found[0]), renames=_TO_INTENT)
+    numbered = {name for one in _remove_number(written) for name in group_by_spelling(known).get(fold(one), [])}
     if len(numbered) == 1:
         [name] = numbered
-        return Resolved(name, repair=_repair(written, name))
+        return Resolved(name, repair=_describe_repair(written, name))
     return None
 
 
 def closest_name(written: str, known: Collection[str]) -> str | None:
-    """Return the tool to suggest in an error message ("Did you mean …?"); None if no name is similar."""
+    """Return the tool that an error message suggests ("Did you mean …?"); None if no name is similar."""
     resolved = resolve_name(written, known)
     if resolved is not None:
         return resolved.name
-    for key in _keys(written[:MAX_NAME_CHARS]):
+    for key in _list_keys(written[:MAX_NAME_CHARS]):
         if (found := closest_spelling(key, known)) is not None:
             return found
     return None
@@ -111,8 +111,8 @@ _TO_INTENT = MappingProxyType(
 
 
 @lru_cache(maxsize=4096)
-def _keys(written: str) -> tuple[str, ...]:
-    """Return the folded names to look `written` up by, the most literal first."""
+def _list_keys(written: str) -> tuple[str, ...]:
+    """Return the folded names by which `written` is looked up. The most literal name comes first."""
     # gpt-oss leaks its header into the name: `to=functions.search<|channel|>commentary`.
     bare = written.split("<|", 1)[0].strip(_DECORATION).removeprefix("to=")
     # Kimi numbers its calls: `functions.search:0`.
@@ -130,8 +130,11 @@ def _keys(written: str) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _unnumbered(written: str) -> list[str]:
-    """Return the possible names in one of Kimi's ids (`functions.search:0`) without its marks: `functionssearch0`."""
+def _remove_number(written: str) -> list[str]:
+    """Return the possible names in one of Kimi's ids that has lost its punctuation: `functionssearch0`.
+
+    The complete id is `functions.search:0`. Digits at the end may belong to the name or be the number of the call.
+    """
     found = _ID.fullmatch(written.strip(_DECORATION))
     if found is None:
         return []
@@ -140,18 +143,18 @@ def _unnumbered(written: str) -> list[str]:
 
 
 def fold(name: str) -> str:
-    """Return the letters and digits of a name in lower case, to compare spellings: `webfetch` for `Web-Fetch`."""
+    """Return a name in lower case without separators, to compare spellings: `webfetch` for `Web-Fetch`."""
     return _SEPARATORS.sub("", name).casefold()
 
 
 def group_by_spelling(names: Iterable[str]) -> Mapping[str, list[str]]:
     """Return the names grouped by their folded form."""
     # Cached, because the same tools are looked up at every marker of an answer.
-    return _folded(tuple(names))
+    return _group_folded(tuple(names))
 
 
 @lru_cache(maxsize=64)
-def _folded(names: tuple[str, ...]) -> Mapping[str, list[str]]:
+def _group_folded(names: tuple[str, ...]) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(fold(name), []).append(name)
@@ -159,8 +162,8 @@ def _folded(names: tuple[str, ...]) -> Mapping[str, list[str]]:
 
 
 @lru_cache(maxsize=64)
-def _intents(names: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Return the tools of a Home Assistant MCP server by their names without the prefix for the server."""
+def _group_intents(names: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """Return the tools of Home Assistant's MCP servers by their folded names without the server's prefix."""
     found: dict[str, list[str]] = {}
     for name in names:
         if (intent := _INTENT.fullmatch(name)) is not None:
@@ -169,20 +172,20 @@ def _intents(names: tuple[str, ...]) -> Mapping[str, list[str]]:
 
 
 @lru_cache(maxsize=1)
-def _meanings() -> Mapping[str, Meaning]:
+def _index_meanings() -> Mapping[str, Meaning]:
     return {fold(name): meaning for meaning in MEANINGS for name in meaning.names.split()}
 
 
-def _meant(written: str, meaning: Meaning) -> Resolved:
+def _resolve_invented(written: str, meaning: Meaning) -> Resolved:
     return Resolved(
         meaning.tool,
         MappingProxyType(dict(meaning.arguments)),
-        _repair(written, meaning.tool),
+        _describe_repair(written, meaning.tool),
         meaning.binding,
         tuple(meaning.otherwise),
         meaning.renames,
     )
 
 
-def _repair(written: str, name: str) -> str:
+def _describe_repair(written: str, name: str) -> str:
     return f"tool name '{written}' taken as '{name}'"

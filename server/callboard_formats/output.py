@@ -1,6 +1,7 @@
 """The pieces of an answer: text, reasoning, arguments of calls, and calls.
 
-Text that follows a call is held until another call follows. If none does, the model has imagined it, and it is dropped.
+Text behind a call is held back until another call follows. If no call follows, the model has imagined the text, and it
+is dropped.
 """
 
 from dataclasses import dataclass
@@ -11,16 +12,16 @@ from callboard_formats.syntax import BlockItems, Schemas, WrittenCall
 
 MAX_HELD_SPACE = 80
 MAX_MARKS = 8
-"""The number of last characters that decide whether a text ends with a complete sentence."""
+"""The number of characters at the end of a text that show whether its last sentence is complete."""
 
 _SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 _BEHIND_SENTENCES = " \t\r\n*_`\"'”’»)"
 
 
-# Not frozen: there is one for each token of a model, and a frozen one takes three times as long to make.
+# Not frozen, because there is one for each token of a model, and a frozen one takes three times as long to create.
 @dataclass(slots=True)
 class TextPiece:
-    """Answer text for the user. `quoted` text contains markers that are quoted and must be shown."""
+    """Answer text for the user. `quoted` text may contain quoted markers, which must be shown."""
 
     text: str
     quoted: bool = False
@@ -35,7 +36,7 @@ class ReasoningPiece:
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """A piece of the arguments of call `number` of the answer. All its pieces, joined, are its arguments."""
+    """A piece of the arguments of the call `number`. Together, the pieces of a call are its arguments."""
 
     number: int
     name: str
@@ -51,8 +52,8 @@ class FoundCall:
         syntax: The name of the syntax that read it.
         call: The call as it was written.
         thought: The text behind `Thought:` since the previous call (ReAct).
-        source: The text of the block if the model was asked for another syntax; otherwise "". A caller that does not
-            accept the call shows this text instead.
+        source: The text of the block if the model was asked for another syntax; otherwise "". If the caller does not
+            accept the call, it shows this text instead.
     """
 
     number: int
@@ -64,12 +65,12 @@ class FoundCall:
 
 @dataclass(frozen=True, slots=True)
 class AnswerBegan:
-    """The final answer begins here: its marker was read."""
+    """The marker of the final answer was read, so the final answer begins here."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllWasThought:
-    """A thought ended that the answer did not open: all text before it was a thought, and calls in it do not count."""
+    """A thought's closer without an opener was read. All text before it was a thought, whose calls do not count."""
 
 
 Shown = AllWasThought | AnswerBegan | TextPiece | ReasoningPiece | CallPiece | FoundCall
@@ -118,7 +119,7 @@ class Output:
         return out
 
     def add_text(self, text: str, *, quoted: bool = False) -> None:
-        """Add text of the answer or of a thought, unchanged."""
+        """Add text of the answer or of the current thought."""
         if self._begins:
             text = text.lstrip()
         if not text:
@@ -143,7 +144,7 @@ class Output:
         (self._waiting if self.has_call else self._out).append(TextPiece(text, quoted))
 
     def _hold_space(self, text: str) -> str:
-        """Return the text without the white space at its end, which is held until more text follows."""
+        """Return the text without the white space at its end, which is held back until more text follows."""
         shown = text.rstrip()
         if len(text) - len(shown) > MAX_HELD_SPACE:
             shown = text[: len(text) - MAX_HELD_SPACE]
@@ -153,8 +154,8 @@ class Output:
     def begin_reasoning(self, *, keep: bool, is_step: bool, opener: str = "") -> None:
         """Treat further text as reasoning.
 
-        `keep` makes it, with the `opener`, the answer if there is no other text at the end. `is_step` makes it the
-        `thought` of the next call.
+        With `keep`, the reasoning and its `opener` become the answer if there is no other text at the end. With
+        `is_step`, the reasoning also becomes the `thought` of the next call.
         """
         self._begin_part()
         self._is_step = is_step
@@ -172,7 +173,7 @@ class Output:
         self._reasoning = False
 
     def end_reasoning(self, *, answers: bool) -> None:
-        """Treat further text as text. `answers` says that a marker of the final answer was read."""
+        """Treat further text as the answer. `answers` means that a marker of the final answer was read."""
         self._begin_part()
         self._reasoning = False
         if not answers:
@@ -182,14 +183,14 @@ class Output:
             self._out.append(AnswerBegan())
 
     def add_block(self, items: BlockItems, syntax: str, source: str = "") -> None:
-        """Add the calls and the texts of a block. `source` is its text if the calls are in an unexpected syntax."""
+        """Add the calls and the texts of a block. `source` is the block's text if its syntax was not requested."""
         self._begin_part()
         self._reasoning = False
         if not items and not self.has_call:
             self._out.append(AnswerBegan())
         for item in items:
             if isinstance(item, WrittenCall):
-                self._call(item, syntax, source)
+                self._add_call(item, syntax, source)
             else:
                 self.add_text(item)
         self._previewed = None
@@ -197,9 +198,9 @@ class Output:
 
     def preview(self, name: str, text: str) -> None:
         """Add a piece of the arguments of the call that is being written."""
-        self._flush()
+        self._release_waiting()
         if self._previewed is None:
-            self._previewed = self._number()
+            self._previewed = self._take_number()
         self._previewed_chars += len(text)
         self._out.append(CallPiece(self._previewed, name, text))
 
@@ -207,7 +208,7 @@ class Output:
         """Turn everything so far into a thought, including calls."""
         self._begin_part()
         self.has_call = False
-        self._flush()
+        self._release_waiting()
         self._out.append(AllWasThought())
 
     def stop(self) -> None:
@@ -215,10 +216,10 @@ class Output:
         self.stopped = True
 
     def finish(self, *, cut: bool = False) -> None:
-        """Add the white space at the end, or drop the text that follows the last call.
+        """Add the white space at the end, or drop the text behind the last call.
 
-        A thought that was never closed is added as text too if there is no other text and no call. It is not if the
-        answer was `cut` off, because then the text had not begun yet.
+        If there is no text and no call, a thought that was never closed is also added as text. If the answer was `cut`
+        off, it is not, because the text would have followed.
         """
         if self.has_call:
             self._waiting.clear()
@@ -232,33 +233,33 @@ class Output:
         self._begins = True
         self._separate = True
 
-    def _call(self, call: WrittenCall, syntax: str, source: str) -> None:
-        self._flush()
+    def _add_call(self, call: WrittenCall, syntax: str, source: str) -> None:
+        self._release_waiting()
         self._space = ""
         self.has_call = True
         number = self._previewed
-        rest = self._shown_arguments(call)
+        rest = self._convert_arguments(call)
         if number is not None:
             rest = rest[self._previewed_chars :]
             self._previewed = None
             self._previewed_chars = 0
         else:
-            number = self._number()
+            number = self._take_number()
         if rest:
             self._out.append(CallPiece(number, call.name, rest))
         self._out.append(FoundCall(number, syntax, call, "".join(self._before_call), source))
         self._before_call.clear()
 
-    def _shown_arguments(self, call: WrittenCall) -> str:
-        """Return the arguments with the types of the schema, if they were strings between tags."""
+    def _convert_arguments(self, call: WrittenCall) -> str:
+        """Return the arguments. Strings from between tags are converted to the types of the schema."""
         resolved = resolve_name(call.name, self._schemas) if call.untyped and not call.truncated else None
         return convert_strings(call.arguments, self._schemas[resolved.name]) if resolved else call.arguments
 
-    def _number(self) -> int:
+    def _take_number(self) -> int:
         self._calls += 1
         return self._calls - 1
 
-    def _flush(self) -> None:
+    def _release_waiting(self) -> None:
         self._out += self._waiting
         self._waiting.clear()
 

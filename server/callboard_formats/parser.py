@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callboard_formats.at_end import BareCalls, bare_calls
-from callboard_formats.calls import MeantCall, tool_meant, understand
+from callboard_formats.at_end import BareCalls, make_bare_calls
+from callboard_formats.calls import RunnableCall, read_call, resolve_tool_name
 from callboard_formats.cleaning import Cleaner
 from callboard_formats.detection import opened_thought_tags, prompt_ends_with_separator
 from callboard_formats.formats import other_syntaxes, related_formats, syntaxes_of
@@ -33,7 +33,7 @@ class ParsedCall:
     Attributes:
         name: The tool's name, or the written name if no tool is known by it.
         arguments: None if there is an error.
-        repairs: A few words about each difference from the text that the model wrote.
+        repairs: A short text about each difference from the text that the model wrote.
         error: The reason why the call cannot run, as a message for the model.
         error_code: `unknown_tool` or `invalid_args`.
     """
@@ -63,9 +63,9 @@ class StreamParser:
     If the prompt has opened a thought, the answer is reasoning up to the thought's closer. If the closer is missing:
 
     - With `thinking=True`, the whole answer is reasoning.
-    - Otherwise the prompt may have opened no thought after all: thinking can be switched off, some templates open no
-      thought after a tool's result, and an endpoint may remove thoughts. A complete answer without a call is then
-      returned as text at the end as well, so that it is never lost.
+    - Otherwise, it is possible that the prompt has opened no thought: thinking can be switched off, some templates open
+      no thought after a tool's result, and an endpoint may remove thoughts. A complete answer without a call is
+      therefore also returned as text at the end, so that it is not lost.
     - An answer that was cut off stays reasoning.
 
     Args:
@@ -73,10 +73,10 @@ class StreamParser:
         formats: The names of the syntaxes to read; None for all.
         model: The model's name. Tokens that this model is known to leak are removed.
         thinking: Whether the prompt has opened a thought, if that is certain.
-        prompt_opens: Whether the prompt has probably opened a thought. None leaves that to the model's name.
+        prompt_opens: Whether the prompt has probably opened a thought. If it is None, the model's name decides.
         previews: Return arguments as `CallPiece` while they are written.
-        falls_back: Also find complete calls at the end of the answer in all other syntaxes. The text of such a call is
-            its `source`.
+        falls_back: Also read complete calls at the end of the answer in all other syntaxes. The `source` of such a call
+            is its text.
 
     Raises `ValueError` for an unknown format.
     """
@@ -95,7 +95,7 @@ class StreamParser:
         self.schemas = schemas_of(tools)
         others: Sequence[Syntax] = other_syntaxes(tuple(formats)) if falls_back and formats is not None else ()
         if formats is not None and BareCalls.name in formats and self.schemas:
-            others = (*others, bare_calls(tuple(self.schemas)))
+            others = (*others, make_bare_calls(tuple(self.schemas)))
         self._scanner = Scanner(
             (*syntaxes_of(formats), *others),
             self.schemas,
@@ -181,9 +181,9 @@ def parse(
 
 def _parsed(call: WrittenCall, schemas: Schemas) -> ParsedCall:
     try:
-        meant: MeantCall = understand(call, schemas)
+        meant: RunnableCall = read_call(call, schemas)
     except CallError as error:
-        return ParsedCall(tool_meant(call.name, schemas), None, error=str(error), error_code=error.code)
+        return ParsedCall(resolve_tool_name(call.name, schemas), None, error=str(error), error_code=error.code)
     return ParsedCall(meant.name, meant.arguments, meant.repairs)
 
 

@@ -1,10 +1,10 @@
 """Reads calls written as Python (Llama, Gemma) and in the notation of FunctionGemma and Gemma 4.
 
-Python is parsed with `ast` and never run. Arguments must be literals. A call with any other argument (a variable, an
-expression, a positional argument) gets its source in braces as arguments. That is not JSON, so the call is refused with
-an error that shows the source. A single string stays a string, for tools with one string argument.
+Python is parsed with `ast` and never run. Arguments must be literals. For a call with any other argument (a variable,
+an expression, a positional argument), the arguments are its source in braces. That is not JSON, so the call is refused
+with an error that shows the source. A single positional string stays a string, for tools with one string argument.
 
-The notation is JSON with bare keys, and strings between `<escape>` or `<|"|>`.
+The notation is JSON with bare keys, and with strings between `<escape>` or `<|"|>`.
 """
 
 import ast
@@ -46,8 +46,8 @@ _STRING_GOES_ON_IN_BRACKETS = regex.compile(r"\s*+[,}\]:)]")
 def read_notation(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[tuple[str, bool]]:
     """Return the object at `buffer.position`, which begins with `{` or `(`, and whether it is complete.
 
-    A string ends at the first quotation mark that more of the object or the end of the call follows. A match of `end`
-    outside of strings shows that brackets are missing.
+    A string ends at the first quotation mark before more of the object or the end of the call. A match of `end` outside
+    of strings shows that brackets are missing.
     """
     start = buffer.keep()
     opener = yield from buffer.peek()
@@ -61,7 +61,7 @@ def read_notation(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[tupl
         buffer.position += len(mark[0])
         match mark[0]:
             case "(" | ")" if opener != "(" or depth > 1 or (depth == 1 and mark[0] == "("):
-                # Round brackets inside of a word belong to the word.
+                # Round brackets inside a word are part of the word.
                 continue
             case "{" | "[" | "(":
                 depth += 1
@@ -70,13 +70,13 @@ def read_notation(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[tupl
                 if depth <= 0:
                     return buffer.cut(start, buffer.position), True
             case "'":
-                yield from _pass_single(buffer, end)
+                yield from _skip_single_quoted(buffer, end)
             case quote:
-                yield from _pass_escaped(buffer, quote, goes_on)
+                yield from _skip_delimited(buffer, quote, goes_on)
     return buffer.cut(start, buffer.position), False
 
 
-def _pass_escaped(buffer: TextBuffer, quote: str, goes_on: "regex.Pattern[str]") -> Reading[None]:
+def _skip_delimited(buffer: TextBuffer, quote: str, goes_on: "regex.Pattern[str]") -> Reading[None]:
     if quote == '"':
         while mark := (yield from buffer.find(_IN_QUOTES)):
             buffer.position += 1
@@ -92,8 +92,11 @@ def _pass_escaped(buffer: TextBuffer, quote: str, goes_on: "regex.Pattern[str]")
             return
 
 
-def _pass_single(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[None]:
-    """Move behind a string in single quotation marks, at most to the line's end: the mark may be an apostrophe."""
+def _skip_single_quoted(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[None]:
+    """Move behind a string in single quotation marks, at most to the end of the line.
+
+    The limit is needed because the mark may be an apostrophe.
+    """
     marks = regex.compile(rf"['\\\n]|{end.pattern}", regex.IGNORECASE)
     while mark := (yield from buffer.find(marks)):
         if mark[0] not in "'\\":
@@ -109,10 +112,10 @@ _IN_QUOTES = regex.compile(r"[\"\\]")
 
 
 def notation_to_json(text: str) -> str | None:
-    """Return the object in Gemma's notation that `text` is, as JSON; None if it is none or incomplete."""
+    """Convert an object in Gemma's notation to JSON. Return None if `text` is incomplete or not such an object."""
     try:
         notation = _Notation(text)
-        value, end = notation.value(0, 0)
+        value, end = notation.read_value(0, 0)
         written = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
         return None
@@ -128,12 +131,12 @@ class _Notation:
         goes_on = r"(?=\s*[,}\]:)])" if self._in_brackets else r"(?=\s*[,}\]:])"
         self._closers = {mark: re.compile(re.escape(mark) + goes_on, re.IGNORECASE) for mark in ("<escape>", '<|"|>')}
         self._has_bare_words = False
-        """A string without quotation marks was read, so a comma may belong to it."""
+        """A string without quotation marks was read. The comma behind it may be a part of the string."""
 
-    def value(self, start: int, depth: int) -> tuple[object, int]:
-        """Return the value at `start` and its end. Raises `ValueError` if there is none."""
+    def read_value(self, start: int, depth: int) -> tuple[object, int]:
+        """Return the value at `start` and its end. Raises `ValueError` if there is no value."""
         text = self._text
-        at = self._skip(start)
+        at = self._skip_space(start)
         if depth > NOTATION_DEPTH:
             raise ValueError("too deep")
         if quote := _QUOTES.match(text, at):
@@ -143,9 +146,9 @@ class _Notation:
             return text[quote.end() : end.start()], end.end()
         match text[at : at + 1]:
             case "{" | "(" as opener if opener == "{" or depth == 0:
-                return self._object(at + 1, depth, _CLOSERS[opener])
+                return self._read_object(at + 1, depth, _CLOSERS[opener])
             case "[":
-                return self._array(at + 1, depth)
+                return self._read_array(at + 1, depth)
             case '"':
                 string = _STRING.match(text, at)
                 if string is None:
@@ -155,13 +158,15 @@ class _Notation:
                 string = _SINGLE_STRING.match(text, at)
                 if string is None:
                     raise ValueError("a string without an end")
-                return json.loads(f'"{_IN_SINGLE.sub(_in_double, string[1])}"', strict=False), string.end()
+                return json.loads(
+                    f'"{_IN_SINGLE.sub(_convert_to_double_quoted, string[1])}"', strict=False
+                ), string.end()
             case _:
-                return self._word(at)
+                return self._read_word(at)
 
-    def _object(self, at: int, depth: int, closer: str) -> tuple[object, int]:
+    def _read_object(self, at: int, depth: int, closer: str) -> tuple[object, int]:
         members: dict[str, object] = {}
-        at = self._skip(at)
+        at = self._skip_space(at)
         while self._text[at : at + 1] != closer:
             found = _NOTATION_KEY.match(self._text, at)
             if found is None:
@@ -171,28 +176,28 @@ class _Notation:
                 raise ValueError("a key twice")
             if self._has_bare_words and not found["mark"] and (found["separator"] == "=" or _BLANK.search(key)):
                 raise ValueError("perhaps no key")
-            members[key], at = self.value(found.end(), depth + 1)
-            at = self._skip(self._separator(at, closer))
+            members[key], at = self.read_value(found.end(), depth + 1)
+            at = self._skip_space(self._skip_separator(at, closer))
         return members, at + 1
 
-    def _array(self, at: int, depth: int) -> tuple[object, int]:
+    def _read_array(self, at: int, depth: int) -> tuple[object, int]:
         items: list[object] = []
-        at = self._skip(at)
+        at = self._skip_space(at)
         while self._text[at : at + 1] != "]":
-            item, at = self.value(at, depth + 1)
+            item, at = self.read_value(at, depth + 1)
             items.append(item)
-            at = self._skip(self._separator(at, "]"))
+            at = self._skip_space(self._skip_separator(at, "]"))
         return items, at + 1
 
-    def _separator(self, start: int, closer: str) -> int:
-        at = self._skip(start)
+    def _skip_separator(self, start: int, closer: str) -> int:
+        at = self._skip_space(start)
         if self._text[at : at + 1] == ",":
             return at + 1
         if self._text[at : at + 1] != closer:
             raise ValueError("no comma")
         return at
 
-    def _word(self, at: int) -> tuple[object, int]:
+    def _read_word(self, at: int) -> tuple[object, int]:
         """Return a number, a constant of JSON, or a string without quotation marks."""
         match = (_NOTATION_WORD_IN_BRACKETS if self._in_brackets else _NOTATION_WORD).match(self._text, at)
         if match is None or not (word := match[0].strip()):
@@ -206,7 +211,7 @@ class _Notation:
             return word, match.end()
         return number, match.end()
 
-    def _skip(self, at: int) -> int:
+    def _skip_space(self, at: int) -> int:
         match = _SPACE.match(self._text, at)
         return match.end() if match else at
 
@@ -214,13 +219,13 @@ class _Notation:
 _BLANK = re.compile(r"\s")
 
 
-def _in_double(found: re.Match[str]) -> str:
-    """Return the double-quoted form of a mark or an escape in a single-quoted string."""
+def _convert_to_double_quoted(found: re.Match[str]) -> str:
+    """Return the form of a mark or an escape of a single-quoted string for a double-quoted string."""
     return '\\"' if found["mark"] else "'" if found["escaped"] == "'" else found[0]
 
 
 SOURCE_CHARS = 50_000
-"""The length limit of source that is parsed, because `ast` has no limit on memory."""
+"""The length limit of source that is parsed, because `ast` does not limit its memory."""
 
 DEPTH = 50
 
@@ -230,7 +235,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 class NotLiteral(ValueError):
-    """The source contains an argument that is no literal."""
+    """The source contains an argument that is not a literal."""
 
 
 _MARK = regex.compile(r"[\"'()\[\]{}]")
@@ -252,7 +257,7 @@ class Brackets(Enum):
 
 
 def read_brackets(buffer: TextBuffer, limit: int) -> Reading[Brackets]:
-    """Move behind the bracket that closes the bracket at `buffer.position`. Brackets in strings do not count."""
+    """Move behind the bracket that closes the bracket at `buffer.position`. Brackets in strings are ignored."""
     depth = 0
     while mark := (yield from buffer.find(_MARK)):
         if mark[0] not in "\"'":
@@ -267,7 +272,7 @@ def read_brackets(buffer: TextBuffer, limit: int) -> Reading[Brackets]:
                 if depth == 0:
                     return Brackets.CLOSED
             case _:
-                yield from _pass_string(buffer)
+                yield from _skip_string(buffer)
     return Brackets.OPEN
 
 
@@ -283,15 +288,15 @@ def read_source(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[tuple[
             return buffer.cut(start, buffer.position), True
         if mark[0] not in "\"'":
             buffer.position += 1
-        elif not (yield from _pass_string(buffer)) and buffer.may_look_back("string"):
+        elif not (yield from _skip_string(buffer)) and buffer.may_look_back("string"):
             buffer.rewind(start)
             found = yield from buffer.find(end)
             return buffer.cut(start, buffer.position), found is not None
     return buffer.cut(start, buffer.position), False
 
 
-def _pass_string(buffer: TextBuffer) -> Reading[bool]:
-    """Move behind the string that begins here, at most to the line's end; return False if the text ends before."""
+def _skip_string(buffer: TextBuffer) -> Reading[bool]:
+    """Move behind the string that begins here, at most to the end of the line. Return False if the text ends before."""
     triple = yield from buffer.take(_TRIPLE)
     quote = triple[0] if triple else (yield from buffer.peek())
     buffer.position += 0 if triple else 1
@@ -305,15 +310,15 @@ def _pass_string(buffer: TextBuffer) -> Reading[bool]:
 
 
 def parse_calls(source: str) -> Sequence[WrittenCall] | None:
-    """Return the calls that `source` consists of, one on each line or in a list; None for any other source.
+    """Return the calls in `source`, which has one call on each line or a list of calls; None for any other source.
 
-    `print(call)` and `name = call` count as the call, because Gemma's documentation shows them. `print(name)` after
+    `print(call)` and `name = call` are read like `call`, because Gemma's documentation shows them. `print(name)` after
     `name = call` is ignored.
     """
-    tree = _parsed(source)
-    if tree is None and "\n" in source and (mended := _line_ends_escaped(source)):
-        source = mended
-        tree = _parsed(source)
+    tree = _parse(source)
+    if tree is None and "\n" in source and (escaped := _escape_line_ends(source)):
+        source = escaped
+        tree = _parse(source)
     if tree is None or not tree.body:
         return None
     calls: list[ast.Call] = []
@@ -328,20 +333,20 @@ def parse_calls(source: str) -> Sequence[WrittenCall] | None:
         value = getattr(statement, "value", None) if isinstance(statement, (ast.Expr, ast.Assign)) else None
         elements = value.elts if isinstance(value, (ast.List, ast.Tuple)) else [value]
         for element in elements:
-            call = _unprinted(element)
+            call = _unwrap_print(element)
             if call is None:
                 return None
             calls.append(call)
-    return [_written(source, call) for call in calls] or None
+    return [_build_call(source, call) for call in calls] or None
 
 
 _STRING_BEGINS = regex.compile(r"(?<=[=(\[{,:]\s{0,9})(?P<mark>[\"'])(?!(?P=mark))")
 
 
-def _line_ends_escaped(source: str) -> str | None:
-    """Return `source` with line ends in strings escaped; None if the end of a string is unclear.
+def _escape_line_ends(source: str) -> str | None:
+    """Return `source` with escaped line ends in strings; None if the end of a string is unclear.
 
-    LFM2's template escapes nothing, so strings contain line ends. A string ends where more of the call follows.
+    LFM2's template escapes nothing, so strings may contain line ends. A string ends before more of the call.
     """
     parts: list[str] = []
     at = 0
@@ -360,10 +365,10 @@ _CALL_GOES_ON = regex.compile(r"[\"']\s*+[,)\]}:]")
 
 
 def parse_incomplete_calls(source: str) -> Sequence[WrittenCall] | None:
-    """Return the calls of an incomplete list: the complete calls and the incomplete last one."""
+    """Return the calls of an incomplete list: the complete calls and the last, incomplete call."""
     if whole := parse_calls(source + "]"):
         return whole
-    for place, closer in _separators(source)[-1:]:
+    for place, closer in _find_separators(source)[-1:]:
         calls = parse_calls(source[:place] + closer)
         if not calls:
             return None
@@ -374,8 +379,8 @@ def parse_incomplete_calls(source: str) -> Sequence[WrittenCall] | None:
     return None
 
 
-def _separators(source: str) -> list[tuple[int, str]]:
-    """Return the indexes between calls, each with the text that closes the list there."""
+def _find_separators(source: str) -> list[tuple[int, str]]:
+    """Return the indexes between calls, each with the text that would close the list there."""
     buffer = TextBuffer(source, final=True)
     return read_now(_read_separators(buffer))
 
@@ -398,7 +403,7 @@ def _read_separators(buffer: TextBuffer) -> Reading[list[tuple[int, str]]]:
                 if depth == 0:
                     places.append((buffer.position, ""))
             case _:
-                yield from _pass_string(buffer)
+                yield from _skip_string(buffer)
                 continue
         buffer.position += 1
     return places
@@ -410,22 +415,22 @@ _HALF_NAME = regex.compile(r"[,\s]*+([A-Za-z_][\w.]{0,127}+)\Z")
 
 
 _COMMANDS = ("#", "@", "%", "!")
-"""The beginnings of comments, decorators and IPython commands, which do not parse on their own."""
+"""The beginnings of lines that cannot be parsed alone: comments, decorators and IPython commands."""
 
 _SENTENCE = regex.compile(
     r"(?!(?:async|class|def|for|from|if|import|return|while|with|try)\b)[A-Za-z][\w'-]*[ \t]+[A-Za-z]", regex.IGNORECASE
 )
-"""Two words with only blanks between them, of which the first is no keyword."""
+"""Two words with only blanks between them. The first word is not a keyword of Python."""
 
 
 def begins_program(line: str) -> bool:
-    """Return whether this line may be the beginning of a program, and not the rest of a sentence."""
+    """Return whether this line may begin a program, and is not the rest of a sentence."""
     line = line.strip()
     if line.startswith(_COMMANDS):
         return True
-    trees = [_parsed(line), *(_parsed(line + rest) for rest in _SUITES if line.endswith(":"))]
+    trees = [_parse(line), *(_parse(line + rest) for rest in _SUITES if line.endswith(":"))]
     if any(tree is not None for tree in trees):
-        return any(_does_something(node) for tree in trees if tree is not None for node in ast.walk(tree))
+        return any(_is_code(node) for tree in trees if tree is not None for node in ast.walk(tree))
     has_bracket = any(bracket in line for bracket in "([{")
     goes_on = line.endswith(("(", "[", "{", "\\")) or (line.endswith(",") and has_bracket) or _TRIPLE.search(line)
     return bool(goes_on) and _SENTENCE.match(line) is None
@@ -434,8 +439,8 @@ def begins_program(line: str) -> bool:
 _SUITES = (" pass", " pass\nfinally: pass")
 
 
-def _does_something(node: ast.AST) -> bool:
-    """Return whether this node is code and no word of a sentence: a statement, a call, a number or a subscript."""
+def _is_code(node: ast.AST) -> bool:
+    """Return whether this node cannot be a word of a sentence: a statement, a call, a number or a subscript."""
     match node:
         case ast.Expr() | ast.Pass() | ast.AnnAssign(value=None):
             return False
@@ -445,25 +450,25 @@ def _does_something(node: ast.AST) -> bool:
             return False
 
 
-def _parsed(source: str) -> ast.Module | None:
+def _parse(source: str) -> ast.Module | None:
     if len(source) > SOURCE_CHARS:
         return None
     source = source.strip()
     with warnings.catch_warnings():
-        # Python warns about unknown escapes ("\d"), which must not appear in the server's log.
+        # Python warns about unknown escapes ("\d"). The warnings must not appear in the server's log.
         warnings.simplefilter("ignore")
         try:
             return ast.parse(source)
         except SyntaxError:
-            return _parsed_with_reserved_words(source)
+            return _parse_with_keywords(source)
         except (ValueError, RecursionError, MemoryError):
             return None
 
 
-def _parsed_with_reserved_words(source: str) -> ast.Module | None:
-    """Parse calls with parameters whose names are Python's keywords: `search(from="Oslo")`.
+def _parse_with_keywords(source: str) -> ast.Module | None:
+    """Parse calls with parameters that are named like keywords of Python: `search(from="Oslo")`.
 
-    vLLM reads them too: https://github.com/vllm-project/vllm/issues/48171
+    vLLM reads such calls too: https://github.com/vllm-project/vllm/issues/48171
     """
     renamed: str = _RESERVED.sub(lambda found: found[1] + found[2].swapcase() if found[2] else found[0], source)
     if renamed == source:
@@ -482,19 +487,19 @@ _RESERVED = regex.compile(
     r"(?s:\"{3}.*?\"{3}|'{3}.*?'{3})|\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'"
     rf"|([(,]\s*+)({'|'.join(keyword.kwlist)})(?=\s*+=(?!=))"
 )
-"""A string, or a keyword that is the name of a parameter."""
+"""Matches a string, or a keyword that is the name of a parameter."""
 
 
-def _unprinted(node: ast.expr | None) -> ast.Call | None:
-    if not isinstance(node, ast.Call) or _name(node.func) is None:
+def _unwrap_print(node: ast.expr | None) -> ast.Call | None:
+    if not isinstance(node, ast.Call) or _read_dotted_name(node.func) is None:
         return None
-    if _name(node.func) == "print":
-        return _unprinted(node.args[0]) if len(node.args) == 1 and not node.keywords else None
+    if _read_dotted_name(node.func) == "print":
+        return _unwrap_print(node.args[0]) if len(node.args) == 1 and not node.keywords else None
     return node
 
 
-def _name(node: ast.expr) -> str | None:
-    """Return a dotted name without invented namespaces and without Llama's `.call`."""
+def _read_dotted_name(node: ast.expr) -> str | None:
+    """Return the dotted name of a function, without invented namespaces and without Llama's `.call`."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -511,26 +516,26 @@ def _name(node: ast.expr) -> str | None:
     return ".".join(parts)
 
 
-def _written(source: str, call: ast.Call) -> WrittenCall:
-    name = _name(call.func) or ""
+def _build_call(source: str, call: ast.Call) -> WrittenCall:
+    name = _read_dotted_name(call.func) or ""
     try:
-        return WrittenCall(name, _keywords(call))
+        return WrittenCall(name, _convert_keywords(call))
     except ValueError:
-        return WrittenCall(name, _source_of_arguments(source.strip(), call), words=True)
+        return WrittenCall(name, _cut_arguments(source.strip(), call), words=True)
 
 
-def _keywords(call: ast.Call) -> str:
+def _convert_keywords(call: ast.Call) -> str:
     if call.args:
         raise NotLiteral
     arguments = {}
     for given in call.keywords:
         if given.arg is None or given.arg in arguments:
             raise NotLiteral
-        arguments[given.arg] = _literal(given.value)
+        arguments[given.arg] = _convert_literal(given.value)
     return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
 
 
-def _literal(node: ast.expr, depth: int = 0) -> object:
+def _convert_literal(node: ast.expr, depth: int = 0) -> object:
     if depth > DEPTH:
         raise NotLiteral
     match node:
@@ -545,26 +550,26 @@ def _literal(node: ast.expr, depth: int = 0) -> object:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             return -value
         case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            return [_literal(element, depth + 1) for element in elements]
-        case ast.Dict(keys=keys, values=values) if len({_key(key) for key in keys}) == len(keys):
-            return {_key(key): _literal(value, depth + 1) for key, value in zip(keys, values, strict=True)}
+            return [_convert_literal(element, depth + 1) for element in elements]
+        case ast.Dict(keys=keys, values=values) if len({_read_key(key) for key in keys}) == len(keys):
+            return {_read_key(key): _convert_literal(value, depth + 1) for key, value in zip(keys, values, strict=True)}
         case ast.JoinedStr(values=[ast.Constant(value=str() as value)]):
-            # An f-string without a field is a string.
+            # An f-string without replacement fields is a string.
             return value
         case _:
             raise NotLiteral
 
 
-def _key(node: ast.expr | None) -> str:
+def _read_key(node: ast.expr | None) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     raise NotLiteral
 
 
-def _source_of_arguments(source: str, call: ast.Call) -> str:
-    """Return the source between the brackets of `call` in braces; a single string is returned as JSON.
+def _cut_arguments(source: str, call: ast.Call) -> str:
+    """Return the source between the brackets of `call` in braces; a single positional string as JSON.
 
-    With braces the source is an unreadable object. Without them it could be mistaken for a string argument.
+    With braces, the source is an unreadable object. Without braces, it could be mistaken for a string argument.
     """
     match call:
         case ast.Call(args=[ast.Constant(value=str() as text)], keywords=[]):

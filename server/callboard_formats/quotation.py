@@ -1,9 +1,9 @@
-"""Decides whether a marker in an answer is quoted: then it is not used, and all of the quotation is shown unchanged.
+"""Decides whether a marker in an answer is quoted. A quoted marker has no meaning and is shown unchanged.
 
-A marker is quoted by a mark that was opened in its own line and is closed in its paragraph: a run of back-ticks by an
-equal run, as in CommonMark, a quotation mark by its counterpart, `<code>` by `</code>`. `<pre>` and a comment continue
-over lines. A mark that is never closed opens nothing. `markdown` tracks which marks are open; this module reads ahead
-to find out whether they are closed.
+A marker is quoted if a quotation was opened before it in its line and is closed in its paragraph. A run of back-ticks
+is closed by an equal run, as in CommonMark, a quotation mark by its counterpart, and `<code>` by `</code>`. `<pre>` and
+a comment may continue over several lines. A mark that is never closed opens no quotation. The module `markdown` tracks
+which marks are open. This module reads ahead to find out whether they are closed.
 """
 
 import re
@@ -27,9 +27,9 @@ _LATER_IN_INDENTED_CODE = re.compile(
 
 @dataclass(slots=True)
 class StraightMarks:
-    """The straight quotation marks in the rest of a line, from a marker on; `single` or double marks.
+    """The straight quotation marks in the rest of a line, behind a marker. They are `single` or double marks.
 
-    An odd number of marks closes the quotation, because the marks in a call's JSON are pairs.
+    An odd number of marks means that the quotation is closed, because the marks in a call's JSON are pairs.
     """
 
     single: bool = False
@@ -43,20 +43,20 @@ class StraightMarks:
         self.end = start + len(text)
 
     def closer(self, place: int) -> int | None:
-        """Return the end of the quotation around `place`; None if it is not quoted."""
+        """Return the end of the quotation around `place`; None if `place` is not quoted."""
         number = bisect_left(self._places, place)
         return self._places[number] if (len(self._places) - number) % 2 else None
 
 
 _DOUBLE = re.compile(r"\"|\\.")
-# Within a word it is an apostrophe.
+# Inside a word, it is an apostrophe.
 _SINGLE = re.compile(r"(?<!\w)'|'(?!\w)|\\.")
 
 
 class QuotedText:
     """Decides whether the marker at the position of `buffer` is quoted.
 
-    The reader calls `passed` with all text before the marker, and `clear` when a block or a thought has ended.
+    The reader calls `passed` with all text before the marker, and `clear` when a block or a thought ends.
     """
 
     def __init__(self, buffer: TextBuffer) -> None:
@@ -65,40 +65,43 @@ class QuotedText:
         self._double_marks = StraightMarks()
         self._single_marks = StraightMarks(single=True)
         self._sought: dict[str, int] = {}
-        """For each closing mark, the position up to which it was searched for and not found."""
+        """For each closing mark, the position up to which the text does not contain it."""
         self._end = 0
-        """The end of the last quotation around a marker whose end is known."""
+        """The end of the last quotation around a marker, if it is known."""
         self._closing_mark = ""
-        """The mark that ends the quotation around the last marker; a line end if the quotation ends with its line."""
+        """The mark that ends the quotation around the last marker; "\\n" if the quotation ends with its line."""
         self._fence_end = 0
         """The position behind the last closing fence."""
         self.verbatim_to = 0
-        """Text is passed on unchanged up to this position, and then to the match of `verbatim_until`."""
+        """Text is passed on unchanged up to this position, and then up to a match of `verbatim_until`."""
         self.verbatim_until: re.Pattern[str] | None = None
         self.passed = self._markdown.feed
-        """Continue behind this text. An attribute, not a method, because it is called for each token of a model."""
+        """Adds text. It is an attribute and not a method, because it is called for each token of a model."""
 
     def clear(self) -> None:
-        """Start again behind a block or a thought."""
+        """Forget the text so far, because a block or a thought has ended here."""
         self._markdown.restart()
         self.verbatim_until = None
 
     def leave_fence(self) -> None:
-        """Start again behind a fence that ends here. Its closing marks open no quotation."""
+        """Forget the text so far, because a fence has ended here. Its closing marks open no quotation."""
         self._markdown.restart()
         self._fence_end = self._buffer.position
 
     def is_quoted(self, *, in_code: bool) -> Reading[bool]:
         """Return whether the marker is inside a quotation that is closed later, or inside a program's string.
 
-        `in_code` says that the marker is common in programs, so that a string around it does not matter.
+        `in_code` means that the marker is common in programs, so that a string around it does not quote it.
         """
         if (yield from self._is_in_closed_quotation()):
             return True
         return not in_code and (yield from self._is_in_string())
 
-    def is_begun(self) -> bool:
-        """Return whether the marker is right behind an opening mark, or inside a quotation that one has begun."""
+    def has_begun(self) -> bool:
+        """Return whether the text before the marker shows that it is quoted, without reading ahead.
+
+        It shows that in a quoted line, right behind an opening mark, and in a quotation that such a mark has begun.
+        """
         buffer = self._buffer
         before = buffer.before(buffer.position, 1)
         if buffer.position > buffer.boundary and (before == "\\" or self._is_in_quoted_line()):
@@ -110,20 +113,20 @@ class QuotedText:
         return self.verbatim_until is not None
 
     def is_right_behind_opening_mark(self) -> bool:
-        """Return whether a quotation mark precedes this position that closes no quotation of its line."""
+        """Return whether a quotation mark that may open a quotation is right before this position."""
         buffer = self._buffer
         before = buffer.before(buffer.position, 1)
         is_mark = buffer.position > max(buffer.boundary, self._fence_end) and bool(before) and before in QUOTES
         return is_mark and not ends_quotation(buffer.line_before())
 
     def is_in_indented_code(self) -> bool:
-        """Return whether the marker begins an indented line of code, and text precedes the code."""
+        """Return whether the marker begins a line of indented code that follows other text."""
         buffer = self._buffer
         if buffer.before(buffer.position, 1) not in (" ", "\t") or buffer.line_before().strip():
             return False
         start = max(buffer.base, buffer.position - LOOK_BACK_CHARS, buffer.boundary)
         before = buffer.text[start - buffer.base : buffer.index]
-        # The beginning of a long block is too far back. Then all lines in sight are code.
+        # The beginning of a long block is too far back to be seen. Then all visible lines are indented.
         is_later = len(before) == LOOK_BACK_CHARS and _LATER_IN_INDENTED_CODE.fullmatch(before)
         if not is_later and _INDENTED_CODE.search(before) is None:
             return False
@@ -131,10 +134,10 @@ class QuotedText:
         return True
 
     def continuation(self, *, announced: bool) -> "regex.Pattern[str] | None":
-        """Return the pattern of the text behind a block that makes it a part of the sentence around it.
+        """Return the pattern of text which, behind a block, shows that the block is a part of a sentence.
 
-        Return None if no sentence continues in this line. Text behind a call in the same line begins no sentence. With
-        `announced`, any words make a block an example if the text before it announces one.
+        Return None if the text before the block is not an unfinished sentence. Text behind another block in the same
+        line is not one. With `announced`, if the text before the block announces an example, any words behind it match.
         """
         buffer = self._buffer
         if announced and introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS)):
@@ -157,8 +160,8 @@ class QuotedText:
         """Return whether this position is inside a quotation whose end is known."""
         return self._buffer.position < self._end
 
-    def quotes_closer(self, chars: int) -> Reading[bool]:
-        """Return whether the thought's closer here, which has `chars` characters, is in quotation marks."""
+    def is_thought_closer_quoted(self, chars: int) -> Reading[bool]:
+        """Return whether the closer of a thought here, which has `chars` characters, is in quotation marks."""
         buffer = self._buffer
         before = buffer.before(buffer.position, 1)
         if not before or before not in QUOTES or buffer.position <= buffer.boundary:
@@ -178,8 +181,8 @@ class QuotedText:
         self.verbatim_to = self._buffer.position
         self.verbatim_until = re.compile(f"[{re.escape(self._closing_mark)}\n]")
 
-    def verbatim_end(self, start: int) -> int:
-        """Return the end of the unchanged part of the text from `start` to this position; `start` if there is none."""
+    def find_verbatim_end(self, start: int) -> int:
+        """Return the end of the text from `start` on that is passed on unchanged; `start` if there is none."""
         buffer = self._buffer
         if start < self.verbatim_to:
             return min(self.verbatim_to, buffer.position)
@@ -193,7 +196,7 @@ class QuotedText:
 
     def _is_in_quoted_line(self) -> bool:
         """Return whether the marker is in a line of a block quotation or a table, but not at its beginning."""
-        # The first check is cheap, and enough for most fences, which begin a line.
+        # The first check is fast, and most fences begin a line.
         return not self._buffer.at_line_start() and self._markdown.is_in_quoted_line()
 
     def _is_in_closed_quotation(self) -> Reading[bool]:
@@ -204,16 +207,16 @@ class QuotedText:
         for closer in self._markdown.open_quotations():
             if closer == '"' and buffer.before(buffer.position, 1) != '"':
                 yield from self._read_marks(self._double_marks)
-                end = self._closed_in_line(self._double_marks)
+                end = self._find_closing_mark_in_line(self._double_marks)
             else:
-                end = yield from self._closed_at(closer)
+                end = yield from self._find_closing_mark(closer)
             if end is not None:
                 self._end = end
                 return True
             self._markdown.forget_quotation(closer)
         return False
 
-    def _closed_at(self, closer: str) -> Reading[int | None]:
+    def _find_closing_mark(self, closer: str) -> Reading[int | None]:
         """Return the position of the closing mark; None if the paragraph ends before it."""
         buffer = self._buffer
         pattern = closing_pattern(closer)
@@ -228,7 +231,7 @@ class QuotedText:
                 return buffer.base + found.start() if found and found["closer"] else None
             yield
 
-    def _closed_in_line(self, marks: StraightMarks) -> int | None:
+    def _find_closing_mark_in_line(self, marks: StraightMarks) -> int | None:
         """Return the position of the closing straight mark; None if the line has none."""
         buffer = self._buffer
         end = marks.closer(buffer.position)
@@ -240,7 +243,7 @@ class QuotedText:
         if not self._markdown.is_in_string():
             return False
         yield from self._read_marks(self._single_marks)
-        end = self._closed_in_line(self._single_marks)
+        end = self._find_closing_mark_in_line(self._single_marks)
         self._end = end if end is not None else self._end
         return end is not None
 
@@ -261,10 +264,10 @@ class QuotedText:
 
 
 def ends_quotation(line: str) -> bool:
-    """Return whether the mark at the end of `line` closes a quotation, or is an apostrophe or the sign of inches.
+    """Return whether the mark at the end of `line` closes a quotation, or is an apostrophe or an inch sign.
 
-    No quotation begins right behind a word. Elsewhere a mark closes a quotation if the marks of the line are pairs. For
-    back-ticks, only runs of the same length are counted.
+    Right behind a word, no quotation begins. Elsewhere, a mark closes a quotation if the marks of the line are pairs.
+    For back-ticks, only runs of the same length are counted.
     """
     mark = line[-1:]
     if mark not in _SAME_MARKS:
@@ -280,11 +283,11 @@ def ends_quotation(line: str) -> bool:
 
 _SAME_MARKS = {
     '"': re.compile('"'),
-    # Inside a word it is an apostrophe.
+    # Inside a word, it is an apostrophe.
     "'": re.compile(r"(?<!\w)'|'(?!\w)"),
     "`": re.compile("`+"),
 }
-"""The marks whose opening and closing forms are equal."""
+"""The marks with equal opening and closing forms."""
 _OPENING = frozenset("([{:=")
 _STRING_PREFIX = re.compile(r"(?<!\w)[fbru]{1,2}\Z", re.IGNORECASE)
 
@@ -293,9 +296,9 @@ _BEHIND_MARKER = r"(?<=[>\]])\"(?!\w)"
 
 @cache
 def closing_pattern(closer: str) -> "regex.Pattern[str]":
-    """Return the pattern of `closer`, with the group `closer`, or of the end of the paragraph.
+    """Return a pattern that matches `closer`, as the group `closer`, or the end of the paragraph.
 
-    A straight quotation mark closes a quotation that begins with a marker only if it is right behind a marker.
+    For a quotation that begins with a marker, a straight quotation mark matches only right behind a marker.
     """
     if closer in CLOSERS_OVER_LINES:
         return regex.compile(f"(?P<closer>{closer})", regex.IGNORECASE)
@@ -325,7 +328,7 @@ _EXAMPLE = re.compile(
 
 
 def introduces_example(before: str) -> bool:
-    """Return whether the last line of this text announces an example, or something that should not be done."""
+    """Return whether the last line of this text announces an example, or says what not to write."""
     line = before.rstrip().rpartition("\n")[2].rstrip("*_ \t")
     return line.endswith((":", "：")) and _EXAMPLE.search(line) is not None
 

@@ -1,4 +1,4 @@
-"""The quotations that a line of text opens: back-ticks, quotation marks, HTML's elements for code, comments."""
+"""Tracks the quotations that a line opens with back-ticks, quotation marks, HTML elements for code, or comments."""
 
 import re
 from dataclasses import dataclass, field
@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 PAIRS = {
     "“": "”", "‘": "’", "«": "»", "»": "«", "„": "“", "‚": "‘", "‹": "›", "›": "‹", "「": "」", "『": "』", "《": "》",
 }  # fmt: skip
-"""Each opening quotation mark with the mark that closes it. French writes `«…»`, German `»…«` and `„…“`."""
+"""Each opening quotation mark with its closing mark. French uses `«…»`, German `»…«` and `„…“`."""
 QUOTES = "`\"'" + "".join(PAIRS)
-"""The characters that can open a quotation: a marker right behind one is quoted, not used."""
+"""The characters that can open a quotation. A marker right behind one of them is quoted."""
 COMMENT_END = "-->"
 CLOSERS_OVER_LINES = ("</pre>", "</xmp>", COMMENT_END)
-"""The closers of quotations that continue over lines and paragraphs. All others end with their line."""
+"""The closers of quotations that may continue over lines and paragraphs. Other quotations end with their line."""
 CODE_TAGS = "code|pre|kbd|samp|tt|xmp"
 
 _TYPOGRAPHIC = "".join(dict.fromkeys([*PAIRS, *PAIRS.values()]))
-# Begins with a set of characters, because `re` passes quickly over text without these.
+# The pattern begins with a set of characters, because `re` quickly skips text without these characters.
 _QUOTATION_MARK = re.compile(
     rf"[`<\-\\\"'{_TYPOGRAPHIC}](?:(?<=`)`*+|(?<=<)!--|(?<=-)->|(?<=\\)[\\']|(?<=[\"'{_TYPOGRAPHIC}])"
     rf"|(?<=<)(?P<slash>/?)(?P<tag>{CODE_TAGS})(?=[\s/>]|\Z))",
@@ -28,7 +28,7 @@ _TAIL_CHARS = 20
 
 @dataclass(slots=True)
 class LineQuotations:
-    """The quotations that the line has opened and not closed. The line is read only when a question needs it."""
+    """The open quotations of a line. The line is read only if a caller needs them."""
 
     open: list[str] = field(default_factory=list)
     """The closer of each quotation, the outermost first."""
@@ -39,7 +39,7 @@ class LineQuotations:
     tail: str = "\n"
 
     def end_line(self, *, has_mark_over_lines: bool) -> None:
-        """Keep only quotations that continue over lines; read the line before if it may have opened or closed one."""
+        """Keep only quotations that continue over lines. The line is read first if it may have opened or closed one."""
         if has_mark_over_lines:
             self.read()
         self.unread.clear()
@@ -59,12 +59,12 @@ class LineQuotations:
         self.tail = (self.tail + text)[-_TAIL_CHARS:]
 
     def _read_mark(self, mark: re.Match[str], before: str) -> None:
-        """Open or close a quotation; `before` are the characters before the mark."""
+        """Open or close a quotation. `before` has the characters before the mark."""
         text = mark[0]
         if text == '"':
             self._read_straight_mark(before[-1])
         elif text == "'":
-            # Elsewhere it is an apostrophe.
+            # At other positions, it is an apostrophe.
             self.is_in_string = not self.is_in_string and _BEFORE_STRING.search(before) is not None
         elif text[0] == "`":
             self._toggle(text, opens=True, closes=True)
@@ -78,7 +78,7 @@ class LineQuotations:
             self._toggle(PAIRS[text], opens=True, closes=False)
 
     def _read_straight_mark(self, before: str) -> None:
-        # Behind a word it is the sign of inches, or closes a quotation of another line.
+        # Behind a word it is an inch sign, or closes a quotation of another line.
         self._toggle('"', opens=before in _BEFORE_OPENING, closes=before != "\\")
 
     def _toggle(self, closer: str, *, opens: bool, closes: bool) -> None:

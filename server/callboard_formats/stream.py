@@ -1,10 +1,9 @@
 """Reads an answer while it is streamed: separates calls, thoughts and text.
 
-The same text gives the same pieces, whole or cut anywhere. Text is passed on unchanged as soon as it cannot be the
-beginning of a marker. Markers, tags and results that the model imagined are dropped.
+The same text gives the same result, whole or cut anywhere. Text is passed on unchanged as soon as it cannot be the
+beginning of a marker. Markers, tags, and results that the model imagined are dropped.
 
-One generator (see `text_buffer`) reads the whole answer. Each method is a part of it and yields when it needs more
-text.
+One generator (see `text_buffer`) reads the whole answer. It consists of methods that yield when they need more text.
 """
 
 import json
@@ -17,9 +16,9 @@ import regex
 
 from callboard_formats.grammar import (
     Meaning,
+    build_grammar,
     closer_literals,
-    grammar,
-    meaning,
+    find_meaning,
     opener_literals,
     result_literals,
     thought_literals,
@@ -48,7 +47,8 @@ from callboard_formats.text_buffer import Reading, TextBuffer
 PIECE_CHARS = 1024
 MAX_END_CHARS = 80
 MAX_REFUSED_IN_THOUGHT = 8
-"""The number of consecutive calls that are refused in a thought. Each may read the answer to its end."""
+"""The number of consecutive malformed calls that are read in a thought. A limit is needed, because each may be read
+to the end of the answer."""
 MAX_FENCE_LINE_CHARS = 80
 
 _FENCE = re.compile(r"`{3,}|~{3,}")
@@ -68,8 +68,8 @@ class Scanner:
         schemas: The parameters of the tools by name.
         previews: Show arguments while they are written.
         opened: The tags of the thought that the prompt has opened.
-        surely: It is certain that the prompt has opened that thought. Otherwise, if the thought is never closed and is
-            all of the answer, it counts as text as well.
+        surely: It is certain that the prompt has opened the thought. Otherwise, if the thought is never closed and the
+            answer contains nothing else, it is also returned as text.
     """
 
     def __init__(
@@ -82,18 +82,18 @@ class Scanner:
         surely: bool = True,
     ) -> None:
         self.syntaxes = tuple(syntaxes)
-        self.grammar = grammar(self.syntaxes)
+        self.grammar = build_grammar(self.syntaxes)
         self.schemas = schemas
         self._output = Output(schemas)
         self._watcher: Watcher = Preview(self._output, schemas) if previews else NO_WATCHER
         self._buffer = TextBuffer()
         self._quoted = QuotedText(self._buffer)
         self._awaited: Literals | None = None
-        """The literals that the reading searches for while it waits for more plain text; None in any other state."""
+        """The literals that `_find` searches for while it waits for more plain text; None in any other state."""
         self._tags: tuple[Tags, ...] = ()
-        """The tags of the current thought if any block ends it (ReAct)."""
+        """The tags of the current thought, if any block ends that thought (ReAct)."""
         self._in_message = False
-        """The current text is a message to the user, which contains no calls and is passed on unchanged."""
+        """The current text is a message to the user. It contains no calls and is passed on unchanged."""
         self._thought_ended = False
         """A thought has ended."""
         self._answering = False
@@ -101,7 +101,7 @@ class Scanner:
         self._ignores_closer = False
         """An opener of a thought appeared in the middle of a line, so its closer is plain text as well."""
         self._tries_calls_in_thought = True
-        """False after too much repeated reading: then calls in thoughts are no longer searched for."""
+        """False after too much repeated reading. Then calls in thoughts are no longer read."""
         self._reading = self._read(tuple(opened), surely=surely)
         if opened:
             self._output.begin_reasoning(keep=not surely, is_step=False)
@@ -109,19 +109,19 @@ class Scanner:
     def feed(self, text: str) -> list[Shown]:
         """Return the pieces that can be shown now, and the calls that have ended."""
         if len(text) > PIECE_CHARS:
-            # Looking ahead to the end of a long piece for each of its markers would take quadratic time.
+            # Reading ahead to the end of a long piece for each of its markers would take quadratic time.
             pieces = (text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS))
             return [shown for piece in pieces for shown in self.feed(piece)]
         if not self._output.stopped:
             self._buffer.feed(text)
-            if not self._pass_on():
+            if not self._feed_fast():
                 next(self._reading, None)
         return self._output.take()
 
-    def _pass_on(self) -> bool:
-        """Pass on text up to a possible marker; return False if the reading has to continue.
+    def _feed_fast(self) -> bool:
+        """Pass on the text up to the next possible marker. Return False if the generator must continue.
 
-        This is the fast path for text without markers. It does the same as `_find`.
+        This is a fast path for text without markers, with the same result as `_find`.
         """
         literals = self._awaited
         buffer = self._buffer
@@ -157,20 +157,20 @@ class Scanner:
     def _read(self, opened: tuple[Tags, ...], *, surely: bool) -> Reading[None]:
         """Read the whole answer."""
         if opened:
-            yield from self._pass_second_opener(opened)
-            # A thought does not begin with calls, so in that case the prompt has opened none.
+            yield from self._skip_second_opener(opened)
+            # A thought does not begin with calls. If the answer does, the prompt has opened no thought.
             if surely or not (yield from self._begins_with_calls()):
-                yield from self._thought(opened)
+                yield from self._read_thought(opened)
         while not self._output.stopped and (found := (yield from self._find(self._literals()))):
             yield from self._handle(found)
 
     def _begins_with_calls(self) -> Reading[bool]:
-        """Read calls at the very beginning of the answer; return whether there are any."""
+        """Read calls at the beginning of the answer. Return whether there are any."""
         opener = yield from self._buffer.match_literal(self.grammar.outside)
-        what = meaning(self.grammar, opener.lower()) if opener else None
-        if what is None or not what.owners or what.at_line_start or opener[0] in "`~":
+        literal_meaning = find_meaning(self.grammar, opener.lower()) if opener else None
+        if literal_meaning is None or not literal_meaning.owners or literal_meaning.at_line_start or opener[0] in "`~":
             return False
-        return (yield from self._block(what.owners))
+        return (yield from self._read_block(literal_meaning.owners))
 
     # Text and the literals in it.
 
@@ -181,9 +181,9 @@ class Scanner:
         return self.grammar.after_call if self._output.has_call else self.grammar.outside
 
     def _find(self, literals: Literals, *, holds_back: bool = False) -> Reading[str]:
-        """Move to the next of these literals and return it in lower case; return "" at the end of the answer.
+        """Move to the next of these literals and return it in lower case; "" at the end of the answer.
 
-        When more text is needed, the text so far is passed on unless `holds_back`.
+        While it waits for more text, the text so far is passed on, unless `holds_back` is true.
         """
         buffer = self._buffer
         while True:
@@ -212,59 +212,59 @@ class Scanner:
         if found[0] in "`~":
             is_quoted = False
         else:
-            # A bracket in a program's string is no quoted marker.
+            # A bracket in a program's string is not a quoted marker.
             is_quoted = yield from self._quoted.is_quoted(in_code=found[0] == "{" or found == "[")
         if is_quoted:
             buffer.position += len(found)
             self._quoted.take_verbatim_to_end()
-        elif self._is_begun_quotation():
+        elif self._is_in_quotation_or_code():
             buffer.position += len(found) if found[0] not in "`~" else 1
             self._quoted.take_verbatim_until_closed()
         else:
-            yield from self._use(found, meaning(self.grammar, found))
+            yield from self._use(found, find_meaning(self.grammar, found))
 
-    def _is_begun_quotation(self) -> bool:
-        """Return whether the text before the marker shows that it is quoted, or in indented code."""
-        return self._quoted.is_begun() or (not self._tags and self._quoted.is_in_indented_code())
+    def _is_in_quotation_or_code(self) -> bool:
+        """Return whether the text before the marker shows that it is quoted or in indented code."""
+        return self._quoted.has_begun() or (not self._tags and self._quoted.is_in_indented_code())
 
     def _lacks_line_start(self, found: str) -> bool:
-        """Return whether the literal has a meaning only at the beginning of a line, and this is not one."""
-        return meaning(self.grammar, found).at_line_start and not self._buffer.at_line_start()
+        """Return whether the literal has a meaning only at the beginning of a line, and is not at one."""
+        return find_meaning(self.grammar, found).at_line_start and not self._buffer.at_line_start()
 
-    def _use(self, found: str, what: Meaning) -> Reading[None]:
-        """Handle a literal that is not quoted."""
+    def _use(self, found: str, literal_meaning: Meaning) -> Reading[None]:
+        """Read the block or the thought that the literal begins. Otherwise, the literal is text."""
         buffer = self._buffer
         is_over = self._output.has_call or (self._answering and buffer.at_line_start())
-        if what.is_turn or (what.imagined and is_over):
+        if literal_meaning.is_turn or (literal_meaning.imagined and is_over):
             self._output.stop()
             return
-        if what.closes:
+        if literal_meaning.closes:
             if self._ignores_closer:
                 self._ignores_closer = False
-                buffer.position += len(what.closes)
+                buffer.position += len(literal_meaning.closes)
             else:
-                yield from self._pass_lone_closer(what.closes)
+                yield from self._read_lone_closer(literal_meaning.closes)
             return
-        if what.tags and buffer.at_line_start():
+        if literal_meaning.tags and buffer.at_line_start():
             self._emit()
-            tags = tuple(tag for tag in what.tags if not (tag.first and self._output.has_text))
+            tags = tuple(tag for tag in literal_meaning.tags if not (tag.first and self._output.has_text))
             if tags and (tags[0].opens is None or (yield from buffer.match(tags[0].opens))):
                 yield from self._begin_thought(tags)
                 return
-        self._ignores_closer = self._ignores_closer or any(tag.opens is None for tag in what.tags)
-        if what.owners and (yield from self._block(what.owners)):
+        self._ignores_closer = self._ignores_closer or any(tag.opens is None for tag in literal_meaning.tags)
+        if literal_meaning.owners and (yield from self._read_block(literal_meaning.owners)):
             return
         if found[0] in "`~":
-            yield from self._pass_back_ticks(())
+            yield from self._read_back_ticks(())
         else:
             buffer.position += 1
 
     # Blocks.
 
-    def _block(self, owners: Sequence[int]) -> Reading[bool]:
-        """Read the block here with the first of these syntaxes that can; return False if none can.
+    def _read_block(self, owners: Sequence[int]) -> Reading[bool]:
+        """Read the block here with the first of these syntaxes that can read it. Return False if none can.
 
-        Every syntax may try `read` before the first one tries `refuse`.
+        `read` is tried with all syntaxes, and then `refuse`.
         """
         buffer = self._buffer
         self._emit()
@@ -280,7 +280,7 @@ class Scanner:
         asked += [(place, True) for place in owners if self.syntaxes[place].refuses]
         for number, (place, refuses) in enumerate(asked):
             syntax = self.syntaxes[place]
-            # Words behind a call of ReAct may be the result that the model imagines.
+            # Text behind a call of ReAct may be the result that the model imagines, and not the rest of a sentence.
             continuation = self._quoted.continuation(announced=not syntax.answers)
             items: BlockItems | None
             if refuses:
@@ -288,7 +288,7 @@ class Scanner:
             else:
                 items = yield from syntax.read(buffer, context, NO_WATCHER if continuation else self._watcher)
             if items and continuation and (yield from self._may_be_example(items, continuation)):
-                # The calls are an example inside of the sentence.
+                # The calls are an example in a sentence.
                 self._quoted.quote_up_to(buffer.position)
                 items = None
             if items is not None and buffer.position > start:
@@ -306,7 +306,7 @@ class Scanner:
         return False
 
     def _may_be_example(self, items: BlockItems, continuation: "regex.Pattern[str]") -> Reading[bool]:
-        """Return whether `continuation` follows these calls, or the answer was cut off there."""
+        """Return whether `continuation` follows these calls, or may follow because the answer was cut off."""
         buffer = self._buffer
         if (yield from buffer.match(continuation)):
             return True
@@ -314,7 +314,7 @@ class Scanner:
         return is_whole and buffer.is_cut and buffer.is_at_end()
 
     def _pass_block_as_text(self) -> None:
-        # Pass the text on before `forget`, which drops it.
+        # Before `forget`, which drops the text.
         self._emit()
         self._buffer.forget()
 
@@ -329,8 +329,8 @@ class Scanner:
 
     # Fences.
 
-    def _pass_back_ticks(self, message: tuple[Tags, ...]) -> Reading[None]:
-        """Move behind back-ticks or tildes, and behind the code if they begin a fence. For `message` see `_fence`."""
+    def _read_back_ticks(self, message: tuple[Tags, ...]) -> Reading[None]:
+        """Move behind back-ticks or tildes, and if they open a fence, behind its code. `message`: see `_read_fence`."""
         buffer = self._buffer
         while True:
             index = buffer.index
@@ -344,30 +344,31 @@ class Scanner:
                 break
             yield
         rest = buffer.text[run.end() : end]
-        # By CommonMark, back-ticks later in the line make it a code span. The wait for them is limited.
+        # In CommonMark, back-ticks later in the line make it a code span. The search for them is limited.
         follows = buffer.text[end : end + 1] if end - index < MAX_FENCE_LINE_CHARS else ""
         is_span = run[0][0] == "`" and follows == "`"
         if BEFORE_FENCE.fullmatch(buffer.line_before()):
             begins = not is_span
         else:
-            begins = follows == "\n" and _INFO_WORD.fullmatch(rest) is not None and self._ends_prose(run[0])
+            begins = follows == "\n" and _INFO_WORD.fullmatch(rest) is not None and self._may_begin_fence(run[0])
         buffer.position += len(run[0])
         if begins and len(run[0]) < MAX_FENCE_LINE_CHARS:
-            yield from self._fence(run[0], message)
+            yield from self._read_fence(run[0], message)
 
-    def _ends_prose(self, run: str) -> bool:
-        """Return whether this run of back-ticks is separated from the words before it, and closes no code span.
+    def _may_begin_fence(self, run: str) -> bool:
+        """Return whether this run of back-ticks may open a fence in the middle of a line.
 
-        CommonMark has no fence in the middle of a line, but some models begin one there.
+        It must be separated from the text before it, and must not close a code span. CommonMark has no such fences, but
+        some models write them.
         """
         before = self._buffer.line_before()
         return run[0] == "`" and before[-1:] in (" ", "\t", ":") and _BACK_TICKS.findall(before).count(run) % 2 == 0
 
-    def _fence(self, fence: str, message: tuple[Tags, ...]) -> Reading[None]:
+    def _read_fence(self, fence: str, message: tuple[Tags, ...]) -> Reading[None]:
         """Move behind fenced code, up to the line that closes its fence.
 
-        `message` are the tags of the channel's message around the fence. A closer of the message inside of the fence is
-        code only if the fence is closed later. Otherwise the first closer ends the message.
+        `message` are the tags of the channel's message around the fence; () outside of a message. A closer of the
+        message inside the fence is code if the fence is closed later. Otherwise, the first closer ends the message.
         """
         buffer = self._buffer
         marks = _marks_in_fence(fence, message)
@@ -388,9 +389,9 @@ class Scanner:
             buffer.forget()
 
     def _closes_fence(self) -> Reading[bool]:
-        """Move behind the run of fence characters here; return whether it closes the fence.
+        """Move behind the run of fence characters here. Return whether it closes the fence.
 
-        It does if the rest of its line is empty, or a token follows: templates write no line end before tokens.
+        It does if the rest of its line is empty. A token may follow, because templates write no line end before tokens.
         """
         buffer = self._buffer
         behind = token_literals(self.grammar)
@@ -422,10 +423,10 @@ class Scanner:
             if until_call:
                 self._tags = tags
                 return
-        yield from self._thought(tags)
+        yield from self._read_thought(tags)
 
-    def _pass_second_opener(self, tags: tuple[Tags, ...]) -> Reading[None]:
-        """Move behind an opener that repeats the thought's opener at the end of the prompt."""
+    def _skip_second_opener(self, tags: tuple[Tags, ...]) -> Reading[None]:
+        """Move behind an opener of the thought at the beginning of the answer, if the prompt has opened it already."""
         buffer = self._buffer
         yield from buffer.space()
         openers = opener_literals(tags)
@@ -435,38 +436,38 @@ class Scanner:
             self._skip(buffer.position + len(found))
             self._output.begin_reasoning(keep=False, is_step=False)
 
-    def _thought(self, tags: tuple[Tags, ...]) -> Reading[None]:
+    def _read_thought(self, tags: tuple[Tags, ...]) -> Reading[None]:
         """Read a thought or a message up to its closer, or up to calls that end the answer."""
         buffer = self._buffer
         literals = thought_literals(self.grammar, tags)
         self._in_message = all(tag.kind is TextKind.MESSAGE for tag in tags)
         while found := (yield from self._find(literals)):
             if found[0] in "`~":
-                yield from self._pass_back_ticks(tags)
+                yield from self._read_back_ticks(tags)
             elif closer := next((tag.closer for tag in tags if found.startswith(tag.closer.lower())), ""):
-                if (yield from self._pass_closer(tags, closer)):
+                if (yield from self._read_closer(tags, closer)):
                     return
             elif self._quoted.is_right_behind_opening_mark():
                 buffer.position += 1
             elif END_OF_TURN.fullmatch(found):
-                yield from self._pass_end_tokens()
+                yield from self._skip_end_tokens()
             elif self._lacks_line_start(found):
                 buffer.position += 1
-            elif (yield from self._calls_in_thought(tags)):
+            elif (yield from self._read_calls_in_thought(tags)):
                 return
 
-    def _pass_closer(self, tags: tuple[Tags, ...], closer: str) -> Reading[bool]:
-        """End the thought at its closer here unless that is quoted; return whether the thought has ended."""
+    def _read_closer(self, tags: tuple[Tags, ...], closer: str) -> Reading[bool]:
+        """End the thought at the closer here, unless the closer is quoted. Return whether the thought has ended."""
         tag = next(tag for tag in tags if tag.closer == closer)
-        is_spoken_of = yield from self._quoted.quotes_closer(len(closer))
-        if is_spoken_of or not (yield from self._is_followed(closer, tag.followed_by)):
+        is_quoted = yield from self._quoted.is_thought_closer_quoted(len(closer))
+        if is_quoted or not (yield from self._is_followed(closer, tag.followed_by)):
             self._buffer.position += len(closer)
             return False
         self._end_thought(tags, 0 if tag.ends_before else len(closer))
         return True
 
     def _is_followed(self, closer: str, by: "regex.Pattern[str] | None") -> Reading[bool]:
-        """Return whether the pattern `by` matches behind the closer here, or the answer ends inside a match."""
+        """Return whether `by` matches behind the closer here. At the end of the answer, a partial match is enough."""
         if by is None:
             return True
         buffer = self._buffer
@@ -476,8 +477,8 @@ class Scanner:
         buffer.position = start
         return is_followed
 
-    def _pass_end_tokens(self) -> Reading[None]:
-        """Drop the tokens here if they end the answer. Otherwise the first one is text."""
+    def _skip_end_tokens(self) -> Reading[None]:
+        """Drop the tokens here if they end the answer. Otherwise, the first token is text."""
         buffer = self._buffer
         if (yield from self._ends_behind(0)):
             self._emit()
@@ -485,11 +486,11 @@ class Scanner:
         else:
             buffer.position += 1
 
-    def _pass_lone_closer(self, closer: str) -> Reading[None]:
-        """Drop a closer without an opener. The first one turns all text before it into a thought.
+    def _read_lone_closer(self, closer: str) -> Reading[None]:
+        """Drop a closer without an opener. The first such closer turns all text before it into a thought.
 
-        It does not after a thought that has already ended, nor between a call and the end of the answer: there it is a
-        stray token.
+        Exceptions are a closer after another thought, and a closer between a call and the end of the answer. They are
+        stray tokens and change nothing.
         """
         self._emit()
         if not self._thought_ended:
@@ -501,16 +502,16 @@ class Scanner:
         self._skip(self._buffer.position + len(closer))
 
     def _is_opener(self, words: str, closer: str) -> bool:
-        """Return whether these words are empty, or an opener of this closer without its token.
+        """Return whether `words` are empty, or are the rest of this closer's opener without its token.
 
-        Gemma 4 sometimes writes `thought` and `<channel|>` behind a call.
+        For example, Gemma 4 sometimes writes `thought` and `<channel|>` behind a call.
         """
         rest = words.strip()
         openers = (tag.opener for group in self.grammar.tags.values() for tag in group if tag.closer.lower() == closer)
         return not rest or any(rest == _TOKEN_BEFORE_WORD.sub("", opener) for opener in openers)
 
     def _ends_behind(self, chars: int) -> Reading[bool]:
-        """Return whether only tokens that end a turn follow, from `chars` characters behind this position on."""
+        """Return whether only tokens that end a turn follow behind the next `chars` characters."""
         buffer = self._buffer
         while True:
             start = buffer.index + chars
@@ -522,7 +523,7 @@ class Scanner:
             yield
 
     def _end_thought(self, tags: tuple[Tags, ...], closer_chars: int) -> None:
-        """End a thought or a message at its closer here, which has `closer_chars` characters."""
+        """End a thought or a message at the closer here, which has `closer_chars` characters."""
         buffer = self._buffer
         self._emit()
         self._in_message = False
@@ -540,10 +541,11 @@ class Scanner:
 
     # Calls at the end of a thought that is never closed.
 
-    def _calls_in_thought(self, tags: tuple[Tags, ...]) -> Reading[bool]:
-        """Read the calls that begin here in a thought if they end the answer; return whether the thought has ended.
+    def _read_calls_in_thought(self, tags: tuple[Tags, ...]) -> Reading[bool]:
+        """Read the calls that begin here in a thought, if they end the answer. Return whether the thought has ended.
 
-        The thought's closer may be inside an argument. If the calls are malformed, the closer ends the thought.
+        If the text of the calls contains the thought's closer, it is a part of an argument if all calls are
+        well-formed. Otherwise, it ends the thought.
         """
         buffer = self._buffer
         if not self._tries_calls_in_thought:
@@ -551,15 +553,15 @@ class Scanner:
             return False
         self._emit()
         start = buffer.keep()
-        calls = yield from self._last_calls()
+        calls = yield from self._read_last_calls()
         if not calls.end_the_answer:
-            # Continue behind all of these calls, so that none of them is read twice.
+            # Continue behind these calls, so that they are not read again.
             self._tries_calls_in_thought = buffer.may_reread(start)
             buffer.rewind(max(calls.end, start + 1))
             self._pass_block_as_text()
             return False
-        closer = self._first_closer(tags, buffer.cut(start, buffer.position))
-        if closer and not calls.are_right:
+        closer = self._find_first_closer(tags, buffer.cut(start, buffer.position))
+        if closer and not calls.are_well_formed:
             place, found = closer
             buffer.rewind(start + place)
             self._end_thought(tags, len(found))
@@ -572,8 +574,8 @@ class Scanner:
         self._skip(buffer.position)
         return True
 
-    def _last_calls(self) -> "Reading[_LastCalls]":
-        """Read consecutive blocks of calls here, and an imagined result behind them."""
+    def _read_last_calls(self) -> "Reading[_LastCalls]":
+        """Read consecutive blocks of calls here, up to the end of the answer or to an imagined result."""
         buffer = self._buffer
         context = BlockContext(line_start=buffer.at_line_start(), first=False, schemas=self.schemas)
         openers = self.grammar.outside
@@ -582,7 +584,7 @@ class Scanner:
         calls = _LastCalls(buffer.position)
         while True:
             opener = yield from buffer.match_literal(openers)
-            block = (yield from self._block_in_thought(opener, context, calls)) if opener else None
+            block = (yield from self._read_block_in_thought(opener, context, calls)) if opener else None
             if block is None:
                 return calls
             calls.blocks.append(block)
@@ -593,22 +595,23 @@ class Scanner:
                 is_over = True
                 yield from buffer.space()
             if not (yield from buffer.peek()):
-                # If the answer was cut off, the thought might have continued.
+                # If the answer was cut off, the thought may have continued.
                 calls.end_the_answer = is_over or not self._buffer.is_cut
                 return calls
             if (yield from buffer.match_literal(results)):
                 calls.end_the_answer = True
                 return calls
 
-    def _block_in_thought(
+    def _read_block_in_thought(
         self, opener: str, context: BlockContext, before: "_LastCalls"
     ) -> "Reading[tuple[Sequence[WrittenCall], str] | None]":
-        """Read one block of calls in a thought.
+        """Read one block of calls in a thought; return None if there is none.
 
-        The calls must be closed, or complete and begin a line, or be behind a token of a syntax without an end marker.
+        The block must have its end marker. Complete calls without it count if they begin a line, or if they follow a
+        token of a syntax that has no end markers.
         """
         buffer = self._buffer
-        owners = [self.syntaxes[place] for place in meaning(self.grammar, opener.lower()).owners]
+        owners = [self.syntaxes[place] for place in find_meaning(self.grammar, opener.lower()).owners]
         owners = [syntax for syntax in owners if not syntax.is_leak]
         is_token = _OPENING_TOKEN.fullmatch(opener) is not None
         start = buffer.position
@@ -616,7 +619,7 @@ class Scanner:
             items = yield from syntax.read(buffer, context, NO_WATCHER)
             calls = [item for item in items or () if isinstance(item, WrittenCall)]
             is_closed = syntax.is_closed(buffer.cut(start, buffer.position))
-            # Tokens do not occur in prose.
+            # Prose contains no tokens.
             is_endless = is_token and not syntax.has_end
             if calls and (is_closed or not any(call.truncated for call in calls)):
                 return (calls, syntax.name) if is_closed or context.line_start or is_endless else None
@@ -628,8 +631,8 @@ class Scanner:
             buffer.rewind(start)
         return None
 
-    def _first_closer(self, tags: tuple[Tags, ...], text: str) -> tuple[int, str] | None:
-        """Return the index and the text of the first closer in the text of calls that is not quoted there."""
+    def _find_first_closer(self, tags: tuple[Tags, ...], text: str) -> tuple[int, str] | None:
+        """Return the index and the text of the first closer in `text` that is not quoted; None if there is none."""
         closers = closer_literals(self.grammar, tags)
         found = closers.search(text, 0)
         while found:
@@ -646,7 +649,7 @@ class Scanner:
         """Pass on the text up to this position."""
         buffer = self._buffer
         while buffer.emitted_to < buffer.position:
-            end = self._quoted.verbatim_end(buffer.emitted_to)
+            end = self._quoted.find_verbatim_end(buffer.emitted_to)
             is_verbatim = end > buffer.emitted_to
             if not is_verbatim:
                 end = buffer.position
@@ -656,7 +659,7 @@ class Scanner:
             buffer.emitted_to = end
 
     def _skip(self, end: int) -> None:
-        """Continue at `end`, behind text that is not shown."""
+        """Continue at `end`. The text before it is not shown."""
         self._quoted.clear()
         self._buffer.emitted_to = self._buffer.position = self._buffer.boundary = end
 
@@ -678,8 +681,8 @@ class _LastCalls:
     refused: int = 0
 
     @property
-    def are_right(self) -> bool:
-        """Whether all of the calls are complete and well-formed."""
+    def are_well_formed(self) -> bool:
+        """Whether all calls are complete, well-formed, and have valid JSON."""
         calls = [call for found, _ in self.blocks for call in found]
         return not any(call.truncated or call.broken or not _is_json(call.arguments) for call in calls)
 

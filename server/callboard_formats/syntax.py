@@ -29,7 +29,7 @@ END_OF_TURN = regex.compile(f"(?:{'|'.join(map(regex.escape, END_TOKENS))})", re
 ENDS_OF_TURN = regex.compile(rf"(?:\s|{END_OF_TURN.pattern})*\Z", regex.IGNORECASE)
 """Tokens that end the turn and white space, up to the end of the text."""
 LAST_OBSERVATION = regex.compile(r"(?:\*\*)?observation:(?:\*\*)?\s*+\Z", regex.IGNORECASE)
-"""ReAct's label of a result at the end of the text: the model waits for the result."""
+"""ReAct's label of a result at the end of the text, where the model waits for the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class WrittenCall:
     Attributes:
         name: The written name, which may not be a tool's name.
         arguments: JSON, or the text that the model wrote instead of JSON.
-        truncated: The end of the call was not found.
-        untyped: The values stood between tags as strings, and the schema decides their types.
-        words: Arguments that are not JSON may be the only string argument of the tool.
+        truncated: The call has no end, because the answer was cut off or the end is missing.
+        untyped: The values are strings from between tags, and the schema decides their types.
+        words: Arguments that are not JSON may be the value of the tool's only string argument.
         broken: The call violates its syntax and is refused.
     """
 
@@ -61,47 +61,47 @@ class TextKind(Enum):
     """The kind of text between a pair of tags."""
 
     THOUGHT = "reasoning"
-    STEP = "ReAct's thought, which the model is shown again with the call that follows it"
-    OBSERVATION = "an imagined result: after a call, or in the final answer, all text from there on is dropped"
-    MESSAGE = "the answer to the user, in which no text is a call"
+    STEP = "ReAct's thought, which later requests contain together with the call behind it"
+    OBSERVATION = "an imagined result: behind a call or in the final answer, all text from its beginning on is dropped"
+    MESSAGE = "a message to the user, which contains no calls"
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """A pair of literals around a thought or a message, matched without regard to case.
+    """A pair of literals around a thought or a message, matched regardless of case.
 
-    The opener counts only at the beginning of a line outside of fenced code. Elsewhere it is quoted.
+    The opener has a meaning only at the beginning of a line and outside of fenced code. Elsewhere it is text.
     """
 
     opener: str
     closer: str
     kind: TextKind = TextKind.THOUGHT
     first: bool = False
-    """The tags count only if no text precedes them."""
+    """The tags have a meaning only if no text precedes them."""
     opens: "regex.Pattern[str] | None" = None
     """The pattern that must match at the opener; otherwise the opener is text."""
     calls: bool = True
-    """Calls at the end of the answer count even if the thought is never closed."""
+    """Calls at the end of the answer count even if they are in a thought that is never closed."""
     ends_before: bool = False
-    """The closer is the beginning of the next block."""
+    """The closer is also the beginning of the next block."""
     followed_by: "regex.Pattern[str] | None" = None
     """The pattern that must follow the closer; otherwise the closer is text."""
 
     @property
     def until_call(self) -> bool:
-        """Whether any block ends the thought as well as its closer (`Thought:` … `Action:`)."""
+        """Whether any block ends the thought, in addition to its closer (`Thought:` … `Action:`)."""
         return self.kind in (TextKind.STEP, TextKind.OBSERVATION)
 
     @property
     def marks_a_thought(self) -> bool:
         """Whether the closer alone shows that all text before it was a thought."""
-        # The closer of a channel's thought also ends messages, so it does not show that.
+        # Not for channels, because the closer of their thoughts also ends messages.
         return self.kind is TextKind.THOUGHT and self.calls
 
 
 @dataclass(frozen=True, slots=True)
 class BlockContext:
-    """The facts about the position where a block may begin.
+    """The facts about a position at which a block may begin.
 
     Attributes:
         line_start: It is at the beginning of a line.
@@ -132,7 +132,7 @@ class _NoWatcher:
 
 
 NO_WATCHER = _NoWatcher()
-"""The watcher for blocks that may turn out to be text, so that their arguments must not be shown yet."""
+"""The watcher for blocks that may turn out to be text. Their arguments must not be shown while they are read."""
 
 
 class Syntax(ABC):
@@ -141,20 +141,20 @@ class Syntax(ABC):
     name: str
     """The syntax's name in settings, such as `react` or `hermes`. Several syntaxes may share a name."""
     openers: Sequence[str]
-    """The literals that can begin a block, matched without regard to case."""
+    """The literals that can begin a block, matched regardless of case."""
     reasoning: Sequence[Tags] = ()
-    """The tags around the thoughts of its models."""
+    """The tags around the thoughts of models that write this syntax."""
     stops: Sequence[str] = ()
-    """The beginnings of imagined results and turns. After a call, all text and calls behind one are dropped.
+    """The beginnings of imagined results and turns. Behind a call, everything from such a beginning on is dropped.
 
     They are also the stop sequences of requests that ask for this syntax.
     """
     markers: Sequence[str] = ()
-    """The literals that the user never sees. Tags that are common in text, and openers, are not among them."""
+    """The literals that the user must not see. Openers and tags that are common in text are not included."""
     models: Sequence[str] = ()
     """Patterns of the names of models that write this syntax."""
     template: Sequence[str] = ()
-    """Words that only the chat templates of these models contain."""
+    """Texts that only the chat templates of these models contain."""
     prompt_opens: Sequence[str] = ()
     """Patterns of the names of models whose prompt ends with the opener of a thought."""
     at_line_start_only = False
@@ -162,7 +162,7 @@ class Syntax(ABC):
     refuses = False
     """The syntax recognises malformed calls and implements `refuse`."""
     is_leak = False
-    """The model was asked for another syntax than this one."""
+    """The model was not asked for this syntax."""
     answers = False
     """The syntax has a marker of the final answer and implements `begins_answer`."""
 
@@ -177,7 +177,7 @@ class Syntax(ABC):
     def refuse(self, buffer: TextBuffer, context: BlockContext) -> "Reading[Sequence[WrittenCall] | None]":  # noqa: ARG002 - required by the base class
         """Read the block at `buffer.position`, which no syntax could read, as `broken` calls.
 
-        Return None if the block names no tool, or only mentions one: then it is text.
+        Return None if the block is text, because it names no tool or only mentions a tool.
         """
         yield from ()
         return None

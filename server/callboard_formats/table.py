@@ -1,6 +1,6 @@
 r"""The table of syntaxes: one row for each syntax that can be described as data.
 
-In patterns a blank matches any amount of white space, also none, and `\x20` matches one blank.
+In patterns, a blank matches any amount of white space or none, and `\x20` matches one blank.
 """
 
 from callboard_formats.row import NAME, THINK, Row
@@ -16,8 +16,8 @@ _DEEPSEEK_BEGIN = r"<[｜|]tool[▁_\x20]call[▁_\x20]begin[｜|]>"
 _DEEPSEEK_SEPARATOR = r"<[｜|]tool[▁_\x20]sep[｜|]>"
 
 
-def _deepseek(*words: str) -> tuple[str, ...]:
-    """Return the tokens in all spellings, except with ASCII bars and underscores, which are Kimi's tokens."""
+def _spell_deepseek_tokens(*words: str) -> tuple[str, ...]:
+    """Return the tokens in all spellings except with ASCII bars and underscores, because those are Kimi's tokens."""
     spellings = (("｜", "▁"), ("｜", "_"), ("｜", "\x20"), ("|", "▁"))
     return tuple(f"<{bar}{word.replace('_', gap)}{bar}>" for word in words for bar, gap in spellings)
 
@@ -51,9 +51,10 @@ HERMES = Row(
         # https://github.com/Aleph-Alpha/aleph-alpha-inference registers Hermes' parser for it.
         r"kolibri-?1",
     ),
-    # The chat templates of Qwen/QwQ-32B and Qwen/Qwen3-235B-A22B-Thinking-2507 at https://huggingface.co; Qwen 3 itself
-    # writes the tag. Ring 2 by https://github.com/modelscope/ms-swift/blob/main/swift/template/templates/llm.py, where
-    # 2.5 writes it; ERNIE by `baidu.py` there and https://docs.vllm.ai/en/v0.11.2/api/vllm/reasoning/ernie45_reasoning_parser/
+    # Qwen: the chat templates of Qwen/QwQ-32B and Qwen/Qwen3-235B-A22B-Thinking-2507 at https://huggingface.co. Ring 2:
+    # https://github.com/modelscope/ms-swift/blob/main/swift/template/templates/llm.py. ERNIE: `baidu.py` there, and
+    # https://docs.vllm.ai/en/v0.11.2/api/vllm/reasoning/ernie45_reasoning_parser/. Qwen 3 and Ring 2.5 are left out,
+    # because they write the opening tag themselves.
     prompt_opens=(
         r"qwq",
         r"qwen-?3.*thinking",
@@ -112,12 +113,12 @@ GLM = Row(
         r"|(?P<name>[A-Za-z_][\w.:-]{0,127}+) (?:(?=<arg_key>|</tool_call>)|</arg_value> (?=</tool_call>)))"
     ),
     end="</tool_call>",
-    # Some models write a tag of the key twice, or forget the closing one.
+    # Some models write a tag of the key twice, or omit the closing tag.
     key="(?:<arg_key> ){1,2}(?P<key>[^<]{1,128})(?:</arg_key> ){0,2}<arg_value>",
     value_end="</arg_value>",
     stops=("<|observation|>", "<tool_response>", "<|user|>"),
     markers=("<|begin_of_box|>", "<|end_of_box|>"),
-    # Ring 2.6 by https://github.com/sgl-project/sglang/pull/25366; the others by poolside_v1_tool_parser.py,
+    # Ring 2.6: https://github.com/sgl-project/sglang/pull/25366. The others: poolside_v1_tool_parser.py,
     # hyperclovax_seed_think_tool_parser.py and spark3_tool_parser.py in
     # https://github.com/vllm-project/vllm/tree/main/vllm/tool_parsers
     models=(
@@ -129,7 +130,8 @@ GLM = Row(
         r"(?<![a-z])spark-?3",
     ),
     # https://huggingface.co/zai-org/GLM-4.7/blob/main/chat_template.jinja, https://ollama.com/frob/glm-5 (template),
-    # https://docs.rs/crate/llama-cpp-sys-2/0.1.157/source/llama.cpp/common/parsers/ling3.cpp; 4.5 and 4.6 write it.
+    # https://docs.rs/crate/llama-cpp-sys-2/0.1.157/source/llama.cpp/common/parsers/ling3.cpp. GLM 4.5 and 4.6
+    # write the opening tag themselves.
     prompt_opens=(r"glm-?(4[.-][7-9](?!\d*b)|[5-9])", r"(?<![a-z])ling-?3"),
     template=("<arg_key>",),
 )
@@ -182,8 +184,8 @@ DEEPSEEK = Row(
     title="DeepSeek V3, R1, V3.1",
     source=("https://huggingface.co/deepseek-ai/DeepSeek-V3.1 (chat template)",),
     body="json",
-    # Some servers write its tokens in ASCII; a call's alone would be Kimi's.
-    openers=(*_deepseek("tool_calls_begin", "tool_call_begin"), "<|tool_calls_begin|>"),
+    # Some servers write the tokens in ASCII. The ASCII opener of a call is left out, because it is Kimi's token.
+    openers=(*_spell_deepseek_tokens("tool_calls_begin", "tool_call_begin"), "<|tool_calls_begin|>"),
     section=r"<[｜|]tool[▁_\x20]calls[▁_\x20]begin[｜|]>",
     section_end=r"<[｜|]tool[▁_\x20]calls[▁_\x20]end[｜|]>",
     head=(
@@ -193,13 +195,13 @@ DEEPSEEK = Row(
     ),
     end=r"<[｜|]tool[▁_\x20]call[▁_\x20]end[｜|]>",
     stops=("<｜tool▁outputs▁begin｜>", "<｜tool▁output▁begin｜>", "<｜User｜>", "<｜end▁of▁sentence｜>"),
-    markers=_deepseek(
+    markers=_spell_deepseek_tokens(
         "tool_calls_end", "tool_call_end", "tool_sep", "tool_outputs_begin", "tool_outputs_end", "tool_output_begin",
         "tool_output_end",
     ),
     models=(r"deepseek-?(v3(?![.-]?2)|v3[.-]?2.*exp|r1|chat|reasoner|tng-r1)",),
     # https://github.com/ggml-org/llama.cpp/blob/master/models/templates/deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja;
-    # R1-0528 writes the tag, and V3.1 thinks only on request.
+    # R1-0528 writes the opening tag itself, and V3.1 thinks only on request, so they are left out.
     prompt_opens=(r"deepseek-?r1(?!.*0528)",),
     template=("<｜tool▁calls▁begin｜>",),
 )  # fmt: skip
@@ -223,7 +225,7 @@ KIMI = Row(
         "<|tool_calls_section_end|>", "<|tool_call_section_end|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
     ),
     models=(r"kimi-?(k2|dev|vl|linear)", r"^moonshot(?!.*k3)"),
-    # https://huggingface.co/moonshotai/Kimi-K2.5 (chat template); K2 Thinking writes the tag.
+    # https://huggingface.co/moonshotai/Kimi-K2.5 (chat template); K2 Thinking writes the opening tag itself.
     prompt_opens=(r"kimi-?k2[.-]?[5-9](?!\d)",),
     template=("<|tool_calls_section_begin|>",),
 )  # fmt: skip
@@ -403,7 +405,7 @@ GIGACHAT_3 = Row(
     openers=("<|message_sep|>", "function call<|role_sep|>", "assistant<|role_sep|>", "<|function_call|>"),
     head=(
         r"(?:<\|message_sep\|> )?(?:assistant<\|role_sep\|> )?function\x20call<\|role_sep\|>"
-        # The only token of version 3.1.
+        # Version 3.1 writes only this token.
         r"|<\|function_call\|>"
     ),
     end=r"<\|message_sep\|>|</s>",
@@ -564,7 +566,7 @@ GRANITE = Row(
     body="json",
     openers=("<|tool_call|>",),
     head=r"<\|tool_call\|>",
-    # Granite's templates have no end marker. Phi-4-mini's, which this row reads as well, has `<|/tool_call|>`.
+    # Granite's templates have no end marker. This row also reads Phi-4-mini, whose template has `<|/tool_call|>`.
     end="",
     stops=("<|end_of_text|>", "<|start_of_role|>user"),
     markers=("<|/tool_call|>",),
@@ -686,7 +688,7 @@ STEP3 = Row(
     title="Step 3",
     source=("https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/function_call/step3_detector.py",),
     body="tags",
-    openers=(*_deepseek("tool_calls_begin", "tool_call_begin"), "<|tool_calls_begin|>", "<steptml:invoke"),
+    openers=(*_spell_deepseek_tokens("tool_calls_begin", "tool_call_begin"), "<|tool_calls_begin|>", "<steptml:invoke"),
     section=r"<[｜|]tool[▁_]calls[▁_]begin[｜|]>",
     section_end=r"<[｜|]tool[▁_]calls[▁_]end[｜|]>",
     head=(
@@ -704,7 +706,7 @@ STEP3 = Row(
         "</steptml:parameter>",
         "<|EOT|>",
         "<|tool_calls_end|>",
-        *_deepseek("tool_calls_end", "tool_call_end", "tool_sep"),
+        *_spell_deepseek_tokens("tool_calls_end", "tool_call_end", "tool_sep"),
     ),
     models=(r"step-?3(?![.-]?[57])",),
     template=("<steptml:",),

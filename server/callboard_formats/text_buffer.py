@@ -1,8 +1,8 @@
 """The text of a streamed answer with the position that is read next.
 
-Readers are generators. A reader that needs more text yields and continues when more has arrived. So each reader is
-written as if the whole text were there, and gives the same result for a whole text and for pieces cut anywhere.
-Positions count from the answer's first character, so they stay valid when text that was read is dropped.
+Readers are generators. A reader that needs more text yields, and continues when more text has arrived. So each reader
+is written as if it had the whole text, and it gives the same result for a whole text and for pieces cut anywhere.
+Positions count from the first character of the answer, so they stay valid when text that was read is dropped.
 """
 
 from bisect import bisect_right
@@ -35,7 +35,7 @@ class TextBuffer:
         text: The part of the text that is in memory.
         base: The position of the first character of `text`.
         emitted_to: The end of the text that was passed on. Text behind it is not dropped.
-        boundary: The start of the answer, or the end of the last block or thought. Text behind it counts as a new line.
+        boundary: The beginning of the answer, or the end of the last block or thought. A line begins there.
     """
 
     def __init__(self, text: str = "", *, final: bool = False) -> None:
@@ -48,7 +48,7 @@ class TextBuffer:
         self.boundary = 0
         self._looks_back: Counter[str] = Counter()
         self._reached = 0
-        """The furthest position that was rewound from."""
+        """The largest position from which `rewind` was called."""
         self._reread_chars = 0
         self._kept_from: int | None = None
         self._kept: list[str] = []
@@ -100,9 +100,9 @@ class TextBuffer:
         self.position = place
 
     def may_look_back(self, reader: str, times: int = 1) -> bool:
-        """Return whether `reader` may go back once more; True for its first call, or for the first `times` calls.
+        """Return whether `reader` may go back once more. It is true for the first `times` calls of this method.
 
-        Going back from the end of the text for each of many blocks would take quadratic time.
+        Without a limit, going back from the end of the text for each of many blocks would take quadratic time.
         """
         self._looks_back[reader] += 1
         return self._looks_back[reader] <= times
@@ -114,8 +114,8 @@ class TextBuffer:
     def may_reread(self, start: int) -> bool:
         """Return whether the text from `start` on may be read again.
 
-        All repeated reading together is limited to `MAX_REREADS` times the length of the text. Going back from the end
-        of the text for each of many blocks would take quadratic time.
+        All repeated reading together is limited to `MAX_REREADS` times the length of the text. Without a limit, going
+        back from the end of the text for each of many blocks would take quadratic time.
         """
         reached = max(self._reached, self.position)
         self._reread_chars += reached - start
@@ -139,7 +139,7 @@ class TextBuffer:
         return self.text[max(0, index - chars) : index]
 
     def line_before(self) -> str:
-        """Return the line up to `position`; of a long line only its last `LOOK_BACK_CHARS` characters."""
+        """Return the line up to `position`, at most its last `LOOK_BACK_CHARS` characters."""
         start = max(self.base, self.position - LOOK_BACK_CHARS, self.boundary)
         before = self.text[start - self.base : self.index]
         return before[before.rfind("\n") + 1 :]
@@ -159,7 +159,7 @@ class TextBuffer:
         return self.position >= self.end
 
     def ends_here(self) -> Reading[bool]:
-        """Return whether the answer ends at `position`; False if it was cut off there."""
+        """Return whether the answer ends at `position` and was not cut off there."""
         return not (yield from self.peek()) and not self.is_cut
 
     def match(self, pattern: "regex.Pattern[str]") -> "Reading[regex.Match[str] | None]":
@@ -171,7 +171,7 @@ class TextBuffer:
             yield
 
     def match_literal(self, literals: Literals) -> Reading[str]:
-        """Return the longest of these literals at `position`, as soon as more text cannot change it; "" without one."""
+        """Return the longest of these literals at `position`, once more text cannot change it; "" if there is none."""
         while not self.final and literals.may_grow(self.text, self.index):
             yield
         return literals.match(self.text, self.index)
@@ -222,7 +222,7 @@ class TextBuffer:
 
 
 def read_now(reading: "Reading[T]") -> T:
-    """Return the result of a reading whose whole text is in the buffer."""
+    """Return the result of a reading. The buffer must have the whole text."""
     try:
         while True:
             next(reading)

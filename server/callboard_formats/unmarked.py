@@ -1,11 +1,12 @@
 """Reads calls without markers: a JSON object, a list of objects, or a Python list of calls, on separate lines.
 
-Llama 3 and Gemma 3 are instructed to answer with such a call and nothing else. Text is a call only if it fills its
-lines from the first character to the last and all its names are tools'. Other JSON or Python is text that the user
-asked for. The call must also end the answer, because otherwise the model writes about it: `last` checks that here, and
-other callers check it themselves. Some models write the responses of OpenAI's API: `{"tool_calls": […]}`.
+The prompts of Llama 3 and Gemma 3 ask for an answer that is only such a call. Text is a call only if it fills its lines
+from the first character to the last, and all its names are names of tools. Other JSON or Python is text that the user
+asked for. The call must also end the answer, because otherwise the model may only write about it. With `last`, this
+module checks that; other callers check it themselves. Some models write the form of OpenAI's API: `{"tool_calls":
+[…]}`.
 
-This module also reads text behind Llama's `<|python_tag|>` that is no JSON: a call, or code for the interpreter.
+This module also reads the text behind Llama's `<|python_tag|>` that is not JSON: a call, or code for the interpreter.
 
 Specified in Meta's prompt formats: `llama3_1/prompt_format.md` (JSON, the tag, built-in tools),
 `llama3_2/text_prompt_format.md` and `llama4/prompt_format.md` (Python lists).
@@ -51,10 +52,10 @@ HELD_CHARS = 80
 """The number of characters of an object that may precede the name of its tool."""
 
 DEPTH = 20
-"""The depth limit of a call. Without it, a deeply nested value would be read to its end for each bracket."""
+"""The depth limit of a call. Without it, a deeply nested value would be read to its end once for each bracket."""
 
 MAX_TOGETHER = 8
-"""The number of consecutive calls that are read as one block. Each may be read again in a thought."""
+"""The maximum number of consecutive calls that are read as one block. In a thought, each may be read again."""
 
 _GAPS = ("", " ", "\n", "\n ", "\n  ", "\n    ", "\n\t", "\r\n", "\r\n  ", "\r\n    ", "\r\n\t")
 _KEYS = (
@@ -80,20 +81,20 @@ _TURNS = (
     "<|start|>", "<|user|>", "<|assistant|>", "<|system|>", "<|observation|>",
 )  # fmt: skip
 _OBSERVATION = regex.compile(r"[*_#`\x20]{0,6}observation[*_`]{0,3}\x20?[:：]", regex.IGNORECASE)
-# Not regular expressions, which would take 20 ms of each start to compile.
-_NEXT = Literals({
+# Not a regular expression, because its compilation would take 20 ms of each start.
+_BEHIND_CALLS = Literals({
     *_TURNS, *(stop.strip() for row in ROWS for stop in row.stops), *(opener for row in ROWS for opener in row.openers),
 })  # fmt: skip
-"""The beginning of an imagined turn or result, or of calls with markers."""
+"""The beginnings of imagined turns and results, and of calls with markers. They may follow a call."""
 
 _MARKERS = {marker for row in ROWS for marker in row.markers}
-# A marker that is a prefix of another marker is left out, because it may be a part of the longer one.
+# A marker that is the beginning of another marker is left out, because it may be a part of the other marker.
 _CLOSERS = Literals(one for one in _MARKERS if not any(other != one and other.startswith(one) for other in _MARKERS))
-"""Markers that are no special tokens. They remain if a server removes special tokens."""
+"""The markers that may remain behind a call, for example if a server removes only the special tokens."""
 
 
 class Unmarked(Syntax):
-    """The syntax of calls without markers. With `last`, they count only at the end of the answer."""
+    """The syntax of calls without markers. With `last`, the calls count only at the end of the answer."""
 
     name = "llama3"
     openers = ("[", *(f"{{{gap}{mark}{key}{mark}" for gap in _GAPS for mark in "\"'" for key in _KEYS))
@@ -106,20 +107,20 @@ class Unmarked(Syntax):
         self,
         buffer: TextBuffer,
         context: BlockContext,
-        watcher: Watcher,  # noqa: ARG002 - only its last character shows whether it is a call
+        watcher: Watcher,  # noqa: ARG002 - only the end of the text shows whether it is a call
     ) -> Reading[BlockItems | None]:
-        """Read the value and the rest of its line; with `last` also all calls that follow."""
+        """Read a value and the rest of its line. With `last`, also read all calls that follow."""
         before = buffer.before(buffer.position, LOOK_BACK_CHARS)
         if not context.line_start or _CODE_OPENS.search(before) or introduces_example(before):
             return None
         start = buffer.keep()
         calls: list[WrittenCall] = []
         for _ in range(MAX_TOGETHER):
-            found = yield from self._value(buffer, context)
+            found = yield from self._read_value(buffer, context)
             if found is None and not calls:
                 return None
             found = found or ()
-            is_half = bool(found) and _is_half(buffer, found[-1], context)
+            is_half = bool(found) and _is_half_call(buffer, found[-1], context)
             found = found[:-1] if is_half else found
             if is_half and (calls or found):
                 calls += found
@@ -127,22 +128,22 @@ class Unmarked(Syntax):
             if not found or any(resolve_name(call.name, context.schemas) is None for call in found):
                 return [buffer.cut(start, buffer.position)]
             calls += found
-            match (yield from read_following(buffer) if self._last else _what_ends_the_line(buffer)):
+            match (yield from read_following(buffer) if self._last else _read_line_end(buffer)):
                 case Following.NOTHING:
                     break
                 case Following.CUT:
-                    return truncated_calls(calls) or [buffer.cut(start, buffer.position)]
+                    return mark_truncated(calls) or [buffer.cut(start, buffer.position)]
                 case Following.TEXT:
                     return [buffer.cut(start, buffer.position)]
         return calls
 
-    def _value(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
-        """Read one object or list. Return [] if it is data, and None if no call begins like this."""
+    def _read_value(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
+        """Read one object or list. Return [] if it is data, and None if calls do not begin like this."""
         if (yield from buffer.match(_PYTHON)):
-            return (yield from self._python(buffer, context))
-        return (yield from self._json(buffer, context))
+            return (yield from self._read_python(buffer, context))
+        return (yield from self._read_json(buffer, context))
 
-    def _python(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
+    def _read_python(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         start = buffer.keep()
         head = yield from buffer.match(_PYTHON)
         name = head["name"] if head else ""
@@ -159,23 +160,27 @@ class Unmarked(Syntax):
             return [WrittenCall(name, "{" + source[source.index("(") + 1 :], truncated=True)]
         return calls or []
 
-    def _json(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
+    def _read_json(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         in_list = (yield from buffer.take(_LIST)) is not None
         if not (yield from buffer.match(_OBJECT)) or not (yield from self._is_named(buffer, context)):
             return None
-        return (yield from self._list(buffer, context)) if in_list else (yield from self._object(buffer, context))
+        return (
+            (yield from self._read_list(buffer, context))
+            if in_list
+            else (yield from self._read_object(buffer, context))
+        )
 
-    def _object(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall]]:
+    def _read_object(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall]]:
         value = yield from read_value(buffer, depth_limit=DEPTH)
-        if listed := _listed(value):
+        if listed := _find_list(value):
             buffer = TextBuffer(listed, final=True)
-            calls = read_now(self._list(buffer, context)) if read_now(buffer.take(_LIST)) else []
+            calls = read_now(self._read_list(buffer, context)) if read_now(buffer.take(_LIST)) else []
             return calls if value.whole else [replace(call, truncated=True) for call in calls]
-        call = _unwrapped(value)
+        call = _unwrap_call(value)
         return [build_call(call, cut_off=not call.whole)] if call and _is_call(call) else []
 
-    def _list(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall]]:
-        """Read the objects of a list; return [] if one of them is no call."""
+    def _read_list(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall]]:
+        """Read the objects of a list. Return [] if one of them is not a call."""
         calls: list[WrittenCall] = []
         while (yield from self._is_named(buffer, context)):
             value = yield from read_value(buffer, depth_limit=DEPTH)
@@ -194,16 +199,16 @@ class Unmarked(Syntax):
         return []
 
     def _is_named(self, buffer: TextBuffer, context: BlockContext) -> Reading[bool]:
-        """Return whether the object at `buffer.position` names a tool, or may still do so."""
+        """Return whether the object at `buffer.position` names a tool, or may name a tool when more text arrives."""
         named = yield from buffer.match(_NAMED)
         if named is None:
-            # A shorter object may have no name, or not yet.
+            # The name may still follow, unless the object is already too long.
             return buffer.end - buffer.position <= HELD_CHARS
         return named["name"] is None or resolve_name(named["name"], context.schemas) is not None
 
 
-def _is_half(buffer: TextBuffer, call: WrittenCall, context: BlockContext) -> bool:
-    """Return whether the text ends inside of this call before its tool is known."""
+def _is_half_call(buffer: TextBuffer, call: WrittenCall, context: BlockContext) -> bool:
+    """Return whether the answer ends inside this call before its tool is known."""
     if not (call.truncated and buffer.final and buffer.is_at_end()) or call.name in context.schemas:
         return False
     name = call.name.lstrip("\"'")
@@ -220,36 +225,39 @@ class Following(Enum):
     """Nothing follows, but the answer was cut off."""
 
 
-def truncated_calls(calls: Sequence[WrittenCall]) -> list[WrittenCall]:
-    """Return calls that count only at the end of the answer, for an answer that was cut off. None of them can run.
+def mark_truncated(calls: Sequence[WrittenCall]) -> list[WrittenCall]:
+    """Return the calls at the end of an answer that was cut off, for calls that count only at the answer's end.
 
-    If the last call is incomplete, all are returned as truncated, so that the model gets errors. Otherwise return [],
-    because unknown text followed, and the calls stay text.
+    If the last call is incomplete, all calls are returned as truncated, so that the model gets errors. Otherwise,
+    return []. Then the calls stay text, because it is unknown which text would have followed.
     """
     return [replace(call, truncated=True) for call in calls] if calls and calls[-1].truncated else []
 
 
-def _what_ends_the_line(buffer: TextBuffer) -> Reading[Following]:
-    """Move behind the end of the line or the token that ends the turn. Another object in the line is a new block."""
+def _read_line_end(buffer: TextBuffer) -> Reading[Following]:
+    """Move behind the end of the line, or behind the token that ends the turn. Return the kind of text before that.
+
+    Another object in the line is a new block, so it counts as nothing.
+    """
     if (yield from buffer.take(END_OF_TURN)):
         return Following.NOTHING
-    following = yield from _pass_blanks(buffer)
+    following = yield from _skip_blanks(buffer)
     if following in (";", ","):
         buffer.position += 1
-        following = yield from _pass_blanks(buffer)
+        following = yield from _skip_blanks(buffer)
     if following in ("", "{") or (yield from buffer.take(_LINE_END)) or (yield from buffer.take(END_OF_TURN)):
         return Following.NOTHING
     return Following.TEXT
 
 
-def _pass_blanks(buffer: TextBuffer) -> Reading[str]:
+def _skip_blanks(buffer: TextBuffer) -> Reading[str]:
     while (following := (yield from buffer.peek())) in ("\t", " "):
         buffer.position += 1
     return following
 
 
 def read_following(buffer: TextBuffer) -> Reading[Following]:
-    """Return the kind of text that follows a call, and move up to it, or behind the tokens that end the turn.
+    """Return the kind of text that follows a call. Move up to the text, or behind the token that ends the turn.
 
     Imagined results and turns count as nothing.
     """
@@ -258,7 +266,7 @@ def read_following(buffer: TextBuffer) -> Reading[Following]:
     if (yield from buffer.peek()) in (";", ","):
         buffer.position += 1
         yield from buffer.space()
-    # A marker in the same line as the call does not belong to the call.
+    # A closing marker may follow on a new line. In the line of the call, it is text.
     if "\n" in buffer.cut(behind, buffer.position):
         while closer := (yield from buffer.match_literal(_CLOSERS)):
             buffer.position += len(closer)
@@ -272,13 +280,13 @@ def read_following(buffer: TextBuffer) -> Reading[Following]:
         end = buffer.position
         yield from buffer.space()
         blanks = buffer.cut(end, buffer.position)
-        # If a word follows the token in its line, the token is only mentioned.
+        # If a word follows the token in the same line, the token is only mentioned.
         is_mentioned = blanks and "\n" not in blanks and (yield from buffer.peek()).isalnum()
         return Following.TEXT if is_mentioned else Following.NOTHING
-    if (yield from buffer.match_literal(_NEXT)) or (yield from buffer.match(_OBSERVATION)):
+    if (yield from buffer.match_literal(_BEHIND_CALLS)) or (yield from buffer.match(_OBSERVATION)):
         return Following.NOTHING
     is_half = following in "<[{" and (
-        any(one.may_grow(buffer.text, buffer.index) for one in (_NEXT, _CLOSERS))
+        any(one.may_grow(buffer.text, buffer.index) for one in (_BEHIND_CALLS, _CLOSERS))
         or any(buffer.cut_off(one) for one in (_CALL, END_OF_TURN))
     )
     if not (buffer.final and is_half):
@@ -295,7 +303,7 @@ class LastCalls(Syntax):
     def read_calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read the calls of one block, and move behind its end.
 
-        Return None if no block begins here, and [] if the block is no call of a known tool.
+        Return None if no block begins here, and [] if the block is not a call of a known tool.
         """
 
     def read(
@@ -320,12 +328,12 @@ class LastCalls(Syntax):
             case Following.NOTHING:
                 return calls
             case Following.CUT:
-                return truncated_calls(calls) or [buffer.cut(start, buffer.position)]
+                return mark_truncated(calls) or [buffer.cut(start, buffer.position)]
         return [buffer.cut(start, buffer.position)]
 
 
 class UnmarkedNotation(LastCalls):
-    """The syntax of Gemma's calls without the token before them, at the end of an answer."""
+    """The syntax of Gemma's calls without their first token, at the end of an answer."""
 
     name = "gemma"
     openers = ("call:", "<call>")
@@ -353,20 +361,20 @@ _NOTATION_END = regex.compile(r"<tool_call\|>|<end_function_call>", regex.IGNORE
 
 
 def _is_cut_off(source: str) -> bool:
-    """Return whether the source ends inside of a call, and not only before the list's closing bracket."""
+    """Return whether the source ends inside a call, and not only before the closing bracket of the list."""
     return read_now(read_brackets(TextBuffer(source + "]", final=True), DEPTH)) is Brackets.OPEN
 
 
-def _listed(value: Value) -> str:
+def _find_list(value: Value) -> str:
     """Return the list in an object in the form of OpenAI's API, `{"tool_calls": […]}`; "" for any other object."""
     listed = value.members.get("tool_calls", "") if _has_one_member(value) else ""
     return listed if listed.startswith("[") else ""
 
 
-def _unwrapped(value: Value) -> Value | None:
-    """Return the call in an object in the form of an API; any other object unchanged; None if it is data.
+def _unwrap_call(value: Value) -> Value | None:
+    """Return the call in an object that has the form of an API. Return any other object unchanged, and None for data.
 
-    `{"function_call": {…}}` is OpenAI's form, and `{"action": …, "action_input": {…}}` LangChain's.
+    `{"function_call": {…}}` is OpenAI's form, and `{"action": …, "action_input": {…}}` is LangChain's.
     """
     members = value.members
     inner = members.get("function_call", "") if _has_one_member(value) else ""
@@ -405,7 +413,7 @@ _INTERPRETERS = ("code_interpreter", "ipython")
 
 
 class PythonTag(Syntax):
-    """The syntax of calls and code behind `<|python_tag|>`. A row of the table reads JSON there."""
+    """The syntax of calls and code behind `<|python_tag|>`. JSON behind the tag is read by a row of the table."""
 
     name = "llama3"
     openers = ("<|python_tag|>",)

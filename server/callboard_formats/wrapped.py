@@ -1,11 +1,11 @@
-"""Reads JSON calls in elements that are in no chat template: `<tools>{"name": …, "arguments": …}</tools>`.
+"""Reads JSON calls in elements that no chat template contains: `<tools>{"name": …, "arguments": …}</tools>`.
 
-Qwen2.5-Coder uses the tags of the declarations in its prompt, or invents tags. LM Studio asks models without a tool
-template for `[TOOL_REQUEST]` (https://lmstudio.ai/docs/advanced/tool-use, default tool use). If a server removes
+Qwen2.5-Coder uses the tags around the tools in its prompt, or invents tags. LM Studio asks models without a tool
+template to write `[TOOL_REQUEST]` (https://lmstudio.ai/docs/advanced/tool-use, default tool use). If a server removes
 GigaChat's tokens, `function call` remains.
 
-Such elements also occur in ordinary text. So one is a call only if it names a known tool, has `arguments` (an object
-with `parameters` is a declaration), begins a line, and ends the answer.
+Such elements also occur in ordinary text. An element is therefore a call only if it names a known tool, has
+`arguments`, begins a line and ends the answer. An object with `parameters` is the declaration of a tool.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _KEYS = {"name", "arguments", "id", "type"}
 
 
 class WrappedJson(LastCalls):
-    """The syntax of these elements, for the family `name`."""
+    """The syntax of these elements, for the format `name`."""
 
     openers = (
         *(f"<{one}>" for one in _ELEMENTS), "<functioncall ", "[TOOL_REQUEST]", "function call{", "function call\n",
@@ -64,5 +64,5 @@ class WrappedJson(LastCalls):
         if not is_over and buffer.final and buffer.cut_off(_END):
             buffer.position = buffer.end
             is_over = True
-        # No specification has an object inside of the tag, `<functioncall {…}>`, so the call is refused.
+        # An object inside the tag, `<functioncall {…}>`, is in no specification, so such a call is refused.
         return [replace(call, broken=bool(begin["in_tag"])) for call in calls] if is_over else []

@@ -10,7 +10,7 @@ from callboard.calls import ToolCall, tool
 from callboard.models import ModelDelta, TextDelta, ToolCallDelta
 from callboard_formats import parse
 from callboard_formats.detection import find_format
-from callboard_formats.formats import names
+from callboard_formats.formats import list_formats
 
 
 @pytest.mark.parametrize("name", [name for name in get_args(ToolFormat) if name != "auto"])
@@ -28,7 +28,7 @@ def test_auto_means_react_for_listed_models(model: str, name: str) -> None:
 
 
 def test_every_syntax_can_be_chosen() -> None:
-    assert set(names()) == set(get_args(ToolFormat)) - {"auto", "native", "rescue"}
+    assert set(list_formats()) == set(get_args(ToolFormat)) - {"auto", "native", "rescue"}
 
 
 CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'

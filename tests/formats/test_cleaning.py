@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from callboard._formats import FormatChoice, ToolFormat
 from callboard.models import ChatDict
 from callboard_formats.cleaning import Cleaner
-from callboard_formats.markers import QUIRKS, SCAFFOLDING, STOPS, TOKENS, fragments, markers, model_stops
+from callboard_formats.markers import (
+    MODEL_MARKERS,
+    STOPS,
+    SYNTAX_LABELS,
+    TOKENS,
+    list_fragments,
+    list_model_stops,
+    select_markers,
+)
 
 MAX_HELD_CHARS = 80
 Syntaxes = tuple[str, ...] | None
@@ -215,7 +223,7 @@ def test_tokens_that_differ_only_in_case_follow_separate_rules(text: str, clean:
 @pytest.mark.parametrize("tool_format", ["react", "xml"])
 def test_a_models_stop_sequences_follow_the_formats_first_one(model: str, stop: str, tool_format: ToolFormat) -> None:
     asked: list[ChatDict] = [{"role": "user", "content": "hi"}]
-    assert FormatChoice(tool_format).for_name(model.upper()).request(asked, ()).stops == model_stops(model)
+    assert FormatChoice(tool_format).for_name(model.upper()).request(asked, ()).stops == list_model_stops(model)
     called = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
     asked += [
         {"role": "assistant", "content": None, "tool_calls": called},
@@ -225,9 +233,9 @@ def test_a_models_stop_sequences_follow_the_formats_first_one(model: str, stop: 
     assert stop not in FormatChoice(tool_format).for_name("gpt-4o").request(asked, ()).stops
 
 
-ALL_MARKERS = [marker.text for marker in (*TOKENS, *fragments(EVERY_SYNTAX))]
-ALL_MARKERS += [marker.text for one in ("react", "xml") for marker in SCAFFOLDING[one]]
-ALL_MARKERS += [marker.text for _, own in QUIRKS for marker in own]
+ALL_MARKERS = [marker.text for marker in (*TOKENS, *list_fragments(EVERY_SYNTAX))]
+ALL_MARKERS += [marker.text for one in ("react", "xml") for marker in SYNTAX_LABELS[one]]
+ALL_MARKERS += [marker.text for _, own in MODEL_MARKERS for marker in own]
 NEAR = st.sampled_from(
     ["<|", "|>", "<", "[TOOL", "{", '{"', '"tool_uses"', " to=", "functions", "</", "`", "```", "~~~", "\n", "\n\n",
      "    ", "| ", "> ", "- ", "Thought", "Final", ":", "**", "\\", "é", "\t", "\r\n", "K", "ſ", "word ", "assistant"]
@@ -239,7 +247,7 @@ with_names = st.tuples(st.sampled_from(NAMES), st.sampled_from(MODELS))
 
 @given(near_text, with_names)
 def test_text_without_markers_is_never_changed(text: str, names: tuple[Syntaxes, str]) -> None:
-    known, literals = markers(*names)
+    known, literals = select_markers(*names)
     assert known
     if literals.search(text, 0) is None:
         assert clean_all(text, *names) == text
@@ -247,7 +255,7 @@ def test_text_without_markers_is_never_changed(text: str, names: tuple[Syntaxes,
 
 @given(st.text(), with_names)
 def test_any_text_without_markers_is_never_changed(text: str, names: tuple[Syntaxes, str]) -> None:
-    if markers(*names)[1].search(text, 0) is None:
+    if select_markers(*names)[1].search(text, 0) is None:
         assert clean_all(text, *names) == text
 
 
@@ -281,7 +289,7 @@ def test_every_split_gives_the_same_and_holds_back_little(
 
 @given(near_text, with_names)
 def test_little_is_held_back(text: str, names: tuple[Syntaxes, str]) -> None:
-    if markers(*names)[1].search(text, 0) is None:
+    if select_markers(*names)[1].search(text, 0) is None:
         assert fed(list(text), *names)[1] <= MAX_HELD_CHARS
 
 

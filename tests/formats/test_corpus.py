@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from callboard_formats import parse
-from callboard_formats.formats import names
+from callboard_formats.formats import list_formats
 from callboard_formats.text_buffer import LET_GO_CHARS, LOOK_BACK_CHARS
 from tests.formats.corpus import (
     ASKED_FOR,
@@ -39,7 +39,7 @@ def test_each_format_has_twenty_outputs_and_ten_that_call_nothing(format_name: s
 
 
 def test_each_file_is_in_the_corpus_and_each_format_has_one() -> None:
-    assert {path.stem for path in FOLDER.iterdir()} == set(FORMATS) >= set(names())
+    assert {path.stem for path in FOLDER.iterdir()} == set(FORMATS) >= set(list_formats())
 
 
 def test_no_output_is_in_the_corpus_twice() -> None:

@@ -13,7 +13,7 @@ from callboard._formats import FormatChoice, ReasoningPiece, TextPiece, ToolForm
 from callboard.calls import ToolCall
 from callboard.models import ChatDict, TextDelta
 from callboard_formats import StreamParser
-from callboard_formats.formats import SYNTAXES, names
+from callboard_formats.formats import SYNTAXES, list_formats
 from callboard_formats.names import resolve_name
 from tests.formats.corpus import SCHEMAS, TOOLS, Entry, Meant, corpus, cut, meant
 from tests.formats.timing import ATTEMPTS, is_linear, seconds, seconds_of_row
@@ -72,7 +72,7 @@ def test_no_mutation_of_the_corpus_raises_or_calls_an_unknown_tool(batch: int, s
     chance = random.Random(batch)
     every = corpus()
     for number in range(PER_BATCH // stride):
-        formats = chance.choice([None, None, [chance.choice(names())]])
+        formats = chance.choice([None, None, [chance.choice(list_formats())]])
         text = mutated(chance.choice(every).output, every, chance)
         whole = read([text], formats)
         assert all(isinstance(arguments, str) or name in SCHEMAS for name, arguments in whole.calls), text

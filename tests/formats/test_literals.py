@@ -57,7 +57,7 @@ MAX_CALLS = 200_000
 COUNTING = """
 import json, sys
 from callboard_formats import StreamParser
-from callboard_formats.formats import names
+from callboard_formats.formats import list_formats
 
 ANSWER = "<think>I see.</think>An answer.\\n\\n```python\\nx = 1\\n```\\n"
 
@@ -76,7 +76,7 @@ def count_calls(name):
     sys.setprofile(None)
     return calls
 
-print(json.dumps({str(name): count_calls(name) - count_calls(name) for name in (*names(), None)}))
+print(json.dumps({str(name): count_calls(name) - count_calls(name) for name in (*list_formats(), None)}))
 """
 
 

@@ -20,7 +20,7 @@ from callboard._formats import (
 from callboard.calls import ToolCall, tool
 from callboard.models import Finish, ModelDelta, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
 from callboard_formats import InvalidArguments, parse_arguments
-from callboard_formats.grammar import grammar
+from callboard_formats.grammar import build_grammar
 from tests.serving import serving
 
 
@@ -307,9 +307,9 @@ def test_text_that_was_held_back_comes_before_the_call_that_follows_it(asked: Fo
 
 
 async def test_patterns_are_compiled_before_the_first_answer(tmp_path: Path) -> None:
-    grammar.cache_clear()
+    build_grammar.cache_clear()
     async with serving(tmp_path):
         pass
-    prepared = grammar.cache_info()
+    prepared = build_grammar.cache_info()
     Format().reader([add], str).feed(TextDelta("An answer."))
-    assert grammar.cache_info().misses == prepared.misses > 0
+    assert build_grammar.cache_info().misses == prepared.misses > 0

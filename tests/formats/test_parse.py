@@ -9,7 +9,7 @@ import pytest
 import callboard_formats
 from callboard._formats import Parsed, ParsedCall, ToolFormat, parse
 from callboard_formats import StreamParser, TextPiece
-from callboard_formats.formats import FELLOWS, UNMARKED_TOO
+from callboard_formats.formats import MAYBE_UNMARKED, RELATED_FORMATS
 from callboard_formats.table import ROWS
 
 SEARCH: dict[str, Any] = {
@@ -72,9 +72,9 @@ OF_TOOL_CALL = {one.name for one in ROWS if "<tool_call>" in one.openers}
 @pytest.mark.parametrize("name", get_args(ToolFormat))
 def test_a_call_is_read_by_its_format_related_formats_and_rescue_only(name: str, text: str) -> None:
     parsed = parse(text, TOOLS, name)
-    if READ_BY[text] & {name, *FELLOWS.get(name, ())}:
+    if READ_BY[text] & {name, *RELATED_FORMATS.get(name, ())}:
         assert [call.arguments for call in parsed.tool_calls] == [{"query": "a"}]
-    elif "<tool_call>" in text and OF_TOOL_CALL & {name, *FELLOWS.get(name, ())}:
+    elif "<tool_call>" in text and OF_TOOL_CALL & {name, *RELATED_FORMATS.get(name, ())}:
         assert [call.arguments for call in parsed.tool_calls] == [None]
     else:
         assert (parsed.content, parsed.tool_calls) == (text, ())
@@ -138,7 +138,7 @@ def test_granite_calls_in_bare_lines_of_python_at_the_end(
 def test_an_unmarked_call_is_read_only_by_families_that_write_such_calls(name: str) -> None:
     text = '[search(query="a")]'
     parsed = parse(text, TOOLS, name)
-    if name in {"auto", "rescue", *UNMARKED_TOO}:
+    if name in {"auto", "rescue", *MAYBE_UNMARKED}:
         assert [call.arguments for call in parsed.tool_calls] == [{"query": "a"}]
     else:
         assert (parsed.content, parsed.tool_calls) == (text, ())

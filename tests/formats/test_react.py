@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from callboard._formats import Parsed, parse
-from callboard_formats.formats import stops_of
+from callboard_formats.formats import list_stops
 from tests.formats.timing import is_linear, seconds_of_row
 
 TEXT = {"type": "string"}
@@ -198,8 +198,8 @@ def test_an_example_in_a_fence_is_no_call_if_react_was_not_asked_for() -> None:
 
 
 def test_at_most_four_stop_sequences_and_none_can_cut_an_input_off() -> None:
-    assert len(stops_of("react")) <= 4
-    assert all("}" not in stop and stop.startswith("\n") for stop in stops_of("react"))
+    assert len(list_stops("react")) <= 4
+    assert all("}" not in stop and stop.startswith("\n") for stop in list_stops("react"))
 
 
 @pytest.mark.parametrize("words", ["ls | grep 'a: b' > x", "- one\n- two", "cd x\nls", "# a\nb: c", "x = {1: [2]}"])

@@ -1007,7 +1007,7 @@ def test_a_result_that_the_model_imagines_ends_a_thought_that_ends_in_a_call(res
     assert content == ""
 
 
-def test_a_call_in_a_message_to_the_user_is_shown_to_the_letter() -> None:
+def test_a_call_in_a_message_to_the_user_is_shown_unchanged() -> None:
     assert shown(f"<|channel|>final<|message|>So: {CALL}<|return|>") == (f"So: {CALL}", 0)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from callboard._formats import parse
-from callboard_formats.formats import stops_of
+from callboard_formats.formats import list_stops
 from tests.formats.test_react import STORMS, TOOLS, calls
 from tests.formats.timing import is_linear, seconds
 
@@ -78,8 +78,8 @@ def test_reasoning_is_separated_and_calls_in_it_do_not_count() -> None:
 
 
 def test_at_most_four_stop_sequences() -> None:
-    assert len(stops_of("xml")) <= 4
-    assert all("}" not in stop for stop in stops_of("xml"))
+    assert len(list_stops("xml")) <= 4
+    assert all("}" not in stop for stop in list_stops("xml"))
 
 
 @pytest.mark.parametrize("head", ["<function=a><parameter=", "<invoke name=a><parameter name="])

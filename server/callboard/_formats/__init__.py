@@ -9,7 +9,7 @@ from callboard._formats.provider_details import ProviderDetails, answer_key
 from callboard._formats.wording import round_messages, with_instructions
 from callboard.settings import ToolFormat
 from callboard_formats import Parsed, ParsedCall, ReasoningPiece, TextPiece
-from callboard_formats.calls import MeantCall, tool_meant
+from callboard_formats.calls import RunnableCall, resolve_tool_name
 
 __all__ = [
     "ArgumentsPiece",
@@ -17,7 +17,6 @@ __all__ = [
     "ClaimId",
     "Format",
     "FormatChoice",
-    "MeantCall",
     "ModelDescriptions",
     "ModelKey",
     "NativeReader",
@@ -27,14 +26,15 @@ __all__ = [
     "ProviderDetails",
     "Reader",
     "ReasoningPiece",
+    "RunnableCall",
     "TextPiece",
     "ToolFormat",
     "answer_key",
     "find_model_format",
     "parse",
     "prepare_reading",
+    "resolve_tool_name",
     "round_messages",
-    "tool_meant",
     "understand",
     "with_instructions",
 ]

@@ -10,9 +10,8 @@ from callboard.errors import InvalidArguments, ToolError, UnknownTool
 from callboard.models import TextDelta
 from callboard_formats import Parsed, ParsedCall, ReasoningPiece, TextPiece, syntax
 from callboard_formats import parse as parse_text
-from callboard_formats.calls import MeantCall, tool_meant
-from callboard_formats.calls import understand as read_call
-from callboard_formats.formats import names
+from callboard_formats.calls import RunnableCall, read_call, resolve_tool_name
+from callboard_formats.formats import list_formats
 from callboard_formats.parser import schemas_of
 
 
@@ -41,10 +40,9 @@ def parse(
             return _rescued(text, schemas_of(tools))
         case "rescue":
             return parse_text(text, tools, model=model)
-    if format not in names():
-        raise ValueError(
-            f"There is no format {format!r}. The formats are: {', '.join(['auto', 'native', 'rescue', *names()])}"
-        )
+    if format not in list_formats():
+        known = ", ".join(["auto", "native", "rescue", *list_formats()])
+        raise ValueError(f"There is no format {format!r}. The formats are: {known}")
     return parse_text(text, tools, [format], model=model)
 
 
@@ -62,11 +60,11 @@ def _parsed(call: ToolCall, schemas: Mapping[str, Mapping[str, Any]]) -> ParsedC
     try:
         meant = understand(call, schemas)
     except ToolError as error:
-        return ParsedCall(tool_meant(call.name, schemas), None, error=str(error), error_code=error.code)
+        return ParsedCall(resolve_tool_name(call.name, schemas), None, error=str(error), error_code=error.code)
     return ParsedCall(meant.name, meant.arguments, meant.repairs)
 
 
-def understand(call: ToolCall, schemas: Mapping[str, Mapping[str, Any]]) -> MeantCall:
+def understand(call: ToolCall, schemas: Mapping[str, Mapping[str, Any]]) -> RunnableCall:
     """Return the tool and the arguments that `call` means. `schemas` maps each tool's name to its parameters.
 
     Raises `UnknownTool`, with the closest name, and `InvalidArguments`, also for a call that was cut off.

@@ -19,7 +19,7 @@ from callboard.calls import Tool, ToolCall
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats import CallPiece, StreamParser, TextPiece
 from callboard_formats import Piece as ParsedPiece
-from callboard_formats.calls import tool_meant
+from callboard_formats.calls import resolve_tool_name
 from callboard_formats.formats import is_written_by
 from callboard_formats.output import FoundCall
 from callboard_formats.syntax import LAST_OBSERVATION, WrittenCall
@@ -166,7 +166,7 @@ class ScanningReader:
         leaked = {found.number for found in self._parser.found if found.source} if self._parser else ()
         for one in shown:
             if isinstance(one, CallPiece):
-                name = tool_meant(one.name, self._known)
+                name = resolve_tool_name(one.name, self._known)
                 piece = ArgumentsPiece(self._id(self._parts, one.number), name, one.text)
                 (pieces if self._is_requested and one.number not in leaked else self._held).append(piece)
             else:

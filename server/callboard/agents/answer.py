@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from callboard._formats import ArgumentsPiece, ClaimId, Piece, Reader, ReasoningPiece, TextPiece, tool_meant
+from callboard._formats import ArgumentsPiece, ClaimId, Piece, Reader, ReasoningPiece, TextPiece, resolve_tool_name
 from callboard.agents.notices import (
     CUT_OFF,
     FILTERED,
@@ -105,7 +105,7 @@ class Answer:
                     events.append(Reasoning(content=piece.text))
                 case ArgumentsPiece(call_id=call_id, name=name):
                     # Calls that will not run are not shown: those without tools and those over the maximum.
-                    is_shown = bool(self._known) and tool_meant(name, self._known) not in self._hidden
+                    is_shown = bool(self._known) and resolve_tool_name(name, self._known) not in self._hidden
                     if is_shown and (call_id in self._shown_calls or len(self._shown_calls) < self._max_calls):
                         self._shown_calls.add(call_id)
                         events.append(ToolCallArgsDelta(tool_call_id=call_id, tool_name=name, delta=piece.text))

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from callboard._formats import Format, ProviderDetails, round_messages, tool_meant, understand, with_instructions
+from callboard._formats import Format, ProviderDetails, resolve_tool_name, round_messages, understand, with_instructions
 from callboard._streams import closing_stream
 from callboard.agents.answer import Answer
 from callboard.agents.context import RunContext, TurnContext
@@ -92,7 +92,7 @@ async def run_tool_loop(
         answer = turn.answer
         made = [] if answer.reason in ("content_filter", "refusal") else answer.calls
         if is_over_limit:
-            made = [call for call in made if tool_meant(call.name, all_tools) in client_functions]
+            made = [call for call in made if resolve_tool_name(call.name, all_tools) in client_functions]
         if not made:
             break
         calls = made[: turn.max_calls_per_answer]
@@ -266,7 +266,7 @@ def resolve_calls(
                 budget.spend_execution(one.name, read_object(one.arguments_text))
             resolved.append(one)
         except ToolError as error:
-            tool = tools.get(tool_meant(call.name, tools))
+            tool = tools.get(resolve_tool_name(call.name, tools))
             if isinstance(error, InvalidArguments) and tool and tool.secret_arguments:
                 error = InvalidArguments(NOT_REPEATED)
             resolved.append(RejectedCall(call, budget.refuse(error), tool))

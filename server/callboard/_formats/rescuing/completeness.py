@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 
-from callboard_formats.json_text import is_whole, read_first_value
+from callboard_formats.json_text import is_complete_object, read_first_value
 from callboard_formats.names import resolve_name
 from callboard_formats.syntax import END_OF_TURN, WrittenCall
 from callboard_formats.table import ROWS
@@ -49,7 +49,7 @@ def _are_complete(arguments: str, block: str) -> bool:
         # A name alone may have lost its arguments, unless a bracket or tag is closed behind it.
         return block.rstrip().endswith(("}", "}]", ">"))
     if arguments.startswith("{"):
-        return is_whole(arguments)
+        return is_complete_object(arguments)
     return not arguments.startswith("<")
 
 

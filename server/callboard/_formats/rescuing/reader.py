@@ -16,7 +16,7 @@ from callboard._formats.rescuing.repetition import sent_texts
 from callboard._formats.rescuing.rescuer import Rescuer
 from callboard.calls import ToolCall
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
-from callboard_formats.calls import tool_meant
+from callboard_formats.calls import resolve_tool_name
 
 MAX_HELD_SPACE = 80
 THINK = "<think>"
@@ -145,7 +145,7 @@ class RescuingReader:
                 )
             )
             if call.arguments:
-                pieces.append(ArgumentsPiece(call_id, tool_meant(call.name, self._known), call.arguments))
+                pieces.append(ArgumentsPiece(call_id, resolve_tool_name(call.name, self._known), call.arguments))
         return [*pieces, *self._native.finish()]
 
     def calls(self) -> list[ToolCall]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from callboard._formats.rescuing.completeness import is_complete
 from callboard._formats.rescuing.repetition import is_repeated
 from callboard_formats.formats import SYNTAXES
-from callboard_formats.grammar import grammar, meaning
+from callboard_formats.grammar import build_grammar, find_meaning
 from callboard_formats.literals import Literals
 from callboard_formats.markdown import MarkdownTracker
 from callboard_formats.syntax import END_TOKENS, LAST_OBSERVATION, NO_WATCHER, BlockContext, Syntax, WrittenCall
@@ -107,7 +107,7 @@ class Rescuer:
     def __init__(self, known: Collection[str]) -> None:
         self.syntax = ""
         """The name of the syntax of the calls that were found, after `finish`."""
-        self._grammar = grammar(SYNTAXES)
+        self._grammar = build_grammar(SYNTAXES)
         self._known = known
         self._context = BlockContext(line_start=True, first=False, schemas={name: {} for name in known})
         self.is_stopped = not known
@@ -228,7 +228,7 @@ class Rescuer:
     def _owners(self, start: int) -> list[int]:
         """Return the indexes of the syntaxes whose block may begin at `start`."""
         found = _OPENERS.match(self._text, start)
-        return list(meaning(self._grammar, found.lower()).owners) if found else []
+        return list(find_meaning(self._grammar, found.lower()).owners) if found else []
 
     def _read_group(self, *, final: bool) -> bool:
         """Continue to read the group; return False if more text is needed, and at the end of the answer."""
