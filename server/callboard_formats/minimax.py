@@ -11,13 +11,14 @@ may be about such calls. The mark is a token, and a server may remove it from a 
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
 from callboard_formats.broken import read_broken_name
 from callboard_formats.names import resolve_name
 from callboard_formats.row import NAME, compile_pattern
+from callboard_formats.schemas import properties_of
 from callboard_formats.syntax import NO_WATCHER, BlockContext, BlockItems, Schemas, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.text_buffer import Reading, TextBuffer
 
@@ -95,11 +96,13 @@ class _Arguments:
 
 def _read_schema(name: str, schemas: Schemas) -> _Arguments:
     resolved = resolve_name(name, schemas)
-    properties = schemas[resolved.name].get("properties", {}) if resolved else {}
+    properties = properties_of(schemas[resolved.name]) if resolved else {}
+    # The schema of a property may be `true`, which allows every value.
+    types = {key: schema.get("type") for key, schema in properties.items() if isinstance(schema, Mapping)}
     return _Arguments(
         names=frozenset(properties),
-        lists=frozenset(key for key, schema in properties.items() if schema.get("type") == "array"),
-        texts=frozenset(key for key, schema in properties.items() if schema.get("type") == "string"),
+        lists=frozenset(key for key, kind in types.items() if kind == "array"),
+        texts=frozenset(key for key, kind in types.items() if kind == "string"),
     )
 
 

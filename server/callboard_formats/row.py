@@ -19,6 +19,7 @@ from callboard_formats.broken import read_broken_name
 from callboard_formats.json_text import read_arguments_object, read_calls, read_value
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import notation_to_json, parse_calls, parse_incomplete_calls, read_notation, read_source
+from callboard_formats.schemas import properties_of
 from callboard_formats.syntax import END_OF_TURN, BlockContext, BlockItems, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.tag_value import TagPatterns, TagReader
 from callboard_formats.text_buffer import Reading, TextBuffer
@@ -668,7 +669,7 @@ class _Block:
     def _list_parameters(self, name: str) -> set[str]:
         """Return the names of a tool's parameters as models write them, perhaps with HTML entities."""
         resolved = resolve_name(name, self._context.schemas)
-        names = set(self._context.schemas[resolved.name].get("properties", ())) if resolved else set()
+        names = set(properties_of(self._context.schemas[resolved.name])) if resolved else set()
         return {html.escape(one) for one in names} if self._row.entities else names
 
     def _unescape(self, name: str) -> str:

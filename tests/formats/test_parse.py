@@ -59,6 +59,20 @@ def test_tools_may_be_given_without_their_wrapper_and_without_parameters() -> No
     assert [(call.name, call.arguments) for call in parsed.tool_calls] == [("now", {}), ("search", {"query": "a"})]
 
 
+@pytest.mark.parametrize("properties", [{"query": True}, None])
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("minimax_m3", 'T<tool_call>T<invoke name="search">T<query>aT</query>T</invoke>T</tool_call>'),
+        ("qwen3_coder", "<tool_call><function=search><parameter=query>a</parameter></function></tool_call>"),
+    ],
+)
+def test_a_schema_without_types_of_its_properties_reads_texts(family: str, text: str, properties: object) -> None:
+    tools = [{"name": "search", "parameters": {"type": "object", "properties": properties}}]
+    [call] = parse(text.replace("T<", "]<]minimax[>[<"), tools, family).tool_calls
+    assert call == ParsedCall("search", {"query": "a"})
+
+
 READ_BY = {
     '<tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>': {"auto", "rescue", "xml", "hermes"},
     'Action: search\nAction Input: {"query": "a"}': {"auto", "rescue", "react"},
