@@ -231,7 +231,7 @@ async def test_the_last_event_is_not_taken_back_while_it_is_being_stored(
     await steps.begin()
     async with locked_by_another_program(database):
         steps.record.append(StoredFrame(b"last", is_last=True), steps.turn.rows.finish("Hi.", is_answered=True))
-        await steps.record.settled()
+        await steps.record.wait_until_stored()
         assert steps.record.is_late
     await store.database.late.store()
     assert await steps.record.read(0, 1000) == [b"frame", b"last"]
@@ -251,7 +251,7 @@ async def test_observers_are_told_once_of_a_last_event_that_is_taken_back(store:
     log.store_in(steps.record, RunFiles("run"))
     async with locked_by_another_program(database):
         log.append(Done())
-        await log.settled()
+        await log.wait_until_stored()
         assert [event async for event in closed_events(log)] == [Status(content="late"), Done()]
     assert [event.type for event in told] == ["done", "status"]
 
@@ -277,7 +277,7 @@ async def test_an_entry_of_the_audit_that_the_database_refuses_is_not_waited_for
     record.append(StoredFrame(b"frame"), audit=AuditEntry(cast("AuditKind", None)))
     try:
         async with asyncio.timeout(30):
-            await record.settled()
+            await record.wait_until_stored()
         assert record.is_late
     finally:
         record.stop()
@@ -287,7 +287,7 @@ async def test_the_files_of_a_late_run_count_as_what_it_takes(store: Store, data
     steps = await begin_turn(store, "chat", "question")
     async with locked_by_another_program(database):
         steps.record.append(StoredFrame(b"frame", files={"file": "x" * 1_000_000}))
-        await steps.record.settled()
+        await steps.record.wait_until_stored()
         assert steps.record.size_bytes >= 1_000_000
     await store.database.late.store()
     assert steps.record.size_bytes < 1_000_000

@@ -68,5 +68,5 @@ class RecordedSteps(StoredSteps):
 
     async def _append(self, changes: list[RowChange], *, is_last: bool = False) -> bool:
         self.record.append(StoredFrame(b"frame", is_last=is_last), changes)
-        await self.record.settled()
+        await self.record.wait_until_stored()
         return self.turn.is_kept

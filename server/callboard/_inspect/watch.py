@@ -67,7 +67,7 @@ class WatchedRun:
         left_out_count: The number of all messages that did not fit.
         texts: The texts before the calls of each round, by the round's index.
         text: The text since the last call.
-        settled_chars: The number of characters at the beginning of `text` that a rewind does not remove.
+        kept_chars: The number of characters at the beginning of `text` that a rewind does not remove.
         chars: The size of all kept data.
     """
 
@@ -83,7 +83,7 @@ class WatchedRun:
     questions: dict[str, InputRequest] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
     text: str = ""
-    settled_chars: int = 0
+    kept_chars: int = 0
     status: str = ""
     ended_at: float | None = None
     ending: Done | Error | None = None
@@ -137,8 +137,8 @@ class WatchedRun:
                 self.text += observation.content
                 self.chars += len(observation.content)
             case Rewind():
-                self.chars -= len(self.text) - self.settled_chars
-                self.text = self.text[: self.settled_chars]
+                self.chars -= len(self.text) - self.kept_chars
+                self.text = self.text[: self.kept_chars]
             case RunPrepared():
                 self.given = tuple(observation.messages)
                 self.asked = _find_question(observation.messages)
@@ -203,12 +203,12 @@ class WatchedRun:
                 if self.text:
                     self.texts[event.round_index] = self.texts.get(event.round_index, "") + self.text
                 self.text = ""
-                self.settled_chars = 0
+                self.kept_chars = 0
                 self.chars += CALL_CHARS + count_chars(event.tool_args)
             case ToolStatus() if call:
                 self.chars += len(event.data.message)
             case ToolCallComplete() | ToolCallError():
-                self.settled_chars = len(self.text)
+                self.kept_chars = len(self.text)
                 if isinstance(call, EndedCall):
                     self.chars += len(call.result_text) + count_chars(*call.files, *call.embeds)
                 others = [one for one in self.questions.values() if one.tool_call_id != event.tool_call_id]

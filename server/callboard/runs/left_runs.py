@@ -145,7 +145,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
     sources: list[Source] = []
     has_open_text = False
     answer: list[str] = []
-    settled_count = 0
+    kept_count = 0
     events = [decode(frame) for frame in Decoder().feed(b"".join(frames))]
     for event in events:
         match event:
@@ -164,10 +164,10 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
                     answer.clear()
                 if not isinstance(event, ToolStatus | ToolRequest):
                     has_open_text = False
-                    settled_count = len(answer)
+                    kept_count = len(answer)
             case Rewind():
                 has_open_text = False
-                del answer[settled_count:]
+                del answer[kept_count:]
             case _:
                 pass
     running = {call_id: call for call_id, call in calls.items() if isinstance(call, RunningCall)}
@@ -187,7 +187,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
         next_round=max(((call.start.round_index or 0) + 1 for call in calls.values()), default=0),
         has_open_text=has_open_text,
         answer="".join(answer),
-        kept_answer="".join(answer[:settled_count]),
+        kept_answer="".join(answer[:kept_count]),
         sources=sources,
         signals=signals,
     )

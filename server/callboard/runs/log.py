@@ -120,10 +120,10 @@ class EventLog:
         """The error because of which the run continues without the database; None if there is none."""
         return self._record.error if self._record else None
 
-    async def settled(self) -> None:
+    async def wait_until_stored(self) -> None:
         """Wait until all events are stored, or the run continues without the database, or is abandoned."""
         if self._record and not self.is_abandoned:
-            await self._record.settled()
+            await self._record.wait_until_stored()
 
     async def store_now(self) -> None:
         """Try once to store the events that a failing database has not stored."""
@@ -178,7 +178,7 @@ class EventLog:
             return False
         self._is_parked = True
         self._append(Parked(tool_call_ids=tuple(tool_call_ids)))
-        await self.settled()
+        await self.wait_until_stored()
         return self._is_parked
 
     def abandon(self) -> None:

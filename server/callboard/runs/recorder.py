@@ -178,7 +178,7 @@ class Recorder:
                 await self._log.store_now()
                 changes = []
             self._send(last, changes)
-            await self._log.settled()
+            await self._log.wait_until_stored()
             self._close()
 
     def _end_turn(self, ending: Ending, last: Done | Error) -> list[RowChange]:
@@ -232,7 +232,7 @@ class Recorder:
 
     def _close(self) -> None:
         # Reference cycles between recorder and log would keep the whole run in memory.
-        self._text.close()
+        self._text.flush()
         self._log.on_trouble = lambda _: None
         self._throttles.clear()
         self._log.close()
@@ -308,7 +308,7 @@ class Recorder:
         started = self._make_call(call.tool_call_id, call.tool_name, raw, call.parent_call_id)
         # The text before a call of a sub-agent stays a part of this agent's answer.
         text_before = "" if call.parent_call_id else self._text.take_answer()
-        self._text.settle()
+        self._text.keep_text()
         shown_start = ToolCallStart(
             tool_call_id=call.tool_call_id,
             tool_name=call.tool_name,
@@ -410,7 +410,7 @@ class Recorder:
             code = None
             measured["result_chars"] = len(output)
         self.calls.end(call)
-        self._text.settle()
+        self._text.keep_text()
         self._text.send_after_text(
             event.model_copy(update=measured),
             self._rows.end_call(call.tool_call_id, output, code, duration_ms) if self._rows else [],
@@ -422,7 +422,7 @@ class Recorder:
 
         Raises `RunLost`, and `StorageError` if there is an audit, because no call may run without its audit entry.
         """
-        await self._log.settled()
+        await self._log.wait_until_stored()
         if self._log.is_abandoned:
             raise RunLost("another server has taken over this run")
         if self._audit and (failure := self._log.failure):

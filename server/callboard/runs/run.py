@@ -332,7 +332,7 @@ class Run:
         except Exception as error:  # noqa: BLE001 - a run without an end would keep its slot and its listeners for ever
             _log.error("run_end_failed", run_id=self.run_id, agent=self.identity.agent_id, exc_info=error)
             self._recorder.end_abruptly(FAILED)
-            await self.log.settled()
+            await self.log.wait_until_stored()
             self.last_event = FAILED.event
         for timer in (self._grace_timer, self._timeout):
             if timer:
@@ -365,7 +365,7 @@ class Run:
             self._ending = NOT_PARKED if parked_calls else INTERRUPTED
         ending = self._find_ending(agent_task)
         await self._recorder.finish(ending)
-        await self.log.settled()
+        await self.log.wait_until_stored()
         self.last_event = ending.event
 
     def _has_agent_finished(self, agent_task: asyncio.Task[None]) -> bool:

@@ -29,8 +29,8 @@ class TextWriter:
         self._send = send
         self._held: dict[Hashable, tuple[TextEvent, RedactedStream]] = {}
         self._unstored: list[str] = []
-        self._settled_count = 0
-        self._has_sent_unsettled = False
+        self._kept_count = 0
+        self._has_sent_removable = False
         self._delayed: list[TextEvent] = []
         self._sent_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -45,7 +45,7 @@ class TextWriter:
         self._forward(event, redacted.feed(storable(event.text)))
 
     def flush(self) -> None:
-        """Send all text that is held back, because another event follows it."""
+        """Send all text that is held back: another event follows it, or nothing."""
         for stream in tuple(self._held):
             self._release(stream)
         self._send_delayed()
@@ -55,37 +55,33 @@ class TextWriter:
         self.flush()
         self._send(event, changes, audit)
 
-    def settle(self) -> None:
+    def keep_text(self) -> None:
         """Make the text so far permanent, because a call has started or ended; `rewind` does not remove it."""
-        self._settled_count = len(self._unstored)
-        self._has_sent_unsettled = False
+        self._kept_count = len(self._unstored)
+        self._has_sent_removable = False
 
     def rewind(self) -> None:
-        """Remove the text since `settle`; send a `Rewind` if listeners have seen a part of it."""
-        del self._unstored[self._settled_count :]
+        """Remove the text since `keep_text`; send a `Rewind` if listeners have seen a part of it."""
+        del self._unstored[self._kept_count :]
         self._held.clear()
         self._delayed.clear()
         self._send_delayed()
-        if self._has_sent_unsettled:
-            self._has_sent_unsettled = False
+        if self._has_sent_removable:
+            self._has_sent_removable = False
             self._send(Rewind())
 
     def restore(self, text: str) -> None:
         """Add text that another server has sent, and that has no row yet; `rewind` does not remove it."""
         self._unstored.append(text)
-        self.settle()
+        self.keep_text()
 
     def take_answer(self) -> str:
         """Return the answer's text since the last call of this method, for the store."""
         # Redact the whole text again: reasoning may have separated two halves of a secret.
         text = self._redaction("".join(self._unstored))
         self._unstored.clear()
-        self._settled_count = 0
+        self._kept_count = 0
         return text
-
-    def close(self) -> None:
-        """Send all text that is held back; nothing more follows."""
-        self.flush()
 
     def _release(self, stream: Hashable) -> None:
         event, redacted = self._held.pop(stream)
@@ -116,6 +112,6 @@ class TextWriter:
         self._delayed = []
         for _, neighbours in groupby(delayed, key=lambda event: event.stream):
             first, *rest = neighbours
-            self._has_sent_unsettled = True
+            self._has_sent_removable = True
             self._send(first.with_text("".join([first.text, *(event.text for event in rest)])) if rest else first)
         self._sent_at = asyncio.get_running_loop().time()

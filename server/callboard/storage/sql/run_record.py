@@ -201,7 +201,7 @@ class RunRecord:
         """Return stored frames after number `after`; see `StoredRuns.read`."""
         return await self._stored_runs.read(self._run.run_id, after, max_bytes)
 
-    async def settled(self) -> None:
+    async def wait_until_stored(self) -> None:
         """Wait until everything added is stored, or until the run no longer waits for the database, or is lost."""
         while self._is_storing and not self.is_stored:
             if self.is_late and not self._database.may_lose_runs():
