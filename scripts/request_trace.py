@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callboard import Agent, Callboard, OpenAICompatible, Settings, Skill, tool
 from callboard._logging import set_up_logging
+from callboard.models import ModelDelta, ModelRequest
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,25 +38,33 @@ class Trace:
     def __init__(self, app: ASGIApp) -> None:
         self.codes: dict[CodeType, None] = {}
         self.until_first_frame = 0
+        self.first_frame = asyncio.Event()
         self._app = app
+        self._is_recording = False
+        # Before any thread of the application begins: threads inherit the function at their start.
+        threading.setprofile(self._record)
+        sys.setprofile(self._record)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_counted(message: Message) -> None:
-            if not self.until_first_frame and message.get("body"):
+            if not self.first_frame.is_set() and message.get("body"):
                 self.until_first_frame = len(self.codes)
+                self.first_frame.set()
             if b'"type":"done"' in message.get("body", b""):
-                threading.setprofile(None)
-                sys.setprofile(None)
+                self._is_recording = False
             await send(message)
 
-        # Threads of pools begin later, and inherit the function.
-        threading.setprofile(self._record)
-        sys.setprofile(self._record)
+        self._is_recording = True
         await self._app(scope, receive, send_counted)
 
     def _record(self, frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(SOURCES) and not code.co_name.startswith("<"):
+        if (
+            self._is_recording
+            and event == "call"
+            and code.co_filename.startswith(SOURCES)
+            and not code.co_name.startswith("<")
+        ):
             self.codes[code] = None
 
 
@@ -64,6 +74,17 @@ def describe(codes: list[CodeType]) -> str:
     owners = (code.co_qualname.partition(".<locals>")[0].rpartition(".")[0] for code in codes)
     classes = {(code.co_filename, owner) for code, owner in zip(codes, owners, strict=True) if owner}
     return f"{len(codes):4} functions, {len(files):4} files, {len(classes):4} classes"
+
+
+class PatientModel(OpenAICompatible):
+    """Answers after the first frame, so that every trace has the same functions before it."""
+
+    trace: Trace
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
+        await self.trace.first_frame.wait()
+        async for delta in super().stream(request):
+            yield delta
 
 
 @tool
@@ -79,13 +100,15 @@ async def trace_request(folder: Path) -> Trace:
     ]
     async with OpenAIServer(script, models=["m"]) as endpoint:
         agent = Agent("clerk", skills=[Skill("arithmetic", "Adds.", tools=[add])])
-        model = OpenAICompatible(endpoint.base_url, model="m")
+        model = PatientModel(endpoint.base_url, model="m")
         app = Callboard([agent], model=model, settings=Settings(data_dir=folder)).asgi()
-        trace = Trace(app)
+        trace = model.trace = Trace(app)
         async with (
             app.lifespan(),
             httpx.AsyncClient(transport=httpx.ASGITransport(trace), base_url="http://127.0.0.1") as client,
         ):
+            # An application reads a first answer in the background when it opens.
+            await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == "prepare reading"))
             answer = await client.post("/v1/runs", json=REQUEST)
     if '"result":"3"' not in answer.text or not answer.text.rstrip().endswith('{"type":"done","finish_reason":"stop"}'):
         raise SystemExit(f"The run failed:\n{answer.text}")
