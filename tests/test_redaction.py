@@ -3,6 +3,7 @@
 import base64
 import html
 import json
+import tracemalloc
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -120,6 +121,17 @@ def test_text_that_cannot_begin_a_secret_is_not_held_back() -> None:
     assert stream.feed("no s here") == "no s here"
     assert stream.feed(" sk-") == " "
     assert stream.feed("ill") == "sk-ill"
+
+
+def test_a_long_secret_takes_memory_in_proportion_to_its_length() -> None:
+    # A private key, or a text that a model writes as a secret argument.
+    secret = "".join(f"{number:04x}" for number in range(700))
+    tracemalloc.start()
+    shown = Redaction([secret]).stream().feed(f"It is {secret}.")
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert shown == f"It is {MASK}."
+    assert peak_bytes < 5_000_000
 
 
 def test_secrets_added_later_and_above_are_replaced_at_once() -> None:

@@ -15,8 +15,9 @@ import base64
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -65,11 +66,7 @@ class Redaction:
     def __init__(self, secrets: Iterable[str] = (), above: "Redaction | None" = None) -> None:
         self._above = above
         self._own: set[str] = set()
-        self._known: frozenset[str] = frozenset()
-        self._forms: tuple[str, ...] = ()
-        self._pattern = re.compile(r"(?!)")
-        self._beginnings: frozenset[str] = frozenset()
-        self._longest = 0
+        self._search = _make_search(frozenset())
         self.add(*secrets)
 
     def add(self, *secrets: str) -> None:
@@ -78,11 +75,11 @@ class Redaction:
 
     def __call__(self, text: str) -> str:
         """Return `text` with `MASK` instead of each secret."""
-        self._refresh()
+        search = self._refresh()
         # Nearly every text has no secret, and this is the fastest check.
-        if not any(form in text for form in self._forms):
+        if not any(form in text for form in search.forms):
             return text
-        return self._pattern.sub(MASK, text)
+        return search.pattern.sub(MASK, text)
 
     def value(self, value: Any) -> Any:
         """Return a JSON value without secrets in texts, keys and numbers; the same object if there are none.
@@ -90,8 +87,7 @@ class Redaction:
         Objects of other types are not changed. A value that is nested too deeply is searched as JSON text, which is
         returned if it has a secret.
         """
-        self._refresh()
-        if not self._forms:
+        if not self._refresh().forms:
             return value
         try:
             return self._value(value)
@@ -113,20 +109,20 @@ class Redaction:
 
         `before` is the text before the piece. With `is_last` no text follows, so the whole piece is redacted.
         """
-        self._refresh()
-        if not self._forms:
+        search = self._refresh()
+        if not search.forms:
             return piece, ""
         text = before + piece
         done: list[str] = []
         start = len(before)
-        for match in self._pattern.finditer(text, start):
+        for match in search.pattern.finditer(text, start):
             # The match may begin a longer secret, or a word.
-            if not is_last and text[match.start() :] in self._beginnings:
+            if not is_last and search.may_begin_at(match.start(), text):
                 break
             done += [text[start : match.start()], MASK]
             start = match.end()
-        places = range(max(start, len(text) - self._longest), len(text))
-        unfinished = (place for place in places if text[place:] in self._beginnings)
+        begins = search.first_char.finditer(text, max(start, len(text) - search.longest))
+        unfinished = (begin.start() for begin in begins if search.may_begin_at(begin.start(), text))
         cut = len(text) if is_last else next(unfinished, len(text))
         return "".join([*done, text[start:cut]]), text[cut:]
 
@@ -156,7 +152,7 @@ class Redaction:
                 is_same = all(new is old for new, old in zip(members, value, strict=True))
                 return value if is_same else type(value)(members)
             case int() | float() if not isinstance(value, bool):
-                return MASK if str(value) in self._secrets() else value
+                return MASK if str(value) in self._search.known else value
             case _:
                 return value
 
@@ -171,19 +167,56 @@ class Redaction:
     def _secrets(self) -> frozenset[str]:
         return frozenset(self._own) if self._above is None else self._above._secrets() | self._own
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> "_Search":
+        """Return the search for all secrets that are known now; also called by threads."""
         known = self._secrets()
-        if known == self._known:
-            return
-        # The longest first, because a secret may begin with another.
-        self._forms = tuple(sorted({form for secret in known for form in _forms(secret)}, key=len, reverse=True))
-        short = {form for secret in known if len(secret) < MIN_INSIDE_CHARS for form in _written_forms(secret)}
-        patterns = (_stand_apart(form) if form in short else re.escape(form) for form in self._forms)
-        self._pattern = re.compile("|".join(patterns) or r"(?!)")
-        self._beginnings = frozenset(form[:end] for form in self._forms for end in range(1, len(form))) | short
-        self._longest = max(map(len, self._forms), default=0)
-        # Set last, because other threads use the attributes above if this one is equal.
-        self._known = known
+        search = self._search
+        if known != search.known:
+            search = self._search = _make_search(known)
+        return search
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Finds the secrets `known` in texts, in all their forms.
+
+    `short` are the forms that are replaced as separate words only. `by_first_char` has all forms by their first
+    character, which `first_char` matches. `longest` is the length of the longest form.
+    """
+
+    known: frozenset[str]
+    forms: tuple[str, ...]
+    pattern: re.Pattern[str]
+    short: frozenset[str]
+    by_first_char: Mapping[str, Sequence[str]]
+    first_char: re.Pattern[str]
+    longest: int
+
+    def may_begin_at(self, place: int, text: str) -> bool:
+        """Return whether the end of `text` from `place` on may be the beginning of a secret, or of a longer word."""
+        end = text[place:]
+        return end in self.short or any(form != end and form.startswith(end) for form in self.by_first_char[end[0]])
+
+
+# Runs without secrets of their own share the search of their server.
+@lru_cache(maxsize=64)
+def _make_search(known: frozenset[str]) -> _Search:
+    # The longest first, because a secret may begin with another.
+    forms = tuple(sorted({form for secret in known for form in _forms(secret)}, key=len, reverse=True))
+    short = {form for secret in known if len(secret) < MIN_INSIDE_CHARS for form in _written_forms(secret)}
+    patterns = (_stand_apart(form) if form in short else re.escape(form) for form in forms)
+    by_first_char: dict[str, list[str]] = {}
+    for form in forms:
+        by_first_char.setdefault(form[0], []).append(form)
+    return _Search(
+        known,
+        forms,
+        re.compile("|".join(patterns) or r"(?!)"),
+        frozenset(short),
+        by_first_char,
+        re.compile("|".join(map(re.escape, by_first_char)) or r"(?!)"),
+        max(map(len, forms), default=0),
+    )
 
 
 class RedactedStream:
