@@ -13,11 +13,11 @@ from callboard.errors import StorageError
 from callboard.storage import Notification, RunSignals, StoredRun, StoredRuns
 
 LISTENING_SECONDS = 10.0
-"""How long the owner keeps a run for listeners on this server after each notification about them."""
+"""How long a mark keeps a run alive at its owner."""
 LISTENING_ROUND_SECONDS = 3.0
-"""How often the owner is notified of listeners on this server."""
-RENOTIFY_SECONDS = 0.1
-"""The delay before an owner that could not be notified is notified again."""
+"""How often the marks are renewed."""
+MARK_AGAIN_SECONDS = 0.1
+"""The delay before a run that could not be marked is marked again."""
 MAX_RECEIVED_BYTES = 256 * 1024
 """The most bytes of frames that are kept for a slow listener; it reads the rest from the database."""
 
@@ -87,8 +87,8 @@ class RunWatcher:
         self._followed: defaultdict[str, set[Follower]] = defaultdict(set)
         self._is_due = asyncio.Event()
         self._are_signals_due = True
-        self._notified_at: dict[str, float] = {}
-        self._all_were_notified = True
+        self._marked_at: dict[str, float] = {}
+        self._all_were_marked = True
 
     @property
     def listeners(self) -> int:
@@ -116,7 +116,7 @@ class RunWatcher:
 
     @contextmanager
     def following(self, run: StoredRun, after: int) -> Iterator[Follower]:
-        """Follow a run of another server; its owner is notified that it has a listener."""
+        """Follow a run of another server; the run is marked as listened to."""
         run_id = run.run_id
         follower = Follower(run, after)
         self._followed[run_id].add(follower)
@@ -128,12 +128,12 @@ class RunWatcher:
             self._followed[run_id].discard(follower)
             if not self._followed[run_id]:
                 del self._followed[run_id]
-                self._notified_at.pop(run_id, None)
+                self._marked_at.pop(run_id, None)
 
     async def poll(self) -> None:
         """Read signals and frames until cancelled; retry after errors."""
         while True:
-            wait_seconds = self._stored_runs.sweep_seconds if self._all_were_notified else RENOTIFY_SECONDS
+            wait_seconds = self._stored_runs.sweep_seconds if self._all_were_marked else MARK_AGAIN_SECONDS
             is_sweep = False
             try:
                 async with asyncio.timeout(wait_seconds):
@@ -147,24 +147,26 @@ class RunWatcher:
                     self._are_signals_due = False
                     if own := self._find_own():
                         self._receive_signals(await self._stored_runs.signals(own))
-                await self._notify_owners()
+                await self._mark_as_listened()
                 await self._fetch_frames()
             except StorageError as error:
+                self._are_signals_due = True
                 _log.warning("followed_runs_not_read", error=str(error))
             except Exception as error:  # noqa: BLE001 - otherwise followers would wait for ever, and no signal would arrive
+                self._are_signals_due = True
                 _log.error("followed_runs_not_read", exc_info=error)
 
-    async def _notify_owners(self) -> None:
-        """Notify the owners of followed runs, because they publish only the frames of runs with listeners."""
+    async def _mark_as_listened(self) -> None:
+        """Mark the followed runs as listened to, because their owners publish only the frames of such runs."""
         renew_before = time.monotonic() - LISTENING_ROUND_SECONDS
-        unnotified = {
+        unmarked = {
             run_id
             for run_id, listeners in self._followed.items()
-            if any(map(_is_running, listeners)) and self._notified_at.get(run_id, renew_before) <= renew_before
+            if any(map(_has_not_ended, listeners)) and self._marked_at.get(run_id, renew_before) <= renew_before
         }
-        notified = await self._stored_runs.mark_listened(unnotified, LISTENING_SECONDS) if unnotified else unnotified
-        self._notified_at.update(dict.fromkeys(notified & self._followed.keys(), time.monotonic()))
-        self._all_were_notified = notified == unnotified
+        marked = await self._stored_runs.mark_listened(unmarked, LISTENING_SECONDS) if unmarked else unmarked
+        self._marked_at.update(dict.fromkeys(marked & self._followed.keys(), time.monotonic()))
+        self._all_were_marked = marked == unmarked
 
     async def _fetch_frames(self) -> None:
         followed = tuple(self._followed)
@@ -174,5 +176,5 @@ class RunWatcher:
                 follower.update(found.get(run_id))
 
 
-def _is_running(follower: Follower) -> bool:
+def _has_not_ended(follower: Follower) -> bool:
     return follower.run is not None and not follower.run.is_ended
