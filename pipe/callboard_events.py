@@ -289,7 +289,7 @@ async def stream_into_chat(
 
     redis = request.app.state.redis
     begun = await empty_message(message)
-    known = metadata | {"sources": begun.get("sources"), "files": begun.get("files")}
+    known = metadata | {name: begun.get(name) for name in ("sources", "files", "embeds")}
     updates = pipe.restore(answer, user.model_dump(), known, message.model, request, make_asker(metadata))
     form = {"model": message.model, "messages": [], "stream": True, "metadata": metadata}
     # Up to 0.11 a chat gets its title after its first answer. Only the page knows whether the user wants one.

@@ -615,22 +615,25 @@ class Call(Piece):
         message = str(data.get("message") or "").strip()[:LABEL_CHARS]
         self.label = (format_percent(data) + message).strip()
         if data.get("status") == "processing" and message in ANSWERED_MESSAGES:
-            self._close_question()
+            still_open = [request_id for request_id, is_answered in self.questions.items() if not is_answered]
+            # The status does not name its question. A question that is asked twice is better than one that never is.
+            if len(still_open) == 1:
+                self.questions[still_open[0]] = True
 
     def show_question(self, question: Json) -> None:
         """Show on the card that the call waits for the user."""
         request_id = str(question.get("request_id"))
-        if request_id.startswith(ASKED_AGAIN) and request_id not in self.questions:
-            self._close_question()
+        for earlier in self.questions:
+            # Asked again because its answer did not fit.
+            if find_first_question(earlier) == find_first_question(request_id):
+                self.questions[earlier] = True
         self.questions[request_id] = False
         self.label = "waiting for approval" if is_approval(question) else "waiting for you"
 
-    def _close_question(self) -> None:
-        """Mark the oldest open question as answered: users are asked in the order of the questions."""
-        for request_id, is_answered in self.questions.items():
-            if not is_answered:
-                self.questions[request_id] = True
-                return
+
+def find_first_question(request_id: str) -> str:
+    """Return the id of the question that was first asked, if this one asks it again."""
+    return request_id.partition(":")[2] if request_id.startswith(ASKED_AGAIN) else request_id
 
 
 def is_approval(question: Json) -> bool:
@@ -1295,7 +1298,8 @@ class Transcript:
             self.events += self.chips.add(chips)
         if embeds := [embed for embed in event.get("embeds") or () if isinstance(embed, str)]:
             # In an attribute of the block they would hide its input and output. This event replaces earlier embeds.
-            self._embeds += embeds
+            # A restored answer gets pages again that were saved when it waited.
+            self._embeds += [embed for embed in embeds if embed not in self._embeds]
             self._has_new_embeds = True
             self.events.append({"type": "chat:message:embeds", "data": {"embeds": [*self._embeds]}})
 
@@ -3182,7 +3186,7 @@ class Pipe:
         Args:
             answer: The last result of `find_answer`; None if the server could not be used.
             user: The user of the chat.
-            metadata: The message's ids, its `sources` and its `files`.
+            metadata: The message's ids, its `sources`, `files` and `embeds`.
             model: The id of the message's model.
             request: A request of Open WebUI, for its file store.
             ask_user: Asks the user a question of the agent.

@@ -108,6 +108,19 @@ async def test_restored_answer_shows_no_durations(server: ScriptedServer) -> Non
     assert status_lines(updates)[-1] == "1 call"
 
 
+async def test_restored_answer_keeps_the_pages_of_its_message(server: ScriptedServer) -> None:
+    keep(server, row("user"))
+    log_run(server)
+    drawn = RESULT.model_copy(update={"embeds": ("<p>1</p>", "<p>2</p>")})
+    server.on("GET", "events", stream(frames(START, CALL, drawn, Done())))
+    pipe = a_pipe(server.url)
+    message = METADATA | {"embeds": ["<p>of the part before</p>", "<p>1</p>"]}
+    updates = pipe.restore(await find(pipe), USER, message, "callboard.assistant", None, never)
+    events = [update["event"] async for update in updates if "event" in update]
+    [saved] = [event["data"] for event in events if event["type"] == "embeds"]
+    assert saved == {"embeds": ["<p>of the part before</p>", "<p>1</p>", "<p>2</p>"], "replace": True}
+
+
 async def test_answer_with_a_listener_is_marked_as_awaited(server: ScriptedServer) -> None:
     keep(server, row("user"))
     log_run(server, listened_to=True)
@@ -248,13 +261,13 @@ def reported(message: str) -> ToolStatus:
         ([asked("approve:c1"), reported(ALLOWED_ALWAYS)], []),
         ([asked("q1"), reported("no answer"), asked("q2"), reported(ANSWERED)], []),
         ([asked("q1"), reported(ANSWERED), asked("q2")], ["q2"]),
-        # At once, in the order in which the pipe asks.
-        ([asked("q1"), asked("q2"), reported(ANSWERED)], ["q2"]),
+        # At once: the status does not say which of them was answered.
+        ([asked("q1"), asked("q2"), reported(ANSWERED)], ["q1", "q2"]),
         # An answer that did not fit.
         ([asked("q1"), asked("again1:q1")], ["again1:q1"]),
         ([asked("q1"), asked("again1:q1"), reported(ANSWERED)], []),
         # Sent again by a server that has taken the run over.
-        ([asked("q1"), asked("again1:q1"), asked("again1:q1")], ["again1:q1"]),
+        ([asked("q1"), asked("again1:q1"), asked("q1"), asked("again1:q1")], ["again1:q1"]),
         # The tool's own progress is no answer.
         ([asked("q1"), reported("half")], ["q1"]),
     ],

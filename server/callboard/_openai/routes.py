@@ -23,7 +23,7 @@ from callboard._openai.response_answer import ResponseAnswer
 from callboard._openai.response_request import ResponseBody
 from callboard._openai.stored_responses import load_response
 from callboard._openai.streams import RunAnswer, collect_answer, stream_answer
-from callboard.errors import CallboardError, RequestError, UnknownResponse
+from callboard.errors import CallboardError, RequestError, RunConflict, UnknownResponse
 from callboard.http import (
     BodyReservation,
     error_response,
@@ -124,7 +124,9 @@ async def _start(
         continuation=body.continuation,
         on_start=reservation.hold_until_end_of,
     )
-    assert isinstance(run, Run)  # The request names no run id, so the run is new.
+    if not isinstance(run, Run):
+        # Its begin was committed, but the connection to the database was lost, and another server took the run over.
+        raise RunConflict(f"run {run.run_id!r} exists already: ask again")
     return run
 
 

@@ -152,10 +152,10 @@ class Guard:
     resolve: Resolve = field(default=system_resolve, repr=False)
 
     async def addresses(self, url: httpx.URL) -> tuple[str, ...]:
-        """Return the addresses from which `url` may be fetched, at least one.
+        """Return the addresses from which `url` may be fetched.
 
-        Raises `AddressRefused` if any of the host's addresses is neither public nor allowed, and `ToolError` if it has
-        none.
+        Raises `AddressRefused` if any of the host's addresses is neither public nor allowed, and `ToolError` if there
+        is no such host.
         """
         host = normalize_host(read_url(str(url)))
         port = url.port or (443 if url.scheme == "https" else 80)
