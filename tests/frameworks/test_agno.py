@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +108,20 @@ async def test_generator_tool_reports_status_and_ends_with_its_last_item(tmp_pat
         *("status 1 processing reading x 10", "status 2 processing walking y 20"),
         *("result 1 page 1, page 2", "result 2 step", "say Done.", "done stop"),
     ]
+
+
+async def test_generator_tool_keeps_its_thread_and_its_context(tmp_path: Path) -> None:
+    place: ContextVar[str] = ContextVar("place", default="lost")
+
+    def walk() -> Iterator[str]:
+        """Walks."""
+        place.set("found")
+        with closing(sqlite3.connect(":memory:")) as database:
+            for (number,) in database.execute("SELECT 1 UNION SELECT 2"):
+                yield f"{place.get()} {number};"
+
+    seen, _ = await perform(solo(walk), scenario([calls(("walk", "{}")), says("Done.")]), tmp_path)
+    assert "result 1 found 1;found 2;" in seen.lines(in_order=True)
 
 
 async def test_the_model_is_sent_no_fields_that_only_agno_knows(tmp_path: Path) -> None:

@@ -179,7 +179,9 @@ class Inputs:
         for request_id, given in answers.items():
             answer = self._answers.get(request_id)
             if answer is None:
-                self._early[request_id] = given
+                # Each read of the database has all answers of the run, also those that the agent has received.
+                if request_id not in self._keys:
+                    self._early[request_id] = given
             elif not answer.done():
                 answer.set_result(given)
 

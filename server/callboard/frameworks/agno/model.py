@@ -8,8 +8,9 @@ model with these methods overridden.
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from copy import copy
 from dataclasses import replace
 from functools import cache, wraps
@@ -326,12 +327,8 @@ async def _iterate(
         hooks.iterating[call_id] = task
     try:
         async with turn.calls.performing(call_id, function.name, is_limited=not runs_members):
-            while True:
-                step = (
-                    anext(items, end) if isinstance(items, AsyncIterator) else asyncio.to_thread(_take_next, items, end)
-                )
-                if (item := await contain(step)) is end:
-                    return
+            steps = items if isinstance(items, AsyncIterator) else _read_in_thread(items)
+            while (item := await contain(anext(steps, end))) is not end:
                 yield _remove_text(await mask_result(item, turn.context.redaction))
     except ToolError as error:
         turn.calls.fail(call_id, error)
@@ -343,6 +340,19 @@ async def _iterate(
         raise ToolError(turn.mask(error_text(error))) from error
     finally:
         hooks.iterating.pop(call_id, None)
+
+
+async def _read_in_thread(items: Iterator[object]) -> AsyncIterator[object]:
+    """Yield the items, all read in one thread and one context: a connection of SQLite works only in its thread."""
+    end = object()
+    thread = ThreadPoolExecutor(1)
+    context = copy_context()
+    loop = asyncio.get_running_loop()
+    try:
+        while (item := await loop.run_in_executor(thread, context.run, _take_next, items, end)) is not end:
+            yield item
+    finally:
+        thread.shutdown(wait=False)
 
 
 def _take_next(items: Iterator[object], end: object) -> object:

@@ -163,7 +163,7 @@ class Store:
 
     async def drop_usage(self) -> int:
         """Delete the usage of past days; return the number of users."""
-        return await self.database.execute(delete(usage).where((usage.c.day + 1) * SECONDS_A_DAY <= now()))
+        return await self.database.execute(delete(usage).where(usage.c.day + 1 <= now() / SECONDS_A_DAY))
 
     def stored_runs(self, server_id: str) -> StoredRuns:
         """Return the log of runs for the server with this id."""
