@@ -1798,7 +1798,7 @@ class ServerClient:
             with suppress(CallEnded):
                 await self.deliver_run(answer, deliver_until_end)
         except asyncio.CancelledError:
-            await self.leave()
+            await self.cancel_without_waiting()
             raise
 
     def _open_stream(self, request: Json | None) -> AbstractAsyncContextManager[httpx.Response]:
@@ -1914,7 +1914,7 @@ class ServerClient:
         """Cancel the run."""
         await self._fetch("POST", f"/v1/runs/{self.run_id}/cancel", params=self._user)
 
-    async def leave(self) -> None:
+    async def cancel_without_waiting(self) -> None:
         """Cancel the run, if there is one, without waiting long for the server."""
         if self.run_id:
             with suppress(ServerProblem, TimeoutError):
@@ -3001,7 +3001,7 @@ class Run:
 
     async def _end_reader(self, reader: asyncio.Task[None], *, cancels_run: bool) -> None:
         if cancels_run:
-            await self._client.leave()
+            await self._client.cancel_without_waiting()
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
 
