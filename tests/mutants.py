@@ -75,7 +75,7 @@ FAULTS = (
     ),
     Fault(
         "a result that the model imagines after its final answer is shown",
-        "server/callboard_formats/stream.py",
+        "server/callboard_formats/scanner.py",
         "is_over = self._output.has_call or (self._answering and buffer.at_line_start())",
         "is_over = self._output.has_call",
         ("tests/formats/test_react.py", "tests/formats"),

@@ -19,7 +19,7 @@ from callboard_formats.output import (
     Shown,
     TextPiece,
 )
-from callboard_formats.stream import Scanner
+from callboard_formats.scanner import Scanner
 from callboard_formats.syntax import CallError, Schemas, Syntax, WrittenCall
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -101,7 +101,7 @@ class StreamParser:
             self.schemas,
             previews=previews,
             opened=opened_thought_tags(model, formats, thinking=thinking, prompt_opens=prompt_opens),
-            surely=bool(thinking),
+            is_certain=bool(thinking),
         )
         self._cleaner = Cleaner(None if formats is None else (*formats, *related_formats(formats)), model)
         self._first_message = FirstMessage(self.schemas) if prompt_ends_with_separator(model, formats) else None

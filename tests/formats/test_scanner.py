@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from callboard_formats.formats import SYNTAXES, syntaxes_of
 from callboard_formats.output import CallPiece, FoundCall, ReasoningPiece, Shown, TextPiece
-from callboard_formats.stream import Scanner
+from callboard_formats.scanner import Scanner
 from callboard_formats.syntax import BlockContext, BlockItems, Syntax, Tags, Watcher, WrittenCall
 from callboard_formats.text_buffer import Reading, TextBuffer
 

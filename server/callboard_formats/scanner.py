@@ -68,8 +68,8 @@ class Scanner:
         schemas: The parameters of the tools by name.
         previews: Show arguments while they are written.
         opened: The tags of the thought that the prompt has opened.
-        surely: It is certain that the prompt has opened the thought. Otherwise, if the thought is never closed and the
-            answer contains nothing else, it is also returned as text.
+        is_certain: Whether the prompt has certainly opened the thought. Otherwise, if the thought is never closed and
+            the answer contains nothing else, it is also returned as text.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Scanner:
         *,
         previews: bool = True,
         opened: Sequence[Tags] = (),
-        surely: bool = True,
+        is_certain: bool = True,
     ) -> None:
         self.syntaxes = tuple(syntaxes)
         self.grammar = build_grammar(self.syntaxes)
@@ -88,10 +88,8 @@ class Scanner:
         self._watcher: Watcher = Preview(self._output, schemas) if previews else NO_WATCHER
         self._buffer = TextBuffer()
         self._quoted = QuotedText(self._buffer)
-        self._awaited: Literals | None = None
-        """The literals that `_find` searches for while it waits for more plain text; None in any other state."""
-        self._tags: tuple[Tags, ...] = ()
-        """The tags of the current thought, if any block ends that thought (ReAct)."""
+        self._tags_until_call: tuple[Tags, ...] = ()
+        """The tags of the current thought if the next block of calls ends it, as in ReAct; otherwise ()."""
         self._in_message = False
         """The current text is a message to the user. It contains no calls and is passed on unchanged."""
         self._thought_ended = False
@@ -102,9 +100,9 @@ class Scanner:
         """An opener of a thought appeared in the middle of a line, so its closer is plain text as well."""
         self._tries_calls_in_thought = True
         """False after too much repeated reading. Then calls in thoughts are no longer read."""
-        self._reading = self._read(tuple(opened), surely=surely)
+        self._reading = self._read(tuple(opened), is_certain=is_certain)
         if opened:
-            self._output.begin_reasoning(keep=not surely, is_step=False)
+            self._output.begin_reasoning(keep=not is_certain, is_step=False)
 
     def feed(self, text: str) -> list[Shown]:
         """Return the pieces that can be shown now, and the calls that have ended."""
@@ -114,35 +112,8 @@ class Scanner:
             return [shown for piece in pieces for shown in self.feed(piece)]
         if not self._output.stopped:
             self._buffer.feed(text)
-            if not self._feed_fast():
-                next(self._reading, None)
+            next(self._reading, None)
         return self._output.take()
-
-    def _feed_fast(self) -> bool:
-        """Pass on the text up to the next possible marker. Return False if the generator must continue.
-
-        This is a fast path for text without markers, with the same result as `_find`.
-        """
-        literals = self._awaited
-        buffer = self._buffer
-        if literals is None or buffer.position != buffer.emitted_to:
-            return False
-        if self._quoted.verbatim_until or buffer.position < self._quoted.verbatim_to:
-            return False
-        text = buffer.text
-        start = buffer.position - buffer.base
-        end, found = literals.find(text, start, final=False)
-        while found:
-            buffer.position = buffer.base + end
-            if not self._lacks_line_start(found):
-                return False
-            end, found = literals.find(text, end + 1, final=False)
-        if end > start:
-            plain = text[start:end]
-            buffer.position = buffer.emitted_to = buffer.base + end
-            self._quoted.passed(plain)
-            self._output.add_text(plain, quoted=self._in_message)
-        return True
 
     def finish(self, *, cut: bool = False) -> list[Shown]:
         """Return the pieces that were held back. `cut` says that the answer was cut off."""
@@ -154,15 +125,15 @@ class Scanner:
         self._output.finish(cut=cut)
         return self._output.take()
 
-    def _read(self, opened: tuple[Tags, ...], *, surely: bool) -> Reading[None]:
+    def _read(self, opened: tuple[Tags, ...], *, is_certain: bool) -> Reading[None]:
         """Read the whole answer."""
         if opened:
             yield from self._skip_second_opener(opened)
             # A thought does not begin with calls. If the answer does, the prompt has opened no thought.
-            if surely or not (yield from self._begins_with_calls()):
+            if is_certain or not (yield from self._begins_with_calls()):
                 yield from self._read_thought(opened)
         while not self._output.stopped and (found := (yield from self._find(self._literals()))):
-            yield from self._handle(found)
+            yield from self._read_literal(found)
 
     def _begins_with_calls(self) -> Reading[bool]:
         """Read calls at the beginning of the answer. Return whether there are any."""
@@ -176,8 +147,8 @@ class Scanner:
 
     def _literals(self) -> Literals:
         """Return the literals to search for in text."""
-        if self._tags:
-            return closer_literals(self.grammar, self._tags)
+        if self._tags_until_call:
+            return closer_literals(self.grammar, self._tags_until_call)
         return self.grammar.after_call if self._output.has_call else self.grammar.outside
 
     def _find(self, literals: Literals, *, holds_back: bool = False) -> Reading[str]:
@@ -195,15 +166,13 @@ class Scanner:
                 self._emit()
             if buffer.final:
                 return ""
-            self._awaited = None if holds_back else literals
             yield
-            self._awaited = None
 
-    def _handle(self, found: str) -> Reading[None]:
+    def _read_literal(self, found: str) -> Reading[None]:
         """Decide what the literal here means, and move behind it."""
         buffer = self._buffer
-        if any(tag.closer.lower() == found for tag in self._tags):
-            self._end_thought(self._tags, len(found))
+        if any(tag.closer.lower() == found for tag in self._tags_until_call):
+            self._end_thought(self._tags_until_call, len(found))
             return
         if self._lacks_line_start(found):
             buffer.position += 1
@@ -221,17 +190,17 @@ class Scanner:
             buffer.position += len(found) if found[0] not in "`~" else 1
             self._quoted.take_verbatim_until_closed()
         else:
-            yield from self._use(found, find_meaning(self.grammar, found))
+            yield from self._read_meaning(found, find_meaning(self.grammar, found))
 
     def _is_in_quotation_or_code(self) -> bool:
         """Return whether the text before the marker shows that it is quoted or in indented code."""
-        return self._quoted.has_begun() or (not self._tags and self._quoted.is_in_indented_code())
+        return self._quoted.has_begun() or (not self._tags_until_call and self._quoted.is_in_indented_code())
 
     def _lacks_line_start(self, found: str) -> bool:
         """Return whether the literal has a meaning only at the beginning of a line, and is not at one."""
         return find_meaning(self.grammar, found).at_line_start and not self._buffer.at_line_start()
 
-    def _use(self, found: str, literal_meaning: Meaning) -> Reading[None]:
+    def _read_meaning(self, found: str, literal_meaning: Meaning) -> Reading[None]:
         """Read the block or the thought that the literal begins. Otherwise, the literal is text."""
         buffer = self._buffer
         is_over = self._output.has_call or (self._answering and buffer.at_line_start())
@@ -294,7 +263,7 @@ class Scanner:
             if items is not None and buffer.position > start:
                 is_text = not any(isinstance(item, WrittenCall) for item in items)
                 if not is_text or "".join(map(str, items)) != buffer.cut(start, buffer.position):
-                    self._accept(items, syntax, start)
+                    self._add_block(items, syntax, start)
                     return True
                 if number == len(asked) - 1:
                     self._pass_block_as_text()
@@ -318,12 +287,12 @@ class Scanner:
         self._emit()
         self._buffer.forget()
 
-    def _accept(self, items: BlockItems, syntax: Syntax, start: int) -> None:
+    def _add_block(self, items: BlockItems, syntax: Syntax, start: int) -> None:
         if not items and syntax.answers:
             self._answering = syntax.begins_answer(self._buffer.cut(start, self._buffer.position))
         source = self._buffer.cut(start, self._buffer.position) if syntax.is_leak else ""
         self._output.add_block(items, syntax.name, source)
-        self._tags = ()
+        self._tags_until_call = ()
         self._skip(self._buffer.position)
         self._buffer.forget()
 
@@ -421,7 +390,7 @@ class Scanner:
             is_step = any(tag.kind is TextKind.STEP for tag in tags)
             self._output.begin_reasoning(keep=until_call or opener != "", is_step=is_step, opener=opener)
             if until_call:
-                self._tags = tags
+                self._tags_until_call = tags
                 return
         yield from self._read_thought(tags)
 
@@ -444,8 +413,8 @@ class Scanner:
         while found := (yield from self._find(literals)):
             if found[0] in "`~":
                 yield from self._read_back_ticks(tags)
-            elif closer := next((tag.closer for tag in tags if found.startswith(tag.closer.lower())), ""):
-                if (yield from self._read_closer(tags, closer)):
+            elif closing := next((tag for tag in tags if found.startswith(tag.closer.lower())), None):
+                if (yield from self._read_closer(tags, closing)):
                     return
             elif self._quoted.is_right_behind_opening_mark():
                 buffer.position += 1
@@ -456,9 +425,9 @@ class Scanner:
             elif (yield from self._read_calls_in_thought(tags)):
                 return
 
-    def _read_closer(self, tags: tuple[Tags, ...], closer: str) -> Reading[bool]:
-        """End the thought at the closer here, unless the closer is quoted. Return whether the thought has ended."""
-        tag = next(tag for tag in tags if tag.closer == closer)
+    def _read_closer(self, tags: tuple[Tags, ...], tag: Tags) -> Reading[bool]:
+        """End the thought at the closer of `tag`, unless the closer is quoted. Return whether the thought has ended."""
+        closer = tag.closer
         is_quoted = yield from self._quoted.is_thought_closer_quoted(len(closer))
         if is_quoted or not (yield from self._is_followed(closer, tag.followed_by)):
             self._buffer.position += len(closer)
@@ -527,7 +496,7 @@ class Scanner:
         buffer = self._buffer
         self._emit()
         self._in_message = False
-        self._tags = ()
+        self._tags_until_call = ()
         if any(tag.kind is TextKind.MESSAGE for tag in tags):
             # Any other closer is the beginning of the next message.
             if END_OF_TURN.match(buffer.text, buffer.index) and not self._output.has_call:
