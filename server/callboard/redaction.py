@@ -41,7 +41,8 @@ LARGE_CHARS = 200_000
 SECRET_NAME = re.compile(r"key|token|secret|passw|auth|credential|cookie", re.IGNORECASE)
 """Matches names of headers, variables and parameters whose value is a secret."""
 
-# An escape before a separate secret ends with a letter or a digit, but is not part of a word.
+# A short secret must be a separate word. An escape before it, such as `%3D` or `\n`, ends with a letter or a digit, but
+# is no part of a word.
 _APART_BEFORE = r"(?:(?<![^\W_])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[abfnrtv]))"
 _APART_AFTER = r"(?![^\W_])"
 _CONTEXT_CHARS = 3
@@ -52,7 +53,7 @@ _BASE64_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _URL_SAFE = str.maketrans("+/", "-_")
 # The number of base64 characters at the start of a secret that depend on the bytes before it, by the number of these
 # bytes.
-_SHARED_CHARS = (0, 2, 3)
+_CHARS_OF_NEIGHBOUR = (0, 2, 3)
 
 
 class Redaction:
@@ -204,7 +205,7 @@ def _make_search(known: frozenset[str]) -> _Search:
     # The longest first, because a secret may begin with another.
     forms = tuple(sorted({form for secret in known for form in _forms(secret)}, key=len, reverse=True))
     short = {form for secret in known if len(secret) < MIN_INSIDE_CHARS for form in _written_forms(secret)}
-    patterns = (_stand_apart(form) if form in short else re.escape(form) for form in forms)
+    patterns = (_match_separate_word(form) if form in short else re.escape(form) for form in forms)
     by_first_char: dict[str, list[str]] = {}
     for form in forms:
         by_first_char.setdefault(form[0], []).append(form)
@@ -257,11 +258,11 @@ def hide_key(text: str, key: str) -> str:
     """Return `text` with `…` instead of a key of any length; a short key is replaced only as a separate word."""
     if not key:
         return text
-    pattern = re.escape(key) if len(key) >= MIN_INSIDE_CHARS else _stand_apart(key)
+    pattern = re.escape(key) if len(key) >= MIN_INSIDE_CHARS else _match_separate_word(key)
     return re.sub(pattern, "…", text)
 
 
-def _stand_apart(form: str) -> str:
+def _match_separate_word(form: str) -> str:
     return f"{_APART_BEFORE}{re.escape(form)}{_APART_AFTER}"
 
 
@@ -331,7 +332,7 @@ def _written_forms(secret: str) -> frozenset[str]:
 
 def _base64_forms(content: bytes) -> Iterator[str]:
     """Yield the base64 characters of `content` that do not depend on the bytes around it, for each alignment."""
-    for before, shared in enumerate(_SHARED_CHARS):
+    for before, shared in enumerate(_CHARS_OF_NEIGHBOUR):
         whole = (before + len(content)) * 8 // 6
         text = base64.b64encode(bytes(before) + content).decode()[shared:whole]
         yield text

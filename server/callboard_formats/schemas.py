@@ -26,8 +26,8 @@ class FlatSchemas:
             # A reference to itself adds nothing, so it finds this empty entry.
             self._flat[id(schema)] = (schema, {})
             flat = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
-            for part in (self._referred(schema.get("$ref")), *_list(schema.get("allOf"))):
-                flat = _merged(flat, self.flat(part))
+            for part in (self._resolve_reference(schema.get("$ref")), *_as_list(schema.get("allOf"))):
+                flat = _merge(flat, self.flat(part))
             self._flat[id(schema)] = (schema, flat)
             self._flat[id(flat)] = (flat, flat)
         return self._flat[id(schema)][1]
@@ -35,10 +35,10 @@ class FlatSchemas:
     def branches(self, flat: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the branches of `anyOf` or `oneOf`, each merged with the rest of `flat`; [] without them."""
         if id(flat) not in self._branches:
-            key = next((key for key in ("anyOf", "oneOf") if _list(flat.get(key))), None)
+            key = next((key for key in ("anyOf", "oneOf") if _as_list(flat.get(key))), None)
             rest = {name: value for name, value in flat.items() if name != key}
             choices = flat[key] if key is not None and len(self._flat) <= MAX_FLAT_SCHEMAS else []
-            self._branches[id(flat)] = (flat, [_merged(rest, self.flat(choice)) for choice in choices])
+            self._branches[id(flat)] = (flat, [_merge(rest, self.flat(choice)) for choice in choices])
         return self._branches[id(flat)][1]
 
     def keys(self, flat: dict[str, Any]) -> tuple[str, ...]:
@@ -46,8 +46,8 @@ class FlatSchemas:
         shapes = (flat, *map(self.flat, self.branches(flat)))
         return tuple(dict.fromkeys(key for shape in shapes for key in properties_of(shape)))
 
-    def _referred(self, reference: Any) -> Any:
-        """Return the target of a JSON pointer into the root (RFC 6901); None if there is none."""
+    def _resolve_reference(self, reference: Any) -> Any:
+        """Return the target of a JSON pointer (RFC 6901) through objects of the root; None for any other reference."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         found = self._root
@@ -57,7 +57,7 @@ class FlatSchemas:
         return found
 
 
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Merge both schemas into one; `one` wins if they contradict each other."""
     merged = {**other, **one}
     if "properties" in one and "properties" in other:
@@ -71,7 +71,7 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 def types_of(flat: Mapping[str, Any]) -> list[str] | None:
     """Return the types that a schema allows; None for any."""
     types = flat.get("type")
-    names = [types] if isinstance(types, str) else _list(types)
+    names = [types] if isinstance(types, str) else _as_list(types)
     if names and all(isinstance(name, str) for name in names):
         return names
     return ["object"] if "properties" in flat else ["array"] if "items" in flat else None
@@ -102,8 +102,8 @@ def properties_of(flat: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def required_of(flat: Mapping[str, Any]) -> list[str]:
     """Return the required keys, without duplicates."""
-    return list(dict.fromkeys(key for key in _list(flat.get("required")) if isinstance(key, str)))
+    return list(dict.fromkeys(key for key in _as_list(flat.get("required")) if isinstance(key, str)))
 
 
-def _list(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []

@@ -14,7 +14,7 @@ ClaimId = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsPiece:
-    """A piece of a call's arguments. All pieces of a call, joined, are its `arguments_text`."""
+    """A piece of a call's arguments, to be shown; the call's start has the final text, which may differ."""
 
     call_id: str
     name: str

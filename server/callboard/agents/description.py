@@ -1,7 +1,7 @@
 """The description of an agent for people, before it runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 
@@ -23,13 +23,13 @@ class DescribedTool:
 class Description:
     """The facts known about an agent before it runs; a field is None if its fact is unknown.
 
-    `notes`: sentences for people with other facts, and about facts that are known only during a run.
+    `notes`: other facts, as sentences for people; they also say which facts are known only during a run.
     """
 
     instructions: str | None = None
     model: str | None = None
     tools: Sequence[DescribedTool] = ()
-    notes: Sequence[str] = field(default_factory=tuple)
+    notes: Sequence[str] = ()
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """The interface of every model: an asynchronous stream of deltas for a list of chat messages.
 
 A model turns one request into deltas. It does not know tools' code or the loop that calls it. Deltas hold the
-endpoint's data unchanged; `CallJoiner` makes tool calls of them.
+endpoint's data piece by piece; `CallJoiner` makes tool calls of them.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -112,7 +112,7 @@ class EventLog:
 
     @property
     def is_recorded(self) -> bool:
-        """Return whether listeners see an event only after its commit, unless the run is late."""
+        """Whether listeners see an event only after its commit, unless the run is late."""
         return self._record is not None and self._record.turn is not None
 
     @property
