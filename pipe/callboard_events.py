@@ -151,7 +151,7 @@ async def forget(app: Any, pipe_id: str, forget_once: Callable[[Any], Awaitable[
 async def cancel_stopped(app: Any, pipe_id: str, chat_id: str, message_id: str) -> None:
     """Cancel the run of a message whose pending card the user has stopped, when the chat goes on after it.
 
-    Open WebUI tells nobody of a stop on a pending card.
+    Open WebUI publishes no event for a stop on a pending card.
     """
     async with get_async_db_context() as db:
         created = await db.get(ChatMessage, f"{chat_id}-{message_id}")

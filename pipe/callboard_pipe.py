@@ -12,7 +12,7 @@ required_open_webui_version: 0.8.0
 #
 #   Limits            timeouts and size limits
 #   Texts             the texts that users read
-#   Page              what Open WebUI passes for an answer, and what it can show there
+#   Page              the parameters of an answer, and the abilities of its page
 #   Server events     reads events from the server's byte stream
 #   Answer            turns events into the text of an answer and the status lines above it
 #   Emission          sends changes of an answer in the form that each version of Open WebUI understands
@@ -219,11 +219,11 @@ ENDINGS = {
 ANSWERED_MESSAGES = ("approved", "allowed always in this chat", "answered", "no answer")
 ASKED_AGAIN = "again"
 
-# The states of Open WebUI's tasks; first those of tasks that are left to do, the current one before all others.
+# The states of Open WebUI's tasks: of the current task, of the other tasks that are left to do, and of ended tasks.
 TASK_STATES = ("in_progress", "pending", "completed", "cancelled")
 
 
-# --- Page: what Open WebUI passes for an answer, and what it can show there. ----------------------------------------
+# --- Page: the parameters of an answer, and the abilities of its page. ----------------------------------------------
 
 
 def is_release(*release: int) -> bool:
@@ -237,7 +237,7 @@ AskUser = Callable[[Json], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What Open WebUI passes for an answer, and what it can show there.
+    """The parameters that Open WebUI passes for an answer, and the abilities of the page that shows it.
 
     Attributes:
         model: The id of the model.
@@ -1071,7 +1071,7 @@ class Transcript:
             group = takewhile(lambda other: other.segment == last.segment, item)
             # A change sends its item again, so the size of an item must not grow with the number of calls.
             is_first_of_item = len(render(item)) >= ITEM_CHARS and not any(other.is_open for other in group)
-            # After a rewind, start a new segment: the position may have been that of a removed piece.
+            # After a rewind, start a new segment: a removed piece may have had this position.
             is_joined = piece.is_block and last.is_block and not self._is_rewound
             is_first_of_segment = is_first_of_item or not is_joined
             piece.item = last.item + is_first_of_item
@@ -2043,12 +2043,12 @@ async def await_if_needed(result: object) -> Any:
 
 
 @contextmanager
-def log_failure(what: str) -> Iterator[None]:
-    """Log any error of Open WebUI, whose versions differ, and continue. `what` is the log's words for the failure."""
+def log_failure(failure: str) -> Iterator[None]:
+    """Log any error of Open WebUI, whose versions differ, and continue. The log says "Open WebUI" and `failure`."""
     try:
         yield
     except Exception:
-        log.exception("Callboard: Open WebUI %s", what)
+        log.exception("Callboard: Open WebUI %s", failure)
 
 
 async def list_groups(user_id: str) -> list[str]:
@@ -2885,7 +2885,7 @@ class Run:
             raise
         except ServerProblem as problem:
             log.warning("Callboard: %s", problem)
-            # Open WebUI 0.11 loses an answer that ends before its page has been told of the start.
+            # Open WebUI 0.11 loses an answer that ends before its page has received the start.
             await asyncio.sleep(0 if self.transcript.pieces else UPDATE_INTERVAL_SECONDS)
             self.transcript.close("the connection was lost", str(problem))
         except Exception:

@@ -266,11 +266,11 @@ def _install_events(webui: OpenWebUI, version: str, function_id: str) -> None:
             "WebUI loses answers in progress, and the server keeps chats that are deleted there."
         )
     description = "Restores answers after a restart of Open WebUI, and forgets deleted chats."
-    what = "function for events"
-    events = _Function(function_id, "event", "Callboard events", description, _read(EVENTS, f"{what}' source"), what)
+    noun = "function for events"
+    events = _Function(function_id, "event", "Callboard events", description, _read(EVENTS, f"{noun}' source"), noun)
     created, _ = _put_function(webui, events)
     if created:
-        webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle", doing=f"activate the {what}")
+        webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle", doing=f"activate the {noun}")
 
 
 def _install_filter(webui: OpenWebUI, version: str, function_id: str) -> None:
@@ -280,15 +280,15 @@ def _install_filter(webui: OpenWebUI, version: str, function_id: str) -> None:
             f"Open WebUI {version} has no cards for approvals that wait; 0.12 and later have. Without them, a call "
             "that nobody approves in time is not run."
         )
-    what = "function for approvals"
+    noun = "function for approvals"
     description = "Runs a tool call whose card a user approves minutes or days later."
-    source = _read(FILTER, f"{what}' source")
+    source = _read(FILTER, f"{noun}' source")
     created, _ = _put_function(
-        webui, _Function(function_id, "filter", "Callboard approvals", description, source, what)
+        webui, _Function(function_id, "filter", "Callboard approvals", description, source, noun)
     )
     if created:
-        webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle", doing=f"activate the {what}")
-        webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle/global", doing=f"activate the {what} globally")
+        webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle", doing=f"activate the {noun}")
+        webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle/global", doing=f"activate the {noun} globally")
 
 
 def has_waiting_cards(version: str) -> bool:
@@ -302,14 +302,14 @@ def _read_release(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Function:
-    """A function for Open WebUI; `kind` is Open WebUI's name of its type, `what` its name in messages."""
+    """A function for Open WebUI; `kind` is Open WebUI's name of its type, `noun` is its name in messages."""
 
     id: str
     kind: str
     name: str
     description: str
     content: str
-    what: str
+    noun: str
 
 
 def _put_function(webui: OpenWebUI, function: _Function) -> tuple[bool, bool]:
@@ -325,10 +325,10 @@ def _put_function(webui: OpenWebUI, function: _Function) -> tuple[bool, bool]:
                 "choose another with --id."
             )
         body["name"] = existing.get("name") or body["name"]
-        webui.ask("POST", f"/api/v1/functions/id/{function_id}/update", body, doing=f"update the {function.what}")
+        webui.ask("POST", f"/api/v1/functions/id/{function_id}/update", body, doing=f"update the {function.noun}")
         return False, bool(existing.get("is_active"))
     # Open WebUI answers 401 for a missing function. It refuses to create a second function with an id, so this is safe.
-    webui.ask("POST", "/api/v1/functions/create", body, doing=f"create the {function.what}")
+    webui.ask("POST", "/api/v1/functions/create", body, doing=f"create the {function.noun}")
     return True, False
 
 
@@ -461,11 +461,11 @@ def _decoded(body: bytes) -> Any:
         return body.decode("utf-8", "replace")
 
 
-def _read(file: Path, what: str) -> str:
+def _read(file: Path, noun: str) -> str:
     try:
         return file.read_text("utf-8")
     except OSError as error:
-        raise InstallFailed(f"The {what} cannot be read: {error}.") from None
+        raise InstallFailed(f"The {noun} cannot be read: {error}.") from None
 
 
 def _reason(answer: Any) -> str:
