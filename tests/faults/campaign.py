@@ -459,7 +459,10 @@ def text_of(events: Sequence[Event]) -> str:
 
 
 def _results_of(events: Sequence[Event]) -> dict[str, str]:
-    """What came of each call as the model is told, by its order; fails on a call without an end."""
+    """What came of each call that started, as the model is told, by its order.
+
+    A call whose server was killed before it started has an end too. The model is not told of it and makes it again.
+    """
     orders: dict[str, str] = {}
     results: dict[str, str] = {}
     for event in events:
@@ -468,7 +471,7 @@ def _results_of(events: Sequence[Event]) -> dict[str, str]:
                 orders[call_id] = arguments["order"]
             case ToolCallComplete(tool_call_id=call_id, result=result):
                 results[orders[call_id]] = result
-            case ToolCallError(tool_call_id=call_id, error=error):
+            case ToolCallError(tool_call_id=call_id, error=error) if call_id in orders:
                 results[orders[call_id]] = error if error.startswith("Error:") else f"Error: {error}"
             case _:
                 pass
