@@ -113,25 +113,29 @@ async def test_calls_that_the_client_is_not_told_of_are_no_word(tmp_path: Path) 
     assert caught.value.code == "model_rate_limited"
 
 
+@pytest.mark.parametrize("activity", ["none", None])
+@pytest.mark.parametrize("words", ["", "I look it up."])
 @pytest.mark.parametrize(
     ("route", "code"), [("chat/completions", "tools_already_run"), ("responses", "invalid_prompt")]
 )
-async def test_a_stream_that_fails_after_a_call_and_before_a_word_is_not_repeated(
-    tmp_path: Path, route: str, code: str
+async def test_a_stream_that_fails_after_a_call_is_not_repeated(
+    tmp_path: Path, route: str, code: str, words: str, activity: str | None
 ) -> None:
     has_begun = asyncio.Event()
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content=words)
         yield ToolCallStart(tool_call_id="a", tool_name="look_up")
         await has_begun.wait()
         raise ModelRateLimited("slow down")
 
     asked: Any = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}], "input": "hi", "stream": True}
     async with asking(tmp_path, ScriptedAgent(script)) as (service, _):
-        body = {**asked, "callboard": {"tool_activity": "none"}}
+        body = asked | ({"callboard": {"tool_activity": activity}} if activity else {})
         async with service.client.stream("POST", f"/v1/{route}", json=body) as answer:
             has_begun.set()
-            *_, last = [json.loads(line[6:]) async for line in answer.aiter_lines() if line.startswith("data: ")]
+            lines = [line[6:] async for line in answer.aiter_lines() if line.startswith("data: {")]
+    last = json.loads(lines[-1])
     error = last["error"] if "error" in last else last["response"]["error"]
     assert error["code"] == code
     assert "slow down Tools of this request have already run" in error["message"]

@@ -72,6 +72,9 @@ def forbid_repetition(failure: Error, shown_code: str = "") -> Error:
     The Vercel AI SDK also repeats a request whose stream fails before any output, unless the type or the code says that
     the request is invalid; `rate_limit` in the code means "repeat": `openai-stream-error.ts` in
     https://github.com/vercel/ai/tree/main/packages/openai/src
+
+    Codex repeats a response that fails after some output, unless its code is for example `invalid_prompt`:
+    https://github.com/openai/codex/blob/main/codex-rs/codex-api/src/sse/responses.rs
     """
     return Error(message=f"{failure.message} {ALREADY_RUN}", code=TOOLS_HAVE_RUN, upstream_code=shown_code)
 

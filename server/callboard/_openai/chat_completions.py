@@ -142,7 +142,7 @@ class ChatAnswer(Answer):
 
     def fail(self, failure: Error) -> list[Json]:
         """Return the last parts of the stream of a failed run."""
-        shown = forbid_repetition(failure) if self.has_started_calls and not self._text else failure
+        shown = forbid_repetition(failure) if self.has_started_calls else failure
         return [*self._show_status(failure), *self._list_additions(), build_error_body(shown)]
 
     def whole(self) -> Json:

@@ -83,7 +83,7 @@ class ResponseAnswer(Answer):
 
     def fail(self, failure: Error) -> list[Json]:
         """Return the last response events of a failed run."""
-        if self.has_started_calls and not self._output:
+        if self.has_started_calls:
             failure = forbid_repetition(failure)
         status = find_status(failure)
         code = {400: failure.upstream_code or "invalid_prompt", 429: "rate_limit_exceeded"}.get(status, "server_error")
