@@ -240,6 +240,19 @@ async def test_a_run_cancelled_while_no_server_ran_it_ends_as_cancelled(tmp_path
     assert len(model.requests) == 1
 
 
+async def test_a_run_cancelled_while_no_server_ran_it_keeps_its_text(tmp_path: Path) -> None:
+    selling = chunks(text("I sell it. "), call("sell", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
+    async with OpenAIServer([selling, chunks(text("Seat 7 is"), ending="hang")]) as model:
+        play = Killing(tmp_path, model, AGENT)
+        await play.run_until(lambda event: isinstance(event, Message) and event.content == "Seat 7 is")
+        async with play.opened_store() as store:
+            await store.stored_runs("client").cancel("run")
+        rows = await play.go_on()
+    check(play.seen)
+    assert not any(isinstance(event, Rewind) for event in play.events)
+    assert [row["content"] for row in rows if row["role"] == "assistant"] == ["I sell it. ", "Seat 7 is"]
+
+
 async def test_a_run_that_is_older_than_runs_may_be_is_ended_and_asks_no_model(tmp_path: Path) -> None:
     waiting = chunks(call("wait_for_ever", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
     async with OpenAIServer([waiting, ANSWER]) as model:

@@ -249,6 +249,9 @@ async def reopen(
     if any(map(_is_external, record.turn.rows.open_calls)):
         # The client runs its functions after the end of the run, so the model would call the function once more.
         return STOPPED_DURING_ANSWER
+    if left.signals.is_cancelled:
+        # No agent writes the text again, so it stays.
+        left = replace(left, has_open_text=False, kept_answer=left.answer)
     repeated = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
     added = _end_unfinished(left, repeated)
     _append(record, stored.last_seq, added)
