@@ -372,7 +372,10 @@ class Parked(Event):
 
 
 class Usage(Event):
-    """Tokens of the run's requests to models; the input includes `cached_tokens`, the output `reasoning_tokens`."""
+    """Tokens of the run's requests to models; the input includes `cached_tokens`, the output `reasoning_tokens`.
+
+    If a run went on at another server, or after an approval that had waited, only the requests since then are counted.
+    """
 
     type: Literal["usage"] = "usage"
     input_tokens: int = Field(default=0, ge=0)
