@@ -19,6 +19,10 @@ def run(*messages: Mapping[str, Any]) -> Body:
     return "/v1/runs", json.dumps({"agent": "scripted", "messages": messages}).encode()
 
 
+def system(content: object) -> dict[str, Any]:
+    return {"role": "system", "content": content}
+
+
 def user(content: object) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
@@ -77,8 +81,16 @@ def hostile_bodies() -> dict[str, Callable[[], Body]]:
         "words and escapes": lambda: f"{chr(10) * MOST_ESCAPES}{'word ' * (MOST_CHARS // 6)}",
     }
     long_answers = {f"an answer of 30 MiB of {name}": answer_of(text) for name, text in texts.items()}
+    marks = {"agent": "scripted", "chat_id": "chat", "messages": [user("a" + "\u0301\u0316" * 50_000)]}
     return {
         **long_answers,
+        "beginnings of knowledge": lambda: run(system("<attached_knowledge>" * (MOST_CHARS // 20)), user("hi")),
+        "beginnings of a code interpreter": lambda: run(
+            system("##### Pyodide Environment\n" * (MOST_ESCAPES // 26)), user("hi")
+        ),
+        "blanks in a system prompt": lambda: run(system(f"a{' ' * MOST_CHARS}b"), user("hi")),
+        "skills of a question": lambda: run(user("<skill></skill>" * (MOST_CHARS // 15))),
+        "accents on one letter": lambda: ("/v1/runs", json.dumps(marks).encode()),
         "20,000 calls": lambda: called(20_000),
         "9,000 calls": lambda: called(9_000),
         "100,000 blocks": lambda: run(assistant("".join(map(block, range(100_000)))), user("hi")),

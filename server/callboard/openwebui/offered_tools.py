@@ -3,7 +3,6 @@
 The names are those of `open_webui/tools/builtin.py` and `get_builtin_tools` in `open_webui/utils/tools.py` (0.12.4).
 """
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -72,17 +71,16 @@ REPLACED_BY_SKILL: Mapping[str, frozenset[str]] = {
 """Built-in tools with the same purpose as a skill of Callboard, by the skill's name: the agent keeps its skill."""
 
 _PROMPTS = (
-    (re.compile(r"\s*<attached_knowledge>.*?</attached_knowledge>", re.DOTALL), FEATURES["knowledge"].tools),
-    (re.compile(r"\s*<available_skills>.*?</available_skills>", re.DOTALL), frozenset({"view_skill"})),
+    ("<attached_knowledge>", "</attached_knowledge>", FEATURES["knowledge"].tools),
+    ("<available_skills>", "</available_skills>", frozenset({"view_skill"})),
     # CODE_INTERPRETER_PYODIDE_PROMPT of `open_webui/config.py`.
     (
-        re.compile(
-            r"\s*##### Pyodide Environment\n.*?os\.listdir\('/mnt/uploads'\)` to discover available files\.", re.DOTALL
-        ),
+        "##### Pyodide Environment\n",
+        "os.listdir('/mnt/uploads')` to discover available files.",
         FEATURES["code_interpreter"].tools,
     ),
 )
-"""The parts that Open WebUI adds to a system prompt, each with the tools of which it needs one."""
+"""The beginning and the end of each part that Open WebUI adds to a system prompt; the part needs one of the tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +149,11 @@ def has_attached_knowledge(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 def remove_unusable_prompts(messages: Sequence[dict[str, Any]], tools: AbstractSet[str]) -> list[dict[str, Any]]:
     """Return the messages without the parts of system prompts that need tools other than `tools`."""
-    patterns = [pattern for pattern, needed in _PROMPTS if not needed & tools]
+    parts = [(begin, end) for begin, end, needed in _PROMPTS if not needed & tools]
     cleaned = []
     for message in messages:
-        if any(pattern.search(text) for pattern in patterns for text in _system_texts(message)):
-            message = {**message, "content": _remove(message["content"], patterns)}
+        if any(begin in text for begin, _ in parts for text in _system_texts(message)):
+            message = {**message, "content": _remove(message["content"], parts)}
         cleaned.append(message)
     return cleaned
 
@@ -169,9 +167,19 @@ def _system_texts(message: Mapping[str, Any]) -> list[str]:
     return [part["text"] for part in content or () if isinstance(part.get("text"), str)]
 
 
-def _remove(content: Any, patterns: Sequence[re.Pattern[str]]) -> Any:
+def _remove(content: Any, parts: Sequence[tuple[str, str]]) -> Any:
     if isinstance(content, list):
-        return [{**part, "text": _remove(part["text"], patterns)} if "text" in part else part for part in content]
-    for pattern in patterns:
-        content = pattern.sub("", content)
+        return [{**part, "text": _remove(part["text"], parts)} if "text" in part else part for part in content]
+    for begin, end in parts:
+        content = _remove_part(content, begin, end)
     return content.strip()
+
+
+def _remove_part(text: str, begin: str, end: str) -> str:
+    # Without a regular expression, which would take quadratic time for many beginnings without an end.
+    kept = []
+    at = 0
+    while (start := text.find(begin, at)) >= 0 and (stop := text.find(end, start)) >= 0:
+        kept.append(text[at:start].rstrip())
+        at = stop + len(end)
+    return "".join([*kept, text[at:]])

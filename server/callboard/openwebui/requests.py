@@ -36,7 +36,7 @@ TITLE_WORDS = 5
 
 # `add_file_context` and the handlers of skills and searches in `open_webui/utils/middleware.py`.
 _CONTEXT = re.compile(
-    r"\s*<(attached_files|attached_knowledge|available_skills|context|skill|source)\b[^>]*>.*?</\1>", re.DOTALL
+    r"(?:\s*<(attached_files|attached_knowledge|available_skills|context|skill|source)\b[^>]*>.*?</\1>)*+", re.DOTALL
 )
 _LAST_USER_LINE = re.compile(r"^USER: (.+)$", re.MULTILINE)
 
@@ -79,9 +79,7 @@ def strip_context(message: str) -> str:
     if typed.lstrip().startswith(MARKER):
         # DEFAULT_RAG_TEMPLATE of `open_webui/config.py` ends with the context; the user's message follows.
         typed = typed.rpartition("</context>")[2]
-    while found := _CONTEXT.match(typed):
-        typed = typed[found.end() :]
-    return typed.strip() or message
+    return _CONTEXT.sub("", typed, count=1).strip() or message
 
 
 def answer_background_prompt(prompt: str) -> str | None:

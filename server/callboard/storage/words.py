@@ -73,7 +73,9 @@ def _split(text: str) -> Iterator[str]:
 def _fold(text: str) -> str:
     if text.isascii():
         return text.lower()
-    letters = (letter for letter in unicodedata.normalize("NFKD", text) if unicodedata.category(letter) != "Mn")
+    # Each character by itself, because normalising a long run of combining marks takes quadratic time.
+    parts = (part for character in text for part in unicodedata.normalize("NFKD", character))
+    letters = (part for part in parts if unicodedata.category(part) != "Mn" and not unicodedata.combining(part))
     # NFKD also decomposes Hangul syllables, so compose again.
     return unicodedata.normalize("NFC", "".join(letters)).casefold()
 

@@ -18,6 +18,7 @@ from callboard.errors import ToolError, ToolTimeout
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.server import McpState, RunningServer
 from callboard.trace_context import read, within
+from tests.fakes.http_answer import answering
 from tests.fakes.http_server import HttpServer
 from tests.fakes.mcp_http import ForgetfulServer
 from tests.skills.mcp.conftest import HERE, QUICK, Log, Played
@@ -112,6 +113,16 @@ async def test_too_large_answer_is_not_read_completely(shared_port: int, log: Lo
         with pytest.raises(ToolError, match="the answer is over 33554432 bytes"):
             await far.call("big", characters=40_000_000)
         assert len((await far.call("big", characters=90_000)).text) == 90_000
+
+
+async def test_compressed_answer_is_refused(log: Log) -> None:
+    requests: list[str] = []
+    compressed = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    with answering(200, "", compressed, requests) as port:
+        async with at(port).lifespan():
+            lost = await log.until("mcp_server_lost")
+    assert "it compresses its answers" in lost["reason"]
+    assert "Accept-Encoding: identity" in requests[0]
 
 
 async def test_trace_is_sent_in_message_and_headers(shared_port: int, log: Log) -> None:

@@ -205,6 +205,9 @@ async def _listen(client: Client, signals: Signals, begun: asyncio.Event) -> Non
 
 def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.AsyncClient:
     async def guard(response: httpx2.Response) -> None:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            # A small compressed answer may become gigabytes, which the client would hold in memory.
+            raise ConnectionRefusedError("it compresses its answers, although `Accept-Encoding: identity` forbids it")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _CheckedBody(response.stream, response.headers)
         call = sent_call.get() if _is_call(response.request) else None
@@ -223,7 +226,8 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
     # No limit on reading, because streams of notifications are silent for hours. The executor limits calls.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
     hooks: Mapping[str, list[Any]] = {"request": [pass_on], "response": [guard]}
-    return httpx2.AsyncClient(headers=dict(declaration.headers), timeout=timeout, event_hooks=hooks)
+    headers = {**declaration.headers, "Accept-Encoding": "identity"}
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks)
 
 
 def _is_call(request: httpx2.Request) -> bool:
@@ -258,13 +262,12 @@ async def _is_session_forgotten(response: httpx2.Response) -> bool:
 class _CheckedBody(httpx2.AsyncByteStream):
     """A body of at most `MAX_MESSAGE_BYTES`, without lone surrogates, for which the SDK would reject the message.
 
-    The SDK limits events itself, but not plain answers. Compressed bodies are not repaired.
+    The SDK limits events itself, but not plain answers.
     """
 
     def __init__(self, inner: httpx2.AsyncByteStream, headers: httpx2.Headers) -> None:
         self._inner = inner
         self._max_bytes = math.inf if headers.get("content-type", "").startswith(EVENTS) else MAX_MESSAGE_BYTES
-        self._is_compressed = "content-encoding" in headers
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
@@ -273,9 +276,6 @@ class _CheckedBody(httpx2.AsyncByteStream):
             size += len(chunk)
             if size > self._max_bytes:
                 raise httpx2.StreamError(f"the answer is over {MAX_MESSAGE_BYTES} bytes")
-            if self._is_compressed:
-                yield chunk
-                continue
             # Escape sequences do not span lines.
             lines, end, rest = chunk.rpartition(b"\n")
             if end:
