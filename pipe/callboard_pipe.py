@@ -3141,9 +3141,9 @@ class Pipe:
                 request["approvals_wait"] = True
             if not self.valves.RECALL:
                 request["recall"] = False
-            await attach_files(page, request["messages"])
             tools = None
             if not __task__:
+                await attach_files(page, request["messages"])
                 tools = OpenWebUITools(page, __tools__, request["messages"])
                 request |= tools.describe()
             begun = await read_message(page) if is_continued(body) else {}
