@@ -1547,6 +1547,13 @@ class StreamEmitter(Emitter):
 class WholeEmitter(StreamEmitter):
     """For Open WebUI 0.8.0 to 0.11.0, which send the page the whole answer with each change: one item is enough."""
 
+    def _content(self, transcript: Transcript, *, final: bool) -> Iterator[Json]:
+        for change in super()._content(transcript, final=final):
+            # "Continue Response" starts with the items of the old answer, which these versions count too. Without an
+            # index they change the last item.
+            del change["output_index"]
+            yield change
+
     def _split(self, pieces: list[Piece]) -> list[list[Piece]]:
         return [pieces] if pieces else []
 

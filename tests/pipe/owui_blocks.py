@@ -80,14 +80,19 @@ def html_block_end(text: str, position: int) -> int | None:
     return None
 
 
-def reduce(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the message items after all updates; fail if Open WebUI would misplace or lose one."""
-    items: list[dict[str, Any]] = []
+def reduce(updates: list[dict[str, Any]], *begun: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the message items after all updates; fail if Open WebUI would misplace or lose one.
+
+    `begun`: the items of an answer that 0.8 to 0.11.0 continue.
+    """
+    items = [*begun]
+    # Without an index, 0.8 to 0.11.0 change the last item, and later versions insert items before the last one.
+    has_index = any("output_index" in update for update in updates)
     for update in updates:
         index = update.get("output_index", -1)
         match update.get("type"):
             case "response.output_item.added":
-                assert index == len(items), "0.8 to 0.11.0 append whatever the index says"
+                assert index == (len(items) if has_index else -1), "0.8 to 0.11.0 append whatever the index says"
                 assert update["item"]["content"] == [{"type": "output_text", "text": ""}]
                 assert update["item"]["id"] not in {item["id"] for item in items}
                 items.append(json.loads(json.dumps(update["item"])))

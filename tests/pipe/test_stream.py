@@ -23,7 +23,7 @@ from callboard_protocol import (
     ToolStatusData,
 )
 from tests.pipe.loader import PIPE
-from tests.pipe.owui_blocks import streamed_content, tool_blocks
+from tests.pipe.owui_blocks import reduce, streamed_content, tool_blocks
 from tests.pipe.scripted_server import (
     ScriptedServer,
     answer_bytes,
@@ -499,6 +499,17 @@ def test_the_emitter_fits_the_version_and_the_listener(
 ) -> None:
     monkeypatch.setattr(PIPE, "VERSION", version)
     assert type(PIPE.choose_emitter("details", PIPE.Page("m", {}, metadata))).__name__ == kind
+
+
+async def test_continued_answer_keeps_its_old_text_before_0_11_1(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PIPE, "VERSION", "0.11.0")
+    server.on("POST", "runs", stream(frames(START, CALL, RESULT, Message(content="part two"), Done())))
+    old = {"type": "message", "id": "old", "content": [{"type": "output_text", "text": "part one"}]}
+    kept, added = reduce(await answer(a_pipe(server.url)), old)
+    assert kept["content"][0]["text"] == "part one"
+    assert added["content"][0]["text"].endswith("</details>\n\npart two")
 
 
 async def test_a_plain_api_caller_gets_chunks_that_are_only_appended(server: ScriptedServer) -> None:
