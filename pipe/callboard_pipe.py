@@ -880,6 +880,7 @@ class Transcript:
         parked: The calls that wait for approval, without a card here: Open WebUI draws its own.
         rewinds: For each rewind, the number of characters of text that it left.
         ended: Whether the answer has ended; nothing changes after that.
+        has_failed: Whether it has ended with an error, or because the connection was lost.
     """
 
     clock = staticmethod(time.monotonic)
@@ -914,6 +915,7 @@ class Transcript:
         self.parked: list[Call] = []
         self.rewinds: list[int] = []
         self.ended = False
+        self.has_failed = False
         self.chips = chips
         self.tasks: list[Json] | None = None
         self._has_panel = has_panel
@@ -993,6 +995,7 @@ class Transcript:
             self._add_notice(notice)
         self.activity.close(how)
         self.ended = True
+        self.has_failed = how == "failed"
 
     def _apply(self, event: Json) -> None:
         match event["type"]:
@@ -2918,15 +2921,12 @@ class Run:
         return self.transcript.render()
 
     async def plain_text(self) -> str:
-        """Return the model's text alone; "" if the answer has a notice, for example about an error."""
+        """Return the model's text alone; "" if the answer has failed."""
         await self._finish()
-        words = ""
-        for piece in self.transcript.pieces:
-            if isinstance(piece, Notice):
-                return ""
-            if isinstance(piece, Text):
-                words += piece.render().replace(GUARDED, "<details")
-        return words
+        if self.transcript.has_failed:
+            return ""
+        texts = [piece.render() for piece in self.transcript.pieces if isinstance(piece, Text)]
+        return "".join(texts).replace(GUARDED, "<details")
 
     async def _finish(self) -> None:
         async for _ in self.stream():

@@ -152,6 +152,11 @@ async def test_a_background_task_gets_plain_text(server: ScriptedServer) -> None
     assert server.requests[0].json["task"] == "title_generation"
 
 
+async def test_background_task_gets_the_text_that_was_cut_at_the_length_limit(server: ScriptedServer) -> None:
+    server.on("POST", "runs", stream(frames(START, Message(content="A summary"), Done(finish_reason="length"))))
+    assert await start(a_pipe(server.url), __task__="context_compaction") == "A summary"
+
+
 @pytest.mark.parametrize("end", [frames(START, Message(content="half"), Error(message="boom")), b""])
 async def test_a_failed_background_task_gets_no_text(server: ScriptedServer, end: bytes) -> None:
     server.on("POST", "runs", stream(end))
