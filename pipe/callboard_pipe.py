@@ -1808,7 +1808,7 @@ class ServerClient:
             with suppress(CallEnded):
                 await self.deliver_run(answer, deliver_until_end)
         except asyncio.CancelledError:
-            await self.cancel_without_waiting()
+            run_in_background(self.cancel_with_retries())
             raise
 
     def _open_stream(self, request: Json | None) -> AbstractAsyncContextManager[httpx.Response]:
@@ -1924,12 +1924,11 @@ class ServerClient:
         """Cancel the run."""
         await self._fetch("POST", f"/v1/runs/{self.run_id}/cancel", params=self._user)
 
-    async def cancel_without_waiting(self) -> None:
-        """Cancel the run, if there is one, without waiting long for the server."""
+    async def cancel_with_retries(self) -> None:
+        """Cancel the run, if there is one. Retries, because a server that is being restarted would continue it."""
         if self.run_id:
-            with suppress(ServerProblem, TimeoutError):
-                async with asyncio.timeout(self._timing.connect_seconds):
-                    await self.cancel()
+            with suppress(ServerProblem):
+                await self._retry(self.cancel)
 
     async def _fetch(self, method: str, path: str, kind: str = "", **options: Any) -> tuple[str, bytes]:
         """Send a request, and return the content type and the body of the response."""
@@ -3007,10 +3006,10 @@ class Run:
         run_in_background(self._end_reader(reader, cancels_run=not self.transcript.ended))
 
     async def _end_reader(self, reader: asyncio.Task[None], *, cancels_run: bool) -> None:
-        if cancels_run:
-            await self._client.cancel_without_waiting()
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
+        if cancels_run:
+            await self._client.cancel_with_retries()
 
     async def _save_new_tasks(self) -> None:
         """Save the tasks if they have changed since the last call."""

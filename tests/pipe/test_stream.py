@@ -434,6 +434,20 @@ async def test_stop_closes_every_block_and_cancels_the_run(server: ScriptedServe
     assert cancel.path == f"/v1/runs/{server.requests[0].json['run_id']}/cancel"
 
 
+async def test_stop_is_sent_again_until_a_restarted_server_accepts_it(server: ScriptedServer) -> None:
+    server.on("POST", "runs", stream(frames(START, CALL), end="abort"))
+    server.on("GET", "events", hang_up)
+    shutting_down = error_response(503, "shutting_down", "The server is shutting down.")
+    server.on("POST", "cancel", hang_up, shutting_down, answer_json({}, 202))
+    task = asyncio.create_task(content(a_pipe(server.url, resume_waits_seconds=(0.0, 0.01))))
+    await server.seen("GET", "events")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.gather(*PIPE.background_tasks)
+    assert [one.path.rpartition("/")[2] for one in server.requests[-4:]] == ["events", *["cancel"] * 3]
+
+
 async def test_closing_the_generator_cancels_the_run(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, Message(content="Look"), CALL), end="hang"))
     updates = await start(a_pipe(server.url))

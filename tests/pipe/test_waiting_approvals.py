@@ -28,7 +28,7 @@ from callboard_protocol import (
 )
 from tests.pipe.loader import PIPE, provide_open_webui
 from tests.pipe.owui_blocks import reduce_native, streamed_content, tool_blocks
-from tests.pipe.scripted_server import ScriptedServer, answer_json, error_response, frames, stream
+from tests.pipe.scripted_server import ScriptedServer, answer_json, error_response, frames, hang_up, stream
 from tests.pipe.test_files import receive_pages
 from tests.pipe.test_stream import METADATA, a_pipe, answer, start
 
@@ -389,6 +389,23 @@ async def test_the_tool_of_a_card_that_is_not_approved_asks_the_server_for_nothi
     await a_pipe(server.url).offer_approved({"id": "ann"}, given)
     assert await given["tools"]["send"]["callable"]() == "Error: Not run: the user has not approved it."
     assert server.requests == []
+
+
+async def test_stop_of_an_approved_card_is_sent_again_until_the_server_accepts_it(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    open_webui.show(status="in_progress", approved=True)
+    serve_run(server, *BEFORE)
+    server.on("GET", "events", stream(frames(*BEFORE), end="hang"))
+    server.on("POST", "cancel", hang_up, answer_json({}, 202))
+    given = metadata()
+    await a_pipe(server.url, resume_waits_seconds=(0.0, 0.01)).offer_approved({"id": "ann"}, given)
+    task = asyncio.create_task(given["tools"]["send"]["callable"]())
+    await server.seen("GET", "events")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await server.seen("POST", "cancel", 2)
 
 
 async def test_a_server_that_is_away_is_named_on_the_approved_card(open_webui: OpenWebUI) -> None:
