@@ -1421,24 +1421,36 @@ class ChunkEmitter(Emitter):
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
-        self._shown = ""
+        self._final_pieces = 0  # The number of pieces that can no longer change.
+        self._final_chars = 0  # The length of their text.
+        self._shown: list[str] = []
+        self._shown_chars = 0
         self._note = ""
 
     def _content(self, transcript: Transcript, *, final: bool) -> Iterator[Json]:
-        finished: list[Piece] = []
-        for segment in split_segments(transcript.pieces):
-            if segment[0].is_block and not transcript.is_final(segment):
-                break
-            finished += segment
-        text = render(finished)
         rewinds = self._see_rewinds(transcript)
-        if rewinds and not text.startswith(self._shown):
-            self._note += close_markdown(self._shown) + TAKEN_BACK
-            self._shown = self._shown[: min(rewinds)]
-        added = text[len(self._shown) :]
+        if rewinds:
+            self._final_pieces = self._final_chars = 0
+        # Final pieces are not rendered again: for a long answer that would block Open WebUI's event loop.
+        begin = self._final_chars
+        text = ""
+        for segment in split_segments(transcript.pieces[self._final_pieces :]):
+            is_final = transcript.is_final(segment)
+            if segment[0].is_block and not is_final:
+                break
+            text += "\n" * (segment[0] is not transcript.pieces[0]) + render(segment)
+            if is_final:
+                self._final_pieces += len(segment)
+                self._final_chars = begin + len(text)
+        if rewinds and not text.startswith(shown := "".join(self._shown)):
+            self._note += close_markdown(shown) + TAKEN_BACK
+            self._shown = [shown[: min(rewinds)]]
+            self._shown_chars = len(self._shown[0])
+        added = text[self._shown_chars - begin :]
         if added or (final and self._note):
             yield self._chunk(self._note + added)
-            self._shown = text
+            self._shown.append(added)
+            self._shown_chars += len(added)
             self._note = ""
 
     def _pause_seconds(self, content: list[Json]) -> float:  # noqa: ARG002 - nothing is drawn anew

@@ -570,6 +570,15 @@ def test_the_hundredth_call_in_a_row_costs_no_more_than_the_first_ones() -> None
     assert handed_over(200) / handed_over(100) < 2.1
 
 
+def test_later_chunk_does_not_render_ended_calls_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    emitter = PIPE.ChunkEmitter()
+    transcript = drawn(started(), completed(), message("So"))
+    emitter.updates(transcript, 100)
+    monkeypatch.delattr(PIPE.Call, "render")
+    transcript.apply(message(" it"))
+    assert streamed_content(emitter.updates(transcript, 200)) == " it"
+
+
 def test_group_is_not_split_while_its_calls_run() -> None:
     running = drawn(*(started(f"c{number}") for number in range(25)))
     assert len(PIPE.split_segments(running.pieces)) == 1
