@@ -894,6 +894,7 @@ class Transcript:
         chips: FileChips | None = None,
         embeds: object = None,
         has_panel: bool = False,
+        has_sources: bool = True,
         is_late: bool = False,
     ) -> None:
         """Begin an answer.
@@ -905,6 +906,7 @@ class Transcript:
             chips: The files of the message; None if it cannot have files, which are links then.
             embeds: The pages that the message already has.
             has_panel: Plans are shown in Open WebUI's task panel; otherwise each is a status line.
+            has_sources: The reader gets the sources; otherwise `[sourceN]` stays as the model wrote it.
             is_late: The events arrive later than they happened, so durations are unknown.
         """
         self.pieces: list[Piece] = []
@@ -919,6 +921,7 @@ class Transcript:
         self.chips = chips
         self.tasks: list[Json] | None = None
         self._has_panel = has_panel
+        self._has_sources = has_sources
         self._result_chars = result_chars
         self._is_late = is_late
         self._calls: dict[str, Call] = {}
@@ -1011,7 +1014,7 @@ class Transcript:
                 self._rewind()
             case "plan" if self._has_panel:
                 self._show_tasks(make_tasks(event))
-            case "source":
+            case "source" if self._has_sources:
                 self._add_source(self._convert_source(event))
             case "usage":
                 self.usage = {name: value for name, value in event.items() if isinstance(value, int)}
@@ -3243,6 +3246,7 @@ class Pipe:
             # 0.8 adds the message's pages to those that are sent.
             embeds=begun.get("embeds") if is_release(0, 9) else None,
             has_panel=emitter.shows_events and page.has_panel,
+            has_sources=emitter.shows_events,
             is_late=is_late,
         )
         # The agent's id before the server's list has been read. Its name is not from Open WebUI's `metadata["model"]`,

@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 
+from callboard_protocol import Done, Message, RunStart, Source
 from tests.pipe.loader import PIPE, read_next_turn
+from tests.pipe.owui_blocks import streamed_content
+from tests.pipe.scripted_server import ScriptedServer, frames, stream
 from tests.pipe.test_rendering import drawn, message
+from tests.pipe.test_stream import METADATA, a_pipe, answer
 
 
 def source(number: int | None, url: str, **fields: Any) -> dict[str, Any]:
@@ -88,3 +92,14 @@ def test_a_source_without_a_number_or_a_text_is_shown() -> None:
     [event] = transcript.events
     assert event["data"]["document"] == [""]
     assert transcript.render() == "[1#source1]"
+
+
+@pytest.mark.parametrize(("metadata", "shown"), [(METADATA, "[1#source3]"), ({}, "[source3]")])
+async def test_only_a_reader_that_gets_the_sources_gets_linked_citations(
+    server: ScriptedServer, metadata: dict[str, Any], shown: str
+) -> None:
+    found = Source(source={"name": "a"}, document=("text",), metadata=({"source_number": 3},))
+    cited = Message(content="It rains [source3].")
+    server.on("POST", "runs", stream(frames(RunStart(run_id="r", agent="a"), found, cited, Done())))
+    updates = await answer(a_pipe(server.url), __metadata__=metadata)
+    assert streamed_content(updates) == f"It rains {shown}."
