@@ -1681,7 +1681,7 @@ def choose_emitter(rendering: str, page: Page) -> Emitter:
         if is_kept and is_release(0, 11, 4):
             return NativeEmitter(page.model)
         log.info("Callboard: drawn as details: RENDERING native needs a saved chat in Open WebUI 0.11.4 or later")
-    if not is_kept or not is_release(0, 8):
+    if not is_kept:
         return ChunkEmitter(page.model)
     return StreamEmitter(page.model) if is_release(0, 11, 1) else WholeEmitter(page.model)
 

@@ -156,7 +156,6 @@ async def test_the_valve_chooses_it(server: ScriptedServer) -> None:
         ("", METADATA, "NativeEmitter", 0),
         ("0.11.3", METADATA, "StreamEmitter", 1),
         ("0.8.12", METADATA, "WholeEmitter", 1),
-        ("0.7.2", METADATA, "ChunkEmitter", 1),
         ("0.12.4", {}, "ChunkEmitter", 1),
     ],
 )

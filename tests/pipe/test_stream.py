@@ -507,7 +507,6 @@ async def test_progress_is_coalesced_and_its_last_state_is_shown(server: Scripte
         ("0.8.0", METADATA, "WholeEmitter"),
         ("", METADATA, "StreamEmitter"),
         ("0.0.0", METADATA, "StreamEmitter"),
-        ("0.7.2", METADATA, "ChunkEmitter"),
         ("0.12.4", METADATA | {"chat_id": None}, "ChunkEmitter"),
         ("0.12.4", METADATA | {"session_id": None}, "StreamEmitter"),
         ("0.8.12", METADATA | {"session_id": None}, "ChunkEmitter"),
