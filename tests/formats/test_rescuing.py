@@ -222,6 +222,16 @@ def test_a_call_may_be_followed_by_the_token_that_ends_any_models_turn(written: 
             assert (text, found.name, json.loads(found.arguments_text)) == ("", "write_line", ARGUMENTS), pieces
 
 
+def test_a_call_without_its_opening_tag_may_be_followed_by_the_closing_tag() -> None:
+    # https://github.com/ollama/ollama/issues/13968
+    for pieces in every_split(f"So:\n{OBJECT}\n</tool_call>\n"):
+        text, _, [found] = read("auto", pieces)
+        assert (text, found.name) == ("So:\n", "write_line"), pieces
+    for behind in (" is the closing tag.", "\nThat runs it."):
+        mention = f"{OBJECT}\n</tool_call>{behind}"
+        assert read("auto", list(mention)) == (mention, "", [])
+
+
 @pytest.mark.parametrize("written", [name for name in CALLS if name not in FENCES])
 @pytest.mark.parametrize("fence", ["```", "~~~~", "```json", "```tool_call"])
 def test_a_fence_with_calls_that_is_the_whole_answer_is_rescued(fence: str, written: str) -> None:

@@ -39,8 +39,11 @@ _HALF_FENCE = re.compile(r"(?:`+|~+)[ \t]*+[\w.+-]*+[ \t]*+\r?\Z")
 _FENCE_END = re.compile(r"(`{3,}+|~{3,}+)[ \t]*+(?=[\r\n]|\Z)")
 _HALF_FENCE_END = re.compile(r"(?:`+|~+)\Z")
 
-_TURN_ENDS = Literals((*END_TOKENS, "<|call|>", "<|user|>", "<eos>"))
-"""Tokens that a model may write after its last call although the turn is over."""
+_TURN_ENDS = Literals((*END_TOKENS, "<|call|>", "<|user|>", "<eos>", "</tool_call>"))
+"""Tokens that a model may write after its last call although the turn is over.
+
+Qwen 2.5 may omit the opening tag of a call and write the closing tag: https://github.com/ollama/ollama/issues/13968.
+"""
 _EVERY_OPENER = tuple(dict.fromkeys(opener for syntax in SYNTAXES for opener in syntax.openers))
 # A call behind ReAct's list marker or quotation marker would be part of a list or a quotation.
 _OPENERS = Literals(opener for opener in _EVERY_OPENER if not opener.startswith(("- ", "> ")))
