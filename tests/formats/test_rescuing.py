@@ -21,6 +21,8 @@ from callboard._formats import (
 from callboard.calls import Tool, ToolCall, tool
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats.syntax import END_TOKENS
+from tests.formats.corpus import FORMATS, entries, meant
+from tests.formats.corpus import TOOLS as CORPUS_TOOLS
 
 
 @tool
@@ -220,6 +222,26 @@ def test_a_call_may_be_followed_by_the_token_that_ends_any_models_turn(written: 
         for pieces in ([answer], list(answer)):
             text, _, [found] = read("auto", pieces)
             assert (text, found.name, json.loads(found.arguments_text)) == ("", "write_line", ARGUMENTS), pieces
+
+
+OTHER_CALLS = {
+    "hermes": "in the brackets that LM Studio asks for",
+    "hunyuan_3": "an object instead of keys and values",
+    "llama3": "a call as an API answers with it, the older and the newer",
+}
+NOT_RESCUED = {
+    "talking": "no output of it calls a tool",
+    "harmony": "its outputs begin with a thought between tokens",
+}
+
+
+@pytest.mark.parametrize("format_name", [name for name in FORMATS if name not in NOT_RESCUED])
+def test_the_calls_of_every_family_are_rescued(format_name: str) -> None:
+    calling = [entry for entry in entries(format_name) if entry.calls_something]
+    for entry in [calling[0], *(one for one in calling if one.name == OTHER_CALLS.get(format_name))]:
+        parsed = parse(entry.output, [one.schema() for one in CORPUS_TOOLS], "auto")
+        assert tuple(map(meant, parsed.tool_calls)) == entry.meant.calls, entry.name
+        assert (parsed.content, parsed.reasoning) == (entry.meant.content, entry.meant.reasoning)
 
 
 def test_a_call_without_its_opening_tag_may_be_followed_by_the_closing_tag() -> None:

@@ -8,13 +8,16 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 
+from callboard_formats.formats import SYNTAXES
 from callboard_formats.json_text import is_complete_object, read_first_value
 from callboard_formats.names import resolve_name
 from callboard_formats.syntax import END_OF_TURN, WrittenCall
-from callboard_formats.table import ROWS
 
 _JSON = re.compile(r"\[?\s*+\{\s*+[\"'](?:id|type|name|function|tool|tool_name|action|arguments|parameters)[\"']\s*+:")
-_ID = re.compile(r"\"id\"\s*+:\s*+\"[^\"]{0,64}\"|\[CALL_ID\]\s*+\w{0,64}", re.IGNORECASE)
+_ID = re.compile(
+    r"\"(?:(?:tool_)?call_)?id\"\s*+:\s*+(?:\"[^\"]{0,64}\"|\d+)|\[CALL_ID\]\s*+\w{0,64}",
+    re.IGNORECASE,
+)
 _WORD = re.compile(r"\w+")
 _COMMENT = re.compile(r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|(#)", re.DOTALL)
 _OF_TAGS_AND_TOKENS = """
@@ -22,12 +25,15 @@ _OF_TAGS_AND_TOKENS = """
     tool_calls_section_begin tool_call_section_begin tool_calls_section_end tool_call_section_end tool_call_begin
     tool_call_argument_begin tool_call_end tool_calls_begin tool_calls_end tool_sep begin end sep args start channel
     message constrain commentary analysis final assistant to return start_function_call end_function_call python_tag
+    plugin msg begin_tool_name end_tool_name begin_tool_arguments end_of_tool_call
 """
 _OF_OBJECTS_AND_FENCES = """
     type name tool_name function_name id arguments parameters params tool_use action action_input tool_input input
     json xml text code tool_code python
 """
-_OF_SYNTAXES = [word.lower() for row in ROWS for text in (*row.openers, *row.markers) for word in _WORD.findall(text)]
+_OF_SYNTAXES = [
+    word.lower() for syntax in SYNTAXES for text in (*syntax.openers, *syntax.markers) for word in _WORD.findall(text)
+]
 _WORDS = frozenset([*f"{_OF_TAGS_AND_TOKENS} {_OF_OBJECTS_AND_FENCES}".split(), *_OF_SYNTAXES])
 """The words that may surround the names and arguments of calls."""
 
