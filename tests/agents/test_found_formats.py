@@ -151,6 +151,18 @@ async def test_a_model_that_writes_as_another_family_is_not_read_as_its_own(cont
         assert because == "its chat template (llama.cpp) says nemotron_nano, and it wrote hermes"
 
 
+@pytest.mark.parametrize(
+    "fenced", [f"```xml\n{HERMES}\n```", '```json\n{"tool_calls": [{"name": "now", "arguments": {}}]}\n```']
+)
+async def test_a_call_in_a_fence_is_rescued_again_because_it_does_not_show_the_syntax_of_the_model(
+    context_for: ContextFor, fenced: str
+) -> None:
+    async with turns(context_for, says(fenced, "12.", fenced, "12."), name="qwen3-8b") as model:
+        for _ in range(2):
+            assert any(isinstance(event, ToolCallStart) for event in await model.play())
+        assert await model.format() == "auto"
+
+
 async def test_a_model_that_calls_natively_is_never_asked_about(context_for: ContextFor) -> None:
     async with turns(context_for, says("natively", "12.", HERMES), llama_cpp(QWEN_WORDS)) as model:
         await model.play()

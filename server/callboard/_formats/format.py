@@ -110,7 +110,8 @@ class Format:
         described = None if self.chosen in ("rescue", *WORDINGS) else self.described
         for call in calls:
             if call.rescued:
-                self.styles.note_text_call(self.model, call.syntax, described)
+                if call.syntax:
+                    self.styles.note_text_call(self.model, call.syntax, described)
             elif call.written is not None and described is not None:
                 self.styles.request_description(self.model, described)
 

@@ -52,7 +52,7 @@ class ToolCall:
 
     The other fields say how the call was read, and are set by the formats:
     `written`: the call as it stood in the answer's text; None for a native call.
-    `syntax`: the name of the syntax that it was read in, "" for a native call.
+    `syntax`: the name of the syntax that it was read in, "" for a native call and a rescued call in a fence.
     `rescued`: it was in the text although the model was not asked to write calls there.
     `asks_first`: it runs without approval only if its tool is `read_only`.
     `needs_approval`: it runs only with approval, because an earlier server has asked for it.

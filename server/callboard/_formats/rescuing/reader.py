@@ -139,7 +139,8 @@ class RescuingReader:
                     call.name,
                     call.arguments,
                     written=call,
-                    syntax=self._rescuer.syntax,
+                    # A family's parser reads few fences, so a call in a fence does not choose it for later answers.
+                    syntax="" if self._rescuer.is_fenced else self._rescuer.syntax,
                     rescued=True,
                     asks_first=True,
                 )

@@ -110,6 +110,8 @@ class Rescuer:
     def __init__(self, known: Collection[str]) -> None:
         self.syntax = ""
         """The name of the syntax of the calls that were found, after `finish`."""
+        self.is_fenced = False
+        """The calls that were found are in a fence that is no part of their syntax, after `finish`."""
         self._grammar = build_grammar(SYNTAXES)
         self._known = known
         self._context = BlockContext(line_start=True, first=False, schemas={name: {} for name in known})
@@ -169,6 +171,7 @@ class Rescuer:
             calls = [call for _, written in group.blocks for call in written]
             self._passed_to = len(self._text)
             self.syntax = group.syntax
+            self.is_fenced = bool(group.fence) and not group.blocks[0][0].startswith(group.fence)
         self._group = None
         return self.release(), calls
 
