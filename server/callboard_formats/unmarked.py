@@ -60,12 +60,12 @@ MAX_TOGETHER = 8
 _GAPS = ("", " ", "\n", "\n ", "\n  ", "\n    ", "\n\t", "\r\n", "\r\n  ", "\r\n    ", "\r\n\t")
 _KEYS = (
     "name", "type", "function", "parameters", "arguments", "tool", "action", "tool_calls", "function_call",
-    "tool_name", "tool_call_id",
+    "tool_name", "tool_call_id", "id",
 )  # fmt: skip
 _CALL_KEYS = {"name", "type", "id", "call_id", "tool_call_id", "function", "tool", "tool_name", *ARGUMENTS_KEYS}
 _TYPES = ("function", "function_call", "tool_use", "tool_call")
 
-_OBJECT = regex.compile(rf"\{{\s{{0,99}}+[\"'](?:id|{'|'.join(_KEYS)})[\"']\s{{0,99}}+:", regex.IGNORECASE)
+_OBJECT = regex.compile(rf"\{{\s{{0,99}}+[\"'](?:{'|'.join(_KEYS)})[\"']\s{{0,99}}+:", regex.IGNORECASE)
 _LIST = regex.compile(r"\[\s{0,99}+(?=\{)")
 _PYTHON = regex.compile(r"\[\s{0,99}+(?P<name>[A-Za-z_][\w.]{0,127}+)\(")
 _NAMED = regex.compile(

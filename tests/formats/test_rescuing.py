@@ -228,6 +228,7 @@ OTHER_CALLS = {
     "hermes": "in the brackets that LM Studio asks for",
     "hunyuan_3": "an object instead of keys and values",
     "llama3": "a call as an API answers with it, the older and the newer",
+    "native_leak": "one call as an API answers with it, its id first",
 }
 NOT_RESCUED = {
     "talking": "no output of it calls a tool",
