@@ -85,6 +85,7 @@ ToolFormat = Literal[
     "internlm2",
     "longcat",
     "k2_horizon",
+    "solar_open",
     "solar_open_2",
     "muse_glimmer",
     "inkling",

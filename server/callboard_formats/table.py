@@ -846,6 +846,26 @@ K2_HORIZON_JSON = Row(
     end=r"</ifm\|tool_call>",
     reasoning=K2_HORIZON.reasoning,
 )
+SOLAR_OPEN = Row(
+    name="solar_open",
+    title="Solar Open 100B",
+    source=("https://github.com/ggml-org/llama.cpp/pull/18511",),
+    body="json",
+    openers=("<|begin|>assistant<|tool_calls|>", "<|tool_calls|>", "<|tool_call:begin|>"),
+    section=r"(?:<\|begin\|>assistant)?<\|tool_calls\|>",
+    section_end=r"<\|calls\|>",
+    head=rf"<\|tool_call:begin\|>[\w-]{{0,64}}<\|tool_call:name\|>{NAME}<\|tool_call:args\|>(?= \{{)",
+    end=r"<\|tool_call:end\|>",
+    # `<|end|>` also ends messages, so without its opener it does not close a thought.
+    reasoning=(Tags("<|think|>", "<|end|>", calls=False),),
+    stops=("<|calls|>",),
+    markers=(
+        "<|begin|>assistant<|content|>", "<|begin|>assistant", "<|content|>", "<|flush|>", "<|calls|>",
+        "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>",
+    ),
+    models=(r"solar-?open(?!-?2)",),
+    template=("<|tool_call:begin|>",),
+)  # fmt: skip
 SOLAR_OPEN_2 = Row(
     name="solar_open_2",
     title="Solar Open 2",
@@ -980,6 +1000,6 @@ ROWS: tuple[Row, ...] = (
     GEMMA_3, GEMMA, LLAMA3, LLAMA3_TAGGED, LLAMA4, LLAMA4_JSON, HUNYUAN_3, HUNYUAN_A13B, MINIMAX_M2, LFM2, LFM2_JSON,
     GRANITE, PHI4_MINI, COMMAND, OLMO3, OLMO3_JSON, NEMOTRON_NANO, SEED_OSS, STEP3, DOTS, DOTS_JSON, MINICPM_5,
     GIGACHAT_3, GIGACHAT_3_5, APERTUS, INTERNLM2, LONGCAT_JSON, LONGCAT, K2_HORIZON, K2_HORIZON_JSON,
-    STEP_AUDIO_2, PANGU_EMBEDDED, SOLAR_OPEN_2, MUSE_GLIMMER, INKLING, PLAMO_3, IQUEST, CWM, RWKV,
+    STEP_AUDIO_2, PANGU_EMBEDDED, SOLAR_OPEN, SOLAR_OPEN_2, MUSE_GLIMMER, INKLING, PLAMO_3, IQUEST, CWM, RWKV,
     XML_JSON, XML_TAGS,
 )  # fmt: skip

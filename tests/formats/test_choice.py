@@ -145,6 +145,7 @@ def family_of(model: str) -> str | None:
         ("meetkai/functionary-small-v3.2", "functionary"),
         ("meetkai/functionary-medium-v3.0", "functionary"),
         ("meetkai/functionary-medium-v3.1", "llama3"),
+        ("upstage/Solar-Open-100B", "solar_open"),
         ("upstage/Solar-Open-2", "solar_open_2"),
         ("Muse-Glimmer", "muse_glimmer"),
         ("thinkingmachines/Inkling", "inkling"),

@@ -52,6 +52,7 @@ LINES = {
     "longcat": ("longcat", "<longcat_tool_call>{function-name}\n<longcat_arg_key>{arg-key-1}</longcat_arg_key>"),
     "functionary 3.2": ("functionary", r"Respond in this format:\n>>>${recipient}\n${content}\nAvailable functions:"),
     "functionary 3.1": ("llama3", "{{ '<|python_tag|>' + tool_call['function']['arguments'] }}"),
+    "solar open": ("solar_open", "{{- '<|tool_call:begin|>' + id + '<|tool_call:name|>' + name }}"),
     "solar open 2": ("solar_open_2", "{{- '<|tool_call:start|>' + name + '\\n' }}"),
     "muse glimmer": ("muse_glimmer", r"writing a \"<atem:function_calls>\" block like the following:"),
     "inkling": ("inkling", "{{- '<|content_invoke_tool_json|>' -}}"),

@@ -15,7 +15,7 @@ from callboard_formats.syntax import END_OF_TURN, WrittenCall
 
 _JSON = re.compile(r"\[?\s*+\{\s*+[\"'](?:id|type|name|function|tool|tool_name|action|arguments|parameters)[\"']\s*+:")
 _ID = re.compile(
-    r"\"(?:(?:tool_)?call_)?id\"\s*+:\s*+(?:\"[^\"]{0,64}\"|\d+)|\[CALL_ID\]\s*+\w{0,64}",
+    r"\"(?:(?:tool_)?call_)?id\"\s*+:\s*+(?:\"[^\"]{0,64}\"|\d+)|\[CALL_ID\]\s*+\w{0,64}|<\|tool_call:begin\|>[\w-]{0,64}",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"\w+")
