@@ -21,6 +21,7 @@ from callboard_formats.syntax import (
     Syntax,
     Watcher,
     WrittenCall,
+    has_full_call,
 )
 from callboard_formats.text_buffer import Reading, TextBuffer
 from callboard_formats.unmarked import DEPTH, LastCalls
@@ -45,7 +46,8 @@ class OtherSyntax(LastCalls):
         if context.answering or buffer.looks_back(OtherSyntax.__name__) >= MAX_FAILED_BLOCKS:
             return None
         items = yield from super().read(buffer, context, watcher)
-        if items is not None and (isinstance(items[0], str) or not (yield from self._is_end(buffer))):
+        calls = [item for item in items or () if isinstance(item, WrittenCall)]
+        if items is not None and not (has_full_call(calls) and (yield from self._is_end(buffer))):
             buffer.may_look_back(OtherSyntax.__name__)
             return None
         return items

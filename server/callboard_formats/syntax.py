@@ -1,7 +1,7 @@
 """The base class of all syntaxes, the calls that they read, and the errors of calls that cannot run."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -43,6 +43,7 @@ class WrittenCall:
         untyped: The values are strings from between tags, and the schema decides their types.
         words: Arguments that are not JSON may be the value of the tool's only string argument.
         broken: The call violates its syntax and is refused.
+        bare: The call is an object with only a name, so it counts only beside another call.
     """
 
     name: str
@@ -51,6 +52,12 @@ class WrittenCall:
     untyped: bool = False
     words: bool = False
     broken: bool = False
+    bare: bool = False
+
+
+def has_full_call(calls: Iterable[WrittenCall]) -> bool:
+    """Return whether one of the calls is not bare."""
+    return any(not call.bare for call in calls)
 
 
 BlockItems = Sequence[WrittenCall | str]

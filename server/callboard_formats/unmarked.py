@@ -6,6 +6,9 @@ asked for. The call must also end the answer, because otherwise the model may on
 module checks that; other callers check it themselves. Some models write the form of OpenAI's API: `{"tool_calls":
 […]}`.
 
+An object with only a name is a call if it is beside another call, because some models omit empty arguments:
+https://github.com/NousResearch/hermes-agent/pull/87900. With `last`, this module checks that too.
+
 This module also reads the text behind Llama's `<|python_tag|>` that is not JSON: a call, or code for the interpreter.
 
 Specified in Meta's prompt formats: `llama3_1/prompt_format.md` (JSON, the tag, built-in tools),
@@ -44,7 +47,7 @@ from callboard_formats.python import (
 )
 from callboard_formats.quotation import introduces_example
 from callboard_formats.row import THINK
-from callboard_formats.syntax import END_OF_TURN, BlockContext, BlockItems, Syntax, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, BlockContext, BlockItems, Syntax, Watcher, WrittenCall, has_full_call
 from callboard_formats.table import ROWS
 from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer, read_now
 
@@ -122,7 +125,7 @@ class Unmarked(Syntax):
             found = found or ()
             is_half = bool(found) and _is_half_call(buffer, found[-1], context)
             found = found[:-1] if is_half else found
-            if is_half and (calls or found):
+            if is_half and has_full_call([*calls, *found]):
                 calls += found
                 return [replace(call, truncated=True) for call in calls] if buffer.is_cut else calls
             if not found or any(resolve_name(call.name, context.schemas) is None for call in found):
@@ -135,7 +138,7 @@ class Unmarked(Syntax):
                     return mark_truncated(calls) or [buffer.cut(start, buffer.position)]
                 case Following.TEXT:
                     return [buffer.cut(start, buffer.position)]
-        return calls
+        return calls if has_full_call(calls) or not self._last else [buffer.cut(start, buffer.position)]
 
     def _read_value(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read one object or list. Return [] if it is data, and None if calls do not begin like this."""
@@ -177,7 +180,7 @@ class Unmarked(Syntax):
             calls = read_now(self._read_list(buffer, context)) if read_now(buffer.take(_LIST)) else []
             return calls if value.whole else [replace(call, truncated=True) for call in calls]
         call = _unwrap_call(value)
-        return [build_call(call, cut_off=not call.whole)] if call and _is_call(call) else []
+        return [_build_call(call)] if call and _is_call(call) else []
 
     def _read_list(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall]]:
         """Read the objects of a list. Return [] if one of them is not a call."""
@@ -186,7 +189,7 @@ class Unmarked(Syntax):
             value = yield from read_value(buffer, depth_limit=DEPTH)
             if not _is_call(value):
                 return []
-            calls.append(build_call(value, cut_off=not value.whole))
+            calls.append(_build_call(value))
             while (yield from buffer.take(_SEPARATOR)):
                 pass
             following = yield from buffer.peek()
@@ -194,7 +197,7 @@ class Unmarked(Syntax):
                 continue
             if following in ("", "]"):
                 buffer.position += len(following)
-                return calls
+                return calls if has_full_call(calls) else []
             return []
         return []
 
@@ -401,7 +404,16 @@ def _is_call(value: Value) -> bool:
         return True
     if "type" in members and decode_string(members["type"]) not in _TYPES:
         return False
-    return not value.whole or any(key in members for key in ARGUMENTS_KEYS)
+    return not value.whole or any(key in members for key in ARGUMENTS_KEYS) or _is_bare(value)
+
+
+def _is_bare(value: Value) -> bool:
+    """Return whether the object has a name and no arguments."""
+    return value.whole and "name" in value.members and value.members.keys() <= {"name", "type", "id"}
+
+
+def _build_call(value: Value) -> WrittenCall:
+    return replace(build_call(value, cut_off=not value.whole), bare=_is_bare(value))
 
 
 _TAG = regex.compile(r"<\|python_tag\|>\s{0,99}+", regex.IGNORECASE)

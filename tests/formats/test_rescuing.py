@@ -356,6 +356,28 @@ def test_a_repeated_call_in_other_tags_stays_text(written: str) -> None:
         assert not calls or "front" not in CALLS[written] or "<" in CALLS[written] or "(" in CALLS[written]
 
 
+BARE = '{"name": "search"}'
+
+
+@pytest.mark.parametrize("name", ["auto", "react", "hermes", "rescue"])
+def test_an_object_with_only_a_name_is_a_call_beside_another_call(name: ToolFormat) -> None:
+    # https://github.com/NousResearch/hermes-agent/pull/87900
+    written = ["write_line", "search"]
+    for answer, names in [
+        (f"{OBJECT}\n\n{BARE}", written),
+        (f"{BARE}\n{OBJECT}", written[::-1]),
+        (f"[{OBJECT}, {BARE}]", written),
+        (BARE, []),
+        (f"[{BARE}]", []),
+        (f"{BARE}\n{BARE}", []),
+        (f'{BARE}\n{{"na', []),
+    ]:
+        for pieces in ([answer], list(answer)):
+            text, _, calls = read(name, pieces)
+            assert [call.name for call in calls] == names, pieces
+            assert text == ("" if calls else answer)
+
+
 def test_more_calls_than_the_limit_stay_text() -> None:
     call = '{"name": "search", "arguments": {"query": "a"}}\n'
     assert len(read("auto", [call * 50])[2]) == 50

@@ -24,7 +24,15 @@ from callboard_formats.formats import SYNTAXES
 from callboard_formats.grammar import build_grammar, find_meaning
 from callboard_formats.literals import Literals
 from callboard_formats.markdown import MarkdownTracker
-from callboard_formats.syntax import END_TOKENS, LAST_OBSERVATION, NO_WATCHER, BlockContext, Syntax, WrittenCall
+from callboard_formats.syntax import (
+    END_TOKENS,
+    LAST_OBSERVATION,
+    NO_WATCHER,
+    BlockContext,
+    Syntax,
+    WrittenCall,
+    has_full_call,
+)
 from callboard_formats.text_buffer import TextBuffer
 
 REREAD_ALWAYS_CHARS = 256
@@ -290,7 +298,8 @@ class Rescuer:
         return None
 
     def _is_complete(self, group: _Group) -> bool:
-        return bool(group.blocks) and not group.refused and (group.closed or not group.fence)
+        is_call = any(has_full_call(calls) for _, calls in group.blocks)
+        return is_call and not group.refused and (group.closed or not group.fence)
 
     def _expect_block(self, group: _Group, at: int, *, final: bool) -> bool:
         """Look for a block at `at`; refuse the group if none begins there."""
