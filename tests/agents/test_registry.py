@@ -163,6 +163,11 @@ def test_broken_entry_point_of_a_package_is_reported(folder: Path) -> None:
         ),
         ("raise SystemExit(2)", r"broken\.py, line 1: SystemExit: 2"),
         ("from callboard import Agent, register\nregister(Agent('two words'))", r"broken\.py, line 2: AgentError"),
+        (
+            "from callboard import register\nclass A:\n agent_id = name = description = 'a'\n icon = 'a.svg'\n"
+            " async def run(self, context): yield\nregister(A())",
+            r"broken\.py, line 6: AgentError: The agent 'a' has icon='a\.svg'",
+        ),
         ("from callboard import tool\n@tool\ndef f(a): 'Doc.'\n", r"line 2: AgentError.*no type annotation"),
         ("from callboard import register\nregister('a string')", "takes an agent, not str"),
         ("x = 1", "registers no agent"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, cast, get_args
 
+from callboard.agents.context import check_on_owner_loss
 from callboard.calls import Limits, Tool, tool
 from callboard.errors import AgentError
 from callboard.openwebui.offered_tools import OpenWebUITools
@@ -179,6 +180,10 @@ def check_agent(agent: object) -> None:
                 f"The agent '{getattr(agent, 'agent_id', '')}' has no {name}: give it an attribute `{name}`, a text "
                 f"that says what {meaning}."
             )
+    agent_id = getattr(agent, "agent_id", "")
+    check_on_owner_loss(agent_id, getattr(agent, "on_owner_loss", "end"))
+    check_text_list(agent_id, "suggestions", getattr(agent, "suggestions", ()))
+    check_icon(agent_id, getattr(agent, "icon", ""))
     _check_run(agent)
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from textwrap import shorten
 
 from callboard.agents.agent import Agent, AgentLike
-from callboard.agents.context import check_on_owner_loss
 from callboard.agents.declarations import check_agent
 from callboard.agents.registry import Registry
 from callboard.errors import AgentError
@@ -51,7 +50,6 @@ def register(agent: AgentLike) -> AgentLike:
     Does nothing if no server loads the file, for example in the file's own tests.
     """
     check_agent(agent)
-    check_on_owner_loss(agent.agent_id, getattr(agent, "on_owner_loss", "end"))
     if (found := _loading.get()) is not None:
         found.append(agent)
     return agent

@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from callboard.agents.agent import Agent, AgentLike, BuiltInAgent
-from callboard.agents.context import check_on_owner_loss
-from callboard.agents.declarations import check_icon, check_text_list
+from callboard.agents.declarations import check_agent
 from callboard.calls import Services
 from callboard.errors import AgentError, UnknownAgent
 from callboard.models import ChatModel, ScriptedModel
@@ -23,11 +22,9 @@ class Registry:
 
     def add(self, agent: AgentLike) -> None:
         """Add an agent. Raises `AgentError` if its id is taken or one of its attributes is invalid."""
+        check_agent(agent)
         if agent.agent_id in self._agents:
             raise AgentError(f"There are two agents with the id '{agent.agent_id}': give one of them another.")
-        check_on_owner_loss(agent.agent_id, getattr(agent, "on_owner_loss", "end"))
-        check_text_list(agent.agent_id, "suggestions", getattr(agent, "suggestions", ()))
-        check_icon(agent.agent_id, getattr(agent, "icon", ""))
         self._agents[agent.agent_id] = agent
 
     def get(self, agent_id: str, admits: Callable[[str], bool] = lambda _: True) -> AgentLike:
