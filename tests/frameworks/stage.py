@@ -13,9 +13,10 @@ from openai import AsyncOpenAI
 from callboard.agents import AgentLike, Registry
 from callboard.calls import Services
 from callboard.models import ScriptedModel
-from callboard.observers import ModelAsked, Observation
+from callboard.observers import ModelAsked, NoTracer, Observation
 from callboard.redaction import Redaction
 from callboard.runs import Run, Runs
+from callboard.runs.links import Links
 from callboard.settings import Settings
 from callboard.storage import GivenAnswer, Store
 from callboard_protocol import (
@@ -209,7 +210,9 @@ async def perform(
             settings,
             Redaction(secrets),
             store.stored_runs("server"),
-            observers=[lambda _, what: seen.observed.append(what)],
+            Links("", 0, b""),
+            [lambda _, what: seen.observed.append(what)],
+            NoTracer(),
         )
         async with runs.holding_lease():
             said: list[dict[str, Any]] = [*scenario.before]

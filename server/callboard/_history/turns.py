@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from callboard._history.records import ChatDict, message_text
 from callboard_protocol import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
 
-_CLIENT_PREFIXES = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
+CLIENT_PREFIXES = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
 
 
 class MessageRow(Protocol):
@@ -240,7 +240,7 @@ def _is_bare(message: ChatDict) -> bool:
 
 def _list_external_ids(message: ChatDict) -> list[str]:
     ids = (call.get("id") or "" for call in message.get("tool_calls") or ())
-    return [one for one in ids if one.startswith(_CLIENT_PREFIXES)]
+    return [one for one in ids if one.startswith(CLIENT_PREFIXES)]
 
 
 def _ends_turn_with_calls(before: ChatDict | None) -> bool:
@@ -250,7 +250,7 @@ def _ends_turn_with_calls(before: ChatDict | None) -> bool:
     """
     if before is None or before["role"] != "tool":
         return False
-    return not (before.get("tool_call_id") or "").startswith(_CLIENT_PREFIXES)
+    return not (before.get("tool_call_id") or "").startswith(CLIENT_PREFIXES)
 
 
 def _read_question(before: ChatDict | None) -> str:

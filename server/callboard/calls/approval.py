@@ -105,7 +105,6 @@ class Approval:
 
     patterns: Sequence[str] = ()
     answer_to: AnswerTo = give_no_answer
-    timeout_seconds: float = 120.0
     text_calls: TextCalls = "ask"
     can_ask: bool = True
     was_asked: Callable[[InputRequest], bool] = lambda _: True
@@ -185,7 +184,6 @@ class Approval:
             schema=dict(form),
             remember=self.remembered is not None and not reason,
             tool_call_id=tool_call_id,
-            timeout_seconds=self.timeout_seconds,
         )
 
     async def apply(self, answer: Any, request: InputRequest, tool_name: str) -> str:

@@ -7,6 +7,7 @@ from itertools import takewhile
 import structlog
 
 from callboard._history import ChatHistory, NewResponse, lacks_calls, restore_calls
+from callboard._history.turns import CLIENT_PREFIXES
 from callboard.calls import ToolCall
 from callboard.errors import RequestError, StorageError, UnknownChat
 from callboard.models import ChatDict, content_text
@@ -14,8 +15,6 @@ from callboard.storage import OWN_CHAT_PREFIX, Store
 from callboard_protocol import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX, RunRequest
 
 _log = structlog.get_logger(__name__)
-
-_CLIENT_PREFIXES = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
 
 NO_RESULT = "No result of this call arrived from the client. Whether the call took effect is not known."
 
@@ -74,8 +73,10 @@ async def open_conversation(
         StorageError: The response to continue cannot be read.
     """
     sent = [message.to_openai() for message in request.messages]
+    # The OpenAI routes pass a continuation, and have no event for a question.
+    can_ask = continuation is None
     if request.task is not None:
-        return Conversation(request, sent)
+        return Conversation(request, sent, can_ask=can_ask)
     refers_to = continuation or Continuation()
     before: list[ChatDict] = []
     if refers_to.previous is not None:
@@ -102,7 +103,7 @@ async def open_conversation(
     with_calls = [*before, *await _add_stored_calls(store, request, history, brought, by_text=by_text)]
     messages = [*instructions, *_complete_rounds(with_calls, history)]
     response = NewResponse(refers_to.previous, brought) if is_kept else None
-    return Conversation(request, messages, history, results, response)
+    return Conversation(request, messages, history, results, response, can_ask)
 
 
 def _user_id(request: RunRequest) -> str | None:
@@ -206,8 +207,8 @@ def _complete_rounds(messages: Sequence[ChatDict], history: ChatHistory) -> list
             lost = sorted(missing - stored)
             whole += ({"role": "tool", "tool_call_id": call_id, "content": NO_RESULT} for call_id in lost)
             calls = {call.get("id") or "" for call in message.get("tool_calls") or ()}
-            missing = {call_id for call_id in calls if call_id.startswith(_CLIENT_PREFIXES)}
-            stray = {call_id for call_id in stray if call_id.startswith(_CLIENT_PREFIXES)}
+            missing = {call_id for call_id in calls if call_id.startswith(CLIENT_PREFIXES)}
+            stray = {call_id for call_id in stray if call_id.startswith(CLIENT_PREFIXES)}
         whole.append(message)
     if stray:
         raise RequestError(

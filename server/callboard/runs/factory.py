@@ -116,8 +116,6 @@ class RunFactory:
 
         Observers get every event, so they are there before the log. Events that are stored already, by `Runs.start` or
         `reopen`, are in the log before it gets its record, which stores all later ones. The agent starts last.
-
-        `on_end` is called when the run has ended or was handed over.
         """
         run_id = spec.run_id
         identity = spec.identity
@@ -144,9 +142,8 @@ class RunFactory:
             signals=left.signals,
         )
         files = RunFiles(run_id, memory)
-        enricher = EventEnricher(inputs, files)
-        if is_stored(request):
-            enricher = replace(enricher, link=partial(self._links.to_result, str(request.chat_id)))
+        link = partial(self._links.to_result, str(request.chat_id)) if is_stored(request) else lambda _: None
+        enricher = EventEnricher(inputs, files, link)
         rows = record.turn.rows if record and record.turn else None
         audit = AuditEntry("call", identity.user_id, spec.caller, identity.agent_id, identity.chat_id, run_id)
         recorder = Recorder(log, calls, enricher, rows, redaction, audit if self._settings.audit else None)
@@ -244,7 +241,6 @@ class RunFactory:
             approval=Approval(
                 (*self._settings.confirm_tools, *(tool.name for tool in offer.tools if tool.asks_first)),
                 inputs.wait,
-                self._settings.input_timeout_seconds,
                 self._settings.text_calls,
                 can_ask=conversation.can_ask,
                 was_asked=inputs.was_asked,

@@ -36,6 +36,3 @@ class Links:
         # The length makes the pair of ids unambiguous: different pairs never give the same bytes.
         message = f"{len(chat_id)}:{chat_id}{tool_call_id}:{expires}".encode()
         return hmac.digest(self.key, message, "sha256").hex()[:SIGNATURE_CHARS]
-
-
-NO_LINKS = Links("", 0, b"")

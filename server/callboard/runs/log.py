@@ -136,12 +136,12 @@ class EventLog:
         """The number of the newest event; 0 before the first."""
         return self._first_seq + len(self._frames) - 1
 
-    def append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> int:
-        """Append an event with its row changes and its audit entry, and return its number."""
+    def append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> None:
+        """Append an event with its row changes and its audit entry."""
         self._on_append(event)
-        return self._append(event, changes, audit)
+        self._append(event, changes, audit)
 
-    def _append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> int:
+    def _append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> None:
         seq = self.last_seq + 1
         frame = encode(seq, event)
         self._frames.append(frame)
@@ -156,7 +156,6 @@ class EventLog:
             self._record.append(StoredFrame(frame, question, self._files.take_new(), is_last, parks), changes, audit)
         if not self.is_recorded:
             self.on_shown(seq)
-        return seq
 
     def write(self, changes: Sequence[RowChange]) -> None:
         """Store row changes that belong to no event."""

@@ -17,16 +17,14 @@ CHECKS_PER_LEASE = 5
 """How often this server looks for runs of stopped servers during one lease."""
 CLEANUP_SECONDS = 60.0
 
-ContinueRun = Callable[[StoredRun], Awaitable[Error | None]]
-"""Continues a run that this server has taken over; returns its last event if it can only be ended."""
-
 _log = structlog.get_logger(__name__)
 
 
 class Ownership:
     """Owns runs in `stored_runs` while the block of `held` runs.
 
-    `continue_run` continues a run that was taken over, `end` ends a run that cannot continue. Ended runs are deleted
+    `continue_run` continues a run that was taken over, or returns its last event if it can only be ended; `end` ends
+    such a run. Ended runs are deleted
     after `keep_ended_seconds`, and the oldest ones of a user if they exceed `max_user_bytes`. The server takes over no
     more runs while `is_closing` returns True.
     """
@@ -35,12 +33,12 @@ class Ownership:
         self,
         stored_runs: StoredRuns,
         watcher: RunWatcher,
-        continue_run: ContinueRun,
+        continue_run: Callable[[StoredRun], Awaitable[Error | None]],
         lease_seconds: float,
         keep_ended_seconds: float,
         max_user_bytes: int,
         end: Callable[[StoredRun, Error], Awaitable[None]],
-        is_closing: Callable[[], bool] = lambda: False,
+        is_closing: Callable[[], bool],
     ) -> None:
         self._stored_runs = stored_runs
         self._watcher = watcher

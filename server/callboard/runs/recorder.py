@@ -210,12 +210,12 @@ class Recorder:
     async def abandon(self) -> None:
         """Close the log without a terminal event: another server continues the run from the database."""
         async with self._recording:
-            self._is_abandoned = self._is_finished = True
+            self._is_abandoned = True
             self._close()
 
     def end_abruptly(self, ending: Ending) -> None:
         """Send the terminal event without row changes, after an unexpected error in `finish`."""
-        self._is_abandoned = self._is_finished = True
+        self._is_abandoned = True
         if not self._log.closed:
             for call in self.calls:
                 self.calls.end(call)

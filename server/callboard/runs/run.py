@@ -365,7 +365,6 @@ class Run:
             self._ending = NOT_PARKED if parked_calls else INTERRUPTED
         ending = self._find_ending(agent_task)
         await self._recorder.finish(ending)
-        await self.log.wait_until_stored()
         self.last_event = ending.event
 
     def _has_agent_finished(self, agent_task: asyncio.Task[None]) -> bool:

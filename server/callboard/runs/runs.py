@@ -1,8 +1,8 @@
 """All runs of the server: starts, finds, continues, cancels and deletes them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from uuid import uuid4
@@ -13,7 +13,7 @@ import structlog
 from callboard.agents import AgentAccess, AgentLike, Registry
 from callboard.calls import ClientTool, Services
 from callboard.errors import QuotaExceeded, RunConflict, ShuttingDown, StorageError, UnknownRun
-from callboard.observers import NoTracer, Observer, RunLeft, RunObservers, RunTracer, TracedRun
+from callboard.observers import Observer, RunLeft, RunObservers, RunTracer, TracedRun
 from callboard.redaction import Redaction
 from callboard.runs.conversation import Continuation, open_conversation
 from callboard.runs.factory import RunFactory, RunSpec, identify, is_stored, observed_run
@@ -21,7 +21,7 @@ from callboard.runs.followed_run import FollowedRun
 from callboard.runs.forgetting import forget_user
 from callboard.runs.inputs import NO_SIGNALS
 from callboard.runs.left_runs import STOPPED_DURING_ANSWER, Reopened, explain_no_continuation, reopen
-from callboard.runs.links import NO_LINKS, Links
+from callboard.runs.links import Links
 from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard.runs.ownership import Ownership
 from callboard.runs.quota import Quota
@@ -62,11 +62,11 @@ class Runs:
         settings: Settings,
         redact: Redaction,
         stored_runs: StoredRuns,
-        links: Links = NO_LINKS,
-        observers: Sequence[Observer] = (),
-        tracer: RunTracer | None = None,
+        links: Links,
+        observers: Sequence[Observer],
+        tracer: RunTracer,
     ) -> None:
-        self._tracer = tracer or NoTracer()
+        self._tracer = tracer
         self._registry = registry
         self._services = services
         self._store = services.store
@@ -93,13 +93,12 @@ class Runs:
             services, settings, redact, stored_runs, links, observers, self._tracer, self._quota, self._budget
         )
 
-    @asynccontextmanager
-    async def holding_lease(self) -> AsyncIterator[None]:
+    def holding_lease(self) -> AbstractAsyncContextManager[None]:
         """Hold this server's lease until the block ends, and continue runs of servers that stop in the meantime.
 
         Raises `StorageError` if the database cannot be written at the beginning.
         """
-        ownership = Ownership(
+        return Ownership(
             self._stored_runs,
             self._watcher,
             self.continue_run,
@@ -108,9 +107,7 @@ class Runs:
             self._user_bytes,
             self._factory.end_left_run,
             lambda: self.is_closing,
-        )
-        async with ownership.held():
-            yield
+        ).held()
 
     def _stored_ids(self) -> frozenset[str]:
         return frozenset(run.run_id for run in self._runs.values() if run.is_in_database and not run.ended)
@@ -160,8 +157,6 @@ class Runs:
             # After the wait for a slot, during which other runs may have used up the quota.
             await self._quota.check(user)
             conversation = await open_conversation(self._store, request, run_id, continuation)
-            # The OpenAI routes pass a continuation, and have no event for a question.
-            conversation = replace(conversation, can_ask=continuation is None)
             if continuation is not None:
                 # A request without a chat id gets the chat of the response or the call that it continues.
                 identity = identify(conversation.request)
