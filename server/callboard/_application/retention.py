@@ -10,8 +10,8 @@ import structlog
 from callboard.errors import StorageError
 from callboard.settings import Settings
 from callboard.storage import Store
+from callboard.storage.values import SECONDS_A_DAY
 
-SECONDS_A_DAY = 86_400
 RETENTION_ROUND_SECONDS = 3600
 FIRST_ROUND_SECONDS = 60
 """Not at the start, when users wait for the server."""
@@ -50,7 +50,7 @@ async def drop_expired(store: Store, settings: Settings) -> None:
     """Drop all data that is older than the settings allow."""
     now = time.time()
     await store.drop_usage()
-    await store.drop_traces()
+    await store.database.truncate_log()
     await store.audit().drop()
     if settings.retention_days:
         chats = await store.drop_chats(now - settings.retention_days * SECONDS_A_DAY)

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from callboard.errors import RequestError, Unauthorized
-from callboard.http.auth import has_valid_signature
+from callboard.http.auth import JSON, has_valid_signature
 from callboard.http.principal import get_caller_name
 from callboard.http.query import PageQuery, Query, read_query, read_user_id
 from callboard.http.state import get_server_state
@@ -24,7 +24,6 @@ from callboard.storage import ANY_USER, CallState, Chats, Line, ToolCallFilter
 from callboard.text import write_json_line
 from callboard.threads import Threads
 
-JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
 READING = Threads("reading", 2)
 

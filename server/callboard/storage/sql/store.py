@@ -157,10 +157,6 @@ class Store:
         """Return the usage counters of a user; "" for all requests without a user."""
         return Usage(self.database, user_id)
 
-    async def drop_traces(self) -> None:
-        """Empty the database's log, which may contain deleted rows."""
-        await self.database.truncate_log()
-
     async def drop_usage(self) -> int:
         """Delete the usage of past days; return the number of users."""
         return await self.database.execute(delete(usage).where(usage.c.day + 1 <= now() / SECONDS_A_DAY))
