@@ -306,8 +306,7 @@ class _WatchedModel:
                         observed.finish_reason = delta.reason
                     elif isinstance(delta, TokenUsage):
                         observed.usage = delta
-                    if observed.first_seconds is None:
-                        observed.receive()
+                    observed.receive()
                     if keeps_answer:
                         observed.deltas.append(delta)
                     yield delta

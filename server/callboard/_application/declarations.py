@@ -32,7 +32,9 @@ def check_authenticate(authenticate: object) -> None:
             f"authenticate is a {type(authenticate).__name__}: give a function, `async def know(connection)`, that "
             "returns a Principal, or None for a caller who may not use the server."
         )
-    if inspect.isfunction(authenticate) and not (inspect.iscoroutinefunction(authenticate) or _is_lambda(authenticate)):
+    # A lambda may return a coroutine.
+    is_async = inspect.iscoroutinefunction(authenticate) or getattr(authenticate, "__name__", "") == "<lambda>"
+    if inspect.isfunction(authenticate) and not is_async:
         raise SettingsError(
             f"authenticate is the plain function {authenticate.__name__}: write `async def {authenticate.__name__}`."
         )
@@ -71,8 +73,3 @@ def check_observers(observers: object) -> None:
     for observer in observers:
         if not callable(observer) or inspect.iscoroutinefunction(observer):
             raise SettingsError(f"observers lists {observer!r:.80}: give plain functions, `def tell(run, what)`.")
-
-
-def _is_lambda(function: Any) -> bool:
-    """Return whether the function is a lambda. Such a function may return a coroutine."""
-    return bool(function.__name__ == "<lambda>")

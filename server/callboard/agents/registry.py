@@ -67,6 +67,3 @@ class Registry:
 
     def __iter__(self) -> Iterator[AgentLike]:
         return iter(self._agents.values())
-
-    def __len__(self) -> int:
-        return len(self._agents)

@@ -112,8 +112,6 @@ class FrameworkAgent(ABC, Generic[A]):
                 async for event in events:
                     yield event
         finally:
-            work.cancel()
-            await asyncio.wait({work})
             turn.close()
         work.result()
         for event in turn.final_events():

@@ -162,7 +162,8 @@ class RunWatcher:
         unmarked = {
             run_id
             for run_id, listeners in self._followed.items()
-            if any(map(_has_not_ended, listeners)) and self._marked_at.get(run_id, renew_before) <= renew_before
+            if any(one.run and not one.run.is_ended for one in listeners)
+            and self._marked_at.get(run_id, renew_before) <= renew_before
         }
         marked = await self._stored_runs.mark_listened(unmarked, LISTENING_SECONDS) if unmarked else unmarked
         self._marked_at.update(dict.fromkeys(marked & self._followed.keys(), time.monotonic()))
@@ -174,7 +175,3 @@ class RunWatcher:
         for run_id in followed:
             for follower in self._followed.get(run_id, ()):
                 follower.update(found.get(run_id))
-
-
-def _has_not_ended(follower: Follower) -> bool:
-    return follower.run is not None and not follower.run.is_ended
