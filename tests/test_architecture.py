@@ -291,7 +291,7 @@ def test_only_the_boundaries_catch_everything() -> None:
         "server/callboard/runs/ownership.py",
         "server/callboard/runs/run.py",
         "server/callboard/runs/factory.py",
-        "server/callboard/runs/run_watcher.py",
+        "server/callboard/runs/database_poller.py",
         "server/callboard/storage/sql/postgresql_lease.py",
         "server/callboard/storage/bus.py",
         "server/callboard/storage/sql/run_record.py",

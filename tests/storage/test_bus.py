@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from callboard.agents import RunContext
 from callboard.errors import StorageError
-from callboard.runs.run_watcher import MAX_RECEIVED_BYTES, Follower
+from callboard.runs.database_poller import MAX_RECEIVED_BYTES, Follower
 from callboard.storage import GivenAnswer, Notification, Store, StoredFrame, StoredRun, StoredRuns, bus
 from callboard.storage.redis_bus import CHANNEL, RedisBus, read_address
 from callboard_protocol import Done, Event, Message

@@ -8,11 +8,11 @@ import structlog
 
 from callboard.data_urls import Data
 from callboard.errors import StorageError, UnknownRun
+from callboard.runs.database_poller import DatabasePoller
 from callboard.runs.files import read_file
 from callboard.runs.inputs import unknown_input
 from callboard.runs.log import MAX_CHUNK_BYTES
 from callboard.runs.run import Run, RunIdentity
-from callboard.runs.run_watcher import RunWatcher
 from callboard.storage import GivenAnswer, StoredRun, StoredRuns
 
 RETRY_SECONDS = 1.0
@@ -27,14 +27,14 @@ class FollowedRun:
     """
 
     def __init__(
-        self, run: StoredRun, stored_runs: StoredRuns, watcher: RunWatcher, find_own: Callable[[str], Run | None]
+        self, run: StoredRun, stored_runs: StoredRuns, poller: DatabasePoller, find_own: Callable[[str], Run | None]
     ) -> None:
         self.run_id = run.run_id
         self.identity = RunIdentity(run.agent_id, run.chat_id, run.message_id, run.user_id)
         self.ended = run.is_ended
         self._run = run
         self._stored_runs = stored_runs
-        self._watcher = watcher
+        self._poller = poller
         self._find_own = find_own
 
     async def is_listened_to(self) -> bool:
@@ -50,7 +50,7 @@ class FollowedRun:
 
     async def listen(self, after: int = 0) -> AsyncIterator[bytes]:
         """Yield the frames after `after` until the run has ended. Raises `UnknownRun` if the run has been deleted."""
-        with self._watcher.following(self._run, after) as follower:
+        with self._poller.following(self._run, after) as follower:
             while (own := self._find_own(self.run_id)) is None:
                 follower.has_news.clear()
                 run = follower.run

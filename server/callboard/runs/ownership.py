@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from callboard.errors import CallboardError, RunLost, StorageError, UnknownChat
+from callboard.runs.database_poller import DatabasePoller
 from callboard.runs.left_runs import STOPPED_DURING_ANSWER
-from callboard.runs.run_watcher import RunWatcher
 from callboard.storage import RELEASED_RUN, Notification, StoredRun, StoredRuns
 from callboard_protocol import Error
 
@@ -32,7 +32,7 @@ class Ownership:
     def __init__(
         self,
         stored_runs: StoredRuns,
-        watcher: RunWatcher,
+        poller: DatabasePoller,
         continue_run: Callable[[StoredRun], Awaitable[Error | None]],
         lease_seconds: float,
         keep_ended_seconds: float,
@@ -41,7 +41,7 @@ class Ownership:
         is_closing: Callable[[], bool],
     ) -> None:
         self._stored_runs = stored_runs
-        self._watcher = watcher
+        self._poller = poller
         self._continue = continue_run
         self._lease_seconds = lease_seconds
         self._check_seconds = lease_seconds / CHECKS_PER_LEASE
@@ -66,7 +66,7 @@ class Ownership:
                 await asyncio.wait(self._continuing, timeout=self._check_seconds)
             tasks = {
                 asyncio.create_task(self._check_regularly(), name="take over runs"),
-                asyncio.create_task(self._watcher.poll(), name="watch runs of other servers"),
+                asyncio.create_task(self._poller.poll(), name="watch runs of other servers"),
             }
             try:
                 yield
@@ -79,7 +79,7 @@ class Ownership:
         if notification.run_id == RELEASED_RUN:
             self._is_due.set()
         else:
-            self._watcher.receive(notification)
+            self._poller.receive(notification)
 
     async def _check_regularly(self) -> None:
         cleaned_up_at = time.monotonic()

@@ -16,6 +16,7 @@ from callboard.errors import QuotaExceeded, RunConflict, ShuttingDown, StorageEr
 from callboard.observers import Observer, RunLeft, RunObservers, RunTracer, TracedRun
 from callboard.redaction import Redaction
 from callboard.runs.conversation import Continuation, open_conversation
+from callboard.runs.database_poller import DatabasePoller
 from callboard.runs.factory import RunFactory, RunSpec, identify, is_stored, observed_run
 from callboard.runs.followed_run import FollowedRun
 from callboard.runs.forgetting import forget_user
@@ -27,7 +28,6 @@ from callboard.runs.ownership import Ownership
 from callboard.runs.quota import Quota
 from callboard.runs.run import INTERRUPTED, Run, RunIdentity
 from callboard.runs.run_slots import RunSlots
-from callboard.runs.run_watcher import RunWatcher
 from callboard.runs.stored_request import StoredRequest, enter_origin, find_origin, pack_request, unpack_request
 from callboard.settings import Settings
 from callboard.storage import (
@@ -73,7 +73,7 @@ class Runs:
         self._settings = settings
         self._redaction = redact
         self._stored_runs = stored_runs
-        self._watcher = RunWatcher(stored_runs, self._stored_ids, self._receive_signals)
+        self._poller = DatabasePoller(stored_runs, self._stored_ids, self._receive_signals)
         self._runs: dict[str, Run] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
         self._ended: dict[str, RunMemory] = {}
@@ -100,7 +100,7 @@ class Runs:
         """
         return Ownership(
             self._stored_runs,
-            self._watcher,
+            self._poller,
             self.continue_run,
             self._settings.lease_seconds,
             self._settings.keep_run_seconds,
@@ -306,7 +306,7 @@ class Runs:
                 )
             )
             unless_begun.pop_all()
-        self._watcher.wake(run.run_id)
+        self._poller.wake(run.run_id)
         _log.warning("run_continued", run_id=stored.run_id, agent=identity.agent_id, losses=stored.losses)
         return None
 
@@ -342,7 +342,7 @@ class Runs:
         return (mine if there is mine else self._follow(there)), None
 
     def _follow(self, stored: StoredRun) -> FollowedRun:
-        return FollowedRun(stored, self._stored_runs, self._watcher, self._runs.get)
+        return FollowedRun(stored, self._stored_runs, self._poller, self._runs.get)
 
     def __iter__(self) -> Iterator[Run]:
         return iter(tuple(self._runs.values()))
@@ -360,7 +360,7 @@ class Runs:
     @property
     def listeners(self) -> int:
         """The number of listeners on this server, including listeners to runs of other servers."""
-        return sum(run.readers for run in self) + self._watcher.listeners
+        return sum(run.readers for run in self) + self._poller.listeners
 
     @property
     def log_bytes(self) -> int:

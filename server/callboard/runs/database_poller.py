@@ -1,4 +1,4 @@
-"""Watches the database and notifications for frames of other servers' runs, and for signals to this server's runs."""
+"""Polls the database and receives notifications: frames of other servers' runs, and signals to this server's runs."""
 
 import asyncio
 import time
@@ -68,21 +68,21 @@ class Follower:
         return None
 
 
-class RunWatcher:
+class DatabasePoller:
     """Reads the database after notifications, and regularly without them, for all followed runs at once.
 
-    `find_own` returns the ids of this server's live runs. `receive_signals` gets the signals that clients have sent to
-    them through other servers.
+    `list_own_ids` returns the ids of this server's live runs. `receive_signals` gets the signals that clients have sent
+    to them through other servers.
     """
 
     def __init__(
         self,
         stored_runs: StoredRuns,
-        find_own: Callable[[], Collection[str]],
+        list_own_ids: Callable[[], Collection[str]],
         receive_signals: Callable[[Mapping[str, RunSignals]], None],
     ) -> None:
         self._stored_runs = stored_runs
-        self._find_own = find_own
+        self._list_own_ids = list_own_ids
         self._receive_signals = receive_signals
         self._followed: defaultdict[str, set[Follower]] = defaultdict(set)
         self._is_due = asyncio.Event()
@@ -102,7 +102,7 @@ class RunWatcher:
             for follower in listeners:
                 if not follower.receive(notification):
                     self._is_due.set()
-        elif notification.run_id in self._find_own():
+        elif notification.run_id in self._list_own_ids():
             self._are_signals_due = True
             self._is_due.set()
 
@@ -145,7 +145,7 @@ class RunWatcher:
                 # Without other servers, clients send their signals to this server directly.
                 if self._are_signals_due or (is_sweep and not await self._stored_runs.is_alone()):
                     self._are_signals_due = False
-                    if own := self._find_own():
+                    if own := self._list_own_ids():
                         self._receive_signals(await self._stored_runs.signals(own))
                 await self._mark_as_listened()
                 await self._fetch_frames()
