@@ -247,7 +247,7 @@ async def test_observers_are_told_once_of_a_last_event_that_is_taken_back(store:
     def say(_: bool) -> None:
         log.append(Status(content="late"))
 
-    log.on_trouble = say
+    log.on_late_changed = say
     log.store_in(steps.record, RunFiles("run"))
     async with locked_by_another_program(database):
         log.append(Done())

@@ -139,7 +139,7 @@ async def test_a_write_waits_for_a_lock_up_to_the_limit_and_the_turn_is_stored_l
         await connection.exec_driver_sql(TAKE_LOCK[connection.dialect.name])
         await steps.begin()
         await steps.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
-        refused = str(steps.record.error)
+        refused = str(steps.record.failure)
         await connection.rollback()
     assert "locked" in refused
     assert str(other.url.database) not in refused

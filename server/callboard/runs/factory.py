@@ -172,7 +172,7 @@ class RunFactory:
             log.on_lost = run.abandon
             log.store_in(record, files)
         if conversation.history.is_missing:
-            recorder.report_trouble(True)
+            recorder.report_late(True)
         with within(spec.traced.context):
             run.start(
                 with_chosen_model(spec.agent, conversation.history.model),

@@ -54,7 +54,7 @@ class EventLog:
         self._shown_seq = 0
         self._record: RunRecord | None = None
         self._files = RunFiles("")
-        self.on_trouble: Callable[[bool], None] = lambda _: None
+        self.on_late_changed: Callable[[bool], None] = lambda _: None
         """Called with True when events can no longer be stored, with False when they are stored again."""
         self.on_lost: Callable[[], None] = lambda: None
         """Called when another server has taken over the run."""
@@ -84,7 +84,7 @@ class EventLog:
         if self.closed:
             return
         last = self._take_back_last()
-        self.on_trouble(True)
+        self.on_late_changed(True)
         if isinstance(last, Parked):
             # No server could find the run and continue it.
             self._is_parked = False
@@ -103,7 +103,7 @@ class EventLog:
     def on_recovered(self) -> None:
         """Report that the run is stored again; see `RecordListener`."""
         if not self.closed:
-            self.on_trouble(False)
+            self.on_late_changed(False)
 
     def continue_after(self, seq: int) -> None:
         """Continue after event `seq` of another server; listeners read the earlier events from the database."""
@@ -118,7 +118,7 @@ class EventLog:
     @property
     def failure(self) -> StorageError | None:
         """The error because of which the run continues without the database; None if there is none."""
-        return self._record.error if self._record else None
+        return self._record.failure if self._record else None
 
     async def wait_until_stored(self) -> None:
         """Wait until all events are stored, or the run continues without the database, or is abandoned."""

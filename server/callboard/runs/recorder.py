@@ -99,7 +99,7 @@ class Recorder:
         self.earlier_sources = EarlierSources()
         """The sources of earlier turns; filled before the agent starts."""
         self._log = log
-        log.on_trouble = self.report_trouble
+        log.on_late_changed = self.report_late
         self._rows = rows
         self._redaction = redaction or Redaction()
         self._inputs = enricher.inputs
@@ -112,7 +112,7 @@ class Recorder:
         self._asked_about: dict[str, str] = {}
         self._recording = asyncio.Lock()
         self._throttles: dict[str, Throttle[ToolStatus]] = {}
-        self._is_in_trouble = False
+        self._is_reported_late = False
         self._is_finished = False
         self._is_abandoned = False
 
@@ -127,11 +127,11 @@ class Recorder:
         for source in sources:
             self.earlier_sources.exclude_sent(source)
 
-    def report_trouble(self, is_in_trouble: bool) -> None:
+    def report_late(self, is_late: bool) -> None:
         """Send a status when the run can no longer be stored, and when it is stored again."""
-        if is_in_trouble != self._is_in_trouble:
-            self._is_in_trouble = is_in_trouble
-            content = NOT_REMEMBERED if is_in_trouble else REMEMBERED_AFTER_ALL
+        if is_late != self._is_reported_late:
+            self._is_reported_late = is_late
+            content = NOT_REMEMBERED if is_late else REMEMBERED_AFTER_ALL
             self._text.send_after_text(Status(content=content, done=True))
 
     async def record(self, event: Event) -> None:
@@ -233,7 +233,7 @@ class Recorder:
     def _close(self) -> None:
         # Reference cycles between recorder and log would keep the whole run in memory.
         self._text.flush()
-        self._log.on_trouble = lambda _: None
+        self._log.on_late_changed = lambda _: None
         self._throttles.clear()
         self._log.close()
 

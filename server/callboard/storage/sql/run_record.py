@@ -111,7 +111,7 @@ class RunRecord:
         self.chat_id = run.chat_id
         self.user_id = run.user_id
         self.turn = turn
-        self.error: StorageError | None = None
+        self.failure: StorageError | None = None
         """The failure because of which the run goes on without the database; None if it does not."""
         self.has_ended = False
         self._database = database
@@ -129,7 +129,7 @@ class RunRecord:
         self._storing: asyncio.Task[None] | None = None
         self._retry = asyncio.Event()
         self._attempts = 0
-        self._failure: StorageError | None = None
+        self._last_error: StorageError | None = None
         self._change: asyncio.Future[None] | None = None
 
     def report_to(self, listener: RecordListener) -> None:
@@ -217,8 +217,8 @@ class RunRecord:
             self._retry.set()
             while self._attempts == attempts and self._storing:
                 await self._next_change()
-            if self._failure:
-                raise self._failure
+            if self._last_error:
+                raise self._last_error
         if self._state is _State.LOST:
             raise RunLost(f"run {self._run.run_id!r} now belongs to another server")
 
@@ -290,7 +290,7 @@ class RunRecord:
                     # The database refuses these values and would refuse them again: store the events without rows.
                     self._drop_rows(batch, error.__cause__)
                     continue
-                self._failure = error
+                self._last_error = error
                 self._become_late(error)
             except RunLost:
                 raise
@@ -346,7 +346,7 @@ class RunRecord:
             await self._stored_runs.append(self._run, batch.frames, write_rows, self.turn.find_rows)
         else:
             await self._database.write(write_rows)
-        self._failure = None
+        self._last_error = None
         self._run = replace(self._run, last_seq=self._run.last_seq + len(batch.frames))
         self._bytes -= sum(frame.size_bytes for frame in batch.frames)
         if self.is_late and not self._waiting:
@@ -356,7 +356,7 @@ class RunRecord:
 
     def _recover(self) -> None:
         self._state = _State.STORING
-        self.error = None
+        self.failure = None
         self._database.late.discard(self)
         is_kept = self.turn is None or self.turn.is_kept
         if self._listener and is_kept and not self.has_ended:
@@ -379,7 +379,7 @@ class RunRecord:
             return
         was_late = self.is_late
         self._state = _State.LATE
-        self.error = error
+        self.failure = error
         if not was_late:
             _log.warning("run_not_stored", run_id=self._run.run_id, after=self._run.last_seq, error=str(error))
             self._database.late.add(self)
@@ -402,7 +402,7 @@ class RunRecord:
     def _give_up(self, error: StorageError) -> None:
         """Continue the run in memory and stop storing it."""
         self._state = _State.IN_MEMORY
-        self.error = error
+        self.failure = error
         self._waiting = _Batch()
         self._database.late.discard(self)
         if self._listener:
