@@ -39,7 +39,9 @@ class ToolRunner(Generic[S]):
     def context(self) -> ToolContext:
         services = Services(self.store, ScriptedModel(lambda _: []))
         channel = StatusChannel(self.reports.append)
-        return ToolContext("call_1", "tool", "chat_1", None, channel, self._sources, lent=services, quotas=self.quotas)
+        return ToolContext(
+            "call_1", "tool", "chat_1", None, channel, self._sources, given_services=services, quotas=self.quotas
+        )
 
     async def run(self, name: str, /, **arguments: Any) -> ToolResult:
         """Raises `ToolError`."""
@@ -70,7 +72,9 @@ class Caller:
         user = User(id=self.user_id) if self.user_id else None
         channel = StatusChannel(lambda _: None)
         services = Services(self.store, self.model)
-        context = ToolContext("call_1", tool.name, self.chat_id, user, channel, agent_id=self.agent_id, lent=services)
+        context = ToolContext(
+            "call_1", tool.name, self.chat_id, user, channel, agent_id=self.agent_id, given_services=services
+        )
         # Through JSON, like a model's arguments.
         result = await run_tool(tool, context, **json.loads(json.dumps(arguments)))
         return json.loads(result.text)

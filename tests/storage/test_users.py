@@ -21,7 +21,7 @@ MANY = ROWS_PER_PAGE * 2 + 5
 async def live(store: Store, user: str, chats: int = 2) -> None:
     """Store data of a user in every table, each with the user's name in it."""
     for number in range(chats):
-        response = NewResponse(previous=None, brought=[{"role": "user", "content": f"{user} asks"}])
+        response = NewResponse(previous=None, new_messages=[{"role": "user", "content": f"{user} asks"}])
         turn = Turn(f"{user}-{number}", f"run-{user}-{number}", "m", user, f"{user} asks", response=response)
         journal = StoredSteps(store, turn)
         await journal.begin()

@@ -25,11 +25,11 @@ ROW_BYTES = 1_000
 class NewResponse:
     """A response of the OpenAI routes that later requests may refer to.
 
-    `previous` is the run id of the response that it continues, `brought` are the messages of its own request.
+    `previous` is the run id of the response that it continues, `new_messages` are the messages of its own request.
     """
 
     previous: str | None
-    brought: Sequence[ChatDict]
+    new_messages: Sequence[ChatDict]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class TurnRows:
             return []
         stored = {call_id: storable(result) for call_id, result in (results or {}).items()}
         self.turn = replace(self.turn, user_content=user_content, results=stored, response=response)
-        self.size_bytes += _measure([user_content, stored, list(response.brought) if response else None])
+        self.size_bytes += _measure([user_content, stored, list(response.new_messages) if response else None])
         changes: list[RowChange] = [self.turn]
         if user_content is not None:
             text = user_content if isinstance(user_content, str) else json.dumps(user_content, ensure_ascii=False)

@@ -205,7 +205,7 @@ class _Turn:
         arguments.
         """
         text_calls = self._context.approval.text_calls
-        resolved = resolve_calls(calls, tools, self.runner.budget, text_calls=text_calls, cut_short=is_cut_short)
+        resolved = resolve_calls(calls, tools, self.runner.budget, text_calls=text_calls, is_cut_short=is_cut_short)
         self._details.note_calls([call.call for call in resolved], answer.details if answer else {})
         running = asyncio.create_task(self.runner.run_round(resolved))
         async with aclosing(self._events.read(running)) as events:
@@ -248,17 +248,17 @@ def resolve_calls(
     budget: Budget,
     *,
     text_calls: TextCalls = "ask",
-    cut_short: bool = False,
+    is_cut_short: bool = False,
 ) -> list[ResolvedCall | RejectedCall]:
     """Resolve or reject each call, in order, and take it from the budget.
 
     `text_calls`: calls of the client's functions that were read from the model's text are resolved only with "run".
-    `cut_short`: the model reached its token limit, so a last call without arguments may have lost them.
+    `is_cut_short`: the model reached its token limit, so a last call without arguments may have lost them.
     """
     resolved: list[ResolvedCall | RejectedCall] = []
     for call in calls:
         try:
-            if cut_short and call is calls[-1] and not call.arguments_text.strip():
+            if is_cut_short and call is calls[-1] and not call.arguments_text.strip():
                 raise InvalidArguments("The call was cut off before its arguments: the answer was too long. Try again.")
             one = _resolve(call, tools, text_calls)
             if not one.is_external:

@@ -229,7 +229,7 @@ class ToolContext:
     channel: StatusChannel = field(repr=False)
     sources: SourceNumbers = field(default_factory=SourceNumbers, repr=False)
     agent_id: str = ""
-    lent: Services | None = field(default=None, repr=False)
+    given_services: Services | None = field(default=None, repr=False)
     quotas: Quotas = field(default_factory=Quotas, repr=False)
     redaction: Redaction = field(default_factory=Redaction, repr=False)
     send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=give_no_answer, repr=False)
@@ -257,9 +257,9 @@ class ToolContext:
     @property
     def services(self) -> Services:
         """The services of the server. Raises `ToolError` if the tool does not run in a server."""
-        if self.lent is None:
+        if self.given_services is None:
             raise ToolError(f"{self.tool_name} works only in a Callboard server: start one with callboard serve.")
-        return self.lent
+        return self.given_services
 
     @property
     def user_id(self) -> str:

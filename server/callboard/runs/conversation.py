@@ -98,11 +98,11 @@ async def open_conversation(
     if request.chat_id is None and (is_kept or request.functions):
         request = request.model_copy(update={"chat_id": f"{OWN_CHAT_PREFIX}{run_id}"})
     instructions = sent[: refers_to.instruction_count]
-    brought = _read_form_results(sent[refers_to.instruction_count :], f"{FORM_ID_PREFIX}{refers_to.previous}")
+    new_messages = _read_form_results(sent[refers_to.instruction_count :], f"{FORM_ID_PREFIX}{refers_to.previous}")
     by_text = continuation is not None
-    with_calls = [*before, *await _add_stored_calls(store, request, history, brought, by_text=by_text)]
+    with_calls = [*before, *await _add_stored_calls(store, request, history, new_messages, by_text=by_text)]
     messages = [*instructions, *_complete_rounds(with_calls, history)]
-    response = NewResponse(refers_to.previous, brought) if is_kept else None
+    response = NewResponse(refers_to.previous, new_messages) if is_kept else None
     return Conversation(request, messages, history, results, response, can_ask)
 
 
@@ -117,16 +117,16 @@ def _collect_trailing_results(sent: Sequence[ChatDict]) -> dict[str, str]:
     return {call_id: text for call_id, text in found.items() if call_id.startswith(EXTERNAL_ID_PREFIX)}
 
 
-def _read_form_results(brought: list[ChatDict], form_id: str) -> list[ChatDict]:
+def _read_form_results(new_messages: list[ChatDict], form_id: str) -> list[ChatDict]:
     """Return the messages with the result of a form as a user message, unless they have the form's call too.
 
     The stored answer holds the form as the model wrote it, as text, so there is no call that a result could follow.
     """
-    if any(call.get("id") == form_id for message in brought for call in message.get("tool_calls") or ()):
-        return brought
+    if any(call.get("id") == form_id for message in new_messages for call in message.get("tool_calls") or ()):
+        return new_messages
     return [
         {"role": "user", "content": message["content"]} if message.get("tool_call_id") == form_id else message
-        for message in brought
+        for message in new_messages
     ]
 
 

@@ -300,8 +300,8 @@ class RunFactory:
         """Return the row changes that store the question, and the response and results of the request."""
         response = conversation.response
         if response is not None:
-            brought = await files.read(response.brought)
-            response = replace(response, brought=await self._redaction.large(brought))
+            new_messages = await files.read(response.new_messages)
+            response = replace(response, new_messages=await self._redaction.large(new_messages))
         results = await self._redaction.large(dict(conversation.results))
         return rows.begin(await self._redaction.large(find_question(messages)), results, response)
 

@@ -343,7 +343,7 @@ class RunRecord:
                 self._audit.add(connection, entry, self._keep_audit_days)
 
         if self.turn:
-            await self._stored_runs.append(self._run, batch.frames, write_rows, self.turn.find_rows)
+            await self._stored_runs.append(self._run, batch.frames, write_rows, self.turn.reload_row_ids)
         else:
             await self._database.write(write_rows)
         self._last_error = None

@@ -49,7 +49,7 @@ RUN_COLUMNS = [
 OF_NEW_RUN = ("agent_id", "chat_id", "message_id", "user_id", "epoch", "last_seq")
 NEW_ROW = (*OF_NEW_RUN, "id", "owner", "request", "size_bytes")
 FIND_RUN = select(*RUN_COLUMNS).where(runs.c.id == bindparam("run"))
-MOVE_ON = (
+ADVANCE_RUN = (
     update(runs)
     .where(
         runs.c.id == bindparam("run"),
@@ -59,8 +59,8 @@ MOVE_ON = (
     .values(last_seq=bindparam("last"), size_bytes=runs.c.size_bytes + bindparam("more_bytes"))
     .returning((runs.c.listened_until > now()).label("is_followed"))
 )
-END = MOVE_ON.values(ended_at=now(), request=None)
-PARK = MOVE_ON.values(owner=UNOWNED, epoch=runs.c.epoch + 1, parked_at=now())
+END_RUN = ADVANCE_RUN.values(ended_at=now(), request=None)
+PARK_RUN = ADVANCE_RUN.values(owner=UNOWNED, epoch=runs.c.epoch + 1, parked_at=now())
 ADD_FRAMES = insert(events)
 ADD_FILES = insert(run_files)
 IS_ACTIVE = and_(runs.c.ended_at.is_(None), runs.c.parked_at.is_(None))
@@ -187,26 +187,26 @@ class StoredRuns:
         run: StoredRun,
         frames: Sequence[StoredFrame],
         write_rows: Work[None] = _write_nothing,
-        find_rows: Work[object] = _write_nothing,
+        reload_row_ids: Work[object] = _write_nothing,
     ) -> None:
         """Store the frames that follow `run.last_seq` and call `write_rows`, in one transaction.
 
-        If an earlier attempt has already committed the frames, `find_rows` is called instead. A frame with `is_last`
-        ends the run, and one with `parks` releases it until one of these questions has an answer. After the commit the
-        frames are published if another server follows the run. Raises `RunLost` if another server has taken over the
-        run, or the run was deleted.
+        If an earlier attempt has already committed the frames, `reload_row_ids` is called instead. A frame with
+        `is_last` ends the run, and one with `parks` releases it until one of these questions has an answer. After the
+        commit the frames are published if another server follows the run. Raises `RunLost` if another server has taken
+        over the run, or the run was deleted.
         """
         last = run.last_seq + len(frames)
         place = {"run": run.run_id, "of_epoch": run.epoch, "before": run.last_seq, "last": last}
         more_bytes = sum(frame.size_bytes for frame in frames)
         is_last = bool(frames) and frames[-1].is_last
         parks = frames[-1].parks if frames else ()
-        move_on = END if is_last else PARK if parks else MOVE_ON
+        advance = END_RUN if is_last else PARK_RUN if parks else ADVANCE_RUN
         is_due = False
 
         def append(connection: Connection) -> bool:
             nonlocal is_due
-            if moved := connection.execute(move_on, {**place, "more_bytes": more_bytes}).first():
+            if moved := connection.execute(advance, {**place, "more_bytes": more_bytes}).first():
                 write_rows(connection)
                 self._add_frames(connection, run, frames)
                 is_due = bool(parks) and unpark_if_answered(connection, run.run_id, parks)
@@ -214,7 +214,7 @@ class StoredRuns:
             found = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
             # An earlier attempt was committed, and the connection was lost before the server learned of it.
             if found and (found.epoch, found.last_seq) == (run.epoch, last):
-                find_rows(connection)
+                reload_row_ids(connection)
                 return False
             raise RunLost(f"run {run.run_id!r} was taken over by another server, or deleted")
 

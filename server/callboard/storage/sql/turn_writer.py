@@ -70,7 +70,7 @@ class TurnWriter:
         """
         if not (self.is_kept and changes):
             return
-        rows_there = self.find_rows(connection) if may_be_written else 0
+        rows_there = self.reload_row_ids(connection) if may_be_written else 0
         # Changed rows need no check: they are deleted with their chat.
         adds_rows = not isinstance(changes[0], Turn) and any(isinstance(one, NewRow | NewStatus) for one in changes)
         is_there = not adds_rows or self._is_chat_there(connection)
@@ -99,7 +99,7 @@ class TurnWriter:
         self.is_kept = False
         _log.info("turn_not_kept", chat_id=self.rows.turn.chat_id, run_id=self.rows.turn.run_id)
 
-    def find_rows(self, connection: Connection) -> int:
+    def reload_row_ids(self, connection: Connection) -> int:
         """Read the ids of the turn's rows, which are unknown after a lost connection; return the number of rows."""
         ids = connection.scalars(select(messages.c.id).where(self._is_of_turn).order_by(messages.c.id)).all()
         self._row_ids.update(enumerate(ids))
@@ -129,7 +129,7 @@ class TurnWriter:
                 insert(responses).values(
                     **response,
                     previous=turn.response.previous,
-                    input=json.dumps(list(turn.response.brought), ensure_ascii=False),
+                    input=json.dumps(list(turn.response.new_messages), ensure_ascii=False),
                 )
             )
         for call_id, result in turn.results.items():
