@@ -259,7 +259,7 @@ async def test_setting_decides_about_calls_in_text_over_the_openai_routes(
             response = await one.service.client.post(f"/v1/{route}", json=over_openai(route))
     assert response.status_code == 200
     assert one.written == written
-    warned = [entry["advice"] for entry in logged if entry["event"] == "nobody_to_ask"]
+    warned = [entry["advice"] for entry in logged if entry["event"] == "user_cannot_be_asked"]
     assert warned == (["CALLBOARD_TEXT_CALLS=run lets it run unasked"] if text_calls == "ask" else [])
     assert [entry["chosen"] for entry in logged if entry["event"] == "calls_in_another_format"] == ["auto"]
 

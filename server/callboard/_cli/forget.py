@@ -26,7 +26,7 @@ async def _forget(user_id: str) -> None:
     await store.start()
     try:
         stored_runs = store.stored_runs(token_hex())
-        # Opening the log announces this process: a server without peers does not look for their signals.
+        # Opening the stored runs announces this process: a server without peers does not look for their signals.
         async with stored_runs.open(settings.lease_seconds, lambda _: None):
             forgotten = await forget_user(store, stored_runs, user_id, COMMAND)
     finally:

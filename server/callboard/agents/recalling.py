@@ -11,6 +11,8 @@ from callboard.skills import Skill
 from callboard.skills.skill import Recalled
 from callboard_protocol import Status
 
+_log = structlog.get_logger(__name__)
+
 MAX_CHARS = 6_000
 """The maximum length of all recalled facts; the first lines of each skill are kept."""
 
@@ -61,6 +63,3 @@ def _take_first(lines: Sequence[str], chars: int) -> tuple[str, ...]:
             break
         kept.append(line)
     return tuple(kept)
-
-
-_log = structlog.get_logger(__name__)

@@ -138,7 +138,7 @@ class Approval:
         if self.can_ask:
             return
         advice = "CALLBOARD_TEXT_CALLS=run lets it run unasked" if is_from_text else "ask over the pipe or /v1/runs"
-        _log.warning("nobody_to_ask", tool=tool_name, is_from_text=is_from_text, advice=advice)
+        _log.warning("user_cannot_be_asked", tool=tool_name, is_from_text=is_from_text, advice=advice)
         because = WRITTEN_IN_TEXT if is_from_text else ALWAYS_ASKS
         raise ToolNotAsked(f"Not run: it was not approved. {because}, and {CANNOT_ASK}. {DO_NOT_RETRY}")
 

@@ -199,6 +199,7 @@ class Inputs:
         """Free the run's calls, because the run has ended here."""
         self.cancel_parking()
         self.can_park = False
+        # The run and its questions stay for `keep_run_seconds`; the calls are not needed any more.
         self._calls = CallTracker(CallIds())
 
     def was_asked(self, request: InputRequest | ToolRequest) -> bool:

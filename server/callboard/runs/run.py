@@ -35,8 +35,9 @@ CANCEL_PATIENCE_SECONDS = 5
 """How long a cancelled agent may clean up before the run ends without it, in seconds."""
 
 CANCELLED = Ending(Done(finish_reason="cancelled"), "cancelled", "The run was cancelled before this call ended.")
+SHUTTING_DOWN = "The server is shutting down: send the message again when it is back."
 INTERRUPTED = Ending(
-    Error(message="The server is shutting down: send the message again when it is back.", code="interrupted"),
+    Error(message=SHUTTING_DOWN, code="interrupted"),
     "interrupted",
     "The server was shut down before this call ended.",
 )
@@ -110,6 +111,8 @@ class Run:
         self.readers = 0
         """The number of listeners that are reading the log; `listening` also counts those that do not read yet."""
         self._grace_timer: asyncio.TimerHandle | None = None
+        # The event loop has only weak references to tasks:
+        # https://docs.python.org/3/library/asyncio-task.html#asyncio.create_task
         self._giving_up: asyncio.Task[None] | None = None
         self._agent_task: asyncio.Task[None] | None = None
         self._supervisor: asyncio.Task[None] | None = None

@@ -26,7 +26,7 @@ from callboard.runs.links import Links
 from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard.runs.ownership import Ownership
 from callboard.runs.quota import Quota
-from callboard.runs.run import INTERRUPTED, Run, RunIdentity
+from callboard.runs.run import INTERRUPTED, SHUTTING_DOWN, Run, RunIdentity
 from callboard.runs.run_slots import RunSlots
 from callboard.runs.stored_request import StoredRequest, enter_origin, find_origin, pack_request, unpack_request
 from callboard.settings import Settings
@@ -468,7 +468,7 @@ def _check_identity(run: Run | FollowedRun, identity: RunIdentity) -> None:
 
 
 def _shutting_down() -> ShuttingDown:
-    return ShuttingDown("The server is shutting down: send the message again when it is back.")
+    return ShuttingDown(SHUTTING_DOWN)
 
 
 def _can_continue(agent: AgentLike) -> bool:
