@@ -191,7 +191,7 @@ def test_what_a_package_does_not_know_it_does_not_import() -> None:
 def test_the_picture_of_the_layers_has_a_row_for_each_of_them() -> None:
     rows = re.findall(r"^\| (`[^|]+) \|", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
     told = {name for row in rows for name in re.findall(r"`(\w+)/?`", row)}
-    assert RANK.keys() - told == {"__init__", "_version"}
+    assert RANK.keys() - told == {"__init__"}
 
 
 def test_what_others_may_import_has_no_underscore_and_a_word_in_the_picture() -> None:

@@ -1,4 +1,4 @@
-"""Observers: functions that are called with every event of runs, for your own metrics, traces and logs.
+"""Observers: functions that are called with every event of runs except `Parked`, for your own metrics, traces and logs.
 
     def observe(run: ObservedRun, observation: Observation) -> None: ...
 
@@ -84,7 +84,7 @@ class RunPrepared:
 
 @dataclass(frozen=True, slots=True)
 class ModelAsked:
-    """A request is sent to a model, which begins a round. `messages` and `tools` are numbers of them.
+    """A request is sent to a model, which begins a round. `messages` and `tools` are counts.
 
     Several requests may be open; `number` identifies the `ModelAnswered` of this one. `request` is the request itself,
     which observers must not change; None if a framework sends it. It may contain secrets of the agent's own prompt.

@@ -1,6 +1,6 @@
 """The application: `Callboard` (in `board`) declares it, `Application` (in `application`) serves it.
 
-Only `Callboard.asgi` imports `application`, and with it the web server, the database and the inspector.
+`Callboard` imports `application`, and with it the web server and the database, only when `asgi` is called.
 """
 
 from callboard._application.board import Callboard

@@ -1,6 +1,7 @@
 """The parts of a server that use only its public interface: the inspector, metrics, traces, OpenAI's routes.
 
-Each is a package of its own and is imported only here. Without the package, the server runs without the part.
+Each is a package of its own, which only this module and the command line import. Without the package, the server runs
+without the part.
 """
 
 from collections.abc import Callable

@@ -14,7 +14,7 @@ class HistoryCall:
     """A tool call of a chat: stored before its tool runs, replayed in later turns.
 
     Attributes:
-        arguments: The text that the model wrote.
+        arguments: The text as the call runs: repaired, changed by the user, without secrets.
         round_index: Counts the rounds of the turn, from 0.
         sequence_index: Counts the calls of the round, from 0.
         details: The provider's data about the call, as in `ProviderDetails`.

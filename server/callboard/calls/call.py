@@ -374,7 +374,10 @@ def show_arguments(call: ResolvedCall | RejectedCall) -> str:
 
 
 def read_object(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments as an object; text that is none becomes its only member."""
+    """Return the arguments as an object.
+
+    Text that is not a JSON object becomes `{"arguments": value}`, with its JSON value or the text itself.
+    """
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -410,8 +413,9 @@ def label_call(title: str, arguments: str | Mapping[str, Any]) -> str:
         except (ValueError, RecursionError):
             return title
     values = arguments.values() if isinstance(arguments, Mapping) else ()
-    texts = (str(value).strip() for value in values if isinstance(value, str | int | float) and value is not True)
-    shown = next((text for text in texts if text and text.isprintable() and MASK not in text and text != "False"), "")
+    known = (value for value in values if isinstance(value, str | int | float) and not isinstance(value, bool))
+    texts = (str(value).strip() for value in known)
+    shown = next((text for text in texts if text and text.isprintable() and MASK not in text), "")
     if len(shown) > MAX_LABEL_CHARS:
         shown = f"{shown[: MAX_LABEL_CHARS - 1].rstrip()}…"
     return f"{title} · {shown}" if shown else title

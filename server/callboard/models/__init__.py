@@ -1,6 +1,6 @@
 """Models: send an agent's requests to an endpoint and stream the answers.
 
-This package knows nothing of tools' code. The tool loop uses it; it uses settings and errors.
+This package knows neither the code of tools nor the server's settings. The tool loop uses it.
 """
 
 from callboard.models.call_joiner import CallJoiner, JoinedCall

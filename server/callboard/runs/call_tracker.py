@@ -94,7 +94,7 @@ class CallTracker:
         self._ids.add(call_ids)
 
     def take_restored(self, source_id: str) -> OpenCall | None:
-        """Return the restored call that the agent now starts again; None if there is none, and the second time."""
+        """Return the restored call that the agent now starts again; None for other calls, and for a second start."""
         if source_id not in self._restored:
             return None
         self._restored.discard(source_id)

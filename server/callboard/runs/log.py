@@ -35,7 +35,7 @@ class EventLog:
     """The events of a run, numbered from 1.
 
     The oldest frames are dropped if the log exceeds `max_bytes` or `memory` has no room. `on_append` is called with
-    each event. After `store_in`, the record decides when listeners see an event.
+    each event except `Parked`. After `store_in`, the record decides when listeners see an event.
     """
 
     def __init__(

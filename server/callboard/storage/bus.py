@@ -70,7 +70,7 @@ Send = Callable[[Sequence[bytes]], Awaitable[None]]
 
 
 class Bus:
-    """A bus without other servers; used with SQLite, because one server owns the file."""
+    """A bus that sends and receives nothing; used with SQLite, where each process polls the database instead."""
 
     @asynccontextmanager
     async def open(self, _server_id: str, _on_notification: OnNotification) -> AsyncIterator[None]:

@@ -72,9 +72,9 @@ class StoreQueues:
 class StoredRun:
     """A row of the `runs` table.
 
-    `epoch` counts the owners of the run, from 1; the store refuses writes of an earlier epoch. `is_cancelled` means
-    that a client has cancelled the run. `losses` counts the owners that stopped without handing the run over.
-    `is_parked` means that the run waits for approvals, without an owner.
+    `epoch` starts at 1 and grows with each change of the owner and each release; the store refuses writes of an
+    earlier epoch. `is_cancelled` means that a client has cancelled the run. `losses` counts the owners that stopped
+    without handing the run over. `is_parked` means that the run waits for approvals, without an owner.
     `age_seconds` is set only by `StoredRuns.take_over`, `owner` (a server id) only for rows that were read.
     """
 
@@ -97,8 +97,8 @@ class StoredRun:
 class StoredFrame:
     """A frame with the rows that are stored in the same transaction.
 
-    `question` is the id if the frame is an `input_request`. `files` maps file ids in the frame to `data:` URLs. `parks`
-    are the questions that the run waits for after this frame, without an owner.
+    `question` is the id if the frame is an `input_request` or a `tool_request`. `files` maps file ids in the frame to
+    `data:` URLs. `parks` are the questions that the run waits for after this frame, without an owner.
     """
 
     frame: bytes
@@ -152,7 +152,8 @@ class RunSignals:
 class WaitingApproval:
     """A call that waits for approval since a time in seconds since the epoch; its run is parked, or about to be.
 
-    `request_id` is the id of the question. `arguments` is the text that the model wrote, without secrets.
+    `request_id` is the id of the question. `arguments` is the text as the call would run,
+    without secrets.
     """
 
     run_id: str

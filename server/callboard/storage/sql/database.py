@@ -121,7 +121,8 @@ class Database(ABC):
     sweep_seconds: ClassVar[float]
     """The interval in which servers look for changes whose notifications may have been lost."""
     is_of_one_process: ClassVar[bool] = False
-    """True if only one server process may use the database."""
+    """True if workers cannot share the database, and Redis is not used. A second process, for example a command or a
+    server that replaces this one, polls the database for changes."""
 
     def __init__(self, url: URL) -> None:
         self.on_access: Callable[[StoreAccess], None] = lambda _: None

@@ -37,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _State(Enum):
-    """What a record does with its batches."""
+    """The state of a record: what it does with its batches."""
 
     STORING = auto()
     """It stores them before listeners see them."""

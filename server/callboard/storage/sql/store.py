@@ -162,7 +162,7 @@ class Store:
         return await self.database.execute(delete(usage).where(usage.c.day + 1 <= now() / SECONDS_A_DAY))
 
     def stored_runs(self, server_id: str) -> StoredRuns:
-        """Return the log of runs for the server with this id."""
+        """Return the stored runs, as the server with this id reads, begins and takes over them."""
         return StoredRuns(self.database, server_id, self._make_bus())
 
     async def close_interrupted_calls(self) -> int:

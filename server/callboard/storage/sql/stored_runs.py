@@ -332,7 +332,7 @@ class StoredRuns:
             update(run_inputs).where(of_question, run_inputs.c.answer.is_(None)).values(answer=answer.to_json())
         )
         if answer.value is None:
-            # Nobody has answered it in time, and it waits: that is known already.
+            # A question that waits needs no stored "no answer".
             set_answer = set_answer.where(run_inputs.c.waiting_since.is_(None))
         lock_active = select(runs.c.id).where(runs.c.id == run_id, runs.c.ended_at.is_(None)).with_for_update()
         was_first = is_released = False
