@@ -547,6 +547,25 @@ async def test_limit_of_tokens_is_sent_under_the_name_that_the_endpoint_accepts(
     assert [body.get(accepted) for body in server.requests] == [None, 1000, 1000]
 
 
+async def test_reasoning_is_off_beside_tools_if_the_endpoint_refuses_both_together(tmp_path: Path) -> None:
+    """https://github.com/BerriAI/litellm/pull/34569"""
+    words = (
+        "Function tools with reasoning_effort are not supported for gpt-5.6-terra in /v1/chat/completions. "
+        "To use function tools, use /v1/responses or set reasoning_effort to 'none'."
+    )
+
+    def answer(body: Body) -> Answer:
+        if "tools" in body and body.get("reasoning_effort") != "none":
+            return Refusal(400, words)
+        return chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        for options in ({}, {"reasoning_effort": "high"}):
+            assert answered(await service.events(request(options=options)))
+        await service.events(request(task="title_generation"))
+    assert [body.get("reasoning_effort") for body in server.requests] == [None, "none", "none", None]
+
+
 SYSTEM: Body = {"role": "system", "content": "Be brief."}
 PARTS: list[Body] = [{"type": "text", "text": "What is a storm?"}, PICTURE]
 

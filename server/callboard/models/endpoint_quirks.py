@@ -263,6 +263,10 @@ def _rename(old: str, new: str) -> Callable[[Body], Body]:
     return rename
 
 
+def _turn_reasoning_off(body: Body) -> Body:
+    return {**body, "reasoning_effort": "none"} if "tools" in body else body
+
+
 def _offer_tools(body: Body) -> Body:
     """Offer a placeholder tool if the messages have calls but the request offers no tools."""
     if "tools" in body or not any(_calls_of(message) for message in body["messages"]):
@@ -313,6 +317,8 @@ QUIRKS = (
         re.compile(r"(?:extra_forbidden|Unrecognized request argument).{0,60}\bmax_completion_tokens\b", re.DOTALL),
         _rename("max_completion_tokens", "max_tokens"),
     ),
+    # OpenAI from GPT-5.4 on; GPT-5.6 also if no effort is sent: https://github.com/BerriAI/litellm/pull/34569
+    Quirk(re.compile(r"[Ff]unction tools with reasoning_effort are not supported"), _turn_reasoning_off),
     # Anthropic behind LiteLLM, Bedrock.
     Quirk(re.compile(r"expects the `tools=` param|toolConfig field must be defined"), _offer_tools),
 )
