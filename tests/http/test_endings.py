@@ -19,7 +19,7 @@ from callboard.calls import ToolCall, tool
 from callboard.models import ToolCallDelta
 from callboard.skills import Skill
 from callboard_protocol import Done, Error, Event, Rewind, ToolCallComplete, ToolCallError
-from tests.fakes.openai_server import Answer, Body, OpenAIServer, call, chunks, finish, text
+from tests.fakes.openai_server import Answer, Body, OpenAIServer, Raw, call, chunks, finish, text
 from tests.formats.test_native import ONE, STREAMS_OF_ONE, STREAMS_OF_TWO, TWO, WHOLE_MESSAGES_OF_TWO
 from tests.http.test_openai_requests import complete, respond
 from tests.loop.conftest import text_of
@@ -258,6 +258,34 @@ async def test_a_call_that_the_endpoint_could_not_read_is_asked_for_once_more(tm
     assert changed == ["x"]
     assert text_of(events[events.index(Rewind()) :]) == "Done."
     assert events[-1] == Done(finish_reason="stop")
+
+
+GROQ = {
+    "message": "Failed to call a function. Please adjust your prompt. See 'failed_generation' for more details.",
+    "type": "invalid_request_error",
+    "code": "tool_use_failed",
+    "failed_generation": '<function=change{"value": "x"</function>',
+}
+LLAMA_CPP = {"code": 500, "message": "Failed to parse input at pos 12: <tool_call>", "type": "server_error"}
+OLLAMA = {"message": "error parsing tool call: raw='{\"value\": x', err=invalid character 'x'", "type": "api_error"}
+
+
+@pytest.mark.parametrize("status", [200, 400, 500], ids=["in the stream", "400", "500"])
+@pytest.mark.parametrize("error", [GROQ, LLAMA_CPP, OLLAMA], ids=["Groq", "llama.cpp", "Ollama"])
+async def test_a_call_that_the_endpoint_reports_as_unreadable_is_asked_for_once_more(
+    tmp_path: Path, error: Body, status: int
+) -> None:
+    answer = chunks(choice(delta={"reasoning": "hm"}), {"error": error})
+    malformed = answer if status == 200 else Raw([json.dumps({"error": error}).encode()], status=status)
+    events, changed = await events_of(
+        tmp_path, malformed, chunks(CHANGE, finish("tool_calls")), chunks(text("Done."), finish("stop"))
+    )
+    assert changed == ["x"]
+    assert text_of(events) == "Done."
+    [*_, last] = (await events_of(tmp_path, malformed, malformed))[0]
+    assert isinstance(last, Error)
+    assert last.code == "model_malformed_call"
+    assert error["message"] in last.message
 
 
 async def test_a_title_is_asked_for_once_more_too(tmp_path: Path) -> None:

@@ -77,6 +77,11 @@ _REFUSES_TOOLS = re.compile(
     # Ollama, OpenRouter, vLLM, llama.cpp.
     r"not support tools|support tool use|--enable-auto-tool-choice|tool-call-parser|tools param requires --jinja"
 )
+_CANNOT_READ_CALL = re.compile(
+    # Groq, Ollama, llama.cpp: https://github.com/pydantic/pydantic-ai/pull/4354,
+    # https://github.com/ollama/ollama/issues/12884, https://github.com/ggml-org/llama.cpp/issues/20532
+    r"tool_use_failed|error parsing tool call|Failed to parse input at pos"
+)
 _TOOLS_ADVICE = (
     "Set CALLBOARD_TOOL_FORMAT=react, or list the model in CALLBOARD_REACT_MODELS: "
     "its tools are then described in the prompt."
@@ -152,6 +157,7 @@ class OpenAICompatible:
 
         A request is sent again once if its answer is cut off before the first delta, if `EndpointQuirks` can change the
         part that the endpoint refuses, and without the fields of earlier answers if it refuses their signatures.
+        An error about a call that the endpoint could not read is the finish reason `malformed_function_call`.
 
         Raises:
             ModelUnauthorized: Status 401 or 403.
@@ -177,6 +183,9 @@ class OpenAICompatible:
                 if isinstance(error, CutOff):
                     may_retry, may_retry_cut_off = may_retry_cut_off, False
                 elif isinstance(error, EndpointError):
+                    if _is_unreadable_call(error):
+                        yield Finish("malformed_function_call", " ".join(self._hide_key(error.detail).split()))
+                        return
                     quirks.learn(body, error)
                     if refuses_details(error):
                         request = replace(request, messages=without_details(request.messages))
@@ -257,7 +266,7 @@ class OpenAICompatible:
 
         The caller closes it. Raises `EndpointError` for an unsuccessful status. An error from which
         `EndpointQuirks` learn is raised without a retry, because llama.cpp and SGLang answer 500 to requests that they
-        always refuse.
+        always refuse. So is an error about a call of the model: the tool loop asks once more.
         """
         loop = asyncio.get_running_loop()
         retries = 0
@@ -273,7 +282,8 @@ class OpenAICompatible:
                     return response
                 error = await read_error(response)
                 delay = find_retry_delay(retries, self._max_retries, response, deadline - loop.time())
-                if delay is None or (body and self._quirks[self.name].learn(body, error)):
+                is_learnt = body is not None and self._quirks[self.name].learn(body, error)
+                if delay is None or is_learnt or _is_unreadable_call(error):
                     raise error
             await asyncio.sleep(delay)
             retries += 1
@@ -340,6 +350,11 @@ class OpenAICompatible:
     def _hide_key(self, text: str) -> str:
         # Some endpoints quote the key that they refuse.
         return hide_key(text, self._secret)
+
+
+def _is_unreadable_call(error: EndpointError) -> bool:
+    """Return whether the endpoint could not read a call that the model wrote."""
+    return bool(_CANNOT_READ_CALL.search(f"{error.detail} {error.body}"))
 
 
 def _merge_stops(given: object, own: Sequence[str]) -> list[str]:
