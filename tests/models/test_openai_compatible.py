@@ -766,6 +766,15 @@ async def test_answer_ends_soon_after_its_reason_if_connection_stays_open(
     assert deltas == await answer_to(chunks(*parts))
 
 
+async def test_a_reason_before_the_answer_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """https://github.com/open-webui/open-webui/issues/23921"""
+    monkeypatch.setattr(openai_compatible, "TAIL_SECONDS", 0.1)
+    parts = [finish("stop"), text(None, reasoning="hm"), text("hi"), text("!"), finish("stop")]
+    details = MessageDetails({"reasoning": "hm"})
+    deltas = await answer_to(chunks(*parts, pause_seconds=0.4))
+    assert deltas == [Finish("stop"), ReasoningDelta("hm"), details, TextDelta("hi"), TextDelta("!")]
+
+
 async def test_keep_alives_after_the_reason_do_not_keep_the_answer_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai_compatible, "TAIL_SECONDS", 0.2)
     parts: list[dict[str, Any] | str] = [text("hi"), finish("stop"), *repeat(": still here", 200), text("late")]

@@ -221,7 +221,11 @@ class OpenAICompatible:
                         has_text = has_text or isinstance(delta, TextDelta | ToolCallDelta)
                         yield delta
                     if finish is not None and deltas:
-                        tail_end = loop.time() + TAIL_SECONDS
+                        # Open WebUI's API for Ollama sends `stop` before the answer:
+                        # https://github.com/open-webui/open-webui/issues/23921
+                        is_answered = has_text or finish.reason != "stop"
+                        is_end = is_answered and any(isinstance(delta, Finish | TokenUsage) for delta in deltas)
+                        tail_end = loop.time() + TAIL_SECONDS if is_end else None
         except StopAsyncIteration:
             pass
         except (CutOff, TimeoutError, httpx.TimeoutException) as error:
