@@ -153,7 +153,10 @@ def need_turns(messages: Sequence[Body]) -> str:
 
 def need_words(messages: Sequence[Body]) -> str:
     """Anthropic's rule."""
-    parts = (part for message in messages if isinstance(message["content"], list) for part in message["content"])
+    contents = [message["content"] for message in messages]
+    if any(isinstance(content, str) and content and not content.strip() for content in contents):
+        return "messages: text content blocks must contain non-whitespace text"
+    parts = (part for content in contents if isinstance(content, list) for part in content)
     if all(part["text"].strip() for part in parts if part["type"] == "text"):
         return ""
     return "messages: text content blocks must be non-empty"
@@ -279,6 +282,15 @@ async def test_what_came_beside_a_call_goes_back_in_the_turn_and_after_a_restart
     assert len(server.requests) == 4
 
 
+async def test_white_space_before_a_call_is_not_sent_back(tmp_path: Path) -> None:
+    """https://github.com/LibreChat-AI/agents/pull/124"""
+    async with strict(Endpoint(need_words, chunks(text("\n\n"), asks(), finish("tool_calls")))) as server:
+        for message_id, *earlier in (("m1",), ("m2", "m1")):
+            async with asking(tmp_path, server) as service:
+                assert (await ask(service, message_id, *earlier))[-1] == Done(finish_reason="stop")
+    assert len(server.requests) == 4
+
+
 @pytest.mark.parametrize("name", ["Gemini 3", "Kimi", "OpenRouter", "LiteLLM"])
 async def test_another_model_is_sent_none_of_it(tmp_path: Path, name: str) -> None:
     async with strict(ENDPOINTS[name]) as server, strict(ENDPOINTS["Mistral"]) as mistral:
@@ -338,6 +350,15 @@ HISTORIES: dict[str, list[Body]] = {
     "a late word of the system": [
         {"role": "assistant", "content": "It is wind."},
         {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Sure?"},
+    ],
+    "white space beside a call": [
+        {
+            "role": "assistant",
+            "content": " ",
+            "tool_calls": [{"id": "a", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "wind"},
         {"role": "user", "content": "Sure?"},
     ],
     "a turn that was stopped after its call": [
@@ -467,6 +488,16 @@ DEMANDS: dict[str, tuple[str, list[Body], Callable[[Sequence[Body]], bool]]] = {
         "Invalid request: the message at position 0 with role 'user' must not be empty",
         BLANK,
         lambda messages: not str(messages[0]["content"]).strip(),
+    ),
+    "Anthropic's blank words": (
+        "messages: text content blocks must contain non-whitespace text",
+        BLANK,
+        lambda messages: bool(need_words(messages)),
+    ),
+    "Bedrock's words": (
+        "The text field in the ContentBlock object at messages.0.content.0 is blank. Add text, and try again.",
+        BLANK,
+        lambda messages: bool(need_words(messages)),
     ),
     "Anthropic's words": (
         "messages: text content blocks must be non-empty",

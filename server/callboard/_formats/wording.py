@@ -163,4 +163,5 @@ def round_messages(
         {"role": "tool", "tool_call_id": call.id, "content": result}
         for call, result in zip(calls, results, strict=True)
     ]
-    return [{"role": "assistant", "content": text or None, "tool_calls": asked}, *answers]
+    # Anthropic and Bedrock refuse white space: https://github.com/LibreChat-AI/agents/pull/124
+    return [{"role": "assistant", "content": text if text.strip() else None, "tool_calls": asked}, *answers]

@@ -17,11 +17,11 @@ def order_messages(messages: Sequence[ChatDict]) -> list[ChatDict]:
 
     The only system message is the first one. User and assistant messages alternate. An assistant message follows tool
     results. No assistant message is empty. Mistral's endpoint answers 400 to any other order; vLLM and llama.cpp do so
-    with some chat templates. No text beside other parts is blank: Open WebUI sends an empty text with a picture, which
-    Anthropic refuses.
+    with some chat templates. No text beside other parts or calls is blank: Open WebUI sends an empty text with a
+    picture, which Anthropic refuses.
     """
     ordered: list[ChatDict] = []
-    for message in map(_drop_blank_parts, messages):
+    for message in map(_drop_blank_text, messages):
         role = message["role"]
         before = ordered[-1] if ordered else {"role": "", "content": ""}
         if role in _SYSTEM and ordered:
@@ -53,20 +53,22 @@ def _join(first: ChatDict, second: ChatDict) -> ChatDict:
         content = f"{one}\n\n{other}"
     else:
         content = [*_parts(one), *_parts(other)]
-    return _drop_blank_parts({**first, **second, "role": first["role"], "content": content})
+    return _drop_blank_text({**first, **second, "role": first["role"], "content": content})
 
 
 def _parts(content: object) -> list[object]:
     return content if isinstance(content, list) else [{"type": "text", "text": content}]
 
 
-def _drop_blank_parts(message: ChatDict) -> ChatDict:
-    """Return the message without its blank text parts, unless it has no other parts."""
+def _drop_blank_text(message: ChatDict) -> ChatDict:
+    """Return the message without its blank text parts, unless it has neither other parts nor calls."""
     content = message.get("content")
+    if isinstance(content, str) and content.isspace() and message.get("tool_calls"):
+        return {**message, "content": None}
     if not isinstance(content, list):
         return message
     parts = [part for part in content if part.get("type") != "text" or str(part.get("text")).strip()]
-    return {**message, "content": parts or content}
+    return {**message, "content": parts or (None if message.get("tool_calls") else content)}
 
 
 def move_parts(messages: Iterable[ChatDict]) -> list[ChatDict]:

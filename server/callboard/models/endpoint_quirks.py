@@ -297,9 +297,12 @@ QUIRKS = (
         ),
         _in_messages(_move_system_to_user),
     ),
-    # Kimi and Anthropic.
+    # Kimi, Anthropic and Bedrock.
     Quirk(
-        re.compile(r"must not be empty|must be non-empty|must have non-empty content"), _in_each_message(_fill_blank)
+        re.compile(
+            r"must not be empty|must be non-empty|must have non-empty content|must contain non-whitespace text|is blank"
+        ),
+        _in_each_message(_fill_blank),
     ),
     # Kimi requires it for calls, DeepSeek for all answers of a turn with calls.
     Quirk(_REQUIRES_REASONING, _in_each_message(_add_reasoning)),
