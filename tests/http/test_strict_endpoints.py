@@ -509,6 +509,12 @@ DEMANDS: dict[str, tuple[str, list[Body], Callable[[Sequence[Body]], bool]]] = {
         CALLED,
         has_null,
     ),
+    "xAI's content": ("Each message must have at least one content element", CALLED, has_null),
+    "xAI's words": (
+        "An empty message was provided. Every message needs at least one non-empty content element",
+        BLANK,
+        lambda messages: bool(need_words(messages)),
+    ),
     "Ollama's content": ("invalid message content type: <nil>", CALLED, has_null),
 }
 
@@ -708,6 +714,18 @@ async def test_what_is_demanded_and_sent_already_is_not_left_out(tmp_path: Path)
     assert len(server.requests) == 2
     [(message, _)] = calls_of(server.requests[1]["messages"])
     assert message["reasoning_content"] == "Storm? I look."
+
+
+BUSY = {"message": "The content filter is busy", "type": "server_error", "param": None, "code": None}
+PROVIDERS = {"message": "Provider returned error", "metadata": {"raw": json.dumps({"error": BUSY})}}
+
+
+@pytest.mark.parametrize("error", [BUSY, PROVIDERS], ids=["the endpoint's", "a provider's"])
+async def test_an_error_without_a_parameter_says_nothing_of_null_contents(tmp_path: Path, error: Body) -> None:
+    refusal = Raw([json.dumps({"error": error}).encode()], status=400)
+    async with OpenAIServer([refusal]) as server, asking(tmp_path, server) as service:
+        assert "content filter" in str((await service.events(request(messages=CALLED)))[-1])
+    assert len(server.requests) == 1
 
 
 async def test_requests_at_the_same_time_all_use_what_one_of_them_learns(tmp_path: Path) -> None:

@@ -297,10 +297,11 @@ QUIRKS = (
         ),
         _in_messages(_move_system_to_user),
     ),
-    # Kimi, Anthropic and Bedrock.
+    # Kimi, Anthropic, Bedrock and xAI.
     Quirk(
         re.compile(
             r"must not be empty|must be non-empty|must have non-empty content|must contain non-whitespace text|is blank"
+            r"|at least one non-empty content element"
         ),
         _in_each_message(_fill_blank),
     ),
@@ -308,9 +309,13 @@ QUIRKS = (
     Quirk(_REQUIRES_REASONING, _in_each_message(_add_reasoning)),
     # Gemini, for calls that another model made or that were written as text.
     Quirk(re.compile(r"missing a `?thought_signature"), _in_each_message(_add_signature)),
-    # LM Studio and Ollama refuse `content: null` beside calls.
+    # LM Studio, Ollama and xAI (https://github.com/langchain-ai/langchain/issues/34140) refuse `content: null` beside
+    # calls. The null of another field, such as `param`, is no sign of it.
     Quirk(
-        re.compile(r"\bcontent\b.{0,80}(?:string|null|nil|none)", re.IGNORECASE | re.DOTALL),
+        re.compile(
+            r"\bcontent\b.{0,80}(?:string|(?<!:)(?<!: )null|<nil>|none is not)|at least one content element",
+            re.IGNORECASE | re.DOTALL,
+        ),
         _in_each_message(_fill_missing_content),
     ),
     # OpenAI and Azure, for models that reason.
