@@ -515,6 +515,21 @@ DEMANDS: dict[str, tuple[str, list[Body], Callable[[Sequence[Body]], bool]]] = {
         BLANK,
         lambda messages: bool(need_words(messages)),
     ),
+    "DeepSeek's end": (
+        "The last message of deepseek-reasoner must be a user message, or an assistant message with prefix mode on",
+        CONTINUED,
+        lambda messages: messages[-1]["role"] == "assistant",
+    ),
+    "Perplexity's end": (
+        "Last message must have role `user` or `tool`.",
+        CONTINUED,
+        lambda messages: messages[-1]["role"] == "assistant",
+    ),
+    "llama.cpp's end": (
+        "Assistant response prefill is incompatible with enable_thinking.",
+        CONTINUED,
+        lambda messages: messages[-1]["role"] == "assistant",
+    ),
     "Ollama's content": ("invalid message content type: <nil>", CALLED, has_null),
 }
 

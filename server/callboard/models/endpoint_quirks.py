@@ -281,8 +281,15 @@ QUIRKS = (
         _in_each_message(_shorten_ids),
     ),
     Quirk(re.compile(r"Unexpected role 'user' after role 'tool'"), _in_messages(_add_bridges)),
-    # Mistral and Anthropic, if the last message is an answer to be continued.
-    Quirk(re.compile(r"Expected last role User|must end with a user message"), _in_messages(_end_with_user)),
+    # Mistral, Anthropic, DeepSeek, Perplexity and llama.cpp, if the last message is an answer to be continued:
+    # https://github.com/BerriAI/litellm/issues/8090, https://github.com/ggml-org/llama.cpp/issues/20861
+    Quirk(
+        re.compile(
+            r"Expected last role User|must end with a user message"
+            r"|[Ll]ast message\b.{0,40}\bmust|response prefill is incompatible"
+        ),
+        _in_messages(_end_with_user),
+    ),
     # The chat templates of Gemma, Llama and others.
     Quirk(
         re.compile(r"roles must alternate|first message must (?:use|be|have)", re.IGNORECASE),
