@@ -619,6 +619,46 @@ async def test_reasoning_is_off_beside_tools_if_the_endpoint_refuses_both_togeth
 
 
 SYSTEM: Body = {"role": "system", "content": "Be brief."}
+FORMAT = (
+    {"options": {"response_format": {"type": "json_schema", "json_schema": {"name": "wind", "schema": {}}}}},
+    "response_format",
+    '"name": "wind"',
+)
+CHOICE = (
+    {"functions": [{"name": "open_door", "parameters": {"type": "object"}}], "must_call": True},
+    "tool_choice",
+    "must be a call",
+)
+BESIDE_TOOLS: dict[str, tuple[str, Body, str, str]] = {
+    "Gemini's format": ("Function calling with a response mime type: 'application/json' is unsupported", *FORMAT),
+    "Groq's format": ("json mode cannot be combined with tool/function calling", *FORMAT),
+    "DeepSeek's choice": ("Thinking mode does not support this tool_choice", *CHOICE),
+    "Kimi's choice": ("tool_choice 'required' is incompatible with thinking enabled", *CHOICE),
+    "Qwen's choice": (
+        "The tool_choice parameter does not support being set to required or object in thinking mode",
+        *CHOICE,
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "asked", "name", "instruction"), BESIDE_TOOLS.values(), ids=BESIDE_TOOLS.keys())
+async def test_option_that_is_refused_beside_tools_becomes_an_instruction(
+    tmp_path: Path, words: str, asked: Body, name: str, instruction: str
+) -> None:
+    """https://github.com/vercel/ai/pull/16540, https://github.com/deepseek-ai/DeepSeek-V3/issues/1376"""
+
+    def answer(body: Body) -> Answer:
+        return Refusal(400, words) if name in body else chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        for earlier in ([], [SYSTEM]):
+            assert answered(await service.events(request(messages=[*earlier, CALLED[0]], **asked)))
+    _, resent, later = [body["messages"] for body in server.requests]
+    assert [message["role"] for message in resent] == [message["role"] for message in later] == ["system", "user"]
+    assert instruction in resent[0]["content"]
+    assert later[0]["content"] == f"Be brief.\n\n{resent[0]['content']}"
+
+
 PARTS: list[Body] = [{"type": "text", "text": "What is a storm?"}, PICTURE]
 
 

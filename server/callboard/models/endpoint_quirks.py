@@ -3,6 +3,7 @@
 Arguments that are not JSON are replaced for every endpoint. The rest is learnt from error messages.
 """
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ BRIDGE_TEXT = "I have the results."
 FIRST_USER_TEXT = "Hello."
 CONTINUE_TEXT = "Go on."
 EMPTY_TEXT = "(empty)"
+FORMAT_TEXT = "Your answer to the user must be in this format, without text around it: {response_format}"
+MUST_CALL_TEXT = "Do not answer in text: your answer must be a call of one of the tools."
 """The texts of messages that an endpoint requires and the chat does not have."""
 
 _REQUIRES_REASONING = re.compile(
@@ -267,6 +270,28 @@ def _turn_reasoning_off(body: Body) -> Body:
     return {**body, "reasoning_effort": "none"} if "tools" in body else body
 
 
+def _describe_format(body: Body) -> Body:
+    """Describe the format of the answer in the system message if the request offers tools."""
+    if "tools" not in body or "response_format" not in body:
+        return body
+    response_format = json.dumps(body["response_format"], ensure_ascii=False)
+    return _add_instruction(body, "response_format", FORMAT_TEXT.format(response_format=response_format))
+
+
+def _ask_for_call(body: Body) -> Body:
+    return _add_instruction(body, "tool_choice", MUST_CALL_TEXT) if body.get("tool_choice") == "required" else body
+
+
+def _add_instruction(body: Body, option: str, instruction: str) -> Body:
+    """Return the request with an instruction in the system message instead of the option."""
+    first, *others = body["messages"]
+    if first["role"] in ("system", "developer") and isinstance(first["content"], str):
+        messages = [{**first, "content": f"{first['content']}\n\n{instruction}"}, *others]
+    else:
+        messages = [{"role": "system", "content": instruction}, first, *others]
+    return {**{name: value for name, value in body.items() if name != option}, "messages": messages}
+
+
 def _offer_tools(body: Body) -> Body:
     """Offer a placeholder tool if the messages have calls but the request offers no tools."""
     if "tools" in body or not any(_calls_of(message) for message in body["messages"]):
@@ -334,6 +359,19 @@ QUIRKS = (
     ),
     # OpenAI from GPT-5.4 on; GPT-5.6 also if no effort is sent: https://github.com/BerriAI/litellm/pull/34569
     Quirk(re.compile(r"[Ff]unction tools with reasoning_effort are not supported"), _turn_reasoning_off),
+    # Gemini before version 3, and Groq.
+    Quirk(
+        re.compile(r"response mime type: 'application/json' is unsupported|cannot be combined with tool"),
+        _describe_format,
+    ),
+    # DeepSeek, Kimi and Qwen, while they think.
+    Quirk(
+        re.compile(
+            r"Thinking mode does not support this tool_choice|tool_choice '?required'? is incompatible with thinking"
+            r"|tool_choice parameter does not support being set to required"
+        ),
+        _ask_for_call,
+    ),
     # Anthropic behind LiteLLM, Bedrock.
     Quirk(re.compile(r"expects the `tools=` param|toolConfig field must be defined"), _offer_tools),
 )
