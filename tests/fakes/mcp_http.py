@@ -114,6 +114,8 @@ class ForgetfulServer:
     def _answer(
         self, message: dict[str, Any], result: dict[str, Any], headers: dict[str, str] | None = None
     ) -> Response:
+        # Some servers send this so that proxies do not compress the answer.
+        headers = {**(headers or {}), "Content-Encoding": "none"}
         return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": result}, headers=headers)
 
     def _open_stream(self) -> Response:
