@@ -1,8 +1,7 @@
 """Cleans the JSON schemas of MCP tools, so that models can read them and arguments can be checked cheaply.
 
 A server's schema is untrusted: it may be broken, or designed to keep the checker busy forever. Only the keywords in
-this module are kept. The cleaned schema never refuses arguments that the server's own schema accepts,
-except if they have a property in a form that only another alternative at the root declares. So a constraint
+this module are kept. The cleaned schema never refuses arguments that the server's own schema accepts. So a constraint
 is dropped if checking it may take long (`pattern`), if it is not valid in JSON Schema 2020-12 (a `minimum` that is
 text), or if a dropped constraint inside it would reverse its meaning (`not`, `if`; `oneOf` becomes `anyOf`). The server
 checks its arguments itself.
@@ -76,30 +75,9 @@ def clean_schema(given: object) -> dict[str, Any]:
     schema = _clean(given, "", 0)
     if not isinstance(schema, dict) or "object" not in _as_list(schema.get("type", "object")):
         raise ValueError("its schema is not of type 'object'")
-    schema = _merge_alternatives(schema)
     _check_references(dict(_list_nodes(schema, "")))
     # Many endpoints refuse an object schema without properties.
-    return {**schema, "type": "object"}
-
-
-def _merge_alternatives(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema with the properties of its `anyOf` and `allOf` instead of these keywords and `enum`.
-
-    OpenAI, Anthropic and Kimi refuse the whole request: https://github.com/langchain-ai/langchainjs/issues/9804
-    """
-    definitions = {
-        f"#/{key}/{_escape(name)}": part for key in _DEFINITIONS for name, part in schema.get(key, {}).items()
-    }
-    found: dict[str, list[Any]] = {}
-    for branch in (*schema.get("anyOf", ()), *schema.get("allOf", ())):
-        used = definitions.get(branch.get("$ref", ""), branch) if isinstance(branch, dict) else {}
-        for name, part in used.get("properties", {}).items() if isinstance(used, dict) else ():
-            parts = found.setdefault(name, [])
-            if part not in parts:
-                parts.append(part)
-    merged = {name: parts[0] if len(parts) == 1 else {"anyOf": parts} for name, parts in found.items()}
-    kept = {key: value for key, value in schema.items() if key not in ("anyOf", "allOf", "enum")}
-    return {**kept, "properties": {**merged, **schema.get("properties", {})}}
+    return {**schema, "type": "object", "properties": schema.get("properties", {})}
 
 
 def _clean(given: object, place: str, level: int) -> dict[str, Any] | bool:
