@@ -72,8 +72,8 @@ _FORGOTTEN_WORDS = re.compile(r"session|not initiali[sz]ed", re.IGNORECASE)
 _OTHER_CODES = re.compile(r'"code"\s*:\s*-3260[123]\b')
 """JSON-RPC's codes for a wrong method, wrong arguments and an internal error. The call may have reached its tool."""
 
-_UNCOMPRESSED = frozenset({"identity", "none"})
-"""Values of `Content-Encoding` without compression; servers send `none` to keep proxies from compressing a stream."""
+_COMPRESSIONS = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd"})
+"""The values of `Content-Encoding` that a client may unpack. Servers send others, such as `none`, to proxies."""
 
 _log = structlog.get_logger(__name__)
 
@@ -208,7 +208,8 @@ async def _listen(client: Client, signals: Signals, begun: asyncio.Event) -> Non
 
 def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.AsyncClient:
     async def guard(response: httpx2.Response) -> None:
-        if not _UNCOMPRESSED.issuperset(response.headers.get_list("content-encoding", split_commas=True)):
+        codings = response.headers.get("content-encoding", "").lower()
+        if not _COMPRESSIONS.isdisjoint(coding.strip() for coding in codings.split(",")):
             # A small compressed answer may become gigabytes, which the client would hold in memory.
             raise ConnectionRefusedError("it compresses its answers, although `Accept-Encoding: identity` forbids it")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
