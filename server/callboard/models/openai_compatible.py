@@ -286,8 +286,8 @@ class OpenAICompatible:
                     return response
                 error = await read_error(response)
                 delay = find_retry_delay(retries, self._max_retries, response, deadline - loop.time())
-                is_learnt = body is not None and self._quirks[self.name].learn(body, error)
-                if delay is None or is_learnt or _is_unreadable_call(error):
+                # An unreadable call comes first: the error quotes it, and nothing may be learnt from its text.
+                if delay is None or _is_unreadable_call(error) or (body and self._quirks[self.name].learn(body, error)):
                     raise error
             await asyncio.sleep(delay)
             retries += 1
