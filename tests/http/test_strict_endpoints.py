@@ -659,6 +659,57 @@ async def test_option_that_is_refused_beside_tools_becomes_an_instruction(
     assert later[0]["content"] == f"Be brief.\n\n{resent[0]['content']}"
 
 
+NUMBER: Body = {"type": "integer"}
+ALTERNATIVES: Body = {
+    "type": "object",
+    "$defs": {"Named": {"allOf": [{"properties": {"name": {"type": "string"}}}]}},
+    "properties": {"door": NUMBER},
+    "anyOf": [{"required": ["door"]}, {"properties": {"gate": NUMBER}}, True],
+    "allOf": [{"$ref": "#/$defs/Named"}, {"properties": {"lock": {"$ref": "#/anyOf/1/properties/gate", "title": "L"}}}],
+    "oneOf": [{"properties": {"key": {"$ref": "#/nothing"}}}],
+}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Invalid schema for function 'open_door': schema must have type 'object' and not have "
+        "'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level.",
+        "tools.0.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level",
+        "tools.function.parameters is not a valid moonshot flavored json schema, details: <At path 'root': anyOf>",
+    ],
+    ids=["OpenAI", "Anthropic", "Kimi"],
+)
+async def test_alternatives_for_all_arguments_become_one_list_if_they_are_refused(tmp_path: Path, words: str) -> None:
+    def answer(body: Body) -> Answer:
+        *_, parameters = (one["function"]["parameters"] for one in body["tools"])
+        return Refusal(400, words) if "anyOf" in parameters else chunks(text("It is wind."), finish("stop"))
+
+    functions = [{"name": "open_door", "parameters": ALTERNATIVES}]
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        for _ in range(2):
+            assert answered(await service.events(request(functions=functions)))
+    _, resent, _ = server.requests
+    assert resent["tools"][-1]["function"]["parameters"] == {
+        "type": "object",
+        "$defs": ALTERNATIVES["$defs"],
+        "properties": {"gate": NUMBER, "key": {}, "name": {"type": "string"}, "lock": {**NUMBER, "title": "L"}}
+        | {"door": NUMBER},
+    }
+
+
+async def test_nothing_is_learnt_from_the_text_of_a_call_that_an_endpoint_could_not_read(tmp_path: Path) -> None:
+    quoted = "Failed to parse input at pos 0: <tool_call><parameter=content>a string</parameter>"
+    answers: list[Answer] = [
+        Refusal(500, quoted),
+        chunks(asks(), finish("tool_calls")),
+        chunks(text("It is wind."), finish("stop")),
+    ]
+    async with OpenAIServer(answers) as server, asking(tmp_path, server) as service:
+        assert answered(await service.events(request()))
+    assert has_null(server.requests[-1]["messages"])
+
+
 PARTS: list[Body] = [{"type": "text", "text": "What is a storm?"}, PICTURE]
 
 

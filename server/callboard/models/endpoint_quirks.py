@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
+
 from callboard._call_ids import nine_characters
 from callboard.models.endpoint_stream import REFUSAL_STATUSES, EndpointError
 from callboard.models.model import ChatDict
@@ -37,6 +41,8 @@ PLACEHOLDER_TOOL = {
     },
 }
 """The tool that is offered if an endpoint requires a tool but the model must answer in text."""
+ALTERNATIVES = ("anyOf", "oneOf", "allOf")
+"""The keywords of JSON Schema that list alternatives or parts of a schema."""
 BRIDGE_TEXT = "I have the results."
 FIRST_USER_TEXT = "Hello."
 CONTINUE_TEXT = "Go on."
@@ -292,6 +298,39 @@ def _add_instruction(body: Body, option: str, instruction: str) -> Body:
     return {**{name: value for name, value in body.items() if name != option}, "messages": messages}
 
 
+def _flatten_parameters(body: Body) -> Body:
+    """Offer the tools without alternatives at the root of their schemas. Arguments are checked by the whole schemas."""
+
+    def flatten(schema: Body) -> Body:
+        resolver = Registry[Any]().with_resource("", DRAFT202012.create_resource(schema)).resolver()
+        kept = {key: value for key, value in schema.items() if key not in (*ALTERNATIVES, "enum", "not")}
+        return {**kept, "properties": _collect_properties(schema, lambda place: resolver.lookup(place).contents)}
+
+    functions = [tool["function"] for tool in body.get("tools", ())]
+    flat = [{**function, "parameters": flatten(function.get("parameters", {}))} for function in functions]
+    return {**body, "tools": [{"type": "function", "function": function} for function in flat]} if flat else body
+
+
+def _collect_properties(schema: Any, look_up: Callable[[str], Any]) -> Body:
+    """Return the properties of an object's schema and of all its alternatives."""
+    schema = _resolve(schema, look_up)
+    properties: Body = {}
+    for branch in chain.from_iterable(schema.get(key, ()) for key in ALTERNATIVES):
+        properties |= _collect_properties(branch, look_up)
+    return properties | {name: _resolve(part, look_up) for name, part in schema.get("properties", {}).items()}
+
+
+def _resolve(schema: Any, look_up: Callable[[str], Any]) -> Body:
+    """Return the schema with its target's keywords if it is a reference; empty for `True`."""
+    if not isinstance(schema, dict):
+        return {}
+    beside = {key: value for key, value in schema.items() if key != "$ref"}
+    try:
+        return _resolve(look_up(schema["$ref"]), look_up) | beside if "$ref" in schema else schema
+    except Unresolvable:
+        return beside
+
+
 def _offer_tools(body: Body) -> Body:
     """Offer a placeholder tool if the messages have calls but the request offers no tools."""
     if "tools" in body or not any(_calls_of(message) for message in body["messages"]):
@@ -372,6 +411,8 @@ QUIRKS = (
         ),
         _ask_for_call,
     ),
+    # OpenAI and Anthropic ("at the top level"), Kimi: https://github.com/langchain-ai/langchainjs/issues/9804
+    Quirk(re.compile(r"schema.{0,200}(?:at the top level|At path 'root')", re.DOTALL), _flatten_parameters),
     # Anthropic behind LiteLLM, Bedrock.
     Quirk(re.compile(r"expects the `tools=` param|toolConfig field must be defined"), _offer_tools),
 )
