@@ -313,6 +313,15 @@ async def test_a_run_that_fails_ends_the_stream_with_its_reason_and_every_call_c
     assert (call.type, call.status, call.output) == ("mcp_call", "incomplete", None)
 
 
+async def test_a_run_that_fails_without_a_call_has_the_code_of_its_reason(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Once upon a")
+        raise ModelRateLimited("slow down")
+
+    *_, last = await streamed(tmp_path, ScriptedAgent(script))
+    assert (last.response.error.code, last.response.error.message) == ("rate_limit_exceeded", "slow down")
+
+
 async def test_an_answer_that_was_cut_off_is_incomplete(tmp_path: Path) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         yield Message(content="Once upon a")
