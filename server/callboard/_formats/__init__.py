@@ -6,7 +6,7 @@ from callboard._formats.native_reader import NativeReader
 from callboard._formats.parsing import parse, understand
 from callboard._formats.pieces import ArgumentsPiece, ClaimId, Piece, Reader
 from callboard._formats.provider_details import ProviderDetails, answer_key
-from callboard._formats.wording import round_messages, with_instructions
+from callboard._formats.wording import round_messages
 from callboard.settings import ToolFormat
 from callboard_formats import Parsed, ParsedCall, ReasoningPiece, TextPiece
 from callboard_formats.calls import RunnableCall, resolve_tool_name
@@ -36,5 +36,4 @@ __all__ = [
     "resolve_tool_name",
     "round_messages",
     "understand",
-    "with_instructions",
 ]

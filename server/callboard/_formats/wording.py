@@ -120,14 +120,6 @@ def convert_calls_to_text(
     return worded, bool(names)
 
 
-def with_instructions(messages: Sequence[ChatDict], instructions: str) -> list[ChatDict]:
-    """Return the messages with `instructions` appended to the system message, or with a new system message."""
-    if messages and messages[0]["role"] in ("system", "developer"):
-        said = content_text(messages[0].get("content"))
-        return [{**messages[0], "content": f"{said}\n\n{instructions}" if said else instructions}, *messages[1:]]
-    return [{"role": "system", "content": instructions}, *messages]
-
-
 def _add_results(worded: list[ChatDict], results: list[tuple[str, str]], wording: Wording) -> None:
     if results:
         worded.append({"role": "user", "content": wording.results(results)})

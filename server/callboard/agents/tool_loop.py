@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from callboard._formats import Format, ProviderDetails, resolve_tool_name, round_messages, understand, with_instructions
+from callboard._formats import Format, ProviderDetails, resolve_tool_name, round_messages, understand
 from callboard._streams import closing_stream
 from callboard.agents.answer import Answer
 from callboard.agents.context import RunContext, TurnContext
@@ -30,15 +30,13 @@ from callboard.calls import (
 )
 from callboard.calls.call import read_object
 from callboard.errors import InvalidArguments, ToolDenied, ToolError
-from callboard.models import ModelRequest, TokenUsage, ToolCallDelta
+from callboard.models import MUST_CALL, ModelRequest, TokenUsage, ToolCallDelta, with_instructions
 from callboard.settings import TextCalls
 from callboard_protocol import Done, Event, FinishReason, Message, Rewind, Status, ToolCallStart
 
 MAX_CALLS_PER_ANSWER = 128
 """The maximum number of calls of one answer, or twice the turn's limit if that is more. Each call has a card and a row.
 """
-
-MUST_CALL = "Do not answer in text: your answer must be a call of one of these tools."
 
 NOT_REPEATED = (
     "The arguments do not fit the tool's schema. They are not repeated here, because some of them are secret. "

@@ -9,6 +9,7 @@ from callboard.models.embeddings import EMBEDDING_TIMEOUT_SECONDS, EmbeddingEndp
 from callboard.models.endpoint_quirks import with_valid_arguments
 from callboard.models.endpoint_stream import REFUSAL_STATUSES, upstream_code
 from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, LocalModel, find_local_model
+from callboard.models.messages import MUST_CALL, content_text, with_instructions
 from callboard.models.model import (
     RESERVED_OPTIONS,
     ChatDict,
@@ -29,12 +30,13 @@ from callboard.models.model import (
     select_options,
 )
 from callboard.models.openai_compatible import OpenAICompatible
-from callboard.models.scripted import Pause, Script, ScriptedModel, content_text, task_answer, typed, user_text
+from callboard.models.scripted import Pause, Script, ScriptedModel, task_answer, typed, user_text
 
 __all__ = [
     "EMBEDDING_TIMEOUT_SECONDS",
     "KNOWN_REASONS",
     "LOCAL_ENDPOINTS",
+    "MUST_CALL",
     "REASONING",
     "REFUSAL_STATUSES",
     "RESERVED_OPTIONS",
@@ -70,5 +72,6 @@ __all__ = [
     "typed",
     "upstream_code",
     "user_text",
+    "with_instructions",
     "with_valid_arguments",
 ]

@@ -16,6 +16,7 @@ from referencing.jsonschema import DRAFT202012
 
 from callboard._call_ids import nine_characters
 from callboard.models.endpoint_stream import REFUSAL_STATUSES, EndpointError
+from callboard.models.messages import MUST_CALL, with_instructions
 from callboard.models.model import ChatDict
 
 Message = dict[str, Any]
@@ -48,7 +49,6 @@ FIRST_USER_TEXT = "Hello."
 CONTINUE_TEXT = "Go on."
 EMPTY_TEXT = "(empty)"
 FORMAT_TEXT = "Your answer to the user must be in this format, without text around it: {response_format}"
-MUST_CALL_TEXT = "Do not answer in text: your answer must be a call of one of the tools."
 """The texts of messages that an endpoint requires and the chat does not have."""
 
 _REQUIRES_REASONING = re.compile(
@@ -281,25 +281,21 @@ def _describe_format(body: Body) -> Body:
     if "tools" not in body or "response_format" not in body:
         return body
     response_format = json.dumps(body["response_format"], ensure_ascii=False)
-    return _add_instruction(body, "response_format", FORMAT_TEXT.format(response_format=response_format))
+    return _replace_option(body, "response_format", FORMAT_TEXT.format(response_format=response_format))
 
 
 def _ask_for_call(body: Body) -> Body:
-    return _add_instruction(body, "tool_choice", MUST_CALL_TEXT) if body.get("tool_choice") == "required" else body
+    return _replace_option(body, "tool_choice", MUST_CALL) if body.get("tool_choice") == "required" else body
 
 
-def _add_instruction(body: Body, option: str, instruction: str) -> Body:
+def _replace_option(body: Body, option: str, instruction: str) -> Body:
     """Return the request with an instruction in the system message instead of the option."""
-    first, *others = body["messages"]
-    if first["role"] in ("system", "developer") and isinstance(first["content"], str):
-        messages = [{**first, "content": f"{first['content']}\n\n{instruction}"}, *others]
-    else:
-        messages = [{"role": "system", "content": instruction}, first, *others]
-    return {**{name: value for name, value in body.items() if name != option}, "messages": messages}
+    kept = {name: value for name, value in body.items() if name != option}
+    return {**kept, "messages": with_instructions(body["messages"], instruction)}
 
 
 def _flatten_parameters(body: Body) -> Body:
-    """Offer the tools without alternatives at the root of their schemas. Arguments are checked by the whole schemas."""
+    """Offer the tools without alternatives at the root of their schemas; the whole schemas still check the calls."""
 
     def flatten(schema: Body) -> Body:
         resolver = Registry[Any]().with_resource("", DRAFT202012.create_resource(schema)).resolver()

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from callboard.models.messages import content_text
 from callboard.models.model import (
     Finish,
     ModelDelta,
@@ -127,13 +128,3 @@ def user_text(request: ModelRequest) -> str:
         if message.get("role") == "user":
             return strip_context(content_text(message.get("content")))
     return ""
-
-
-def content_text(content: object) -> str:
-    """Return a message's content as text: a string unchanged, the text parts of a list joined."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    texts = (part.get("text") for part in content if isinstance(part, dict))
-    return "\n".join(text for text in texts if isinstance(text, str))
