@@ -1426,8 +1426,7 @@ class ChunkEmitter(Emitter):
         super().__init__(model)
         self._final_pieces = 0  # The number of pieces that can no longer change.
         self._final_chars = 0  # The length of their text.
-        self._shown: list[str] = []
-        self._shown_chars = 0
+        self._shown = ""
         self._note = ""
 
     def _content(self, transcript: Transcript, *, final: bool) -> Iterator[Json]:
@@ -1445,15 +1444,13 @@ class ChunkEmitter(Emitter):
             if is_final:
                 self._final_pieces += len(segment)
                 self._final_chars = begin + len(text)
-        if rewinds and not text.startswith(shown := "".join(self._shown)):
-            self._note += close_markdown(shown) + TAKEN_BACK
-            self._shown = [shown[: min(rewinds)]]
-            self._shown_chars = len(self._shown[0])
-        added = text[self._shown_chars - begin :]
+        if rewinds and not text.startswith(self._shown):
+            self._note += close_markdown(self._shown) + TAKEN_BACK
+            self._shown = self._shown[: min(rewinds)]
+        added = text[len(self._shown) - begin :]
         if added or (final and self._note):
             yield self._chunk(self._note + added)
-            self._shown.append(added)
-            self._shown_chars += len(added)
+            self._shown += added
             self._note = ""
 
     def _pause_seconds(self, content: list[Json]) -> float:  # noqa: ARG002 - nothing is drawn anew
