@@ -24,9 +24,8 @@ class Ownership:
     """Owns runs in `stored_runs` while the block of `held` runs.
 
     `continue_run` continues a run that was taken over, or returns its last event if it can only be ended; `end` ends
-    such a run. Ended runs are deleted
-    after `keep_ended_seconds`, and the oldest ones of a user if they exceed `max_user_bytes`. The server takes over no
-    more runs while `is_closing` returns True.
+    such a run. Ended runs are deleted after `keep_ended_seconds`, and the oldest ones of a user if they exceed
+    `max_user_bytes`. The server takes over no more runs while `is_closing` returns True.
     """
 
     def __init__(

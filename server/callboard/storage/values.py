@@ -152,8 +152,7 @@ class RunSignals:
 class WaitingApproval:
     """A call that waits for approval since a time in seconds since the epoch; its run is parked, or about to be.
 
-    `request_id` is the id of the question. `arguments` is the text as the call would run,
-    without secrets.
+    `request_id` is the id of the question. `arguments` is the text as the call would run, without secrets.
     """
 
     run_id: str

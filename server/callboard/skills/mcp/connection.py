@@ -73,7 +73,7 @@ _OTHER_CODES = re.compile(r'"code"\s*:\s*-3260[123]\b')
 """JSON-RPC's codes for a wrong method, wrong arguments and an internal error. The call may have reached its tool."""
 
 _COMPRESSIONS = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd"})
-"""The values of `Content-Encoding` that a client may unpack. Servers send others, such as `none`, to proxies."""
+"""The values of `Content-Encoding` that a client may unpack. Some servers send other values, such as `none`."""
 
 _log = structlog.get_logger(__name__)
 
