@@ -420,6 +420,14 @@ def is_unsigned(messages: Sequence[Body]) -> bool:
     return any("extra_content" not in one for _, one in calls_of(messages))
 
 
+def ends_with_answer(messages: Sequence[Body]) -> bool:
+    return bool(messages[-1]["role"] == "assistant")
+
+
+def lacks_words(messages: Sequence[Body]) -> bool:
+    return bool(need_words(messages))
+
+
 def has_null(messages: Sequence[Body]) -> bool:
     return any(message["content"] is None for message in messages)
 
@@ -472,12 +480,12 @@ DEMANDS: dict[str, tuple[str, list[Body], Callable[[Sequence[Body]], bool]]] = {
     "Mistral's end": (
         "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
         CONTINUED,
-        lambda messages: messages[-1]["role"] == "assistant",
+        ends_with_answer,
     ),
     "Anthropic's end": (
         "This model does not support assistant message prefill. The conversation must end with a user message.",
         CONTINUED,
-        lambda messages: messages[-1]["role"] == "assistant",
+        ends_with_answer,
     ),
     "Gemma's beginning": (
         "Conversation roles must alternate user/assistant/user/assistant/...",
@@ -492,17 +500,17 @@ DEMANDS: dict[str, tuple[str, list[Body], Callable[[Sequence[Body]], bool]]] = {
     "Anthropic's blank words": (
         "messages: text content blocks must contain non-whitespace text",
         BLANK,
-        lambda messages: bool(need_words(messages)),
+        lacks_words,
     ),
     "Bedrock's words": (
         "The text field in the ContentBlock object at messages.0.content.0 is blank. Add text, and try again.",
         BLANK,
-        lambda messages: bool(need_words(messages)),
+        lacks_words,
     ),
     "Anthropic's words": (
         "messages: text content blocks must be non-empty",
         [{"role": "user", "content": [{"type": "text", "text": " "}]}],
-        lambda messages: bool(need_words(messages)),
+        lacks_words,
     ),
     "LM Studio's content": (
         "Invalid 'content': 'content' field must be a string or an array of objects.",
@@ -513,22 +521,22 @@ DEMANDS: dict[str, tuple[str, list[Body], Callable[[Sequence[Body]], bool]]] = {
     "xAI's words": (
         "An empty message was provided. Every message needs at least one non-empty content element",
         BLANK,
-        lambda messages: bool(need_words(messages)),
+        lacks_words,
     ),
     "DeepSeek's end": (
         "The last message of deepseek-reasoner must be a user message, or an assistant message with prefix mode on",
         CONTINUED,
-        lambda messages: messages[-1]["role"] == "assistant",
+        ends_with_answer,
     ),
     "Perplexity's end": (
         "Last message must have role `user` or `tool`.",
         CONTINUED,
-        lambda messages: messages[-1]["role"] == "assistant",
+        ends_with_answer,
     ),
     "llama.cpp's end": (
         "Assistant response prefill is incompatible with enable_thinking.",
         CONTINUED,
-        lambda messages: messages[-1]["role"] == "assistant",
+        ends_with_answer,
     ),
     "Ollama's content": ("invalid message content type: <nil>", CALLED, has_null),
 }
