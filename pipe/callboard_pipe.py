@@ -562,6 +562,11 @@ class Call(Piece):
     questions: dict[str, bool] = field(default_factory=dict)
 
     @property
+    def shown_id(self) -> str:
+        """The id as an attribute of the block."""
+        return escape(break_markup(self.id))
+
+    @property
     def shown_name(self) -> str:
         """The title of the card."""
         title = " · ".join(part for part in (self.name, self.about, self.mark, self.label, self.took) if part)
@@ -588,7 +593,7 @@ class Call(Piece):
             attributes["status"] = "completed"
         elif self.state == "failed":
             attributes["status"] = "failed"
-        attributes["id"] = escape(break_markup(self.id))
+        attributes["id"] = self.shown_id
         attributes["name"] = escape_label(self.shown_name)
         # JSON is ASCII on one line. A raw line end or U+2028 would drop an attribute, a raw `>` the whole block.
         attributes["arguments"] = escape(self.arguments)
@@ -656,6 +661,28 @@ def render(pieces: Iterable[Piece]) -> str:
         else:
             texts.append(segment[0].render())
     return "\n".join(texts)
+
+
+OPEN_CALL = re.compile(r'<details type="tool_calls" done="false" .*?id="([^"]*)".*?</details>', re.DOTALL)
+OPEN_THOUGHT = '<details type="reasoning" done="false">'
+
+
+def close_blocks(message: Json, pieces: Iterable[Piece]) -> Json:
+    """Return the content and the output of a stored message with the calls as they have ended in `pieces`."""
+    ended = {piece.shown_id: piece.render() for piece in pieces if isinstance(piece, Call)}
+
+    def close(text: str) -> str:
+        text = text.replace(OPEN_THOUGHT, OPEN_THOUGHT.replace("false", "true"))
+        # A call that was taken back meanwhile has no block.
+        return OPEN_CALL.sub(lambda block: ended.get(block[1], ""), text)
+
+    output = [
+        item | {"content": [part | {"text": close(str(part.get("text")))} for part in item["content"]]}
+        if item.get("type") == "message"
+        else item
+        for item in select_dicts(message.get("output"))
+    ]
+    return {"content": close(str(message.get("content") or "")), "output": output}
 
 
 @dataclass
@@ -2884,40 +2911,74 @@ class Run:
 
     async def stream(self) -> AsyncGenerator[Json, None]:
         """Yield the updates of the answer for Open WebUI. If the user stops it, the last updates close every block."""
+        open_webui = asyncio.current_task()
         queue: asyncio.Queue[Json | None] = asyncio.Queue()
         reader = asyncio.create_task(self._read(queue.put_nowait))
         # None wakes the loop when the reader has ended or failed.
         reader.add_done_callback(lambda _: queue.put_nowait(None))
+        stop: asyncio.CancelledError | None = None
+        is_sent = False
         try:
-            while not self.transcript.ended:
-                for event in await self._receive(queue):
-                    if event is None:
-                        reader.result()
-                    else:
-                        self.transcript.apply(event)
-                await self._save_new_tasks()
-                for update in self._emitter.updates(self.transcript, time.monotonic()):
+            try:
+                async for update in self._follow(reader, queue):
                     yield update
-        except asyncio.CancelledError:
-            self._disconnect(reader)
-            self.transcript.close(STOPPED_BY_USER, how="stopped")
+            except asyncio.CancelledError as error:
+                stop = error
+                self._disconnect(reader)
+                self.transcript.close(STOPPED_BY_USER, how="stopped")
+            except ServerProblem as problem:
+                log.warning("Callboard: %s", problem)
+                # Open WebUI 0.11 loses an answer that ends before its page has received the start.
+                await asyncio.sleep(0 if self.transcript.pieces else UPDATE_INTERVAL_SECONDS)
+                self.transcript.close("the connection was lost", str(problem))
+            except Exception:
+                log.exception("Callboard: the answer failed")
+                self._disconnect(reader)
+                self.transcript.close("the pipe failed", PIPE_FAILED)
             for update in self._last_updates():
                 yield update
-            raise
-        except ServerProblem as problem:
-            log.warning("Callboard: %s", problem)
-            # Open WebUI 0.11 loses an answer that ends before its page has received the start.
-            await asyncio.sleep(0 if self.transcript.pieces else UPDATE_INTERVAL_SECONDS)
-            self.transcript.close("the connection was lost", str(problem))
-        except Exception:
-            log.exception("Callboard: the answer failed")
-            self._disconnect(reader)
-            self.transcript.close("the pipe failed", PIPE_FAILED)
+            is_sent = True
+            if stop:
+                raise stop
         finally:
             self._disconnect(reader)
             run_in_background(self._save_new_tasks())
-        for update in self._last_updates():
-            yield update
+            if open_webui and not is_sent and self._page.is_saved:
+                # The user has stopped the answer while Open WebUI was sending or saving a change.
+                self.transcript.close(STOPPED_BY_USER, how="stopped")
+                run_in_background(self._mend_message(open_webui))
+
+    async def _follow(self, reader: asyncio.Task[None], queue: asyncio.Queue[Json | None]) -> AsyncIterator[Json]:
+        """Yield the updates for the events in the queue until the answer has ended; raises the reader's error."""
+        while not self.transcript.ended:
+            for event in await self._receive(queue):
+                if event is None:
+                    reader.result()
+                else:
+                    self.transcript.apply(event)
+            await self._save_new_tasks()
+            for update in self._emitter.updates(self.transcript, time.monotonic()):
+                yield update
+
+    async def _mend_message(self, open_webui: asyncio.Task[Any]) -> None:
+        """Show the end of a stopped answer of which Open WebUI takes no more updates: close the blocks of its message.
+
+        `open_webui`: the task in which Open WebUI saves the message as it was.
+        """
+        await asyncio.wait({open_webui})
+        with log_failure("did not get the end of an answer that was stopped"):
+            from open_webui.models.chats import Chats
+            from open_webui.socket.main import get_event_emitter
+
+            emit = await await_if_needed(get_event_emitter(self._page.metadata))
+            for update in self._last_updates():
+                if "event" in update:
+                    await emit(update["event"])
+            if message := await read_message(self._page):
+                change = close_blocks(message, self.transcript.pieces)
+                place = self._page.chat_id, self._page.message_id
+                await await_if_needed(Chats.upsert_message_to_chat_by_id_and_message_id(*place, change))
+                await emit({"type": "chat:completion", "data": change})
 
     def _last_updates(self) -> Iterator[Json]:
         """Yield the last updates of an answer that has ended, or that waits for approvals from now on."""

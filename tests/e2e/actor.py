@@ -1,6 +1,7 @@
 """The agents of the endings' tests, in a file as users write theirs: `CALLBOARD_AGENTS` names it."""
 
 import asyncio
+import itertools
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from callboard_protocol import Event, Message, ToolCallStart
 
 PATIENCE_SECONDS = 2.0
 GRIND_SECONDS = 20.0
+STEP_SECONDS = 0.05
 
 
 @tool
@@ -35,6 +37,19 @@ async def search(context: ToolContext, subject: str) -> str:
     """
     await context.status("processing", "Searching", progress=10)
     await asyncio.Event().wait()
+    return subject
+
+
+@tool
+async def walk(context: ToolContext, subject: str) -> str:
+    """Walk until somebody stops it, and report each step.
+
+    Args:
+        subject: Where to walk.
+    """
+    for step in itertools.count(1):
+        await context.status("processing", f"Step {step}")
+        await asyncio.sleep(STEP_SECONDS)
     return subject
 
 
@@ -76,7 +91,7 @@ async def sell(play: str) -> str:
     return f"A seat for {play} is sold."
 
 
-acting = Skill("acting", "Notes and searches.", tools=(note, search, grind, sell))
+acting = Skill("acting", "Notes and searches.", tools=(note, search, walk, grind, sell))
 impatient = OpenAICompatible(
     os.environ["CALLBOARD_MODEL_BASE_URL"], model="scripted", timeout_seconds=PATIENCE_SECONDS, max_retries=0
 )

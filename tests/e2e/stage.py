@@ -73,10 +73,10 @@ class Script:
     def _first(self, asked: str) -> Iterator[Body]:
         if asked == "ask first":
             yield call("sell", '{"play": "Hamlet"}', index=0, call_id=f"call_{next(self._words)}")
-        elif asked not in ("search", "grind"):
+        elif asked not in ("search", "walk", "grind"):
             yield from self._note()
-        if asked == "grind":
-            yield call("grind", '{"subject": "axes"}', index=0, call_id=f"call_{next(self._words)}")
+        if asked in ("walk", "grind"):
+            yield call(asked, '{"subject": "axes"}', index=0, call_id=f"call_{next(self._words)}")
         if asked in ("search", "two at once"):
             yield call("search", '{"subject": "owls"}', index=1, call_id=f"call_{next(self._words)}")
 

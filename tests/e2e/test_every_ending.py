@@ -18,12 +18,27 @@ from service import free_port
 from tests.e2e import stage as stages
 from tests.e2e.answer_content import Dialog
 from tests.e2e.conftest import KEY, SERVER_START_SECONDS, OpenWebUI, install, running
-from tests.e2e.open_webui_page import Chat
+from tests.e2e.open_webui_page import TIMEOUT_MS, Chat
 from tests.e2e.recording_proxy import recording
 from tests.e2e.stage import AFTER, BEFORE, NEXT, Stage
+from tests.e2e.test_memory import webui_client
 from tests.fakes.openai_server import OpenAIServer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180, func_only=True)]
+
+HOLD = """
+import asyncio
+import json
+import re
+
+class Filter:
+    async def stream(self, event, __event_emitter__=None):
+        # The first steps pass, so that the page shows them.
+        if re.search(r"Step ([5-9]|\\d\\d)", json.dumps(event)):
+            await __event_emitter__({"type": "notification", "data": {"type": "info", "content": "Held"}})
+            await asyncio.Event().wait()
+        return event
+"""
 
 Models = Callable[[str], str]
 """The id in Open WebUI of an agent of the stage."""
@@ -101,6 +116,37 @@ async def test_stop_during_one_of_two_parallel_calls(chat: Chat, model: Models) 
     await chat.reload()
     [group] = await chat.chips()
     assert not group.failed
+    await check_that_it_is_over(chat, BEFORE)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def held_stream(open_webui: OpenWebUI) -> AsyncIterator[None]:
+    """A filter of Open WebUI with which it waits in its own code once it has shown the first steps of a walk."""
+    path = "/api/v1/functions/id/hold"
+    function = {"id": "hold", "name": "Hold", "content": HOLD, "meta": {"description": "Waits."}}
+    async with webui_client(open_webui) as client:
+        (await client.post("/api/v1/functions/create", json=function)).raise_for_status()
+        (await client.post(f"{path}/toggle")).raise_for_status()
+        (await client.post(f"{path}/toggle/global")).raise_for_status()
+        yield
+        (await client.delete(f"{path}/delete")).raise_for_status()
+
+
+@pytest.mark.ending("stop while Open WebUI is busy")
+async def test_stop_while_open_webui_takes_nothing_from_the_pipe(
+    chat: Chat, model: Models, held_stream: None, rendering: str
+) -> None:
+    await chat.open(model("actor"))
+    await chat.send("walk")
+    await expect(chat.page.get_by_text("Held").first).to_be_visible(timeout=TIMEOUT_MS)
+    await chat.wait_for_chip("walk")
+    await chat.stop()
+    await expect(chat.spinners).to_have_count(0)
+    [card] = await chat.chips()
+    assert not card.failed
+    if rendering == "details":
+        assert card.label.endswith("stopped")
+    await chat.screenshot(f"stop-while-busy-{rendering}")
     await check_that_it_is_over(chat, BEFORE)
 
 

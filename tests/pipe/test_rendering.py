@@ -633,3 +633,34 @@ def test_calls_inside_a_call_end_with_a_stopped_answer() -> None:
     transcript.close("Stopped by the user", how="stopped")
     [card] = transcript.pieces
     assert card.result.startswith("↳ get_weather · Oslo · stopped\n\nStopped by the user")
+
+
+# --- A message that Open WebUI saved with open blocks.
+
+
+def test_open_blocks_of_a_saved_message_are_closed_and_nothing_else_changes() -> None:
+    before = drawn(message("Look. "), started("a"), status("Half", call_id="a"), started("b"), started("<c>")).render()
+    after = drawn(message("Look. "), started("a"), started("b"), completed("fine", "b"), started("<c>"))
+    after.close("stopped", how="stopped")
+    other = {"type": "function_call", "id": "fc_other", "call_id": "other", "name": "sell", "arguments": "{}"}
+    earlier = {"type": "output_text", "text": drawn(started("z"), completed("done", "z")).render()}
+    content = [earlier, {"type": "output_text", "text": before}]
+    closed = PIPE.close_blocks(
+        {"content": before, "output": [other, {"type": "message", "content": content}]}, after.pieces
+    )
+    assert closed["content"] == after.render()
+    assert closed["output"] == [
+        other,
+        {"type": "message", "content": [earlier, {"type": "output_text", "text": after.render()}]},
+    ]
+
+
+def test_a_saved_message_loses_the_open_block_of_a_call_that_was_taken_back() -> None:
+    closed = PIPE.close_blocks({"content": drawn(started("gone")).render()}, drawn(message("Again.")).pieces)
+    assert closed == {"content": "\n\n", "output": []}
+
+
+def test_an_open_thought_of_a_saved_message_is_closed() -> None:
+    text = drawn({"type": "reasoning", "content": "Hmm"}).render()
+    assert 'done="false"' in text
+    assert PIPE.close_blocks({"content": text}, [])["content"] == text.replace('done="false"', 'done="true"')
