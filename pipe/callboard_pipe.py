@@ -668,7 +668,10 @@ OPEN_THOUGHT = '<details type="reasoning" done="false">'
 
 
 def close_blocks(message: Json, pieces: Iterable[Piece]) -> Json:
-    """Return the content and the output of a stored message with the calls as they have ended in `pieces`."""
+    """Return the content and the output of a stored message with the calls as they have ended in `pieces`.
+
+    Returns an empty dict if no block is open there.
+    """
     ended = {piece.shown_id: piece.render() for piece in pieces if isinstance(piece, Call)}
 
     def close(text: str) -> str:
@@ -676,13 +679,15 @@ def close_blocks(message: Json, pieces: Iterable[Piece]) -> Json:
         # A call that was taken back meanwhile has no block.
         return OPEN_CALL.sub(lambda block: ended.get(block[1], ""), text)
 
+    stored: Json = {"content": str(message.get("content") or ""), "output": select_dicts(message.get("output"))}
     output = [
-        item | {"content": [part | {"text": close(str(part.get("text")))} for part in item["content"]]}
+        item | {"content": [part | {"text": close(str(part.get("text", "")))} for part in item["content"]]}
         if item.get("type") == "message"
         else item
-        for item in select_dicts(message.get("output"))
+        for item in stored["output"]
     ]
-    return {"content": close(str(message.get("content") or "")), "output": output}
+    closed = {"content": close(stored["content"]), "output": output}
+    return {} if closed == stored else closed
 
 
 @dataclass
@@ -2910,22 +2915,26 @@ class Run:
         self._requests: dict[str, asyncio.Task[None]] = {}  # The server's questions and requests for tools, by id.
 
     async def stream(self) -> AsyncGenerator[Json, None]:
-        """Yield the updates of the answer for Open WebUI. If the user stops it, the last updates close every block."""
+        """Yield the updates of the answer for Open WebUI. If the user stops it, the last updates close every block.
+
+        If Open WebUI takes no more updates, the blocks are closed in the message that it has saved.
+        """
         open_webui = asyncio.current_task()
         queue: asyncio.Queue[Json | None] = asyncio.Queue()
         reader = asyncio.create_task(self._read(queue.put_nowait))
         # None wakes the loop when the reader has ended or failed.
         reader.add_done_callback(lambda _: queue.put_nowait(None))
-        stop: asyncio.CancelledError | None = None
         is_sent = False
         try:
             try:
                 async for update in self._follow(reader, queue):
                     yield update
-            except asyncio.CancelledError as error:
-                stop = error
-                self._disconnect(reader)
-                self.transcript.close(STOPPED_BY_USER, how="stopped")
+            except asyncio.CancelledError:
+                self._stop(reader, queue)
+                for update in self._last_updates():
+                    yield update
+                is_sent = True
+                raise
             except ServerProblem as problem:
                 log.warning("Callboard: %s", problem)
                 # Open WebUI 0.11 loses an answer that ends before its page has received the start.
@@ -2933,32 +2942,53 @@ class Run:
                 self.transcript.close("the connection was lost", str(problem))
             except Exception:
                 log.exception("Callboard: the answer failed")
-                self._disconnect(reader)
+                self._disconnect(reader, cancels_run=True)
                 self.transcript.close("the pipe failed", PIPE_FAILED)
             for update in self._last_updates():
                 yield update
             is_sent = True
-            if stop:
-                raise stop
         finally:
-            self._disconnect(reader)
+            if not is_sent:
+                self._stop(reader, queue)
+                if open_webui and self._page.is_saved:
+                    run_in_background(self._mend_message(open_webui))
+            self._disconnect(reader, cancels_run=False)
             run_in_background(self._save_new_tasks())
-            if open_webui and not is_sent and self._page.is_saved:
-                # The user has stopped the answer while Open WebUI was sending or saving a change.
-                self.transcript.close(STOPPED_BY_USER, how="stopped")
-                run_in_background(self._mend_message(open_webui))
 
     async def _follow(self, reader: asyncio.Task[None], queue: asyncio.Queue[Json | None]) -> AsyncIterator[Json]:
         """Yield the updates for the events in the queue until the answer has ended; raises the reader's error."""
         while not self.transcript.ended:
-            for event in await self._receive(queue):
-                if event is None:
-                    reader.result()
-                else:
+            event = await self._wait(queue)
+            if event:
+                try:
+                    await self._handle(event)
+                finally:
                     self.transcript.apply(event)
-            await self._save_new_tasks()
-            for update in self._emitter.updates(self.transcript, time.monotonic()):
-                yield update
+            elif reader.done():
+                reader.result()
+            if queue.empty():
+                await self._save_new_tasks()
+                for update in self._emitter.updates(self.transcript, time.monotonic()):
+                    yield update
+
+    async def _wait(self, queue: asyncio.Queue[Json | None]) -> Json | None:
+        """Return the next event; None if the reader has ended, or a delayed change is due first."""
+        due_at_seconds = self._emitter.due_at_seconds
+        seconds = None if due_at_seconds == math.inf else due_at_seconds - time.monotonic()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await queue.get()
+        return None
+
+    def _stop(self, reader: asyncio.Task[None], queue: asyncio.Queue[Json | None]) -> None:
+        """Cancel the run, and close the answer after the events that have arrived: they say which calls have ended."""
+        self._disconnect(reader, cancels_run=True)
+        while not queue.empty():
+            event = queue.get_nowait()
+            # A stopped answer no longer waits for approvals.
+            if event and event["type"] != "parked":
+                self.transcript.apply(event | {"files": []})
+        self.transcript.close(STOPPED_BY_USER, how="stopped")
 
     async def _mend_message(self, open_webui: asyncio.Task[Any]) -> None:
         """Show the end of a stopped answer of which Open WebUI takes no more updates: close the blocks of its message.
@@ -2974,8 +3004,7 @@ class Run:
             for update in self._last_updates():
                 if "event" in update:
                     await emit(update["event"])
-            if message := await read_message(self._page):
-                change = close_blocks(message, self.transcript.pieces)
+            if change := close_blocks(await read_message(self._page), self.transcript.pieces):
                 place = self._page.chat_id, self._page.message_id
                 await await_if_needed(Chats.upsert_message_to_chat_by_id_and_message_id(*place, change))
                 await emit({"type": "chat:completion", "data": change})
@@ -3004,21 +3033,6 @@ class Run:
         async for _ in self.stream():
             pass
 
-    async def _receive(self, queue: asyncio.Queue[Json | None]) -> list[Json | None]:
-        """Return the events that have arrived; none if a delayed change is due first. Starts asking the questions."""
-        arrived: list[Json | None] = []
-        due_at_seconds = self._emitter.due_at_seconds
-        seconds = None if due_at_seconds == math.inf else due_at_seconds - time.monotonic()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                arrived.append(await queue.get())
-        while not queue.empty():
-            arrived.append(queue.get_nowait())
-        for event in arrived:
-            if event:
-                await self._handle(event)
-        return arrived
-
     async def _handle(self, event: Json) -> None:
         """Do what an event asks of the pipe: answer a request, stop a tool, or store the files of a call."""
         match event["type"]:
@@ -3033,7 +3047,9 @@ class Run:
                 if tool := self._requests.get(f"{TOOL_REQUEST}{event.get('tool_call_id')}"):
                     tool.cancel()
             case "tool_call_complete" | "tool_files":
-                event["files"] = [await self._store_file(file) for file in select_dicts(event.get("files"))]
+                # Removed first: if the user stops the answer meanwhile, the call is shown without its files.
+                files = select_dicts(event.pop("files", None))
+                event["files"] = [await self._store_file(file) for file in files]
 
     async def _store_file(self, file: Json) -> Json:
         """Return the file with a URL for browsers: files on the server are copied into Open WebUI's store."""
@@ -3069,14 +3085,14 @@ class Run:
         with suppress(ServerProblem):
             await self._client.answer(request["request_id"], value, asked=asked)
 
-    def _disconnect(self, reader: asyncio.Task[None]) -> None:
-        """End the connection, and the run if it has not ended. Works in the background, because it must not await."""
+    def _disconnect(self, reader: asyncio.Task[None], *, cancels_run: bool) -> None:
+        """End the connection, and the run too if `cancels_run`. Works in the background, because it must not await."""
         if self._is_disconnected:
             return
         self._is_disconnected = True
         for request in self._requests.values():
             request.cancel()
-        run_in_background(self._end_reader(reader, cancels_run=not self.transcript.ended))
+        run_in_background(self._end_reader(reader, cancels_run=cancels_run))
 
     async def _end_reader(self, reader: asyncio.Task[None], *, cancels_run: bool) -> None:
         reader.cancel()

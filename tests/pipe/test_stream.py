@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import time
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from callboard_protocol import (
     Error,
     Event,
     Message,
+    Parked,
     RunRequest,
     RunStart,
     Source,
@@ -22,7 +24,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
-from tests.pipe.loader import PIPE
+from tests.pipe.loader import PIPE, provide_open_webui
 from tests.pipe.owui_blocks import reduce, streamed_content, tool_blocks
 from tests.pipe.scripted_server import (
     ScriptedServer,
@@ -454,6 +456,115 @@ async def test_closing_the_generator_cancels_the_run(server: ScriptedServer) -> 
     await anext(updates)
     await updates.aclose()
     await server.seen("POST", "cancel")
+
+
+async def test_stop_while_a_file_is_copied_keeps_what_has_arrived(server: ScriptedServer) -> None:
+    async def run(writer: asyncio.StreamWriter) -> None:
+        run_id = server.requests[0].json["run_id"]
+        file = {"type": "image", "url": f"/v1/runs/{run_id}/files/f1"}
+        await stream(
+            frames(START, CALL, RESULT.model_copy(update={"files": (file,)}), Message(content="Here.")), end="hang"
+        )(writer)
+
+    server.on("POST", "runs", run)
+    server.on("GET", "f1", hang)
+    seen: list[dict[str, Any]] = []
+
+    async def consume() -> None:
+        async for update in await start(a_pipe(server.url)):
+            seen.append(update)  # noqa: PERF401 - a list that is made at once would lose all at the stop
+
+    task = asyncio.create_task(consume())
+    await server.seen("GET", "f1")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    text = streamed_content(seen)
+    [block] = tool_blocks(text)
+    assert (block.attributes["name"], block.value("result")) == ("draw", "a picture")
+    assert text.endswith("</details>\n\nHere.")
+
+
+class BusyOpenWebUI:
+    """Open WebUI that is stopped in its own code, in the middle of an answer whose message it saves as it was."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.message: dict[str, Any] = {}
+        self.sent: list[dict[str, Any]] = []
+        self.at_work = asyncio.Event()
+        modules: dict[str, dict[str, Any]] = {
+            "models.chats": {"Chats": self},
+            "socket.main": {"get_event_emitter": lambda _: self.emit},
+        }
+        provide_open_webui(monkeypatch, modules)
+
+    def get_message_by_id_and_message_id(self, *_: str) -> dict[str, Any]:
+        return self.message
+
+    def upsert_message_to_chat_by_id_and_message_id(self, chat_id: str, message_id: str, change: Any) -> None:
+        assert (chat_id, message_id) == (METADATA["chat_id"], METADATA["message_id"])
+        self.message |= change
+
+    async def emit(self, event: dict[str, Any]) -> None:
+        self.sent.append(event)
+
+    async def show(self, updates: Any, *, saves: bool) -> None:
+        seen: list[dict[str, Any]] = []
+        async with aclosing(updates):
+            async for update in updates:
+                seen.append(update)
+                text = streamed_content(seen)
+                if tool_blocks(text):
+                    if saves:
+                        self.message = {"content": text, "output": []}
+                    self.at_work.set()
+                    await asyncio.Event().wait()
+
+    async def stop(self, pipe: Any, *, saves: bool = True) -> None:
+        """Let the user stop the pipe's answer while Open WebUI handles a block."""
+        task = asyncio.create_task(self.show(await start(pipe), saves=saves))
+        await self.at_work.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.gather(*PIPE.background_tasks)
+
+
+async def test_stop_in_open_webui_closes_the_saved_blocks(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.on("POST", "runs", stream(frames(START, Message(content="Look"), CALL), end="hang"))
+    server.on("POST", "cancel", answer_json({}, 202))
+    open_webui = BusyOpenWebUI(monkeypatch)
+    await open_webui.stop(a_pipe(server.url))
+    [block] = tool_blocks(open_webui.message["content"])
+    assert (block.attributes["done"], block.value("result")) == ("true", "Stopped by the user")
+    status, shown = open_webui.sent
+    assert status["data"]["description"].startswith("stopped, 1 call, 1 stopped")
+    assert shown == {"type": "chat:completion", "data": open_webui.message}
+    assert len(await server.seen("POST", "cancel")) == 1
+
+
+async def test_stop_in_open_webui_leaves_a_message_without_open_blocks_alone(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.on("POST", "runs", stream(frames(START, Message(content="Look"), CALL), end="hang"))
+    server.on("POST", "cancel", answer_json({}, 202))
+    open_webui = BusyOpenWebUI(monkeypatch)
+    await open_webui.stop(a_pipe(server.url), saves=False)
+    assert open_webui.message == {}
+    assert [event["type"] for event in open_webui.sent] == ["status"]
+
+
+async def test_stop_while_a_call_is_parked_cancels_the_run(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.on("POST", "runs", stream(frames(START, Message(content="Look"), CALL, Parked(tool_call_ids=("c1",)))))
+    server.on("POST", "cancel", answer_json({}, 202))
+    updates = await start(a_pipe(server.url))
+    await anext(updates)
+    await updates.aclose()
+    assert len(await server.seen("POST", "cancel")) == 1
 
 
 async def test_second_stop_has_no_effect(server: ScriptedServer) -> None:
