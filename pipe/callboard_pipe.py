@@ -1965,8 +1965,14 @@ class ServerClient:
         return await self._fetch("GET", path, params=self._user)
 
     async def cancel(self) -> None:
-        """Cancel the run."""
-        await self._fetch("POST", f"/v1/runs/{self.run_id}/cancel", params=self._user)
+        """Cancel the run; raises `TemporaryProblem` if it may still begin."""
+        try:
+            await self._fetch("POST", f"/v1/runs/{self.run_id}/cancel", params=self._user)
+        except NotFound as error:
+            if self._last_seq:
+                raise
+            # The request for it may wait for a slot or for the database.
+            raise TemporaryProblem(str(error)) from error
 
     async def cancel_with_retries(self) -> None:
         """Cancel the run, if there is one. Retries, because a server that is being restarted would continue it."""

@@ -450,6 +450,18 @@ async def test_stop_is_sent_again_until_a_restarted_server_accepts_it(server: Sc
     assert [one.path.rpartition("/")[2] for one in server.requests[-4:]] == ["events", *["cancel"] * 3]
 
 
+async def test_stop_is_sent_again_while_the_run_has_not_begun(server: ScriptedServer) -> None:
+    server.on("POST", "runs", hang)
+    server.on("POST", "cancel", error_response(404, "unknown_run", "There is no such run."), answer_json({}, 202))
+    task = asyncio.create_task(content(a_pipe(server.url, resume_waits_seconds=(0.0, 0.01))))
+    await server.seen("POST", "runs")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.gather(*PIPE.background_tasks)
+    assert len(await server.seen("POST", "cancel")) == 2
+
+
 async def test_closing_the_generator_cancels_the_run(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, Message(content="Look"), CALL), end="hang"))
     updates = await start(a_pipe(server.url))
