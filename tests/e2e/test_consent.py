@@ -260,6 +260,15 @@ async def test_over_open_webuis_own_api_nobody_can_be_asked(
     assert box_office.sold == []
 
 
+async def wait_until_in(client: httpx.AsyncClient, path: str, text: str) -> None:
+    """Return once Open WebUI's answer at this path has the text."""
+    async with asyncio.timeout(TIMEOUT_MS / 1000):
+        while True:
+            if text in (await client.get(path)).raise_for_status().text:
+                return
+            await asyncio.sleep(0.5)
+
+
 async def enable_channels(client: httpx.AsyncClient) -> None:
     """Let Open WebUI have channels, in which an agent answers below the message and not in a thread."""
     settings = (await client.get("/api/v1/auths/admin/config")).raise_for_status().json()
@@ -275,9 +284,11 @@ async def test_in_a_channel_nobody_can_be_asked(
         await enable_channels(client)
         created = (await client.post("/api/v1/channels/create", json={"name": f"plays-{rendering}"})).raise_for_status()
         channel = f"channels/{created.json()['id']}"
-        await chat.page.goto(f"{open_webui.url}/{channel}")
         mention = {"content": f"<@M:{agents}.cashier|Cashier> please sell Hamlet"}
         (await client.post(f"/api/v1/{channel}/messages/post", json=mention)).raise_for_status()
+        # A page that loads the channel during the answer may miss its end.
+        await wait_until_in(client, f"/api/v1/{channel}/messages", AFTER)
+    await chat.page.goto(f"{open_webui.url}/{channel}")
     await expect(chat.page.get_by_text(AFTER)).to_be_visible(timeout=TIMEOUT_MS)
     await chat.screenshot(f"channel-{rendering}")
     [told] = results_told(box_office)
@@ -298,13 +309,8 @@ async def test_a_call_of_an_automation_waits_for_its_approval(
         created = await client.post("/api/v1/automations/create", json={"name": name, "data": data})
         automation = f"/api/v1/automations/{created.raise_for_status().json()['id']}"
         (await client.post(f"{automation}/run")).raise_for_status()
-        async with asyncio.timeout(TIMEOUT_MS / 1000):
-            # A page that loads the chat at the end of the answer may get an older state of it (0.12.4). Open WebUI
-            # records the run after that, and publishes no event.
-            while True:
-                if (await client.get(f"{automation}/runs")).raise_for_status().json():
-                    break
-                await asyncio.sleep(0.5)
+        # Open WebUI records the run after the answer. A page that loads the chat before may keep an old state (0.12.4).
+        await wait_until_in(client, f"{automation}/runs", '"chat_id"')
     await chat.page.get_by_text(name, exact=True).click()
     await check_that_it_waits(chat, box_office)
     await chat.screenshot(f"automation-{rendering}")
