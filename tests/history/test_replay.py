@@ -168,6 +168,32 @@ def test_a_result_without_its_call_is_not_sent() -> None:
     assert replay([answers("x", "?"), USER, said("a"), answers("y", "?"), USER], []).messages == [USER, said("a"), USER]
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [said("a", id="m")],
+        [asks(call("a")), answers("a", "")],
+        [asks(call("a", "{")), answers("a", "")],
+    ],
+)
+def test_a_stored_call_is_inserted_once_however_often_its_id_is_sent(answer: list[dict[str, Any]]) -> None:
+    sent = [USER, *answer] * 100
+    replayed = str(replay(sent, [stored("a", "the result", '{"path": "the arguments', message_id="m")]).messages)
+    assert (replayed.count("the result"), replayed.count("the arguments")) == (1, 1)
+
+
+def test_a_later_call_with_an_id_that_was_used_keeps_its_content() -> None:
+    sent = [USER, asks(call("a")), answers("a", "cut …"), said("One."), USER, asks(call("a")), answers("a", "two")]
+    replayed = replay(sent, [stored("a", "one")]).messages
+    assert [message["content"] for message in replayed if message["role"] == "tool"] == ["one", "two"]
+
+
+def test_repeated_calls_of_one_answer_are_in_the_order_of_the_model() -> None:
+    sent = [USER, asks(call("a"), call("b"), call("a")), answers("a", "1"), answers("b", "2")]
+    known = [stored("b", "2"), stored("a", "1", place=(0, 1))]
+    assert replay(sent, known).messages == [USER, asks(call("b"), call("a")), answers("b", "2"), answers("a", "1")]
+
+
 def test_source_numbers_and_their_sources_are_found_later_ones_win() -> None:
     records = [
         stored("a", '[{"source_number": 3, "title": "old"}, {"source_number": "7"}]'),

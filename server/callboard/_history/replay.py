@@ -36,7 +36,8 @@ def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinishe
     An assistant message with `tool_calls` gets the stored arguments and results of these calls, by their ids, unless
     the stored call with an id is of another tool or has other arguments. An assistant message without `tool_calls` gets
     the stored calls of its `id`: for each round an assistant message with calls, their results, and then the text of
-    the message.
+    the message. Each stored call is inserted once by its id and once by its message's id. If a client repeated
+    an id in thousands of messages, a long result would otherwise be inserted thousands of times.
 
     Calls without a result and results without a call are dropped, because endpoints refuse both; calls whose ids are in
     `unfinished` stay, because they will run again. Calls with a parent are dropped: another agent made them. An empty
@@ -58,7 +59,7 @@ def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinishe
             position += len(answers)
             answered = _answer_calls(message, answers, by_id, unfinished)
             replayed += _build_round(_without(message, "tool_calls", "id"), answered)
-        elif message["role"] == "assistant" and (stored := _find_turn(message.get("id"), by_message)):
+        elif message["role"] == "assistant" and (stored := _take_turn(message.get("id"), by_message)):
             replayed += _expand_turn(_without(message, "id"), stored)
         elif message["role"] != "tool":  # a tool message here has no call before it
             replayed.append(_without(message, "id"))
@@ -67,9 +68,9 @@ def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinishe
     return Replayed(move_parts(kept), max(sources, default=NO_SOURCE), sources)
 
 
-def _find_turn(message_id: object, by_message: Mapping[str, list[HistoryCall]]) -> list[HistoryCall] | None:
+def _take_turn(message_id: object, by_message: dict[str, list[HistoryCall]]) -> list[HistoryCall] | None:
     # The protocol does not check the type of extra fields such as `id`.
-    return by_message.get(message_id) if isinstance(message_id, str) else None
+    return by_message.pop(message_id, None) if isinstance(message_id, str) else None
 
 
 def _without(message: ChatDict, *names: str) -> ChatDict:
@@ -84,13 +85,13 @@ def _collect_answers(messages: Sequence[ChatDict], position: int) -> list[ChatDi
 
 
 def _answer_calls(
-    message: ChatDict, answers: list[ChatDict], known: Mapping[str, HistoryCall], unfinished: Collection[str]
+    message: ChatDict, answers: list[ChatDict], known: dict[str, HistoryCall], unfinished: Collection[str]
 ) -> list[Answered]:
     """Return the calls of an assistant message that have a result, or will run again.
 
     Stored arguments and results replace those of the message, except results of calls that the client ran. Stored calls
     are put in the order in which the model wrote them: with some providers only the first call of an answer carries
-    the model's signature.
+    the model's signature. The stored calls of the answer are removed from `known`.
     """
     answered: list[Answered] = []
     seen = set()
@@ -106,6 +107,8 @@ def _answer_calls(
         seen.add(call_id)
         if stored and stored.parent_call_id:
             continue
+        if stored:
+            del known[call_id]
         function = call["function"]
         # Calls without an id share the id "": each takes the next of their results.
         content = contents[call_id].popleft() if contents[call_id] else None
