@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from callboard_protocol import EXTERNAL_ID_PREFIX
+
 MEBIBYTE = 2**20
 MOST_CHARS = 30 * MEBIBYTE
 """Just below the default size limit."""
@@ -35,6 +37,12 @@ def called(count: int) -> Body:
     calls = [{"id": f"c{n}", "type": "function", "function": {"name": "t", "arguments": "{}"}} for n in range(count)]
     results = ({"role": "tool", "tool_call_id": f"c{n}", "content": "r"} for n in reversed(range(count)))
     return run({"role": "assistant", "tool_calls": calls}, *results, user("hi"))
+
+
+def resulted_without_calls(count: int) -> Body:
+    """Return results without calls, then as many messages at which the server looks at the results before them."""
+    results = ({"role": "tool", "tool_call_id": f"{EXTERNAL_ID_PREFIX}{n}", "content": ""} for n in range(count))
+    return run(*results, *[user("a")] * count)
 
 
 def resulted(content: str) -> Body:
@@ -97,6 +105,7 @@ def hostile_bodies() -> dict[str, Callable[[], Body]]:
         "9,000 blocks": lambda: run(assistant("".join(map(block, range(9_000)))), user("hi")),
         "100,000 messages": lambda: run(*[user("a")] * 100_000),
         "9,000 messages": lambda: run(*[user("a"), assistant("b")] * 4_500),
+        "4,900 results without calls": lambda: resulted_without_calls(4_900),
         "a million empty parts": lambda: run(user([{}] * 1_000_000)),
         "90,000 empty parts": lambda: run(user([{}] * 90_000)),
         "a million wrong messages": lambda: (

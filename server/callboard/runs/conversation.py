@@ -197,20 +197,21 @@ def _complete_rounds(messages: Sequence[ChatDict], history: ChatHistory) -> list
     calls: set[str] = set()
     missing: set[str] = set()
     stray: set[str] = set()
+    stray_of_clients: set[str] = set()
     for message in messages:
         if message["role"] == "tool":
             call_id = message.get("tool_call_id") or ""
             missing.discard(call_id)
             if call_id not in calls:
-                stray.add(call_id)
+                (stray_of_clients if call_id.startswith(CLIENT_PREFIXES) else stray).add(call_id)
         else:
             lost = sorted(missing - stored)
             whole += ({"role": "tool", "tool_call_id": call_id, "content": NO_RESULT} for call_id in lost)
             calls = {call.get("id") or "" for call in message.get("tool_calls") or ()}
             missing = {call_id for call_id in calls if call_id.startswith(CLIENT_PREFIXES)}
-            stray = {call_id for call_id in stray if call_id.startswith(CLIENT_PREFIXES)}
+            stray.clear()
         whole.append(message)
-    if stray:
+    if stray := stray | stray_of_clients:
         raise RequestError(
             f"tool_call_id {', '.join(sorted(stray))}: the message before these results holds no such call; send the "
             "assistant's message with its tool_calls, then a result for each"
