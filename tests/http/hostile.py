@@ -81,6 +81,7 @@ def hostile_bodies() -> dict[str, Callable[[], Body]]:
         "citations": lambda: "[1#source1]" * (MOST_CHARS // 11),
         "notices": lambda: "\n> **Callboard:** x" * (MOST_CHARS // 21),
         "tags that open": lambda: '\n<details type="tool_calls" ' * (MOST_CHARS // 31),
+        "tags without a name": lambda: '<details type="tool_calls">\n' * (MOST_ESCAPES // 3) + "</details>",
         "attributes": lambda: "<details " + 'a="" ' * (MOST_CHARS // 9) + ">\n</details>",
         "line breaks before a tag": lambda: "\n" * MOST_ESCAPES + "<details>",
         "line breaks in a block": lambda: f"{tag}{chr(10) * MOST_ESCAPES}</details>",

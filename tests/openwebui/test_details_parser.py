@@ -1,6 +1,5 @@
 """Blocks in earlier answers become the original tool calls for the model."""
 
-import html
 import json
 from typing import Any
 
@@ -180,48 +179,12 @@ def test_a_result_in_the_body_of_a_block_is_read() -> None:
     assert read_next_turn([{"role": "assistant", "content": block}])[1]["content"] == "<b>"
 
 
-def block_of_early_2025(calls: object, results: object = None, done: str = "true") -> str:
-    """Return a block in the form of Open WebUI 0.5.17 to 0.6.4: all calls of a round in one block."""
-    told = f' results="{html.escape(json.dumps(results))}"' if results is not None else ""
-    shown = html.escape(json.dumps(calls))
-    return f'<details type="tool_calls" done="{done}" content="{shown}"{told}>\n<summary>Tool Executed</summary>\n{END}'
-
-
-def listed(call_id: str, name: str = "f", arguments: str = "{}") -> dict[str, Any]:
-    return {"index": 0, "id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-def test_blocks_that_list_their_calls_are_read() -> None:
-    first = block_of_early_2025(
-        [listed("c1", arguments='{"a": "x>y"}'), listed("c2", "g")],
-        [{"tool_call_id": "c2", "content": "second"}, {"tool_call_id": "c1", "content": 'a "b"', "files": []}],
-    )
-    second = block_of_early_2025([listed("c3")], [{"tool_call_id": "c3", "content": ["a", 1]}])
-    running = block_of_early_2025([listed("c4")], done="false")
-    content = f"Let me see.\n{first}\n{second}\n{running}\nok"
-    translated = read_next_turn([{"role": "assistant", "content": content}])
-    shown = [
-        (message["content"], message.get("tool_call_id"), [call["function"] for call in message.get("tool_calls", ())])
-        for message in translated
-    ]
-    assert shown == [
-        ("Let me see.", None, [{"name": "f", "arguments": '{"a": "x>y"}'}, {"name": "g", "arguments": "{}"}]),
-        ('a "b"', "c1", []),
-        ("second", "c2", []),
-        (None, None, [{"name": "f", "arguments": "{}"}]),
-        ('["a", 1]', "c3", []),
-        (None, None, [{"name": "f", "arguments": "{}"}]),
-        ("ok", None, []),
-    ]
-
-
 NAMELESS = [
     f'<details type="tool_calls" done="true" id="c" arguments="{{}}" result="r">\n<summary>Ran</summary>\n{END}',
     '<details type="tool_calls" done="true" name="">\n</details>',
-    block_of_early_2025([listed("c", "")]),
-    block_of_early_2025([{"id": "c"}], [{"tool_call_id": "c", "content": "r"}]),
-    block_of_early_2025("no list", {"no": "list"}),
-    '<details type="tool_calls" done="true" content="[{&quot;id&quot;">\n</details>',
+    '<details type="tool_calls" done="true" name="&#1;">\n</details>',
+    # The form of Open WebUI before 0.6.5.
+    f'<details type="tool_calls" done="true" content="[{{&quot;id&quot;: &quot;c&quot;}}]" results="[]">\n{END}',
 ]
 
 
@@ -286,6 +249,12 @@ HOSTILE = [
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_megabyte_of_anything_is_read_in_linear_time(prefix: str, piece: str) -> None:
     content = prefix + piece * (MEGABYTE // len(piece)) + " > <details"
+    assert read_next_turn([{"role": "assistant", "content": content}])
+
+
+@pytest.mark.timeout(120)
+def test_many_tags_before_one_end_are_read_in_linear_time() -> None:
+    content = '<details type="tool_calls">\n' * 400_000 + END
     assert read_next_turn([{"role": "assistant", "content": content}])
 
 

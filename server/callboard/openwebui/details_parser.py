@@ -59,10 +59,11 @@ def read_answer(content: str) -> Iterator[str | PastCall]:
     start = at = 0
     for chunk in content.split(END)[:-1]:
         for tag_begin, tag_end, attributes in _find_own_tags(chunk):
-            calls = _read_calls(attributes, chunk[tag_end:], at) if attributes.get("type") == "tool_calls" else []
-            if calls or attributes.get("type") == "reasoning":
+            call = _read_call(attributes, chunk, tag_end) if attributes.get("type") == "tool_calls" else None
+            if call or attributes.get("type") == "reasoning":
                 yield from _read_text(content[start : at + tag_begin].removesuffix("\n").removesuffix("\n"))
-                yield from calls
+                if call:
+                    yield call
                 start = at + len(chunk) + len(END)
                 # Two line breaks surround a block on each side: one is its own, one joins it to the text.
                 start += content.startswith("\n", start) + content.startswith("\n\n", start)
@@ -123,43 +124,13 @@ def _remove_source_numbers(words: str) -> str:
     return "".join(pieces)
 
 
-def _read_calls(attributes: Mapping[str, str], body: str, place: int) -> list[PastCall]:
-    """Return the calls of a block; none if it names no tool. `place` is unique for each block of the answer."""
+def _read_call(attributes: Mapping[str, str], chunk: str, tag_end: int) -> PastCall | None:
+    """Return the call of the block whose tag ends at `tag_end`, None if the block names no tool."""
     values = {name: html.unescape(value) for name, value in attributes.items()}
-    if values.get("name"):
-        return [_read_call(values, body)]
-    # Open WebUI 0.5.17 to 0.6.4 wrote all calls of a round into one block, in the form of OpenAI's API.
-    calls = _read_list(values.get("content", ""))
-    results = _read_list(values.get("results", "")) if values.get("done") != "false" else []
-    by_id = {result.get("tool_call_id"): result.get("content") for result in results}
-    return [read for call in calls if (read := _read_listed_call(call, by_id, f"block at {place}"))]
-
-
-def _read_list(text: str) -> list[dict[str, Any]]:
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        return []
-    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
-
-
-def _read_listed_call(call: Mapping[str, Any], results: Mapping[Any, Any], round_key: str) -> PastCall | None:
-    match call:
-        case {"id": str(call_id), "function": {"name": str(name), "arguments": arguments}} if call_id and name:
-            result = results.get(call_id)
-            return PastCall(call_id, name, _to_text(arguments), None if result is None else _to_text(result), round_key)
-        case _:
-            return None
-
-
-def _to_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _read_call(values: Mapping[str, str], body: str) -> PastCall:
+    if not (name := values.get("name")):
+        return None
     # Some versions of Open WebUI write the result below the summary.
-    result = html.unescape(_remove_summary(body).strip("\n")) or _decode(values.get("result", ""))
-    name = values.get("name", "")
+    result = html.unescape(_remove_summary(chunk[tag_end:]).strip("\n")) or _decode(values.get("result", ""))
     is_open = values.get("done") == "false"
     return PastCall(
         tool_call_id=values.get("id") or new_call_id(),
