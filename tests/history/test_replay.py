@@ -113,6 +113,22 @@ def test_questions_without_an_answer_between_them_are_one_message() -> None:
     assert replay([USER, said("", id="m"), USER], records).messages == both
 
 
+# Quadratic time would be minutes.
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("role", ["user", "system"])
+@pytest.mark.parametrize("content", ["a" * 500, [{"type": "text", "text": "a"}]])
+def test_many_messages_of_one_role_are_joined_in_linear_time(role: str, content: Any) -> None:
+    [message] = replay([{"role": role, "content": content}] * 100_000, []).messages
+    assert message["role"] == role
+
+
+def test_texts_and_parts_of_questions_are_joined_in_order() -> None:
+    part = {"type": "text", "text": "c"}
+    sent = [{**USER, "content": content} for content in ("a", "b", [part], None, "d")]
+    parts = [{"type": "text", "text": "a\n\nb"}, part, {"type": "text", "text": "d"}]
+    assert replay(sent, []).messages == [{**USER, "content": parts}]
+
+
 def test_an_answer_without_a_word_or_a_call_at_the_end_is_left_out() -> None:
     assert replay([USER, said("Hello."), USER, said("")], []).messages == [USER, said("Hello."), USER]
 

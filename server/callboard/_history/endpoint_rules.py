@@ -1,7 +1,7 @@
 """Rewrites messages so that the strictest endpoints accept them. Pure."""
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import dropwhile, groupby, takewhile
 from typing import Any
 
 from callboard._history.records import ChatDict
@@ -20,24 +20,22 @@ def order_messages(messages: Sequence[ChatDict]) -> list[ChatDict]:
     with some chat templates. No text beside other parts or calls is blank: Open WebUI sends an empty text with a
     picture, which Anthropic refuses.
     """
-    ordered: list[ChatDict] = []
+    system: list[ChatDict] = []
+    groups: list[list[ChatDict]] = []
     for message in map(_drop_blank_text, messages):
         role = message["role"]
-        before = ordered[-1] if ordered else {"role": "", "content": ""}
-        if role in _SYSTEM and ordered:
-            if ordered[0]["role"] in _SYSTEM:
-                ordered[0] = _join(ordered[0], message)
-            else:
-                ordered.insert(0, message)
+        before = groups[-1][-1] if groups else {"role": ""}
+        if role in _SYSTEM:
+            system.append(message)
         elif role == "assistant" and _is_empty(message):
             continue
         elif role == before["role"] and (role == "user" or (role == "assistant" and not before.get("tool_calls"))):
-            ordered[-1] = _join(before, message)
+            groups[-1].append(message)
         elif role == "user" and before["role"] == "tool":
-            ordered += [{"role": "assistant", "content": NO_ANSWER}, message]
+            groups += [[{"role": "assistant", "content": NO_ANSWER}], [message]]
         else:
-            ordered.append(message)
-    return ordered
+            groups.append([message])
+    return [_join(group) for group in (system, *groups) if group]
 
 
 def _is_empty(message: ChatDict) -> bool:
@@ -45,15 +43,23 @@ def _is_empty(message: ChatDict) -> bool:
     return not message.get("tool_calls") and (not content or (isinstance(content, str) and not content.strip()))
 
 
-def _join(first: ChatDict, second: ChatDict) -> ChatDict:
-    one, other = first.get("content"), second.get("content")
-    if not one or not other:
-        content = one or other
-    elif isinstance(one, str) and isinstance(other, str):
-        content = f"{one}\n\n{other}"
-    else:
-        content = [*_parts(one), *_parts(other)]
-    return _drop_blank_text({**first, **second, "role": first["role"], "content": content})
+def _join(messages: Sequence[ChatDict]) -> ChatDict:
+    """Return one message with the role of the first one, and with the contents of all."""
+    if len(messages) == 1:
+        return messages[0]
+    contents = [message["content"] for message in messages if message.get("content")]
+    text = "\n\n".join(takewhile(_is_text, contents))
+    others = list(dropwhile(_is_text, contents))
+    parts = [part for one in (text, *others) if one for part in _parts(one)]
+    content = parts if others else text or messages[-1].get("content")
+    joined: ChatDict = {}
+    for message in messages:
+        joined |= message
+    return _drop_blank_text({**joined, "role": messages[0]["role"], "content": content})
+
+
+def _is_text(content: object) -> bool:
+    return isinstance(content, str)
 
 
 def _parts(content: object) -> list[object]:
