@@ -1,7 +1,8 @@
 """The routes of runs, waiting approvals and models, and the health checks.
 
-`user_id` in the query names the user of the request. Only the user for whom a run was started can read it: for other
-users, and without `user_id`, the response is 404.
+`user_id` in the query names the user of the request. A run that was started for a user can be read by this user only:
+for other users, and without `user_id`, the response is 404. A run that was started without a user can be read by every
+user.
 """
 
 from dataclasses import asdict
