@@ -2,11 +2,11 @@
 
 The script has `pages` (the tools of each page of the list), `results` (by tool name, what is answered; `raw` by tool
 name, the JSON text that is answered in its place), `cursor` (that of every page, so that the list never ends),
-`asks` (a request that it makes of its client in every call, whose reply is its result), and words for
-what else it does: `deaf` (ends for nothing but SIGKILL), `mute` (never answers), `noisy` (writes to
-standard output what is no message), `restless` (reports a change after each list), `busy` (reports a change
-at a call, refuses the list that is read then, and answers the call after the list that is read next), `strict` (ends if
-its first message is not `initialize`, as Rust's rmcp 1 does).
+`asks` (a request that it makes of its client in every call, whose reply is its result), `refusal` (the message of the
+error with which it refuses each list), and words for what else it does: `deaf` (ends for nothing but SIGKILL), `mute`
+(never answers), `noisy` (writes to standard output what is no message), `restless` (reports a change after each list),
+`busy` (reports a change at a call, refuses the list that is read then with this message, and answers the call after the
+list that is read next), `strict` (ends if its first message is not `initialize`, as Rust's rmcp 1 does).
 """
 
 import json
@@ -29,6 +29,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             capabilities = {"tools": {"listChanged": True}}
             info = {"name": "plain", "version": "1"}
             return {"result": {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info}}
+        case "tools/list" if "refusal" in script:
+            return {"error": {"code": -32603, "message": script["refusal"]}}
         case "tools/list":
             page = 0 if "cursor" in script else int(parameters.get("cursor") or 0)
             more = {"nextCursor": str(page + 1)} if page + 1 < len(script["pages"]) else {}
@@ -62,7 +64,7 @@ for line in sys.stdin:
         held.append(request)
         send({"method": "notifications/tools/list_changed"})
     elif "busy" in script and request["method"] == "tools/list" and lists == 2:
-        send({"id": request["id"], "error": {"code": -32603, "message": "busy"}})
+        send({"id": request["id"], "error": {"code": -32603, "message": script["busy"]}})
     elif "id" in request and "mute" not in script:
         send({"id": request["id"], **answer(request)})
         if "restless" in script and request["method"] == "tools/list":

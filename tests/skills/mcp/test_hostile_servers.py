@@ -86,6 +86,17 @@ async def test_unreadable_list_is_reported_as_server_fault(plain: Make) -> None:
         assert "tools" in played.server.state.reason
 
 
+async def test_control_characters_are_removed_from_the_reason_of_a_server_that_does_not_run(
+    plain: Make, log: Log
+) -> None:
+    played = plain(refusal="\x1b]52;c;ZWNobyBwd25lZA==\x07\x1b[2Kgone\u202e")
+    async with played.lifespan():
+        [condition] = played.server.list_conditions()
+    reason = "MCPError: ]52;c;ZWNobyBwd25lZA==[2Kgone"
+    assert log.of("mcp_server_lost")[0]["reason"] == reason
+    assert reason in condition
+
+
 async def test_patterns_are_not_evaluated(plain: Make) -> None:
     schema = {
         "type": "object",

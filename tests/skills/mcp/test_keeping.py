@@ -155,7 +155,9 @@ async def test_new_tools_are_available_at_once(ours: Make, log: Log) -> None:
 
 
 async def test_refused_list_ends_neither_calls_nor_tools_and_is_read_again(plain: Make, log: Log) -> None:
-    played = plain({"name": "a", "inputSchema": {"type": "object"}}, busy=True, results={"a": {"content": "here"}})
+    played = plain(
+        {"name": "a", "inputSchema": {"type": "object"}}, busy="\x1bbusy", results={"a": {"content": "here"}}
+    )
     async with played.lifespan():
         assert (await played.call("a")).text == "here"
         assert [tool.name for tool in played.server.tools()] == ["plain_a"]

@@ -205,7 +205,7 @@ class RunningServer:
             async with connect(self.declaration, signals, self._mode) as session:
                 await self._serve(session, started_or_failed)
         except (*CONNECTION_ERRORS, ExceptionGroup) as error:
-            reason = self.declaration.hide(_describe_error(error))
+            reason = clean_text(self.declaration.hide(_describe_error(error)))
             if self._session is None and reason.endswith(_REFUSALS) and await self._find_transport():
                 reason += "; it speaks the older transport, which is tried next"
             signals.end(reason)
@@ -267,7 +267,7 @@ class RunningServer:
             if self._session is None or means_lost_session(error):
                 raise
             # The tools of the last list and the running calls go on.
-            reason = self.declaration.hide(_describe_error(error))
+            reason = clean_text(self.declaration.hide(_describe_error(error)))
             _log.warning("mcp_tools_not_read", server=self.declaration.name, reason=reason)
             self._signals.change_tools()
             return False
