@@ -139,6 +139,13 @@ def need_nine(messages: Sequence[Body]) -> str:
     return ""
 
 
+def need_names(messages: Sequence[Body]) -> str:
+    """OpenAI's rule."""
+    if all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", one["function"]["name"]) for _, one in calls_of(messages)):
+        return ""
+    return "Invalid 'messages[1].tool_calls[0].function.name': string does not match pattern '^[a-zA-Z0-9_-]+$'."
+
+
 def need_turns(messages: Sequence[Body]) -> str:
     """Mistral's order."""
     after = {"system": {"user", "assistant"}, "user": {"assistant"}, "tool": {"assistant", "tool"}}
@@ -326,6 +333,16 @@ async def test_ids_that_an_endpoint_uses_again_in_each_answer_are_told_apart(tmp
     ids = [one["id"] for _, one in calls_of(server.requests[-1]["messages"])]
     assert ids[0] == "call_0"
     assert len(set(ids)) == 2
+
+
+@pytest.mark.parametrize("name", ["browser.tabs.open", "container exec", "", "Look the word up, please. " * 3])
+async def test_chat_continues_after_a_call_whose_name_the_endpoint_refuses(tmp_path: Path, name: str) -> None:
+    """https://github.com/pydantic/pydantic-ai/issues/4585"""
+    calls = chunks(call(name, '{"word": "storm"}', call_id="call_1"), finish("tool_calls"))
+    async with strict(Endpoint(need_names, calls)) as server, asking(tmp_path, server) as service:
+        for message_id, *earlier in (("m1",), ("m2", "m1"), ("m3", "m1", "m2")):
+            assert answered(await ask(service, message_id, *earlier))
+    assert len(list(calls_of(server.requests[-1]["messages"]))) == 3
 
 
 HISTORIES: dict[str, list[Body]] = {

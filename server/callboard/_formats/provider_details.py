@@ -6,6 +6,7 @@ signature (https://ai.google.dev/gemini-api/docs/thought-signatures), Kimi and D
 (https://openrouter.ai/docs/use-cases/reasoning-tokens). Other models and endpoints never get these fields.
 """
 
+import re
 from collections.abc import Mapping, MutableMapping, Sequence
 from hashlib import blake2b
 from string import whitespace
@@ -19,6 +20,9 @@ from callboard_protocol import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
 
 MAX_ID_CHARS = 40
 """OpenAI answers 400 for longer ids: "Expected a string with maximum length 40"."""
+
+MAX_NAME_CHARS = 64
+"""OpenAI's limit for the name of a function."""
 
 
 class ProviderDetails:
@@ -105,7 +109,10 @@ class ProviderDetails:
             outgoing_id, text = nine_characters(text), f"{text} "
         ids[call_id] = outgoing_id
         used.add(outgoing_id)
-        function = {**entry.get("function", {}), **call["function"]}
+        # Models invent names, which OpenAI, Anthropic and Bedrock then refuse in every later request of the chat:
+        # https://github.com/pydantic/pydantic-ai/issues/4585
+        name = re.sub(r"[^a-zA-Z0-9_-]", "_", call["function"]["name"])[:MAX_NAME_CHARS] or "_"
+        function = {**entry.get("function", {}), **call["function"], "name": name}
         return {**entry.get("call", {}), "id": outgoing_id, "type": "function", "function": function}
 
 
