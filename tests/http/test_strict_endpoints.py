@@ -468,6 +468,43 @@ CALLED: list[Body] = [
     },
     {"role": "tool", "tool_call_id": "call_1", "content": [PICTURE]},
 ]
+FILE: Body = {"filename": "storm.txt", "file_data": "data:text/plain;base64,d2luZA=="}
+QUESTION: Body = {"type": "text", "text": "What is a storm?"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Failed to deserialize the JSON body: messages[0]: invalid type: sequence, expected a string",
+        "'messages.0.content' : value must be a string",
+    ],
+    ids=["DeepSeek", "Groq"],
+)
+async def test_content_that_is_only_text_is_sent_as_one_string(tmp_path: Path, words: str) -> None:
+    """https://github.com/QwenLM/qwen-code/pull/2320, https://github.com/gptme/gptme/issues/375"""
+
+    def answer(body: Body) -> Answer:
+        is_list = any(isinstance(message["content"], list) for message in body["messages"])
+        return Refusal(400, words) if is_list else chunks(text("It is wind."), finish("stop"))
+
+    result = {**CALLED[2], "content": [{"type": "text", "text": "wind"}]}
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        attached = [{"role": "user", "content": [QUESTION, {"type": "file", "file": FILE}]}]
+        assert answered(await service.events(request(messages=attached)))
+        assert answered(await service.events(request(messages=[*CALLED[:2], result])))
+    [message] = server.requests[0]["messages"]
+    assert message["content"].startswith("What is a storm?\n<file")
+    assert server.requests[1]["messages"][2]["content"] == "wind"
+
+
+async def test_text_part_with_another_field_is_sent_as_a_part(tmp_path: Path) -> None:
+    cached = {**QUESTION, "cache_control": {"type": "ephemeral"}}
+    async with OpenAIServer([chunks(text("It is wind."), finish("stop"))]) as server:
+        async with asking(tmp_path, server) as service:
+            assert answered(await service.events(request(messages=[{"role": "user", "content": [cached, QUESTION]}])))
+    assert server.requests[0]["messages"][0]["content"] == [cached, QUESTION]
+
+
 DEMANDS: dict[str, tuple[str, list[Body], Callable[[Sequence[Body]], bool]]] = {
     "Kimi's reasoning": (
         "thinking is enabled but reasoning_content is missing in assistant tool call message at index 1",

@@ -247,15 +247,8 @@ def _move_system_to_user(messages: list[Message]) -> list[Message]:
 
 
 def _fill_blank(message: Message) -> Message:
-    is_empty = not message.get("tool_calls") and _is_blank(message["content"])
-    return {**message, "content": EMPTY_TEXT} if is_empty else message
-
-
-def _is_blank(content: object) -> bool:
-    """Return whether a content is only white space, also as text parts."""
-    if isinstance(content, list):
-        return all(part.get("type") == "text" and not str(part.get("text")).strip() for part in content)
-    return not str(content).strip()
+    is_blank = not message.get("tool_calls") and not str(message["content"]).strip()
+    return {**message, "content": EMPTY_TEXT} if is_blank else message
 
 
 def _fill_missing_content(message: Message) -> Message:

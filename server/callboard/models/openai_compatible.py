@@ -46,7 +46,9 @@ from callboard.models.endpoint_stream import (
     send,
     upstream_code,
 )
+from callboard.models.messages import content_text
 from callboard.models.model import (
+    ChatDict,
     Finish,
     ModelDelta,
     ModelDescription,
@@ -247,7 +249,7 @@ class OpenAICompatible:
         """Return the request as the JSON body of OpenAI's API."""
         body: dict[str, Any] = {
             "model": self.name,
-            "messages": list(request.messages),
+            "messages": [_join_text_parts(message) for message in request.messages],
             "stream": True,
             "stream_options": {"include_usage": True},
         }
@@ -359,6 +361,17 @@ class OpenAICompatible:
 def _is_unreadable_call(error: EndpointError) -> bool:
     """Return whether the endpoint could not read a call that the model wrote."""
     return bool(_CANNOT_READ_CALL.search(f"{error.detail} {error.body}"))
+
+
+def _join_text_parts(message: ChatDict) -> ChatDict:
+    """Return the message with its content as one string if it is a list of text parts without other fields.
+
+    DeepSeek and Groq refuse lists: https://github.com/QwenLM/qwen-code/pull/2320. Fields such as `cache_control` stay.
+    """
+    content = message.get("content")
+    if isinstance(content, list) and all(part == {"type": "text", "text": part.get("text")} for part in content):
+        return {**message, "content": content_text(content)}
+    return message
 
 
 def _merge_stops(given: object, own: Sequence[str]) -> list[str]:
