@@ -128,6 +128,19 @@ def whole(place: int, call_id: str | None, name: str | None, arguments: str | No
 ONE = [ToolCall("a", "f", '{"x": 1}')]
 
 STREAMS_OF_ONE = {
+    # https://github.com/vercel/ai/pull/15888, https://github.com/langchain-ai/langgraphjs/pull/2697
+    "each piece with all of its arguments so far": [
+        part(0, "a", "f", '{"x"'), part(0, "a", "f", '{"x": 1'), part(0, "a", "f", '{"x": 1}'),
+    ],
+    "each piece with all of its arguments so far, without a name": [
+        part(0, "a", "f", ""), part(0, arguments='{"x"'), part(0, arguments='{"x": 1'), part(0, arguments='{"x": 1}'),
+    ],
+    "all of its arguments so far, and the last piece again": [
+        part(0, "a", "f", '{"x"'), part(0, "a", "f", '{"x": 1}'), part(0, "a", "f", '{"x": 1}'),
+    ],
+    # https://github.com/vllm-project/vllm/issues/51697
+    "a bracket and then all of its arguments": [part(0, "a", "f", "{"), part(0, arguments='{"x": 1}')],
+    "its arguments twice": [part(0, "a", "f", '{"x": 1}'), part(0, arguments='{"x": 1}')],
     "its arguments before its name": [part(None, "a", None, '{"x":'), part(None, "a", "f", " 1}")],
     "all its arguments before its name": [part(0, "a", None, '{"x": 1}'), part(0, "a", "f", "")],
     "its arguments before its name, without an id": [part(0, None, None, '{"x":'), part(0, "a", "f", " 1}")],
@@ -153,6 +166,14 @@ STREAMS_OF_ONE = {
 @pytest.mark.parametrize("deltas", STREAMS_OF_ONE.values(), ids=STREAMS_OF_ONE.keys())
 def test_one_call_is_one_however_it_is_streamed_and_repeated(deltas: list[ToolCallDelta]) -> None:
     assert read(*deltas)[1] == ONE
+
+
+def test_two_calls_are_separated_if_each_piece_has_all_of_its_arguments_so_far() -> None:
+    _, calls = read(
+        part(0, "a", "f", '{"x"'), part(1, "b", "g", '{"y"'), part(0, "a", "f", '{"x": 1}'),
+        part(1, "b", "g", '{"y": 2}'),
+    )  # fmt: skip
+    assert calls == TWO
 
 
 WHOLE_MESSAGES_OF_TWO = {

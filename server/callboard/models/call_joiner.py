@@ -2,13 +2,14 @@
 
 By https://platform.openai.com/docs/guides/function-calling#streaming each piece names its call by `index`. Endpoints
 that call themselves compatible leave the index out, give every call 0, count from 1, repeat the name or invent an id
-for each piece, send the arguments before the name, send `{}` before the arguments, or send every call again in a whole
-message. `CallJoiner` accepts all of these.
+for each piece, send the arguments before the name, send `{}` before the arguments, send all arguments so far in each
+piece, or send every call again in a whole message. `CallJoiner` accepts all of these.
 """
 
 import json
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from callboard.models.chunks import merge_details
@@ -104,7 +105,10 @@ class JoinedCall:
     @property
     def arguments(self) -> str:
         """The arguments so far."""
-        return _EMPTY_OBJECT_BEFORE.sub("", "".join(self.pieces), count=1)
+        joined = _EMPTY_OBJECT_BEFORE.sub("", "".join(self.pieces), count=1)
+        # Some endpoints repeat all arguments so far in each piece: https://github.com/vercel/ai/pull/15888
+        is_cumulative = len(self.pieces) > 1 and all(after.startswith(one) for one, after in pairwise(self.pieces))
+        return self.pieces[-1] if is_cumulative and _is_object(self.pieces[-1]) and not _is_object(joined) else joined
 
     def take(self, delta: ToolCallDelta) -> None:
         """Add a piece."""
