@@ -609,6 +609,23 @@ async def test_what_an_endpoint_demands_is_learnt_from_its_refusal(
     assert len(server.requests) == 3
 
 
+async def test_call_in_a_continued_answer_goes_into_the_message_of_that_answer(tmp_path: Path) -> None:
+    """Mistral refuses two assistant messages in a row."""
+
+    def answer(body: Body) -> Answer:
+        if reason := need_turns(body["messages"]):
+            return Refusal(400, reason)
+        if body["messages"][-1]["role"] == "tool":
+            return chunks(text("It is wind."), finish("stop"))
+        return chunks(asks(call_id="dnEN4JsJ1"), finish("tool_calls"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        assert answered(await service.events(request(messages=CONTINUED)))
+    _, message, _ = server.requests[-1]["messages"]
+    assert message["content"] == "It is"
+    assert len(message["tool_calls"]) == 1
+
+
 @pytest.mark.parametrize(
     "words",
     [
