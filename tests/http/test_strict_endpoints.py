@@ -626,6 +626,27 @@ async def test_call_in_a_continued_answer_goes_into_the_message_of_that_answer(t
     assert len(message["tool_calls"]) == 1
 
 
+STRICT_WORDS = (
+    'litellm.BadRequestError: BedrockException - {"message":"The model returned the following errors: '
+    'tools.0.custom.strict: Extra inputs are not permitted"}'
+)
+
+
+async def test_strict_of_a_function_is_left_out_if_it_is_refused_and_never_sent_as_false(tmp_path: Path) -> None:
+    """https://github.com/BerriAI/litellm/issues/31582"""
+
+    def answer(body: Body) -> Answer:
+        is_strict = any("strict" in one["function"] for one in body["tools"])
+        return Refusal(400, STRICT_WORDS) if is_strict else chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        for strict in (False, True, True):
+            function = {"name": "open_door", "parameters": {"type": "object"}, "strict": strict}
+            assert answered(await service.events(request(functions=[function])))
+    assert len(server.requests) == 4
+    assert server.requests[1]["tools"][-1]["function"]["strict"] is True
+
+
 @pytest.mark.parametrize(
     "words",
     [

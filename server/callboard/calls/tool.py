@@ -205,9 +205,9 @@ class ClientTool(Tool):
         )
 
     def schema(self) -> dict[str, Any]:
-        """Return the function in the client's own form."""
+        """Return the function in the client's own form, without `strict` if that is false, the default."""
         schema = Tool.schema(self)
-        return schema if self.strict is None else {**schema, "function": {**schema["function"], "strict": self.strict}}
+        return {**schema, "function": {**schema["function"], "strict": True}} if self.strict else schema
 
 
 def new_external_id() -> str:

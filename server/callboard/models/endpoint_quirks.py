@@ -295,9 +295,7 @@ def _flatten_parameters(body: Body) -> Body:
         kept = {key: value for key, value in schema.items() if key not in (*ALTERNATIVES, "enum", "not")}
         return {**kept, "properties": _collect_properties(schema, lambda place: resolver.lookup(place).contents)}
 
-    functions = [tool["function"] for tool in body.get("tools", ())]
-    flat = [{**function, "parameters": flatten(function.get("parameters", {}))} for function in functions]
-    return {**body, "tools": [{"type": "function", "function": function} for function in flat]} if flat else body
+    return _change_functions(body, lambda function: {**function, "parameters": flatten(function.get("parameters", {}))})
 
 
 def _collect_properties(schema: Any, look_up: Callable[[str], Any]) -> Body:
@@ -318,6 +316,18 @@ def _resolve(schema: Any, look_up: Callable[[str], Any]) -> Body:
         return _resolve(look_up(schema["$ref"]), look_up) | beside if "$ref" in schema else schema
     except Unresolvable:
         return beside
+
+
+def _leave_strict_out(body: Body) -> Body:
+    def leave_out(function: Body) -> Body:
+        return {name: value for name, value in function.items() if name != "strict"}
+
+    return _change_functions(body, leave_out)
+
+
+def _change_functions(body: Body, change: Callable[[Body], Body]) -> Body:
+    tools = [{**tool, "function": change(tool["function"])} for tool in body.get("tools", ())]
+    return {**body, "tools": tools} if tools else body
 
 
 def _offer_tools(body: Body) -> Body:
@@ -402,6 +412,8 @@ QUIRKS = (
     ),
     # OpenAI and Anthropic ("at the top level"), Kimi: https://github.com/langchain-ai/langchainjs/issues/9804
     Quirk(re.compile(r"schema.{0,200}(?:at the top level|At path 'root')", re.DOTALL), _flatten_parameters),
+    # Claude at Bedrock behind LiteLLM: https://github.com/BerriAI/litellm/issues/31582
+    Quirk(re.compile(r"tools\.\S+\.strict: Extra inputs are not permitted"), _leave_strict_out),
     # Anthropic behind LiteLLM, Bedrock.
     Quirk(re.compile(r"expects the `tools=` param|toolConfig field must be defined"), _offer_tools),
 )
