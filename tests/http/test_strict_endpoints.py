@@ -264,7 +264,7 @@ async def asking(
 
 async def ask(service: Service, message_id: str, *earlier: str) -> list[Event]:
     """A turn in the chat; `earlier` are the messages of its answers."""
-    messages: list[Body] = [{"role": "user", "content": "What is a storm?"}]
+    messages: list[Body] = [{"role": "user", "name": "ann", "content": "What is a storm?"}]
     for one in earlier:
         messages += [{"role": "assistant", "id": one, "content": "It is wind."}, {"role": "user", "content": "Sure?"}]
     return await service.events(request(chat_id="c", message_id=message_id, user=USER, messages=messages))
@@ -647,6 +647,20 @@ async def test_strict_of_a_function_is_left_out_if_it_is_refused_and_never_sent_
     assert server.requests[1]["tools"][-1]["function"]["strict"] is True
 
 
+async def test_name_of_a_user_is_left_out_from_then_on_if_it_is_refused(tmp_path: Path) -> None:
+    """https://github.com/Gage-Technologies/mistral-go/issues/3"""
+    words = '{"detail": [{"type": "extra_forbidden", "loc": ["body", "messages", 0, "user", "name"]}]}'
+
+    def answer(body: Body) -> Answer:
+        is_named = any("name" in message for message in body["messages"])
+        return Refusal(422, words) if is_named else chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        for _ in range(2):
+            assert answered(await service.events(request(messages=[{**CALLED[0], "name": "ann"}])))
+    assert len(server.requests) == 3
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -870,6 +884,7 @@ async def test_a_signature_that_an_endpoint_no_longer_accepts_is_left_out_of_the
     assert signature in str(refused)
     # Nothing is learnt of the model: the signatures of other chats may be valid.
     assert signature in str(later)
+    assert resent["messages"][0]["name"] == "ann"
     [(message, one)] = calls_of(resent["messages"])
     assert set(message) == {"role", "content", "tool_calls"}
     assert one.get("extra_content") == (PLACEHOLDER_SIGNATURE if name == "Gemini 3" else None)

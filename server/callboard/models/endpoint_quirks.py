@@ -22,7 +22,7 @@ from callboard.models.model import ChatDict
 Message = dict[str, Any]
 Body = dict[str, Any]
 
-STANDARD_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "id", "type", "function"})
+STANDARD_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "id", "type", "function"})
 """The fields of a message and its calls that every endpoint accepts."""
 DISPENSABLE_OPTIONS = frozenset(
     {"parallel_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"}
@@ -132,7 +132,7 @@ def without_details(messages: Sequence[ChatDict]) -> list[ChatDict]:
     """Return the messages without the fields that endpoints sent with them, and without signatures in the ids."""
     plain = []
     for message in messages:
-        fields = {name: value for name, value in message.items() if name in STANDARD_FIELDS}
+        fields = {name: value for name, value in message.items() if name in {"name", *STANDARD_FIELDS}}
         if calls := _calls_of(message):
             fields["tool_calls"] = [_without_call_details(call) for call in calls]
         plain.append(_shorten_ids(fields))
