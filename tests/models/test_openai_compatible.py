@@ -517,6 +517,65 @@ async def test_error_in_stream_is_reported_after_text(last: bytes, error: type[M
     assert deltas[0] == TextDelta("hi")
 
 
+TOO_LONG_WORDS = {
+    # https://github.com/google-gemini/gemini-cli/issues/6678
+    "Gemini": "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).",
+    # https://github.com/cline/cline/issues/3120
+    "xAI": "This model's maximum prompt length is 131072 but the request contains 136973 tokens.",
+    # https://github.com/huggingface/huggingface_hub/issues/2763
+    "TGI": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 8740 `inputs` tokens",
+    # https://github.com/QwenLM/qwen-code/issues/98
+    "DashScope": "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 204800]",
+    # https://github.com/MoonshotAI/kimi-cli/issues/2011
+    "Kimi": "Invalid request: Your request exceeded model token limit: 262144 (requested: 269030)",
+    # https://github.com/zeroclaw-labs/zeroclaw/issues/4124
+    "Zhipu": "Prompt exceeds max length",
+    # https://github.com/cohere-ai/sandbox-topically/issues/4
+    "Cohere": "too many tokens: total number of tokens (prompt and prediction) cannot exceed 2048 - received 6354.",
+    # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/546
+    "LM Studio": "However, the model is loaded with context length of only 32768 tokens, which is not enough.",
+    # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1251
+    "LM Studio, in the answer": "Reached context length of 4096 tokens with model (arch: qwen3vlmoe)",
+    # https://github.com/Gitlawb/openclaude/issues/353
+    "LM Studio, newer": "The number of tokens to keep from the initial prompt is greater than the context length",
+    # https://github.com/cline/cline/issues/995
+    "GitHub Models": "Request body too large for gpt-4.1 model. Max size: 8000 tokens.",
+    # https://github.com/cline/cline/issues/5140
+    "Cerebras": "Please reduce the length of the messages or completion. Current length is 42328 while limit is 40000",
+    # https://github.com/jjleng/copilot-more/issues/35
+    "GitHub Copilot": "prompt token count of 93854 exceeds the limit of 90000",
+    "vLLM": "You passed 98305 input tokens. However, the model's context length is only 131072 tokens",
+    # https://github.com/unslothai/unsloth/issues/2666
+    "vLLM, older": "The decoder prompt (length 322) is longer than the maximum model length of 256.",
+}
+
+
+@pytest.mark.parametrize("words", TOO_LONG_WORDS.values(), ids=TOO_LONG_WORDS.keys())
+async def test_refusal_of_a_context_that_is_too_long_has_openais_code(words: str) -> None:
+    with pytest.raises(ModelRefused, match="Begin a new chat") as raised:
+        await answer_to(Refusal(400, words))
+    assert raised.value.upstream_code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        # https://github.com/continuedev/continue/issues/10218
+        "Request too large for model `llama` on tokens per minute (TPM): Limit 12000, Requested 14137, "
+        "please reduce your message size and try again.",
+        # https://github.com/RooCodeInc/Roo-Code/issues/5050
+        "Too many tokens, please wait before trying again.",
+        "Quota exceeded for metric: generate_content_free_tier_input_token_count, limit: 250000",
+        "http: request body too large",
+    ],
+    ids=["Groq", "Bedrock", "Gemini", "bytes"],
+)
+async def test_refusal_of_another_size_does_not_have_the_code_of_a_context_that_is_too_long(words: str) -> None:
+    with pytest.raises(ModelRefused) as raised:
+        await answer_to(Refusal(413, words))
+    assert raised.value.upstream_code == ""
+
+
 async def test_context_too_long_in_stream_is_refusal() -> None:
     with pytest.raises(ModelRefused, match="exceeds the available context size") as raised:
         await answer_to(Raw([line("error", TOO_LONG), b"\n", line("data", "[DONE]"), b"\n"], STREAM))
@@ -723,6 +782,16 @@ REFUSALS_OF_TOOLS = [
     Refusal(404, "No endpoints found that support tool use. To learn more about provider routing, visit: …"),
     Refusal(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
     Refusal(500, "tools param requires --jinja flag"),
+    # https://github.com/agno-agi/agno/issues/137
+    Refusal(400, "`tools` is not supported with this model"),
+    # https://github.com/FerroxLabs/wayland-core/pull/54
+    Refusal(400, "`tool calling` is not supported with this model"),
+    # https://github.com/agno-agi/agno/issues/2929
+    Refusal(400, "<400> InternalError.Algo.InvalidParameter: The tool call is not supported."),
+    # https://github.com/agno-agi/agno/issues/3505
+    Refusal(400, "Function calling is not enabled for models/gemma-3-12b-it"),
+    # https://github.com/spring-projects/spring-ai/pull/2643
+    Refusal(400, "deepseek-reasoner does not support Function Calling"),
     chunks({"error": {"message": "This model does not support tools."}}),
 ]
 

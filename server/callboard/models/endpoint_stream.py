@@ -31,7 +31,13 @@ FILTERED = "content_filter"
 _TOO_LONG = re.compile(
     r"(?:maximum|available|exceed\w*|longer than|beyond)\b[^.]{0,60}\bcontext (?:length|size|window)"
     r"|context (?:length|size|window)[^.]{0,40}\b(?:exceed|too (?:long|large|small))"
-    r"|(?:prompt|input|request) is too long|exceed_context_size",
+    r"|(?:prompt|input|request) is too long|exceed_context_size"
+    # "Too many tokens, please wait" is a rate limit of Amazon Bedrock.
+    r"|(?:input|prompt) token count\b.{0,30}\bexceeds|maximum prompt length is|`inputs` tokens \+ `max_new_tokens` must"
+    r"|range of input length should be|exceeded model token limit|prompt exceeds max length"
+    r"|too many tokens: total number|context length (?:is|of) only|(?:reached|greater than the) context length"
+    r"|request body too large for .{0,80}\btokens|reduce the length of the messages"
+    r"|longer than the maximum model length",
     re.IGNORECASE,
 )
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")

@@ -78,6 +78,10 @@ _FAILURES = (EndpointError, CutOff, httpx.HTTPError, TimeoutError, ValueError, R
 _REFUSES_TOOLS = re.compile(
     # Ollama, OpenRouter, vLLM, llama.cpp.
     r"not support tools|support tool use|--enable-auto-tool-choice|tool-call-parser|tools param requires --jinja"
+    # Groq, DashScope, Gemma at Google, DeepSeek.
+    r"|(?:tools?|(?<!parallel )tool call(?:ing)?|function calling)`? (?:is|are) not (?:supported|enabled)"
+    r"|not support function calling",
+    re.IGNORECASE,
 )
 _CANNOT_READ_CALL = re.compile(
     # Groq, Ollama, llama.cpp: https://github.com/pydantic/pydantic-ai/pull/4354,
