@@ -118,6 +118,24 @@ async def test_two_servers_asked_for_one_run_send_the_same_events_and_only_one_r
     check(seen)
 
 
+async def test_a_repeated_request_with_functions_and_no_chat_attaches_to_its_run_on_another_server(
+    tmp_path: Path, database_url: str
+) -> None:
+    play = Play()
+    function = {"name": "measure", "description": "Measures.", "parameters": {"type": "object", "properties": {}}}
+    functions_only = request(run_id="run", functions=[function])
+    async with two_servers(tmp_path, database_url, play) as (one, other):
+        async with one.client.stream("POST", "/v1/runs", json=functions_only) as response:
+            own = numbered(response)
+            first = await anext(own)
+            async with other.client.stream("POST", "/v1/runs", json=functions_only) as repeated:
+                assert repeated.status_code == 200, await repeated.aread()
+                play.going_on.set()
+                seen = [event async for event in numbered(repeated)]
+            assert seen == [first, *[event async for event in own]]
+    assert play.runs == 1
+
+
 async def test_an_answer_is_resumed_at_another_server_after_any_event_to_the_byte(
     tmp_path: Path, database_url: str
 ) -> None:

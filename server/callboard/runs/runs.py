@@ -172,7 +172,8 @@ class Runs:
             if existing := self._find_here(run_id, identity):
                 return existing
             if isinstance(stored, FollowedRun):
-                _check_identity(stored, identity)
+                # The chat id of the stored run: `open_conversation` gives one to a request with functions and no chat.
+                _check_identity(stored, identify(conversation.request))
                 return stored
             if self.is_closing and stored and not new:
                 # Otherwise another server would take over the run, although the client got an error.
