@@ -18,7 +18,6 @@ from callboard.runs.call_tracker import CallIds, CallTracker
 from callboard.runs.files import RunFiles
 from callboard.runs.inputs import Inputs
 from callboard.runs.log import EventLog
-from callboard.runs.outgoing_events import EventEnricher
 from callboard.runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL, Ending, Recorder
 from callboard.storage import Store, StoredRun
 from callboard.storage.sql import database as database_module
@@ -51,8 +50,8 @@ def plain_recorder(
     log: EventLog, ids: CallIds | None = None, rows: TurnRows | None = None, redaction: Redaction | None = None
 ) -> Recorder:
     calls = CallTracker(ids or CallIds())
-    enricher = EventEnricher(Inputs("run", log, None, calls, timeout_seconds=0.0), RunFiles("run"))
-    return Recorder(log, calls, enricher, rows, redaction)
+    inputs = Inputs("run", log, None, calls, timeout_seconds=0.0)
+    return Recorder(log, calls, inputs, RunFiles("run"), rows, redaction)
 
 
 async def make_recorder(

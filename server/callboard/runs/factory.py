@@ -30,7 +30,6 @@ from callboard.runs.links import Links
 from callboard.runs.log import EventLog
 from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard.runs.openwebui_tools import ToolRequests, offer_tools
-from callboard.runs.outgoing_events import EventEnricher
 from callboard.runs.quota import Quota
 from callboard.runs.recorder import Recorder
 from callboard.runs.run import Run, RunIdentity
@@ -143,16 +142,16 @@ class RunFactory:
         )
         files = RunFiles(run_id, memory)
         link = partial(self._links.to_result, str(request.chat_id)) if is_stored(request) else lambda _: None
-        enricher = EventEnricher(inputs, files, link)
         rows = record.turn.rows if record and record.turn else None
         audit = AuditEntry("call", identity.user_id, spec.caller, identity.agent_id, identity.chat_id, run_id)
-        recorder = Recorder(log, calls, enricher, rows, redaction, audit if self._settings.audit else None)
+        recorder = Recorder(log, calls, inputs, files, rows, redaction, audit if self._settings.audit else None, link)
         run = Run(
             run_id,
             identity,
             log,
             recorder,
-            enricher,
+            inputs,
+            files,
             self._settings.detach_grace_seconds,
             stored_runs,
             can_be_continued=spec.can_be_continued,

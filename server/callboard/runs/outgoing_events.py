@@ -1,13 +1,11 @@
-"""The four steps that every event passes between the agent and the run's log.
+"""The steps between an agent and the run's log that change an event, called by `callboard.runs.recorder` in this order.
 
-`make_storable` replaces characters that the database cannot store, `redact_event` removes secrets, `EventEnricher`
-opens questions and adds links, `truncate` makes the event fit its frames. `callboard.runs.recorder` calls them in this
-order.
+`make_storable` replaces characters that the database cannot store, `redact_event` removes secrets, and `truncate` makes
+the event fit its frames. Texts are redacted by `text_writer`, and the arguments of a start by `redact_arguments`.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -16,10 +14,8 @@ from pydantic_core import PydanticSerializationError
 from callboard.calls import write_arguments
 from callboard.errors import AgentError
 from callboard.redaction import Redaction
-from callboard.runs.files import RunFiles
-from callboard.runs.inputs import Inputs
 from callboard.text import storable_value
-from callboard_protocol import Event, InputRequest, ToolCallComplete, ToolRequest
+from callboard_protocol import Event
 from callboard_protocol.wire import MAX_LINE_BYTES, MAX_TEXT_BYTES, Limit, Wire
 
 WireT = TypeVar("WireT", bound=Wire)
@@ -106,29 +102,6 @@ def _read_arguments(arguments: dict[str, Any] | str) -> tuple[str, dict[str, Any
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
-
-
-@dataclass(frozen=True, slots=True)
-class EventEnricher:
-    """Opens the questions of a run, replaces its large files by links, and adds links to whole results.
-
-    `link` returns the URL of a call's whole result by the call's id, None if links are off or the run is not stored.
-    """
-
-    inputs: Inputs
-    files: RunFiles
-    link: Callable[[str], str | None] = lambda _: None
-
-    def enrich(self, event: Event) -> Event | None:
-        """Return the event to send; None for a question that is already answered."""
-        match event:
-            case InputRequest() | ToolRequest():
-                return self.inputs.open(event)
-            case ToolCallComplete():
-                files = tuple(self.files.link(file) for file in event.files)
-                return event.model_copy(update={"files": files, "result_url": self.link(event.tool_call_id)})
-            case _:
-                return event
 
 
 def truncate(event: Event) -> list[Event]:

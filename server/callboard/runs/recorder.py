@@ -6,7 +6,7 @@ events, and events are cut to the size of a frame (`outgoing_events`).
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,8 +22,10 @@ from callboard.models import ChatDict
 from callboard.redaction import MASK, Redaction, without_paths
 from callboard.runs.call_tracker import CallTracker, OpenCall
 from callboard.runs.earlier_sources import EarlierSources
+from callboard.runs.files import RunFiles
+from callboard.runs.inputs import Inputs
 from callboard.runs.log import EventLog
-from callboard.runs.outgoing_events import EventEnricher, make_storable, redact_arguments, redact_event, truncate
+from callboard.runs.outgoing_events import make_storable, redact_arguments, redact_event, truncate
 from callboard.runs.text_writer import TextWriter
 from callboard.storage import AuditEntry, AuditKind
 from callboard_protocol import (
@@ -43,6 +45,7 @@ from callboard_protocol import (
     ToolCallError,
     ToolCallExternal,
     ToolCallStart,
+    ToolRequest,
     ToolStatus,
     find_ending,
 )
@@ -76,19 +79,23 @@ class Recorder:
 
     Args:
         calls: Tracks the run's calls; the agent's events change it only through the recorder.
-        enricher: Opens questions and adds links to events.
+        inputs: The run's questions.
+        files: The run's files that are too large for a frame.
         rows: Makes the row changes of the run's turn; None if the run is not stored.
         audit: The fields that all audit entries of the run share; None if there is no audit.
+        link: Returns the URL of a call's whole result by the call's id; None if links are off or the run is not stored.
     """
 
     def __init__(
         self,
         log: EventLog,
         calls: CallTracker,
-        enricher: EventEnricher,
+        inputs: Inputs,
+        files: RunFiles,
         rows: TurnRows | None = None,
         redaction: Redaction | None = None,
         audit: AuditEntry | None = None,
+        link: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         self.terminal: Done | Error | None = None
         """The terminal event that the agent has sent, if any."""
@@ -102,8 +109,9 @@ class Recorder:
         log.on_late_changed = self.report_late
         self._rows = rows
         self._redaction = redaction or Redaction()
-        self._inputs = enricher.inputs
-        self._send = partial(_send, log, enricher)
+        self._inputs = inputs
+        # Not a method, which would make a reference cycle with the text writer.
+        self._send = partial(_send, log, inputs, files, link)
         self._text = TextWriter(self._redaction, self.earlier_sources, self._send)
         self.calls = calls
         """The calls of the run."""
@@ -451,15 +459,26 @@ def _take_error(recording: asyncio.Future[None]) -> None:
 
 def _send(
     log: EventLog,
-    enricher: EventEnricher,
+    inputs: Inputs,
+    files: RunFiles,
+    link: Callable[[str], str | None],
     event: Event,
     changes: Sequence[RowChange] = (),
     audit: AuditEntry | None = None,
 ) -> None:
-    enriched = enricher.enrich(event)
-    if enriched is None:
-        return
-    first, *rest = truncate(enriched)
+    """Append an event with its links; a question for which `Inputs.open` returns None is not sent."""
+    match event:
+        case InputRequest() | ToolRequest():
+            opened = inputs.open(event)
+            if opened is None:
+                return
+            event = opened
+        case ToolCallComplete():
+            linked = tuple(files.link(file) for file in event.files)
+            event = event.model_copy(update={"files": linked, "result_url": link(event.tool_call_id)})
+        case _:
+            pass
+    first, *rest = truncate(event)
     log.append(first, changes, audit)
     for fitting in rest:
         log.append(fitting)

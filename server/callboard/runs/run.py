@@ -20,10 +20,9 @@ from callboard.data_urls import Data
 from callboard.errors import CallboardError, ModelRefused, RunLost, RunTimeout, StorageError, UnknownInput
 from callboard.redaction import Redaction, current_redaction
 from callboard.runs.consent_guard import ConsentGuard
-from callboard.runs.files import read_file
-from callboard.runs.inputs import unknown_input
+from callboard.runs.files import RunFiles, read_file
+from callboard.runs.inputs import Inputs, unknown_input
 from callboard.runs.log import EventLog
-from callboard.runs.outgoing_events import EventEnricher
 from callboard.runs.recorder import Ending, Recorder
 from callboard.storage import GivenAnswer, StoredRuns
 from callboard_protocol import Done, Error, Event, TextEvent
@@ -85,7 +84,8 @@ class Run:
         identity: RunIdentity,
         log: EventLog,
         recorder: Recorder,
-        enricher: EventEnricher,
+        inputs: Inputs,
+        files: RunFiles,
         grace_seconds: float,
         stored_runs: StoredRuns | None = None,
         *,
@@ -102,8 +102,8 @@ class Run:
         """True if another server can continue the run when this one stops."""
         self.last_event: Done | Error | None = None
         """The last event after the end of the run; None if another server continues the run."""
-        self.inputs = enricher.inputs
-        self.files = enricher.files
+        self.inputs = inputs
+        self.files = files
         self._recorder = recorder
         self.inputs.park = self.leave
         self._grace_seconds = grace_seconds
