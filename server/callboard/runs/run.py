@@ -166,11 +166,6 @@ class Run:
         """Raise `LogExpired` if the event after `after` has been dropped."""
         self.log.check(after)
 
-    @property
-    def is_in_database(self) -> bool:
-        """Whether the run's events are in the database, where other servers can read them."""
-        return self._stored_runs is not None
-
     def cancel(self, ending: Ending = CANCELLED) -> None:
         """End the run, unless it has ended or is about to end."""
         if self._ending is None and not self._is_leaving and self._agent_task and not self._agent_task.done():

@@ -110,7 +110,7 @@ class Runs:
         ).held()
 
     def _stored_ids(self) -> frozenset[str]:
-        return frozenset(run.run_id for run in self._runs.values() if run.is_in_database and not run.ended)
+        return frozenset(run.run_id for run in self._runs.values() if run.log.is_recorded and not run.ended)
 
     def _receive_signals(self, signals: Mapping[str, RunSignals]) -> None:
         for run_id, signal in signals.items():
