@@ -29,7 +29,7 @@ from callboard.runs.left_runs import LeftRun, Reopened, end_run, read_left_run
 from callboard.runs.links import Links
 from callboard.runs.log import EventLog
 from callboard.runs.memory_budget import MemoryBudget, RunMemory
-from callboard.runs.openwebui_tools import ToolRequests, offer_tools
+from callboard.runs.openwebui_tools import make_openwebui_tools, offer_tools
 from callboard.runs.quota import Quota
 from callboard.runs.recorder import Recorder
 from callboard.runs.run import Run, RunIdentity
@@ -218,7 +218,6 @@ class RunFactory:
             await recorder.record_whole(Status(content=offer.status, done=True))
         limits = Limits(self._settings.max_tool_calls_per_turn, self._settings.tool_timeout_seconds)
         own_limits: Limits = getattr(spec.agent, "limits", None) or limits
-        requests = ToolRequests(inputs, recorder, own_limits.tool_timeout_seconds)
         recorder.calls.client_tools = [tool.name for tool in offer.tools]
         changes: Sequence[RowChange] = ()
         if spec.record and spec.record.turn:
@@ -248,7 +247,7 @@ class RunFactory:
             services=self._services,
             functions=spec.functions,
             must_call=request.must_call,
-            openwebui_tools=requests.make_tools(offer.tools),
+            openwebui_tools=make_openwebui_tools(offer.tools, inputs, recorder, own_limits.tool_timeout_seconds),
             redaction=redaction,
             left_running=recorder.left_running,
             provider_details=recorder.provider_details,

@@ -47,60 +47,61 @@ def offer_tools(agent: AgentLike, request: RunRequest, messages: Sequence[ChatDi
     return choose_tools(request.openwebui_tools, features, choice, own_tools, own_skills)
 
 
-class ToolRequests:
-    """Sends the requests of a run's calls to its client, and reads the answers."""
+def make_openwebui_tools(
+    given: Sequence[OpenWebUITool], inputs: Inputs, recorder: Recorder, limit_seconds: float
+) -> list[Tool]:
+    """Return tools whose functions send a request to the run's client and wait for its answer.
 
-    def __init__(self, inputs: Inputs, recorder: Recorder, limit_seconds: float) -> None:
-        self._inputs = inputs
-        self._recorder = recorder
-        self._limit_seconds = limit_seconds - min(MARGIN_SECONDS, limit_seconds / 4)
+    `limit_seconds` is the time limit of their calls.
+    """
+    client_seconds = limit_seconds - min(MARGIN_SECONDS, limit_seconds / 4)
+    return [_make_tool(tool, inputs, recorder, client_seconds) for tool in given]
 
-    def make_tools(self, given: Sequence[OpenWebUITool]) -> list[Tool]:
-        """Return tools whose functions send a request to the client."""
-        return [self._make_tool(tool) for tool in given]
 
-    def _make_tool(self, given: OpenWebUITool) -> Tool:
-        async def run(*, callboard_context: ToolContext | None = None, **arguments: Any) -> ToolResult:
-            # The built-in agents' calls have a context, those of frameworks a running tool.
-            running = current_tool.get()
-            call_id = callboard_context.tool_call_id if callboard_context else running.call_id if running else ""
-            return await self._request(call_id, given.name, arguments)
-
-        return Tool(
-            given.name,
-            given.description.strip() or given.name,
-            {"type": "object", "properties": {}, **given.parameters},
-            run,
-            timeout_seconds=self._limit_seconds + CLOSING_SECONDS,
-            # Open WebUI checks the arguments: patterns in a foreign schema could take forever to match here.
-            read_arguments=dict,
-            context_parameter="callboard_context",
-            # The client runs a request once, also if another server sends it again.
-            repeatable=True,
-        )
-
-    async def _request(self, call_id: str, name: str, arguments: dict[str, Any]) -> ToolResult:
-        if not call_id:
-            raise ToolError(f"{name} runs only as a call of an agent: use `await context.call(tool, arguments)`.")
-        if len(json.dumps(arguments)) > MAX_TOOL_REQUEST_BYTES:
-            raise ToolError(f"Not run: the arguments are over {MAX_TOOL_REQUEST_BYTES} bytes of JSON. Send less.")
-        request = ToolRequest(
-            tool_call_id=call_id,
-            # Not random: if another server sends the request again, an answer to the first one still counts.
-            request_id=f"{REQUEST_PREFIX}{call_id}",
-            name=name,
-            arguments=arguments,
-            timeout_seconds=self._limit_seconds,
-        )
-        await self._recorder.record_whole(request)
-        value = await self._inputs.wait(request)
-        if value is None and not self._inputs.was_asked(request):
+def _make_tool(given: OpenWebUITool, inputs: Inputs, recorder: Recorder, client_seconds: float) -> Tool:
+    async def run(*, callboard_context: ToolContext | None = None, **arguments: Any) -> ToolResult:
+        # The built-in agents' calls have a context, those of frameworks a running tool.
+        running = current_tool.get()
+        call_id = callboard_context.tool_call_id if callboard_context else running.call_id if running else ""
+        request = _make_request(call_id, given.name, arguments, client_seconds)
+        await recorder.record_whole(request)
+        value = await inputs.wait(request)
+        if value is None and not inputs.was_asked(request):
             raise ToolError(NOT_REACHED)
         if value is None:
             raise ToolTimeout(
-                f"{name} did not end within {self._limit_seconds:g} s: it is not known whether it took effect."
+                f"{given.name} did not end within {client_seconds:g} s: it is not known whether it took effect."
             )
-        return _read_answer(name, value)
+        return _read_answer(given.name, value)
+
+    return Tool(
+        given.name,
+        given.description.strip() or given.name,
+        {"type": "object", "properties": {}, **given.parameters},
+        run,
+        timeout_seconds=client_seconds + CLOSING_SECONDS,
+        # Open WebUI checks the arguments: patterns in a foreign schema could take forever to match here.
+        read_arguments=dict,
+        context_parameter="callboard_context",
+        # The client runs a request once, also if another server sends it again.
+        repeatable=True,
+    )
+
+
+def _make_request(call_id: str, name: str, arguments: dict[str, Any], client_seconds: float) -> ToolRequest:
+    """Return the request for a call. Raises `ToolError` without a call, and if the arguments are too large."""
+    if not call_id:
+        raise ToolError(f"{name} runs only as a call of an agent: use `await context.call(tool, arguments)`.")
+    if len(json.dumps(arguments)) > MAX_TOOL_REQUEST_BYTES:
+        raise ToolError(f"Not run: the arguments are over {MAX_TOOL_REQUEST_BYTES} bytes of JSON. Send less.")
+    return ToolRequest(
+        tool_call_id=call_id,
+        # Not random: if another server sends the request again, an answer to the first one still counts.
+        request_id=f"{REQUEST_PREFIX}{call_id}",
+        name=name,
+        arguments=arguments,
+        timeout_seconds=client_seconds,
+    )
 
 
 def _read_answer(name: str, value: object) -> ToolResult:
