@@ -419,8 +419,11 @@ async def test_last_status_is_sent_without_another_event() -> None:
     await recorder.finish(Ending(Done()))
 
 
-async def test_an_agent_that_continues_after_its_run_was_released_has_no_effect() -> None:
+@pytest.mark.parametrize("ending", [None, Ending(Done(finish_reason="cancelled"))], ids=["released", "ended"])
+async def test_an_agent_that_continues_after_its_run_was_released_or_has_ended_starts_no_tool(
+    ending: Ending | None,
+) -> None:
     recorder = plain_recorder(EventLog())
-    await recorder.pause()
-    with pytest.raises(RunLost):
+    await (recorder.finish(ending) if ending else recorder.pause())
+    with pytest.raises(RunLost, match="takes no more events"):
         await recorder.record(ToolCallStart(tool_call_id="a", tool_name="sell", tool_args={}))

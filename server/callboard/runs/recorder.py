@@ -121,8 +121,7 @@ class Recorder:
         self._recording = asyncio.Lock()
         self._throttles: dict[str, Throttle[ToolStatus]] = {}
         self._is_reported_late = False
-        self._is_finished = False
-        self._is_abandoned = False
+        self._is_closed = False
 
     def restore(self, open_calls: Mapping[str, str], sources: Sequence[Source], answer: str) -> None:
         """Add the state of a run that another server began.
@@ -149,13 +148,13 @@ class Recorder:
 
         Raises:
             AgentError: The agent yielded an object that is not an event.
-            RunLost: The run is paused or abandoned, so the agent must not run more tools.
+            RunLost: The run is paused, abandoned or finished, so the agent must not run more tools.
             StorageError: There is an audit, and the call's entry cannot be stored.
         """
         async with self._recording:
-            if self._is_abandoned:
-                raise RunLost("this server no longer runs the run: another server continues it")
-            if self.terminal is None and not self._is_finished:
+            if self._is_closed:
+                raise RunLost("this run takes no more events")
+            if self.terminal is None:
                 await self._accept(event)
 
     async def record_whole(self, event: Event) -> None:
@@ -170,7 +169,7 @@ class Recorder:
     async def finish(self, ending: Ending) -> None:
         """End the open calls, send the last text and the terminal event. Never raises `StorageError`."""
         async with self._recording:
-            self._is_finished = True
+            self._is_closed = True
             self._text.flush()
             for call in self.calls:
                 error = ending.call_error + (STILL_RUNNING if call.source_id in self.left_running else "")
@@ -209,7 +208,7 @@ class Recorder:
     async def pause(self) -> None:
         """Accept no more events, and send all delayed ones. Open calls stay open until `finish` or `abandon`."""
         async with self._recording:
-            self._is_abandoned = True
+            self._is_closed = True
             for throttle in self._throttles.values():
                 throttle.flush()
             self._throttles.clear()
@@ -218,12 +217,12 @@ class Recorder:
     async def abandon(self) -> None:
         """Close the log without a terminal event: another server continues the run from the database."""
         async with self._recording:
-            self._is_abandoned = True
+            self._is_closed = True
             self._close()
 
     def end_abruptly(self, ending: Ending) -> None:
         """Send the terminal event without row changes, after an unexpected error in `finish`."""
-        self._is_abandoned = True
+        self._is_closed = True
         if not self._log.closed:
             for call in self.calls:
                 self.calls.end(call)
