@@ -157,17 +157,15 @@ def _command(home: Path) -> Path:
 # ------------------------------------------------------------------------------------------------ start
 
 
-def service(home: Path, data: Path, port: int, secret_key: str, host: str = "127.0.0.1") -> Service:
+def service(home: Path, data: Path, port: int, secret_key: str) -> Service:
     """Return the Open WebUI of the environment `home`, not started yet, with its data in the folder `data`."""
     data.mkdir(parents=True, exist_ok=True)
-    shown = f"[{host}]" if ":" in host else host
-    reach = "127.0.0.1" if host == "0.0.0.0" else shown  # noqa: S104 - compared, not bound
     return Service(
         name="Open WebUI",
-        command=[str(_command(home)), "serve", "--host", host, "--port", str(port)],
+        command=[str(_command(home)), "serve", "--host", "127.0.0.1", "--port", str(port)],
         environment=_environment(data, secret_key),
         log=data / "open-webui.log",
-        health=f"http://{reach}:{port}/health",
+        health=f"http://127.0.0.1:{port}/health",
     )
 
 
@@ -200,11 +198,11 @@ def _environment(data: Path, secret_key: str) -> dict[str, str]:
 # ---------------------------------------------------------------------------------------------- sign in
 
 
-def first_admin(url: str, email: str, password: str, name: str = "Admin") -> str:
+def first_admin(url: str, email: str, password: str) -> str:
     """Return a token of the admin, who is signed up first if the Open WebUI at `url` has no users."""
     status, answer = _post(f"{url}/api/v1/auths/signin", {"email": email, "password": password})
     if status != 200:
-        body = {"name": name, "email": email, "password": password}
+        body = {"name": "Admin", "email": email, "password": password}
         refused = answer
         status, answer = _post(f"{url}/api/v1/auths/signup", body)
         if status != 200:

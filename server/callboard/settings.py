@@ -420,13 +420,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def read_environment(env_file: Path = ENV_FILE) -> dict[str, str]:
+def read_environment() -> dict[str, str]:
     """Return the variables of `.env` and of the environment; those of the environment come first, unless empty.
 
     Raises `SettingsError` if `.env` exists and cannot be read.
     """
     set_here = {name: value for name, value in os.environ.items() if value}
-    return {**read_env_file(env_file), **set_here}
+    return {**read_env_file(ENV_FILE), **set_here}
 
 
 def read_env_file(path: Path) -> dict[str, str]:

@@ -51,10 +51,10 @@ def test_what_only_looks_like_a_citation_is_none(text: str) -> None:
 
 def test_a_result_of_which_nothing_is_cited_stays_whole_unless_always_is_set() -> None:
     records = [record([source(1), source(2)]), record([source(3), source(4)]), record(["note", source(5)])]
-    first, *others = compact_message_tools(records, "[source1]")
+    first, *others = compact_message_tools(records, "[source1]", "cited")
     assert first.result == json.dumps([source(1)])
     assert others == records[1:]
-    assert compact_message_tools(records, "I do not cite.") == records
+    assert compact_message_tools(records, "I do not cite.", "cited") == records
     assert compact_message_tools(records, "[source1]", "never") == records
 
 
@@ -126,7 +126,7 @@ def test_a_result_of_which_all_is_cited_keeps_its_bytes() -> None:
 
 def test_a_call_without_a_response_stays_without() -> None:
     call = HistoryCall("a", "search", "{}")
-    assert compact_message_tools([call], "text") == [call]
+    assert compact_message_tools([call], "text", "cited") == [call]
 
 
 @pytest.mark.parametrize(

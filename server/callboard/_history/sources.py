@@ -15,7 +15,7 @@ CompactResults = Literal["cited", "always", "never"]
 
 
 def compact_message_tools(
-    calls: Sequence[HistoryCall], assistant_text: str | None, compact_results: CompactResults = "cited"
+    calls: Sequence[HistoryCall], assistant_text: str | None, compact_results: CompactResults
 ) -> list[HistoryCall]:
     """Return the calls of a turn with results as they will be replayed, given the turn's whole text.
 
@@ -33,7 +33,7 @@ def compact_message_tools(
     ]
 
 
-def compact_result(content: str, cited: frozenset[int], compact_results: CompactResults = "cited") -> str:
+def compact_result(content: str, cited: frozenset[int], compact_results: CompactResults) -> str:
     """Return a result without the sources whose numbers are not in `cited`; the same text if nothing is dropped."""
     items = read_sources(content)
     if items is None:
