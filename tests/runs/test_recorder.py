@@ -1,7 +1,7 @@
 """The recorder sends a valid run of the protocol, whatever an agent yields."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -47,29 +47,31 @@ START = RunStart(run_id="run", agent="demo")
 
 
 def plain_recorder(
-    log: EventLog, ids: CallIds | None = None, rows: TurnRows | None = None, redaction: Redaction | None = None
+    log: EventLog, seen: Iterable[str] = (), rows: TurnRows | None = None, redaction: Redaction | None = None
 ) -> Recorder:
-    calls = CallTracker(ids or CallIds())
+    ids = CallIds()
+    ids.add(seen)
+    calls = CallTracker(ids)
     inputs = Inputs("run", log, None, calls, timeout_seconds=0.0)
     return Recorder(log, calls, inputs, RunFiles("run"), rows, redaction)
 
 
 async def make_recorder(
-    log: EventLog, ids: CallIds | None = None, redaction: Redaction | None = None, store: Store | None = None
+    log: EventLog, seen: Iterable[str] = (), redaction: Redaction | None = None, store: Store | None = None
 ) -> Recorder:
     """Return a recorder; its run is stored if there is a store."""
     if store is None:
-        return plain_recorder(log, ids, redaction=redaction)
+        return plain_recorder(log, seen, redaction=redaction)
     stored_runs = store.stored_runs("server")
     run = await stored_runs.begin(StoredRun("run", "demo", "chat", "m", None))
     turn = store.turn(Turn("chat", "run", "m", None, None))
     log.store_in(store.record(stored_runs, run, turn), RunFiles("run"))
-    return plain_recorder(log, ids, turn.rows, redaction)
+    return plain_recorder(log, seen, turn.rows, redaction)
 
 
 async def recorded(
     events: Sequence[Any],
-    ids: CallIds | None = None,
+    seen: Iterable[str] = (),
     ending: Ending | None = None,
     redaction: Redaction | None = None,
     store: Store | None = None,
@@ -77,7 +79,7 @@ async def recorded(
 ) -> list[tuple[int, Event]]:
     """Return the events that listeners get; `before` is awaited before each event, with its index."""
     log = EventLog()
-    recorder = await make_recorder(log, ids, redaction, store)
+    recorder = await make_recorder(log, seen, redaction, store)
 
     log.append(START)
     if store:
@@ -129,7 +131,7 @@ any_event = st.one_of(
 @example([ToolCallArgsDelta(tool_call_id="", delta="{}"), start(""), start("")], None)
 def test_any_events_in_any_order_give_a_valid_run(events: list[Event], last: Event | None) -> None:
     seen = frozenset({"a", "call_0"})
-    numbered = asyncio.run(recorded([*events, last] if last else events, ids=CallIds(seen)))
+    numbered = asyncio.run(recorded([*events, last] if last else events, seen=seen))
     check(numbered, seen)
     said = "".join(event.content for event in events if isinstance(event, Message))
     heard = "".join(event.content for _, event in numbered if isinstance(event, Message))
@@ -164,7 +166,7 @@ async def test_id_used_earlier_in_the_chat_is_replaced_in_every_event_of_the_cal
             status("call_0"),
             complete("call_0"),
         ],
-        ids=CallIds({"call_0"}),
+        seen={"call_0"},
     )
     ids = {event.tool_call_id for event in events if hasattr(event, "tool_call_id")}
     assert len(ids) == 1
@@ -180,7 +182,7 @@ async def test_repeated_id_belongs_to_the_newer_call() -> None:
 
 async def test_id_claimed_before_the_start_is_kept() -> None:
     log = EventLog()
-    recorder = plain_recorder(log, CallIds({"used"}))
+    recorder = plain_recorder(log, {"used"})
     log.append(START)
     first = recorder.calls.claim("fresh")
     second = recorder.calls.claim("used")

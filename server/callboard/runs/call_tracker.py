@@ -18,8 +18,8 @@ MAX_ID_CHARS = 512
 class CallIds:
     """The tool call ids of a chat, shared by its concurrent runs, so that none is used twice."""
 
-    def __init__(self, seen: Iterable[str] = ()) -> None:
-        self._seen = set(seen)
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
         self._is_complete = True
 
     def add(self, seen: Iterable[str]) -> None:
