@@ -211,34 +211,6 @@ def test_an_application_that_does_not_open_fails_the_test_with_the_reason(tmp_pa
         pass
 
 
-BROKEN_APPLICATION = """
-from callboard import Agent, Callboard, Skill, tool
-from callboard.testing import client
-
-
-class Broken:
-    agent_id = name = description = "broken"
-
-    async def run(self, context):
-        password = "value-" + "of-a-variable"
-        raise RuntimeError("out of order")
-        yield
-
-
-with client(Callboard([Broken()])) as http:
-    http.run("Hi")
-"""
-
-
-@pytest.mark.slow
-def test_an_application_without_logging_configuration_logs_no_values_of_variables(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", BROKEN_APPLICATION]
-    environment = {**os.environ, "CALLBOARD_DATA_DIR": str(tmp_path)}
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert "RuntimeError: out of order" in ran.stdout + ran.stderr
-    assert "value-of-a-variable" not in ran.stdout + ran.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["app", "mounted"])
 @pytest.mark.parametrize("server", ["uvicorn", "hypercorn"])

@@ -253,12 +253,6 @@ def test_text_without_markers_is_never_changed(text: str, names: tuple[Syntaxes,
         assert clean_all(text, *names) == text
 
 
-@given(st.text(), with_names)
-def test_any_text_without_markers_is_never_changed(text: str, names: tuple[Syntaxes, str]) -> None:
-    if select_markers(*names)[1].search(text, 0) is None:
-        assert clean_all(text, *names) == text
-
-
 @given(marked_text, st.sampled_from(["```", "~~~~", "````"]), with_names)
 def test_nothing_in_fenced_code_is_ever_changed(text: str, fence: str, names: tuple[Syntaxes, str]) -> None:
     code = text.replace("`", "'").replace("~", "-")

@@ -103,13 +103,8 @@ WORDS = [
 
 
 @pytest.mark.parametrize("text", WORDS)
-def test_labels_in_other_answers_stay_text(text: str) -> None:
-    assert read(text) == (text, "")
-
-
-@pytest.mark.parametrize("text", WORDS)
 @given(data=st.data())
-def test_labels_in_other_answers_stay_text_in_pieces(text: str, data: st.DataObject) -> None:
+def test_labels_in_other_answers_stay_text(text: str, data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(1, len(text) - 1), max_size=8))
     assert read(text, tuple(cuts)) == (text, "")
 

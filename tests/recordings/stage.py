@@ -17,13 +17,13 @@ from typing import Any
 
 from callboard import Agent, Skill, Tool
 from callboard.agents import AgentLike
+from callboard_protocol.wire import MAX_FRAME_BYTES
 from tests.fakes.openai_server import Body, OpenAIServer, Script
 from tests.frameworks.stage import Framework
 from tests.frameworks.toolbox import Toolbox
 from tests.serving import Service, serving
 
 RUNS = Path(__file__).parent / "runs"
-MAX_FRAME_BYTES = 256 * 1024
 SHOWN_CHARS = 400
 TABLES = ("chats", "messages", "tool_events")
 

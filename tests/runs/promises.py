@@ -15,8 +15,7 @@ from callboard_protocol import (
     decode,
     find_ending,
 )
-
-MAX_FRAME_BYTES = 256 * 1024
+from callboard_protocol.wire import MAX_FRAME_BYTES
 
 
 def read(stream: bytes) -> list[tuple[int, Event]]:

@@ -21,8 +21,8 @@ from callboard_protocol import (
     ToolStatusData,
     encode,
 )
+from callboard_protocol.wire import MAX_FRAME_BYTES
 
-MAX_FRAME_BYTES = 256 * 1024
 LONG = "\N{GRINNING FACE}" * 300_000
 DEEP: dict[str, Any] = {"name": LONG, "url": "https://example.org/"}
 
