@@ -126,8 +126,8 @@ FAULTS = (
     Fault(
         "two calls with one announced id get the same id",
         "server/callboard/runs/call_tracker.py",
-        'call_id = self._unstarted.pop(source_id, "") or self._ids.claim(source_id)',
-        'call_id = self._unstarted.get(source_id, "") or self._ids.claim(source_id)',
+        'call_id = self._unstarted.pop(agent_call_id, "") or self._ids.claim(agent_call_id)',
+        'call_id = self._unstarted.get(agent_call_id, "") or self._ids.claim(agent_call_id)',
         RUNS,
     ),
     Fault(

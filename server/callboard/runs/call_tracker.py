@@ -1,6 +1,6 @@
 """Tracks the tool calls of one run: their ids, which are open, and their rounds.
 
-Agents may repeat ids, leave them empty, or use ids of earlier turns. `source_id` is the agent's id of a call;
+Agents may repeat ids, leave them empty, or use ids of earlier turns. `agent_call_id` is the agent's id of a call;
 `tool_call_id` is the unique id that replaces it in events, in the store and for the model.
 """
 
@@ -59,7 +59,7 @@ class OpenCall:
     """
 
     tool_call_id: str
-    source_id: str
+    agent_call_id: str
     tool_name: str
     parent_call_id: str = ""
     is_inside: bool = False
@@ -70,8 +70,8 @@ class CallTracker:
     """Tracks each call from its first argument to its end. Iterating yields the open calls."""
 
     def __init__(self, ids: CallIds, first_round: int = 0) -> None:
-        self.client_tools: Collection[str] = ()
-        """The names of the tools that the client runs while the call is open."""
+        self.openwebui_tools: Collection[str] = ()
+        """The names of the tools of Open WebUI, which the client runs while the call is open."""
         self._ids = ids
         self._masked: set[str] = set()
         self._unstarted: dict[str, str] = {}
@@ -93,12 +93,12 @@ class CallTracker:
         """Do not use these ids for new calls: clients show calls with these ids, which have no rows."""
         self._ids.add(call_ids)
 
-    def take_restored(self, source_id: str) -> OpenCall | None:
+    def take_restored(self, agent_call_id: str) -> OpenCall | None:
         """Return the restored call that the agent now starts again; None for other calls, and for a second start."""
-        if source_id not in self._restored:
+        if agent_call_id not in self._restored:
             return None
-        self._restored.discard(source_id)
-        return self._open.get(source_id)
+        self._restored.discard(agent_call_id)
+        return self._open.get(agent_call_id)
 
     def mark_masked(self, call_id: str) -> None:
         """Note that an argument of the call is secret, so that its value is not stored."""
@@ -107,13 +107,13 @@ class CallTracker:
     def can_wait(self, call_id: str) -> bool:
         """Return whether an open call can wait for its approval, because any server could run it.
 
-        Calls of sub-agents and of the client's tools cannot, nor can calls with masked arguments: the server that
+        Calls of sub-agents and of Open WebUI's tools cannot, nor can calls with masked arguments: the server that
         continues the run has only the stored arguments.
         """
         call = self._open.get(call_id)
         if call is None or call_id in self._masked:
             return False
-        return not call.parent_call_id and call.tool_name not in self.client_tools
+        return not call.parent_call_id and call.tool_name not in self.openwebui_tools
 
     def __iter__(self) -> Iterator[OpenCall]:
         return iter(tuple(self._open.values()))
@@ -124,37 +124,39 @@ class CallTracker:
         self._unstarted[call_id] = call_id
         return call_id
 
-    def announce(self, source_id: str) -> str | None:
+    def announce(self, agent_call_id: str) -> str | None:
         """Return the id of a call whose arguments are being written; None if the call has already started."""
-        if self.find(source_id) or source_id in self._ended:
+        if self.find(agent_call_id) or agent_call_id in self._ended:
             return None
         # Several calls in a row may have an empty id: `start` removes it, so that the next call gets another one.
-        return self._unstarted.get(source_id) or self._unstarted.setdefault(source_id, self._ids.claim(source_id))
+        if agent_call_id not in self._unstarted:
+            self._unstarted[agent_call_id] = self._ids.claim(agent_call_id)
+        return self._unstarted[agent_call_id]
 
-    def start(self, source_id: str, tool_name: str, parent_source_id: str = "") -> OpenCall:
+    def start(self, agent_call_id: str, tool_name: str, agent_parent_call_id: str = "") -> OpenCall:
         """Open a call; it keeps the id that `claim` or `announce` gave it."""
-        parent = self.find(parent_source_id) if parent_source_id else None
-        call_id = self._unstarted.pop(source_id, "") or self._ids.claim(source_id)
-        parent_call_id = parent.tool_call_id if parent else parent_source_id
-        call = self._open[call_id] = OpenCall(call_id, source_id, tool_name, parent_call_id, parent is not None)
+        parent = self.find(agent_parent_call_id) if agent_parent_call_id else None
+        call_id = self._unstarted.pop(agent_call_id, "") or self._ids.claim(agent_call_id)
+        parent_call_id = parent.tool_call_id if parent else agent_parent_call_id
+        call = self._open[call_id] = OpenCall(call_id, agent_call_id, tool_name, parent_call_id, parent is not None)
         return call
 
-    def claim_for_client(self, source_id: str) -> str:
+    def claim_for_client(self, agent_call_id: str) -> str:
         """Return the id of a call that the client runs; the call is not tracked here."""
-        return self._ids.claim_for_client(source_id)
+        return self._ids.claim_for_client(agent_call_id)
 
-    def find(self, source_id: str) -> OpenCall | None:
-        """Return the open call with the agent's id `source_id`."""
-        return next((call for call in self._open.values() if call.source_id == source_id), None)
+    def find(self, agent_call_id: str) -> OpenCall | None:
+        """Return the open call with the agent's id `agent_call_id`."""
+        return next((call for call in self._open.values() if call.agent_call_id == agent_call_id), None)
 
-    def has_ended(self, source_id: str) -> bool:
-        """Return whether a call with the agent's id `source_id` has ended."""
-        return source_id in self._ended
+    def has_ended(self, agent_call_id: str) -> bool:
+        """Return whether a call with the agent's id `agent_call_id` has ended."""
+        return agent_call_id in self._ended
 
     def end(self, call: OpenCall) -> None:
         """Close a call, and its round unless the call runs inside another call."""
         del self._open[call.tool_call_id]
-        self._ended.add(call.source_id)
+        self._ended.add(call.agent_call_id)
         if not call.is_inside:
             self.end_round()
 

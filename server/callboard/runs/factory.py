@@ -218,7 +218,7 @@ class RunFactory:
             await recorder.record_whole(Status(content=offer.status, done=True))
         limits = Limits(self._settings.max_tool_calls_per_turn, self._settings.tool_timeout_seconds)
         own_limits: Limits = getattr(spec.agent, "limits", None) or limits
-        recorder.calls.client_tools = [tool.name for tool in offer.tools]
+        recorder.calls.openwebui_tools = [tool.name for tool in offer.tools]
         changes: Sequence[RowChange] = ()
         if spec.record and spec.record.turn:
             changes = await self._make_question_changes(spec.record.turn.rows, conversation, messages, files)

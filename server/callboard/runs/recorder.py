@@ -172,7 +172,7 @@ class Recorder:
             self._is_closed = True
             self._text.flush()
             for call in self.calls:
-                error = ending.call_error + (STILL_RUNNING if call.source_id in self.left_running else "")
+                error = ending.call_error + (STILL_RUNNING if call.agent_call_id in self.left_running else "")
                 self._end_call(call, ToolCallError(tool_call_id="", error=error, code=ending.call_code))
             last = ending.event
             if isinstance(last, Error):
@@ -271,8 +271,8 @@ class Recorder:
         match event:
             case Message(content=content) if content:
                 self.calls.end_round()
-            case ToolCallArgsDelta(tool_call_id=source_id):
-                call_id = self.calls.announce(source_id)
+            case ToolCallArgsDelta(tool_call_id=agent_call_id):
+                call_id = self.calls.announce(agent_call_id)
                 if call_id is None:
                     return  # arguments after the start of the call are not shown
                 event = event.model_copy(update={"tool_call_id": call_id})
