@@ -230,7 +230,7 @@ async def test_the_last_event_is_not_taken_back_while_it_is_being_stored(
     log = SpeakingLog(steps.record)
     await steps.begin()
     async with locked_by_another_program(database):
-        steps.record.append(StoredFrame(b"last", is_last=True), steps.turn.rows.finish("Hi.", is_answered=True))
+        steps.record.append(StoredFrame(b"last", is_last=True), steps.writer.rows.finish("Hi.", is_answered=True))
         await steps.record.wait_until_stored()
         assert steps.record.is_late
     await store.database.late.store()

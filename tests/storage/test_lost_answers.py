@@ -154,7 +154,7 @@ async def test_each_step_of_a_turn_is_written_once(troubled: tuple[StoreProxy, S
 async def test_rows_without_an_event_are_written_once(troubled: tuple[StoreProxy, Store]) -> None:
     proxy, store = troubled
     journal = await RecordedSteps.open(store, Turn("chat", "run", None, "ann", "hello"))
-    for changes in (journal.turn.rows.begin("hello"), journal.turn.rows.finish("Sold.", is_answered=True)):
+    for changes in (journal.writer.rows.begin("hello"), journal.writer.rows.finish("Sold.", is_answered=True)):
         proxy.lose_answers("COMMIT", "COMMIT")
         journal.record.append(changes=changes)
         # After the second loss it is tried again by the record itself.

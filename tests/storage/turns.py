@@ -13,21 +13,21 @@ class StoredSteps:
     def __init__(self, store: Store, turn: Turn) -> None:
         self._store = store
         self._asked = turn
-        self.turn = store.turn(turn)
+        self.writer = store.turn(turn)
 
     async def begin(self) -> bool:
         """Store the question; False if the chat is another user's."""
         asked = self._asked
-        return await self._write(self.turn.rows.begin(asked.user_content, asked.results, asked.response))
+        return await self._write(self.writer.rows.begin(asked.user_content, asked.results, asked.response))
 
     async def call_started(self, call: HistoryCall, text_before: str) -> bool:
-        return await self._write(self.turn.rows.start_call(call, text_before))
+        return await self._write(self.writer.rows.start_call(call, text_before))
 
     async def call_progressed(self, tool_call_id: str, status: str, message: str, progress: float | None) -> bool:
-        return await self._write(self.turn.rows.add_status(tool_call_id, status, message, progress))
+        return await self._write(self.writer.rows.add_status(tool_call_id, status, message, progress))
 
     async def call_ended(self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None) -> bool:
-        return await self._write(self.turn.rows.end_call(tool_call_id, output, error_code, duration_ms))
+        return await self._write(self.writer.rows.end_call(tool_call_id, output, error_code, duration_ms))
 
     async def finish(
         self,
@@ -37,12 +37,12 @@ class StoredSteps:
         details: Mapping[str, Any] | None = None,
         ending: str | None = None,
     ) -> bool:
-        changes = self.turn.rows.finish(text, is_answered=is_answered, details=details, ending=ending)
+        changes = self.writer.rows.finish(text, is_answered=is_answered, details=details, ending=ending)
         return await self._write(changes)
 
     async def _write(self, changes: list[RowChange]) -> bool:
-        await self._store.database.write(lambda connection: self.turn.write(connection, changes))
-        return self.turn.is_kept
+        await self._store.database.write(lambda connection: self.writer.write(connection, changes))
+        return self.writer.is_kept
 
 
 class RecordedSteps(StoredSteps):
@@ -51,7 +51,7 @@ class RecordedSteps(StoredSteps):
     def __init__(self, store: Store, turn: Turn, record: RunRecord) -> None:
         super().__init__(store, turn)
         self.record = record
-        record.turn = self.turn
+        record.writer = self.writer
 
     @classmethod
     async def open(cls, store: Store, turn: Turn, server_id: str = "server") -> "RecordedSteps":
@@ -61,7 +61,7 @@ class RecordedSteps(StoredSteps):
         return cls(store, turn, store.record(stored_runs, await stored_runs.begin(run), store.turn(turn)))
 
     async def finish(self, text: str, *, is_answered: bool, **values: Any) -> bool:
-        return await self._append(self.turn.rows.finish(text, is_answered=is_answered, **values), is_last=True)
+        return await self._append(self.writer.rows.finish(text, is_answered=is_answered, **values), is_last=True)
 
     async def _write(self, changes: list[RowChange]) -> bool:
         return await self._append(changes)
@@ -69,4 +69,4 @@ class RecordedSteps(StoredSteps):
     async def _append(self, changes: list[RowChange], *, is_last: bool = False) -> bool:
         self.record.append(StoredFrame(b"frame", is_last=is_last), changes)
         await self.record.wait_until_stored()
-        return self.turn.is_kept
+        return self.writer.is_kept

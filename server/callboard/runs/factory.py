@@ -142,7 +142,7 @@ class RunFactory:
         )
         files = RunFiles(run_id, memory)
         link = partial(self._links.to_result, str(request.chat_id)) if is_stored(request) else lambda _: None
-        rows = record.turn.rows if record and record.turn else None
+        rows = record.writer.rows if record and record.writer else None
         audit = AuditEntry("call", identity.user_id, spec.caller, identity.agent_id, identity.chat_id, run_id)
         recorder = Recorder(log, calls, inputs, files, rows, redaction, audit if self._settings.audit else None, link)
         run = Run(
@@ -220,8 +220,8 @@ class RunFactory:
         own_limits: Limits = getattr(spec.agent, "limits", None) or limits
         recorder.calls.openwebui_tools = [tool.name for tool in offer.tools]
         changes: Sequence[RowChange] = ()
-        if spec.record and spec.record.turn:
-            changes = await self._make_question_changes(spec.record.turn.rows, conversation, messages, files)
+        if spec.record and spec.record.writer:
+            changes = await self._make_question_changes(spec.record.writer.rows, conversation, messages, files)
         redacted, max_source_number = await self._add_history(messages, conversation, recorder, observers)
         context = TurnContext(
             run_id=spec.run_id,

@@ -235,18 +235,18 @@ async def reopen(
 
     Raises `StorageError` and `RunLost`.
     """
-    assert record.turn is not None
-    turn = await record.turn.restore()
-    if record.turn.rows.ending:
+    assert record.writer is not None
+    turn = await record.writer.restore()
+    if record.writer.rows.ending:
         # The turn has ended, only the last event was not stored.
-        _append(record, stored.last_seq, [_LAST_EVENT.validate_json(record.turn.rows.ending)])
+        _append(record, stored.last_seq, [_LAST_EVENT.validate_json(record.writer.rows.ending)])
         await record.store_now()
         return None
     left = await read_left_run(stored_runs, stored.run_id)
     if left.call_ids and (turn is None or not left.call_ids <= turn.call_ids):
         # The chat was deleted. Without its calls in the messages, the model would repeat them.
         return STOPPED_DURING_ANSWER
-    if any(map(_is_external, record.turn.rows.open_calls)):
+    if any(map(_is_external, record.writer.rows.open_calls)):
         # The client runs its functions after the end of the run, so the model would call the function once more.
         return STOPPED_DURING_ANSWER
     if left.signals.is_cancelled:
@@ -306,9 +306,9 @@ async def end_run(
     record: RunRecord, stored: StoredRun, left: LeftRun, ending: Error
 ) -> Sequence[Error | ToolCallError]:
     """End a run that cannot continue, and its open calls. Return the new events. Raises `StorageError`, `RunLost`."""
-    assert record.turn is not None
-    turn = await record.turn.restore()
-    rows = record.turn.rows
+    assert record.writer is not None
+    turn = await record.writer.restore()
+    rows = record.writer.rows
     # Without rows the chat was deleted, and with an ending the text has its row.
     answer = left.answer if turn and not rows.ending else ""
     open_calls = {call.tool_call_id: call.tool_name for call in rows.open_calls if not _is_external(call)}
@@ -357,11 +357,11 @@ def _mention_answer(end: ToolCallError, left: LeftRun) -> ToolCallError:
 
 def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | Rewind | ToolCallError]) -> None:
     """Append events after `last_seq` to the record, with the row changes of the calls that they end."""
-    assert record.turn is not None
+    assert record.writer is not None
     for seq, event in enumerate(events, last_seq + 1):
         changes = []
         if isinstance(event, ToolCallError):
-            changes = record.turn.rows.end_call(event.tool_call_id, format_error(event.error), event.code, None)
+            changes = record.writer.rows.end_call(event.tool_call_id, format_error(event.error), event.code, None)
         record.append(StoredFrame(encode(seq, event), is_last=isinstance(event, Done | Error)), changes)
 
 

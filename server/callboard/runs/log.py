@@ -113,7 +113,7 @@ class EventLog:
     @property
     def is_recorded(self) -> bool:
         """Whether listeners see an event only after its commit, unless the run is late."""
-        return self._record is not None and self._record.turn is not None
+        return self._record is not None and self._record.writer is not None
 
     @property
     def failure(self) -> StorageError | None:

@@ -93,8 +93,8 @@ class NewRun:
 class RunRecord:
     """The record of one run of this server.
 
-    `turn` is None for a run without a stored chat: only its audit entries are stored. `new` is given if the run is not
-    in the database yet. `keep_audit_days` is the retention of audit entries; 0: forever.
+    `writer` is None for a run without a stored chat: only its audit entries are stored. `new` is given if the run is
+    not in the database yet. `keep_audit_days` is the retention of audit entries; 0: forever.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class RunRecord:
         stored_runs: StoredRuns,
         audit: Audit,
         run: StoredRun,
-        turn: TurnWriter | None,
+        writer: TurnWriter | None,
         *,
         new: NewRun | None = None,
         keep_audit_days: float = 0.0,
     ) -> None:
         self.chat_id = run.chat_id
         self.user_id = run.user_id
-        self.turn = turn
+        self.writer = writer
         self.failure: StorageError | None = None
         """The failure because of which the run goes on without the database; None if it does not."""
         self.has_ended = False
@@ -141,12 +141,12 @@ class RunRecord:
     @property
     def calls(self) -> Sequence[HistoryCall]:
         """The calls of the turn so far."""
-        return self.turn.rows.calls if self.turn and self.turn.is_kept else ()
+        return self.writer.rows.calls if self.writer and self.writer.is_kept else ()
 
     @property
     def size_bytes(self) -> int:
         """The approximate memory of the data that is not stored yet."""
-        return self._bytes + (self.turn.rows.size_bytes if self.turn else 0)
+        return self._bytes + (self.writer.rows.size_bytes if self.writer else 0)
 
     @property
     def is_late(self) -> bool:
@@ -173,7 +173,7 @@ class RunRecord:
             self._newest_seq += 1
             self.has_ended = self.has_ended or frame.is_last
         if self._is_storing:
-            if frame and self.turn:
+            if frame and self.writer:
                 self._waiting.frames.append(frame)
                 self._bytes += frame.size_bytes
             self._waiting.changes += changes
@@ -335,15 +335,15 @@ class RunRecord:
 
         def write_rows(connection: Connection) -> None:
             nonlocal may_be_written
-            if self.turn:
-                self.turn.write(connection, batch.changes, may_be_written=may_be_written)
+            if self.writer:
+                self.writer.write(connection, batch.changes, may_be_written=may_be_written)
             # This is called again if the connection was lost, possibly after the commit.
             may_be_written = True
             for entry in batch.audit:
                 self._audit.add(connection, entry, self._keep_audit_days)
 
-        if self.turn:
-            await self._stored_runs.append(self._run, batch.frames, write_rows, self.turn.reload_row_ids)
+        if self.writer:
+            await self._stored_runs.append(self._run, batch.frames, write_rows, self.writer.reload_row_ids)
         else:
             await self._database.write(write_rows)
         self._last_error = None
@@ -358,7 +358,7 @@ class RunRecord:
         self._state = _State.STORING
         self.failure = None
         self._database.late.discard(self)
-        is_kept = self.turn is None or self.turn.is_kept
+        is_kept = self.writer is None or self.writer.is_kept
         if self._listener and is_kept and not self.has_ended:
             self._listener.on_recovered()
 
@@ -394,8 +394,8 @@ class RunRecord:
         """Store the events of the run without rows from now on."""
         _log.error("turn_lost", run_id=self._run.run_id, error=str(error))
         batch.changes.clear()
-        if self.turn and self.turn.is_kept:
-            self.turn.drop()
+        if self.writer and self.writer.is_kept:
+            self.writer.drop()
             if self._listener:
                 self._listener.on_late()
 

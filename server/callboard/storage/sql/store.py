@@ -99,13 +99,13 @@ class Store:
         self,
         stored_runs: StoredRuns,
         run: StoredRun,
-        turn: TurnWriter | None,
+        writer: TurnWriter | None,
         *,
         new: NewRun | None = None,
         keep_audit_days: float = 0.0,
     ) -> RunRecord:
         """Return a record for a run of this server; see `RunRecord`."""
-        return RunRecord(self.database, stored_runs, self._audit, run, turn, new=new, keep_audit_days=keep_audit_days)
+        return RunRecord(self.database, stored_runs, self._audit, run, writer, new=new, keep_audit_days=keep_audit_days)
 
     def chats(self, user_id: object) -> Chats:
         """Return the chats of a user; of every user for `ANY_USER`."""
