@@ -136,6 +136,8 @@ class RunLeft:
 Observation = Event | RunPrepared | ModelAsked | ModelAnswered | RunTakenOver | RunLeft
 """The events of the protocol as clients receive them (`run_start`, `tool_call_start` … `done`), and requests to models.
 
+An event is observed when it is appended to its run, before it is stored and before clients receive it.
+
 After a takeover, the new server's observations begin with `RunTakenOver` and the ends of open calls that cannot
 continue; earlier events are not repeated.
 

@@ -302,6 +302,8 @@ class Source(Event):
 class InputRequest(Event):
     """The agent asks the user a question, and waits for at most `timeout_seconds`.
 
+    An approval may wait longer, see `parked`.
+
     The answer to a `confirmation` is true or false, and to an `input` or a `password` a text. The answer to a `form` is
     an object, or false if the user declines to fill it in. Every answer is null if the user gave none. `request_id` has
     at most 640 characters.

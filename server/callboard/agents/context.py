@@ -49,7 +49,8 @@ def _default_formats() -> "FormatChoice":
 class RunContext:
     """The request that a run answers, and ways to call tools and to ask the user.
 
-    `messages`: the conversation for the model, with stored tool calls and their full results.
+    `messages`: the conversation for the model, with stored tool calls and their results; `COMPACT_RESULTS` and
+    `HISTORY_TOKENS` may shorten them.
     `model`: the server's default model. `limits`: the server's limits for a turn.
     `task`: the name of a background task of the client, which gets no tools.
     `options`: the client's parameters for the model (`temperature` …).

@@ -146,8 +146,9 @@ class RejectedCall:
 
 @dataclass
 class StartedCall:
-    """A call that has started. Times are in seconds since the epoch; `steps` are its reports, at most `MAX_STEPS`.
+    """A call that has started. Times are in seconds since the epoch.
 
+    `steps` are the reports that `follow_call` has read, at most `MAX_STEPS`; calls of a `CallRunner` have none.
     `is_changed`: the user has changed the arguments.
     """
 

@@ -397,6 +397,7 @@ class CallRunner:
             form=form.schema if form else {},
         )
         if request.remember and self.approval.remembered:
+            # The recorder drops a question that already has an answer, see `Inputs.open`.
             await self.approval.remembered.answer(request, call.name)
         self.report(call.id, StatusReport(PENDING, WAITING))
 

@@ -66,7 +66,8 @@ class Inputs:
     def open(self, request: InputRequest | ToolRequest) -> InputRequest | ToolRequest | None:
         """Open a question for answers; return it with its time limit.
 
-        Returns None if the question was answered before this server took over the run, or waits since then.
+        Returns None if the question already has an answer, from before a takeover or because the tool is always
+        allowed, or if it has waited since before the takeover.
         """
         if request.request_id in self._early:
             return None
