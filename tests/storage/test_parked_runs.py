@@ -14,7 +14,7 @@ from sqlalchemy import select, update
 
 from callboard import Agent, Skill, ToolResult, tool
 from callboard._application.retention import drop_expired
-from callboard.runs import Grants
+from callboard.runs import Grants, inputs
 from callboard.runs.forgetting import END_RUNS_SECONDS, forget_user
 from callboard.runs.left_runs import CANNOT_RUN
 from callboard.storage import ANY_USER, GivenAnswer, Store, StoredFrame, StoredRun
@@ -65,10 +65,14 @@ def question_of(seen: Sequence[tuple[int, Event]], seat: int = 7) -> str:
 
 
 class Till:
-    """An agent whose refunds need approval, the refunds that it has paid, and a gate that its tool `look` waits at."""
+    """An agent whose refunds need approval, the refunds that it has paid, and a gate.
+
+    Its tool `look` waits at the gate, and so do the refunds of the seats in `slow`.
+    """
 
     def __init__(self) -> None:
         self.paid: list[int] = []
+        self.slow: set[int] = set()
         self.going_on = asyncio.Event()
         self.needs_approval = True
         self.can_pay = True
@@ -82,6 +86,8 @@ class Till:
                 seat: Its number.
             """
             self.paid.append(seat)
+            if seat in self.slow:
+                await self.going_on.wait()
             return f"Seat {seat} is paid back."
 
         @tool(read_only=True)
@@ -308,6 +314,27 @@ async def test_two_parked_calls_are_answered_one_after_the_other(serve: Serve, t
     paid, refused = sorted(str(one["content"]) for one in model.requests[1]["messages"] if one["role"] == "tool")[::-1]
     assert paid == "Seat 8 is paid back."
     assert "refused" in refused
+
+
+@pytest.mark.parametrize("answers", [[TWO_REFUNDS, ANSWER]])
+async def test_run_is_not_parked_while_a_parked_call_runs_because_its_tool_is_allowed_always_since(
+    serve: Serve, till: Till, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "QUIET_SECONDS", 0)
+    till.slow = {7}
+    async with serve("one") as one:
+        seen = await park(one)
+        await Grants(one.state.store, "ann", "chat").add("careful", "refund")
+        await answer(one, question_of(seen, 8), True)
+        async with one.client.stream("GET", f"/v1/runs/run/events?user_id=ann&after={seen[-1][0]}") as response:
+            async for found in numbered(response):
+                seen.append(found)
+                if isinstance(found[1], ToolCallComplete) and not till.going_on.is_set():
+                    assert await list_approvals(one) == []
+                    till.going_on.set()
+    check(seen)
+    assert sorted(till.paid) == [7, 8]
+    assert seen[-1][1] == Done()
 
 
 @pytest.mark.parametrize("answers", [[TWO_REFUNDS, ANSWER]])

@@ -88,7 +88,7 @@ class RunGrants:
             async with self._reading:
                 is_allowed = await self._grants.has(self._agent_id, tool_name, self._origins.get(tool_name, OWN))
             if is_allowed:
-                self._inputs.answer_early(request.request_id, GivenAnswer(ALWAYS))
+                await self._inputs.answer_early(request.request_id, GivenAnswer(ALWAYS))
         except StorageError as error:
             _log.warning("grant_not_read", tool=tool_name, error=str(error))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from callboard.calls.approval import is_approval
@@ -79,11 +79,8 @@ class Inputs:
     async def wait(self, request: InputRequest | ToolRequest) -> Any:
         """Wait for the answer and return it; None if there is none in time."""
         request_id = request.request_id
-        early = self._early.get(request_id)
-        if early is not None and early.value is not None:
-            return self._take_value(request_id, early)
         answer = self._answers.setdefault(request_id, asyncio.get_running_loop().create_future())
-        if early is not None:
+        if (early := self._early.get(request_id)) is not None:
             answer.set_result(early)
         # The time in which the client runs a tool is a part of the call's duration.
         call = self._calls.find(request.tool_call_id or "") if isinstance(request, InputRequest) else None
@@ -186,8 +183,16 @@ class Inputs:
             elif not answer.done():
                 answer.set_result(given)
 
-    def answer_early(self, request_id: str, given: GivenAnswer) -> None:
-        """Answer a question that is not asked yet, unless the user has answered it: at another server, or before."""
+    async def answer_early(self, request_id: str, given: GivenAnswer) -> None:
+        """Answer a question that is not asked yet, unless the user has answered it: at another server, or before.
+
+        Raises `StorageError`.
+        """
+        if request_id in self.waiting:
+            # Stored, because the question is listed among the waiting approvals until it has an answer.
+            with suppress(UnknownInput):
+                await self.answer(request_id, given)
+            return
         early = self._early.get(request_id)
         if early is None or early.value is None:
             self.accept({request_id: given})
