@@ -124,6 +124,28 @@ async def test_a_turn_that_could_not_be_written_at_first_is_whole_at_its_end(
         ]
 
 
+async def test_a_stop_reaches_the_agent_while_the_database_is_locked(tmp_path: Path) -> None:
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="search")
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with serving(tmp_path, ScriptedAgent(script)) as service:
+        run = asyncio.create_task(stored_run(service, "chat", run_id="r"))
+        await begun.wait()
+        async with locked_by_another_program(tmp_path / "callboard.db"):
+            cancelling = asyncio.create_task(service.client.post("/v1/runs/r/cancel"))
+            async with asyncio.timeout(database_module.PATIENCE_SECONDS / 2):
+                await stopped.wait()
+        assert (await cancelling).status_code == 202
+        assert (await run)[-1][1] == Done(finish_reason="cancelled")
+
+
 async def said(service: Service, chat_id: str) -> list[str]:
     answer = await service.client.get(f"/v1/chats/{chat_id}/messages")
     return [f"{row['role']}: {row['content'] or row['tool_output']}" for row in answer.json().get("messages", ())]

@@ -191,11 +191,12 @@ class Run:
 
     async def cancel_for_client(self) -> None:
         """Cancel the run for a client, also on a server that takes it over later."""
+        # First, because the database may be slow.
+        self.cancel()
         if self._stored_runs and not self.ended:
             # Without the entry, only a later owner would continue the run.
             with suppress(StorageError):
                 await self._stored_runs.cancel(self.run_id)
-        self.cancel()
 
     async def answer(self, request_id: str, answer: GivenAnswer) -> None:
         """Answer a question. Raises `UnknownInput` if it is not open, or already answered on any server."""
