@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from callboard.errors import StorageError
 from callboard.runs.recorder import NOT_REMEMBERED
 from callboard.storage import Store
 from callboard.storage.sql import database as database_module
-from callboard_protocol import Done, Event, Message, Status, ToolCallComplete, ToolCallStart
+from callboard.storage.sql import run_record
+from callboard_protocol import Done, Event, InputRequest, Message, Status, ToolCallComplete, ToolCallStart
 from tests.faults.store_proxy import StoreProxy
-from tests.serving import ScriptedAgent, Service, request, serving
+from tests.serving import ScriptedAgent, Service, numbered, request, serving
 from tests.storage.turns import StoredSteps
 
 pytestmark = pytest.mark.parametrize(
@@ -116,6 +118,77 @@ async def test_with_another_server_listeners_do_not_see_unstored_events(
     # No task has failed with an exception that was never retrieved.
     gc.collect()
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+@dataclass(frozen=True)
+class Steadfast(ScriptedAgent):
+    """An agent whose runs another server can continue."""
+
+    on_owner_loss: str = "continue"
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "text", "last"),
+    [
+        ("input", {"request_id": "q", "value": "blue"}, "You said blue.", Done()),
+        ("cancel", None, "", Done(finish_reason="cancelled")),
+    ],
+)
+@pytest.mark.parametrize("is_late", [False, True], ids=["", "late"])
+async def test_an_answer_or_a_stop_is_refused_by_a_server_whose_run_another_takes_over_and_counts_there(
+    proxy: tuple[StoreProxy, str],
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    given: object,
+    text: str,
+    last: Event,
+    is_late: bool,
+) -> None:
+    lost, url = proxy
+    monkeypatch.setattr(run_record, "PATIENCE_SECONDS", 0.1)
+    asked, goes_on, stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        question = asyncio.create_task(context.ask(InputRequest(request_id="q", kind="input", title="Which?")))
+        try:
+            if not asked.is_set():
+                await goes_on.wait()
+                yield Status(content="Waiting")
+            yield Message(content=f"You said {await question}.")
+        finally:
+            stopped.set()
+            question.cancel()
+
+    async def send(service: Service) -> int:
+        return (await service.client.post(f"/v1/runs/run/{path}", json=given)).status_code
+
+    agent = Steadfast(script)
+    async with (
+        serving(tmp_path / "other", agent, lease_seconds=2, database_url=database_url) as other,
+        serving(tmp_path / "one", agent, lease_seconds=2, database_url=url) as one,
+    ):
+        async with one.client.stream("POST", "/v1/runs", json=request(run_id="run", chat_id="chat")) as response:
+            async for _, event in numbered(response):
+                if isinstance(event, InputRequest):
+                    break
+            asked.set()
+            lost.cut()
+            if is_late:
+                goes_on.set()
+                [run] = one.state.runs
+                while not run.log.failure:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0)
+            assert await send(one) == 503
+            if path == "cancel":
+                await stopped.wait()
+            assert await send(other) == 202
+        async with other.client.stream("GET", "/v1/runs/run/events") as response:
+            events = [event async for _, event in numbered(response)]
+        assert "".join(event.content for event in events if isinstance(event, Message)) == text
+        assert events[-1] == last
+        lost.mend()
 
 
 # As above; the same is tested with a SQLite file that cannot be written.

@@ -156,14 +156,21 @@ class Inputs:
             self.park()
 
     async def answer(self, request_id: str, given: GivenAnswer) -> None:
-        """Answer a question. Raises `UnknownInput` if it is not open, or already answered on any server."""
-        # A question that was shown is stored, unless the run is late.
-        if self._stored_runs and not self._log.failure:
+        """Answer a question.
+
+        Raises `UnknownInput` if it is not open, or already answered on any server, and `StorageError` if another server
+        may take the run over and would not learn of the answer.
+        """
+        if self._stored_runs:
             try:
+                # A question that was shown is stored, unless the run is late.
+                if self._log.failure:
+                    raise self._log.failure
                 if not await self._stored_runs.answer(self._run_id, request_id, given):
                     raise unknown_input(request_id)
             except StorageError:
-                pass  # Other servers cannot answer it either.
+                if not await self._stored_runs.is_alone():
+                    raise
             else:
                 self.accept({request_id: given})
                 return

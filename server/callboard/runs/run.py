@@ -190,16 +190,25 @@ class Run:
             self._stop_requested.set_result(None)
 
     async def cancel_for_client(self) -> None:
-        """Cancel the run for a client, also on a server that takes it over later."""
+        """Cancel the run for a client, also on a server that takes it over later.
+
+        Raises `StorageError` if another server may take the run over and would not learn of this.
+        """
         # First, because the database may be slow.
         self.cancel()
         if self._stored_runs and not self.ended:
-            # Without the entry, only a later owner would continue the run.
-            with suppress(StorageError):
+            try:
                 await self._stored_runs.cancel(self.run_id)
+            except StorageError:
+                if not await self._stored_runs.is_alone():
+                    raise
 
     async def answer(self, request_id: str, answer: GivenAnswer) -> None:
-        """Answer a question. Raises `UnknownInput` if it is not open, or already answered on any server."""
+        """Answer a question.
+
+        Raises `UnknownInput` if it is not open, or already answered on any server, and `StorageError` if another server
+        may take the run over and would not learn of the answer.
+        """
         if self.last_event:
             raise unknown_input(request_id)
         await self.inputs.answer(request_id, answer)
@@ -278,7 +287,7 @@ class Run:
             if not is_listened_to:
                 # As a client does that cannot ask its user: approvals that can wait then wait.
                 for request_id in asked:
-                    with suppress(UnknownInput):
+                    with suppress(UnknownInput, StorageError):
                         await self.answer(request_id, GivenAnswer(None, asked=False))
             return
         _log.info("run_given_up", run_id=self.run_id, after_seconds=self._grace_seconds)
