@@ -134,6 +134,23 @@ async def test_a_call_that_only_reads_runs_again_on_its_own_card(tmp_path: Path)
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
 
 
+async def test_a_call_that_runs_again_is_counted_once(tmp_path: Path) -> None:
+    looking = chunks(call("look", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
+    async with OpenAIServer([looking, ANSWER]) as model:
+        play = Killing(tmp_path, model, AGENT, settings={"MAX_USER_CALLS_PER_DAY": "1"})
+
+        async def wait_until_it_runs(client: httpx.AsyncClient) -> None:
+            while not play.ran:
+                await client.get("/ready")
+
+        await play.run_until(lambda event: isinstance(event, ToolCallStart), do=wait_until_it_runs)
+        await play.go_on()
+        async with play.opened_store() as store:
+            assert (await store.usage("ann").today()).calls == 1
+    assert play.ran == ["look 7", "look 7"]
+    assert told(model.requests[1])[-1] == ("tool", "Seat 7 is free.")
+
+
 async def test_a_call_that_runs_again_stays_in_the_message_of_those_that_have_ended(tmp_path: Path) -> None:
     both = chunks(
         text(None, reasoning_content="Free? I look."),

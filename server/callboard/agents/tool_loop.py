@@ -205,7 +205,7 @@ class _Turn:
         text_calls = self._context.approval.text_calls
         resolved = resolve_calls(calls, tools, self.runner.budget, text_calls=text_calls, is_cut_short=is_cut_short)
         self._details.note_calls([call.call for call in resolved], answer.details if answer else {})
-        running = asyncio.create_task(self.runner.run_round(resolved))
+        running = asyncio.create_task(self.runner.run_round(resolved, is_counted=answer is None))
         async with aclosing(self._events.read(running)) as events:
             async for event in events:
                 yield event

@@ -143,19 +143,21 @@ class CallRunner:
 
     # --- Calls of Callboard's tools ---------------------------------------------------------------------------------
 
-    async def run_round(self, calls: Sequence[ResolvedCall | RejectedCall]) -> dict[str, EndedCall]:
+    async def run_round(
+        self, calls: Sequence[ResolvedCall | RejectedCall], *, is_counted: bool = False
+    ) -> dict[str, EndedCall]:
         """Run the calls of one answer concurrently, and return the ended calls by their ids.
 
         The start of every call is sent and recorded before the first one runs. A call that the client runs is
-        sent to it, and is not in the result. Cancelling this method cancels the tools.
+        sent to it, and is not in the result. Cancelling this method cancels the tools. `is_counted`: an earlier server
+        has counted the calls against the user's quota, when it sent their starts.
         """
         for call in calls:
             self._send_call(call)
         own = [call for call in calls if isinstance(call, ResolvedCall) and not call.is_external]
-        # An earlier server has counted a call before it asked for its approval.
-        counted = [] if self._context.spend is spend_nothing else [one for one in own if not one.call.needs_approval]
+        is_spending = not is_counted and self._context.spend is not spend_nothing
         # At the same time as the starts, so that the store can write both in one transaction.
-        spending = {call.id: asyncio.create_task(self._spend()) for call in counted}
+        spending = {call.id: asyncio.create_task(self._spend()) for call in own if is_spending}
         running: dict[str, asyncio.Task[EndedCall]] = {}
         try:
             await self._events.wait_until_processed()
