@@ -558,6 +558,25 @@ async def test_a_parked_run_is_gone_with_its_chat_and_its_call_never_runs(
     assert till.paid == []
 
 
+@pytest.mark.parametrize("answers", [[REFUND, REFUND]])
+async def test_run_that_is_parked_after_its_chat_was_deleted_is_deleted_with_the_ended_runs(
+    serve: Serve, till: Till
+) -> None:
+    async with serve("one") as one:
+        await park(one)
+        other = {"run_id": "other", "chat_id": "other", "message_id": "other"}
+        async with one.client.stream("POST", "/v1/runs", json=body(**other)) as response:
+            async for _, event in numbered(response):
+                if isinstance(event, InputRequest):
+                    await delete(one, "/v1/chats/other?user_id=ann")
+                    given = {"request_id": event.request_id, "value": None, "asked": False}
+                    assert (await one.client.post("/v1/runs/other/input?user_id=ann", json=given)).is_success
+        assert isinstance(event, Parked)
+        assert await one.state.store.stored_runs("any").drop(DAYS, 10**9) == 1
+        assert [row.id for row in await database_of(one).fetch(select(runs))] == ["run"]
+    assert till.paid == []
+
+
 @pytest.mark.parametrize("settings", [{}, {"retention_days": 60, "result_retention_days": 1}])
 async def test_a_parked_run_waits_until_the_retention_of_its_chat_is_over(
     serve: Serve, till: Till, settings: dict[str, Any]

@@ -34,7 +34,7 @@ from callboard.errors import RunConflict, RunLost, StorageError, TooManyRuns
 from callboard.storage.bus import RELEASED_RUN, Bus, OnNotification
 from callboard.storage.sql.database import Database, Work
 from callboard.storage.sql.parking import let_question_wait, unpark, unpark_if_answered
-from callboard.storage.sql.tables import events, messages, now, run_files, run_inputs, runs
+from callboard.storage.sql.tables import chats, events, messages, now, run_files, run_inputs, runs
 from callboard.storage.values import GivenAnswer, RunSignals, StoredFrame, StoredRun
 
 FRAMES_PER_QUERY = 500
@@ -426,7 +426,8 @@ class StoredRuns:
     async def drop(self, ended_before_seconds: float, max_user_bytes: int) -> int:
         """Delete runs that ended more than `ended_before_seconds` ago; return the number of deleted runs.
 
-        Also deletes the oldest ended runs of a user whose ended runs are larger than `max_user_bytes` together.
+        Also deletes the oldest ended runs of a user whose ended runs are larger than `max_user_bytes` together, and
+        parked runs whose chat was deleted before they were parked: nobody can see or answer them.
         """
         so_far = func.sum(runs.c.size_bytes).over(
             partition_by=func.coalesce(runs.c.user_id, ""), order_by=runs.c.ended_at.desc()
@@ -435,7 +436,8 @@ class StoredRuns:
         ended = select(runs.c.id, runs.c.ended_at, so_far.label("so_far")).where(has_ended).subquery()
         is_old = ended.c.ended_at < now() - ended_before_seconds
         is_too_large = ended.c.so_far > max_user_bytes
-        condition = runs.c.id.in_(select(ended.c.id).where(or_(is_old, is_too_large)))
+        has_no_chat = and_(runs.c.parked_at.is_not(None), ~exists().where(chats.c.id == runs.c.chat_id))
+        condition = or_(runs.c.id.in_(select(ended.c.id).where(or_(is_old, is_too_large))), has_no_chat)
         return await self._database.delete_in_batches(runs, condition, RUNS_AT_ONCE)
 
 
