@@ -271,10 +271,14 @@ class ToolCallError(CallEvent):
 APPROVAL_PREFIX = "approve:"
 """The prefix of the ids of questions for the approval of a call; the rest is the id of the call."""
 
-EXTERNAL_ID_PREFIX = "callext_"
-"""Prefix of the ids of calls that the client runs; no other id has it."""
+EXTERNAL_ID_PREFIX = "call_x_"
+"""Prefix of the ids of calls that the client runs; no other id has it.
 
-FORM_ID_PREFIX = "callform_"
+Agno replaces every id that does not begin with `call_` or has more than 40 characters. The server could then not find
+the call of a result.
+"""
+
+FORM_ID_PREFIX = "call_f_"
 """Prefix of the id of a call that represents a run's whole answer; the id of the run follows."""
 
 

@@ -74,37 +74,37 @@ def test_text_stands_where_it_was_said() -> None:
 
 
 def test_a_turn_is_known_by_the_clients_own_call_and_what_is_told_elsewhere_is_not_told_twice() -> None:
-    rounds = (StoredRound("", (call("a"),)), StoredRound("I ask.", (call("b"), call("callext_1"))))
+    rounds = (StoredRound("", (call("a"),)), StoredRound("I ask.", (call("b"), call("call_x_1"))))
     turn = StoredTurn("1", "go", rounds, "")
-    bare = [user("go"), assistant("I ask.", "callext_1"), result("callext_1")]
-    assert ids(restore_calls(bare, [turn], by_text=False)) == ["a", "b", "callext_1"]
+    bare = [user("go"), assistant("I ask.", "call_x_1"), result("call_x_1")]
+    assert ids(restore_calls(bare, [turn], by_text=False)) == ["a", "b", "call_x_1"]
     told = [user("go"), assistant(None, "a"), result("a"), *bare[1:]]
-    assert ids(restore_calls(told, [turn], by_text=False)) == ["a", "b", "callext_1"]
+    assert ids(restore_calls(told, [turn], by_text=False)) == ["a", "b", "call_x_1"]
     assert restore_calls(told, [], by_text=True) == told
 
 
 def test_calls_of_one_round_in_several_messages_bring_the_servers_calls_once() -> None:
-    rounds = (StoredRound("I look.", (call("a"),)), StoredRound("", (call("b"), call("callext_1"), call("callext_2"))))
+    rounds = (StoredRound("I look.", (call("a"),)), StoredRound("", (call("b"), call("call_x_1"), call("call_x_2"))))
     sent = [user("go")]
-    for one in ("callext_1", "callext_2"):
+    for one in ("call_x_1", "call_x_2"):
         sent += [assistant(None, one), result(one)]
     whole = restore_calls(sent, [StoredTurn("1", "go", rounds, "")], by_text=False)
-    assert ids(whole) == ["a", "b", "callext_1", "callext_2"]
+    assert ids(whole) == ["a", "b", "call_x_1", "call_x_2"]
     assert [message["content"] for message in whole].count("I look.") == 1
 
 
 def test_an_answer_in_the_form_of_a_call_keeps_that_call_at_its_end() -> None:
     turn = StoredTurn("run", "go", (StoredRound("", (call("a"),)),), '{"x": 1}')
-    sent = [user("go"), assistant(None, "callform_run"), result("callform_run"), user("on")]
+    sent = [user("go"), assistant(None, "call_f_run"), result("call_f_run"), user("on")]
     whole = restore_calls(sent, [turn], by_text=False)
-    assert ids(whole) == ["a", "callform_run"]
+    assert ids(whole) == ["a", "call_f_run"]
     assert [message["content"] for message in whole] == ["go", None, None, "r", "on"]
 
 
 def test_the_store_is_asked_only_where_it_may_know_more() -> None:
     assert lacks_calls([user("go"), assistant("Done.")], by_text=True)
     assert not lacks_calls([user("go"), assistant("Done.")], by_text=False)
-    assert lacks_calls([assistant(None, "callext_1")], by_text=False)
+    assert lacks_calls([assistant(None, "call_x_1")], by_text=False)
     assert not lacks_calls([user("go"), assistant(None, "a"), result("a")], by_text=True)
 
 

@@ -18,6 +18,8 @@ from tests.openai_client import asking
 if TESTS_RUN:
     import agents
     from agents import ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
+    from agno.agent import Agent as AgnoAgent
+    from agno.models.openai import OpenAIChat
     from langchain.agents import create_agent
     from langchain_core.tools import tool as langchain_tool
     from langchain_openai import ChatOpenAI
@@ -194,3 +196,19 @@ async def test_openais_agents_run_a_tool_that_they_force(tmp_path: Path) -> None
         run = await Runner.run(agents.Agent("asker", tools=[measure], model=model, model_settings=forced), QUESTION)
     assert (run.final_output, measured) == ("It is 7 degrees.", ["attic"])
     assert house.told()[-2:] == [("assistant", ["measure"]), ("tool", "7 in the attic")]
+
+
+async def test_agno_runs_its_own_tool_once_and_the_server_its_own(tmp_path: Path) -> None:
+    house = House(ASKS, MEASURED)
+    measured: list[str] = []
+
+    def measure(room: str) -> str:
+        """Measure how warm it is in a room."""
+        measured.append(room)
+        return f"7 in the {room}"
+
+    async with asking(tmp_path, house.agent) as (_, client):
+        model = OpenAIChat(id="house", async_client=client)
+        run = await AgnoAgent(model=model, tools=[measure], telemetry=False).arun(QUESTION)
+    assert (run.content, measured) == ("I ask.It is 7 degrees.", ["attic"])
+    assert house.told()[-3:] == TOLD

@@ -305,6 +305,9 @@ async def test_the_one_function_that_must_be_called_is_the_form_of_the_answer(
     said = [part.choices[0].delta if stream else part.choices[0].message for part in parts]
     [call] = [call for one in said for call in one.tool_calls or ()]
     assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"degrees": 7})
+    # Agno replaces all other ids.
+    assert call.id.startswith("call_")
+    assert len(call.id) <= 40
     assert "".join(one.content or "" for one in said) == "I look."
     assert parts[-1].choices[0].finish_reason == "tool_calls"
     asked = house.asked[0]
@@ -350,8 +353,8 @@ async def test_a_model_that_is_asked_in_words_is_not_held_to_the_form_while_it_m
     assert "response_format" not in house.asked[0].options
 
 
-UNKNOWN = {"id": "callext_1", "type": "function", "function": {"name": "open_door", "arguments": "{}"}}
-RESULT = {"role": "tool", "tool_call_id": "callext_1"}
+UNKNOWN = {"id": "call_x_1", "type": "function", "function": {"name": "open_door", "arguments": "{}"}}
+RESULT = {"role": "tool", "tool_call_id": "call_x_1"}
 
 Break = Callable[[dict[str, Any], Any], list[Any]]
 BROKEN: list[tuple[str, Break, str]] = [

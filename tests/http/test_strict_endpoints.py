@@ -1056,7 +1056,7 @@ async def test_what_came_beside_a_clients_call_goes_back_whichever_way_the_clien
             items.append({"role": "user", "content": question})
 
 
-@pytest.mark.parametrize("given", ["callext_" + "a" * 32, "callform_" + "a" * 32, "toolu_" + "a" * 35])
+@pytest.mark.parametrize("given", ["call_x_" + "a" * 32, "call_f_" + "a" * 32, "toolu_" + "a" * 35])
 async def test_ids_that_a_client_sends_are_short_enough_for_every_endpoint(tmp_path: Path, given: str) -> None:
     called = [CALLED[0], {**CALLED[1], "tool_calls": [{**CALLED[1]["tool_calls"][0], "id": given}]}]
     messages = [*called, {"role": "tool", "tool_call_id": given, "content": "wind"}, *CONTINUED[1:], CALLED[0]]

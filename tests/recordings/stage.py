@@ -29,7 +29,7 @@ TABLES = ("chats", "messages", "tool_events")
 
 TEXT_FIELDS = {"message": "content", "reasoning": "content", "tool_call_args_delta": "delta"}
 TIMES = frozenset({"created_at", "updated_at", "started_at", "ended_at", "duration_ms"})
-IDS = r"callext_[0-9a-f]{24,}|(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])"
+IDS = r"call_x_[0-9a-f]{24,}|(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])"
 CALL_ID = re.compile(r"[A-Za-z0-9]{9}")
 """An id of a call that Callboard made: none in a scenario is like it."""
 
