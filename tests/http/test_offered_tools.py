@@ -118,6 +118,18 @@ async def test_a_stream_tells_the_call_at_its_end(tmp_path: Path) -> None:
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
+async def test_each_call_of_the_client_has_a_chunk_of_the_stream_for_itself(tmp_path: Path) -> None:
+    """LlamaIndex reads only the first call of a chunk."""
+    house = House([wants("open_door", {"room": room}, index=index) for index, room in enumerate(("attic", "hall"))])
+    async with asking(tmp_path, house.agent) as (_, client):
+        chunks = [chunk async for chunk in await complete(client, tools=[function()], stream=True)]
+    told = [calls for chunk in chunks if (calls := chunk.choices[0].delta.tool_calls)]
+    assert [[(call.index, call.function.arguments) for call in calls] for calls in told] == [
+        [(0, '{"room": "attic"}')],
+        [(1, '{"room": "hall"}')],
+    ]
+
+
 async def test_arguments_larger_than_a_frame_come_whole(tmp_path: Path) -> None:
     house = House([wants("open_door", {"room": "é" * 100_000})])
     async with asking(tmp_path, house.agent) as (_, client):

@@ -262,7 +262,9 @@ class ChatAnswer(Answer):
         if self._client_calls:
             self._finish_reason = "tool_calls"
             self._tool_calls = [call.model_dump() for call in self._client_calls]
-            yield self._build_chunk({"tool_calls": [{"index": n, **call} for n, call in enumerate(self._tool_calls)]})
+            # LlamaIndex reads only the first call of a chunk.
+            for index, call in enumerate(self._tool_calls):
+                yield self._build_chunk({"tool_calls": [{"index": index, **call}]})
         yield self._build_chunk({}, self._finish_reason)
         if self._wants_usage and self._usage:
             yield self._build_frame([]) | {"usage": self._usage}
