@@ -43,6 +43,8 @@ def told(item: Any) -> tuple[str, str, str]:
             return item.type, item.call_id, f"{item.name} {item.arguments}"
         case "function_call_output":
             return item.type, item.call_id, "".join(part.text for part in item.output)
+        case "reasoning":
+            return item.type, "", "".join(part.text for part in item.summary)
         case _:
             return item.type, "", "".join(part.text for part in item.content)
 
@@ -136,6 +138,8 @@ async def test_the_stream_tells_each_item_from_its_beginning_to_its_end(
     assert [event.item.id for event in added] == [item.id for item in events[-1].response.output]
     deltas = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert deltas == "Let me see.Both are fruits."
+    thoughts = [event.delta for event in events if event.type == "response.reasoning_summary_text.delta"]
+    assert thoughts == ["Two words."]
 
 
 async def test_a_call_is_seen_from_its_start_and_ends_where_it_ended(tmp_path: Path) -> None:
@@ -277,7 +281,8 @@ INPUTS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     "text before a call, and what only OpenAI has": (
         [
             USER,
-            {"type": "reasoning", "id": "rs", "summary": []},
+            {"type": "reasoning", "id": "rs", "summary": [part("Hm.", "summary_text")]},
+            {"type": "reasoning", "id": "rt", "summary": [], "content": [part("Hm.", "reasoning_text")]},
             {"role": "assistant", "content": [part("I look.", "output_text")]},
             {"type": "web_search_call", "id": "ws"},
             fc("a"),

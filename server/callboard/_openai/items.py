@@ -7,7 +7,7 @@ the same item. The forms are from https://platform.openai.com/docs/api-reference
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from callboard._openai.client_functions import Json, OfferedTool
 from callboard._openai.offered_tools import read_input
@@ -38,8 +38,12 @@ class ItemWriter:
     """The first fields of the item."""
     prefix: ClassVar[str] = "msg"
     """The beginning of the item's id."""
+    list_field: ClassVar[str] = "content"
+    """The item's field with the list of its parts."""
     part_type: ClassVar[str]
     """The type of its part, and the name of the part's events."""
+    event_prefix: ClassVar[str] = ""
+    """The beginning of the names of all these events."""
     text_field: ClassVar[str] = "text"
     """The field with the whole text, of the part and of the last of these events."""
     extra: ClassVar[Json] = {}
@@ -47,7 +51,8 @@ class ItemWriter:
 
     def __init__(self, run_id: str, index: int) -> None:
         self.index = index
-        self._where: Json = {"item_id": f"{self.prefix}_{run_id}_{index}", "output_index": index, "content_index": 0}
+        item_id = f"{self.prefix}_{run_id}_{index}"
+        self._where: Json = {"item_id": item_id, "output_index": index, f"{self.list_field}_index": 0}
         self._pieces: list[str] = []
 
     @property
@@ -57,18 +62,18 @@ class ItemWriter:
 
     def item(self, status: Literal["in_progress"] | Written) -> Json:
         """Return the item; it has no text while it is in progress."""
-        content = [] if status == "in_progress" else [self._part()]
-        return {**self.head, "id": self._where["item_id"], "status": status, "content": content}
+        parts = [] if status == "in_progress" else [self._part()]
+        return {**self.head, "id": self._where["item_id"], "status": status, self.list_field: parts}
 
     def begin(self) -> Iterator[Json]:
         """Yield the events of its beginning, without text."""
         yield format_item_event("added", self.index, self.item("in_progress"))
-        yield {"type": "response.content_part.added", **self._where, "part": self._part()}
+        yield self._event(f"{self.list_field}_part.added", part=self._part())
 
     def add(self, delta: str) -> Iterator[Json]:
         """Add a piece of text, and yield its event."""
         self._pieces.append(delta)
-        yield {"type": f"response.{self.part_type}.delta", **self._where, "delta": delta, **self.extra}
+        yield self._event(f"{self.part_type}.delta", delta=delta, **self.extra)
 
     def cut(self, kept_chars: int) -> None:
         """Remove the text after its first `kept_chars` characters; the events of the end have the rest."""
@@ -76,10 +81,12 @@ class ItemWriter:
 
     def end(self, status: Written = "completed") -> Iterator[Json]:
         """Yield the events of its end."""
-        text = {self.text_field: self.text}
-        yield {"type": f"response.{self.part_type}.done", **self._where, **text, **self.extra}
-        yield {"type": "response.content_part.done", **self._where, "part": self._part()}
+        yield self._event(f"{self.part_type}.done", **{self.text_field: self.text}, **self.extra)
+        yield self._event(f"{self.list_field}_part.done", part=self._part())
         yield format_item_event("done", self.index, self.item(status))
+
+    def _event(self, name: str, **fields: Any) -> Json:
+        return {"type": f"response.{self.event_prefix}{name}", **self._where, **fields}
 
     def _part(self) -> Json:
         return {"type": self.part_type, self.text_field: self.text}
@@ -101,7 +108,7 @@ class TextWriter(ItemWriter):
             annotation = {"type": "url_citation", **citation}
             place = {"annotation_index": len(self._annotations), "annotation": annotation}
             self._annotations.append(annotation)
-            yield {"type": "response.output_text.annotation.added", **self._where, **place}
+            yield self._event("output_text.annotation.added", **place)
 
     def _part(self) -> Json:
         return {**super()._part(), "annotations": list(self._annotations), "logprobs": []}
@@ -115,11 +122,13 @@ class RefusalWriter(ItemWriter):
 
 
 class ReasoningWriter(ItemWriter):
-    """Writes reasoning of the model."""
+    """Writes reasoning of the model, as a summary: most clients do not show the `content` of a reasoning item."""
 
-    head: ClassVar[Json] = {"type": "reasoning", "summary": []}
+    head: ClassVar[Json] = {"type": "reasoning"}
     prefix = "rs"
-    part_type = "reasoning_text"
+    list_field = "summary"
+    part_type = "summary_text"
+    event_prefix = "reasoning_"
 
 
 def build_mcp_call(run_id: str, call: RunningCall | EndedCall) -> Json:
