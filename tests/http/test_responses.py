@@ -338,6 +338,17 @@ async def test_an_answer_that_was_cut_off_is_incomplete(tmp_path: Path) -> None:
     assert last.response.output_text == "Once upon a"
 
 
+async def test_a_response_whose_usage_is_not_known_reports_zero_tokens(tmp_path: Path) -> None:
+    """The AI SDK refuses a response whose usage is null."""
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Hello.")
+
+    *_, last = await streamed(tmp_path, ScriptedAgent(script))
+    assert last.response.usage
+    assert (last.response.usage.input_tokens, last.response.usage.total_tokens) == (0, 0)
+
+
 @pytest.mark.parametrize("shape", [{}, as_items()], ids=["mcp", "items"])
 async def test_files_and_embeds_of_a_call_come_whole_with_its_output(tmp_path: Path, shape: dict[str, Any]) -> None:
     picture = f"data:image/png;base64,{base64.b64encode(bytes(200_000)).decode()}"

@@ -224,6 +224,8 @@ class ResponseAnswer(Answer):
         yield format_item_event("done", index, item)
 
     def _end(self, event: Done) -> Iterator[Json]:
+        # The AI SDK refuses a complete response without numbers.
+        self._usage = self._usage or _format_usage(Usage())
         yield from self._close()
         for call in self._client_calls:
             tool = self._origins.get(call.function.name) or OfferedTool(call.function.name)
