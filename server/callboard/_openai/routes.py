@@ -70,7 +70,8 @@ async def responses(request: Request) -> Response:
         from_open_webui = has_own_header(request.headers)
         shape: tuple[ToolActivity, ToolActivity] = ("items", "mcp") if from_open_webui else ("mcp", "items")
         activity = _read_activity(client, *shape, "none")
-        # Open WebUI never refers to a response, and its temporary chats must not be stored.
+        # Open WebUI refers to a response only with ENABLE_RESPONSES_API_STATEFUL, which is off by default, and its
+        # temporary chats must not be stored.
         if client.task or (from_open_webui and body.store is None):
             body = body.model_copy(update={"store": False})
         user = read_user(body.user, request, get_server_state(request).user_verifier)
