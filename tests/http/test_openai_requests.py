@@ -264,7 +264,7 @@ REFUSED: list[tuple[Ask, dict[str, Any], str]] = [
     (complete, {"tools": NAMELESS * 129}, "no more than 128"),
     (complete, {"tools": NAMELESS}, "tools.0: name: Field required"),
     (complete, {"function_call": {"name": "f"}}, "use tools and tool_choice"),
-    (complete, {"extra_body": {"messages": []}}, "messages: Tuple should have at least 1 item"),
+    (complete, {"extra_body": {"messages": []}}, "messages: Value error, must not be empty"),
     (complete, {"extra_body": {"callboard": {"tool_activity": "items"}}}, "use none or status or details"),
     (complete, {"extra_body": {"callboard": {"activity": "none"}}}, "callboard.activity: Extra inputs"),
     (complete, {"extra_headers": {"X-Callboard-Tool-Activity": "loud"}}, "tool_activity: Input should be"),
@@ -291,6 +291,14 @@ async def test_what_no_agent_can_do_is_a_bad_request(
             await ask(client, **fields)
     assert words in str(caught.value)
     assert (caught.value.code, caught.value.type) == ("invalid_request", "invalid_request_error")
+
+
+async def test_an_invalid_message_is_refused_for_its_own_reason_alone(tmp_path: Path) -> None:
+    async with asking(tmp_path, EVERYTHING) as (_, client):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await complete(client, extra_body={"messages": [{"role": "model", "content": "hi"}]})
+    roles = "'system', 'developer', 'user', 'assistant' or 'tool'"
+    assert caught.value.response.json()["error"]["message"] == f"messages.0.role: Input should be {roles}"
 
 
 class Failing:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict
 
 from callboard._openai.answer import (
     Answer,
@@ -25,7 +25,7 @@ from callboard._openai.answer import (
     write_note_below,
 )
 from callboard._openai.client_functions import ClientCalls, Json, Offer
-from callboard._openai.request import ClientContext, RequestBody, ToolActivity
+from callboard._openai.request import ClientContext, RequestBody, ToolActivity, refuse_empty
 from callboard.agents import PICTURE_TOOL
 from callboard.calls import EndedCall, RunningCall
 from callboard.errors import RequestError
@@ -85,7 +85,7 @@ class ChatBody(RequestBody):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    messages: Annotated[tuple[ChatMessage, ...], BeforeValidator(_translate_functions)] = Field(min_length=1)
+    messages: Annotated[tuple[ChatMessage, ...], AfterValidator(refuse_empty), BeforeValidator(_translate_functions)]
     stream_options: StreamOptions | None = None
     n: int | None = None
     functions: tuple[Any, ...] | None = None

@@ -7,7 +7,7 @@ User, chat and tool activity come from headers or from the body's field `callboa
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote
 
 from pydantic import ConfigDict
@@ -28,6 +28,7 @@ ToolActivity = Literal["none", "status", "details", "mcp", "items"]
 UNVOUCHED = "body:"
 """The beginning of the ids of users that a request's body names."""
 
+_T = TypeVar("_T")
 _HEADERS = {**CHAT_HEADERS, "tool_activity": "x-callboard-tool-activity"}
 
 
@@ -43,6 +44,14 @@ class ClientContext(Wire):
     message_id: Identifier | None = None
     task: str | None = None
     tool_activity: ToolActivity | None = None
+
+
+def refuse_empty(items: tuple[_T, ...]) -> tuple[_T, ...]:
+    """Return the items of a valid list. Raises `ValueError` if there are none."""
+    # Not `min_length`, which reports an invalid item as missing too.
+    if not items:
+        raise ValueError("must not be empty")
+    return items
 
 
 class RequestBody(Wire):

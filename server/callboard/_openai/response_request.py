@@ -32,7 +32,7 @@ from callboard._openai.input_items import (
     ToolsItem,
 )
 from callboard._openai.offered_tools import read_response_offer
-from callboard._openai.request import ClientContext, RequestBody
+from callboard._openai.request import ClientContext, RequestBody, refuse_empty
 from callboard.errors import RequestError
 from callboard.models import select_options
 from callboard.runs import Continuation
@@ -47,13 +47,6 @@ def _read_text(given: Any) -> Any:
     if isinstance(given, str):
         return [{"role": "user", "content": given}] if given else []
     return given
-
-
-def _refuse_empty(items: tuple[InputItem, ...]) -> tuple[InputItem, ...]:
-    # Not `min_length`, which also counts the items that are invalid themselves.
-    if not items:
-        raise ValueError("must not be empty")
-    return items
 
 
 class ReasoningOptions(Wire):
@@ -81,7 +74,7 @@ class ResponseBody(RequestBody):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    input: Annotated[tuple[InputItem, ...], AfterValidator(_refuse_empty), BeforeValidator(_read_text)]
+    input: Annotated[tuple[InputItem, ...], AfterValidator(refuse_empty), BeforeValidator(_read_text)]
     instructions: str | None = None
     temperature: float | None = None
     top_p: float | None = None
