@@ -158,19 +158,20 @@ async def test_open_call_is_ended_before_the_last_event() -> None:
     ]
 
 
-async def test_id_used_earlier_in_the_chat_is_replaced_in_every_event_of_the_call() -> None:
+@pytest.mark.parametrize("call_id", ["call_0", "call_x_of_another_server", "call_f_of_another_server"])
+async def test_id_used_earlier_or_by_another_server_is_replaced_in_every_event_of_the_call(call_id: str) -> None:
     events = await shown(
         [
-            ToolCallArgsDelta(tool_call_id="call_0", tool_name="tool", delta="{"),
-            start("call_0"),
-            status("call_0"),
-            complete("call_0"),
+            ToolCallArgsDelta(tool_call_id=call_id, tool_name="tool", delta="{"),
+            start(call_id),
+            status(call_id),
+            complete(call_id),
         ],
         seen={"call_0"},
     )
     ids = {event.tool_call_id for event in events if hasattr(event, "tool_call_id")}
     assert len(ids) == 1
-    assert "call_0" not in ids
+    assert call_id not in ids
 
 
 async def test_repeated_id_belongs_to_the_newer_call() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from callboard._call_ids import new_call_id
+from callboard._history.turns import CLIENT_PREFIXES
 from callboard.calls import new_external_id
 from callboard.calls.context import CallClock
 from callboard_protocol import EXTERNAL_ID_PREFIX
@@ -31,8 +32,12 @@ class CallIds:
         self._is_complete = False
 
     def claim(self, candidate: str) -> str:
-        """Return `candidate` if it is valid and not in use, otherwise a new id."""
-        return self._take(candidate if self._is_complete else "", new_call_id)
+        """Return `candidate` if it is valid and not in use, otherwise a new id.
+
+        Ids in the form of the client's calls are of another Callboard server: an agent uses it as its model.
+        """
+        can_keep = self._is_complete and not candidate.startswith(CLIENT_PREFIXES)
+        return self._take(candidate if can_keep else "", new_call_id)
 
     def claim_for_client(self, candidate: str) -> str:
         """Return `candidate` if it is a valid id of a call that the client runs and not in use, otherwise a new one.
