@@ -34,7 +34,8 @@ class CallIds:
     def claim(self, candidate: str) -> str:
         """Return `candidate` if it is valid and not in use, otherwise a new id.
 
-        Ids in the form of the client's calls are of another Callboard server: an agent uses it as its model.
+        A candidate with a prefix of the client's calls is replaced: it comes from another Callboard server, which the agent
+        uses as its model.
         """
         can_keep = self._is_complete and not candidate.startswith(CLIENT_PREFIXES)
         return self._take(candidate if can_keep else "", new_call_id)

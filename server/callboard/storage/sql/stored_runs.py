@@ -427,7 +427,7 @@ class StoredRuns:
         """Delete runs that ended more than `ended_before_seconds` ago; return the number of deleted runs.
 
         Also deletes the oldest ended runs of a user whose ended runs are larger than `max_user_bytes` together, and
-        parked runs whose chat was deleted before they were parked: nobody can see or answer them.
+        parked runs without a chat: it was deleted before they were parked, and nobody can see or answer them.
         """
         so_far = func.sum(runs.c.size_bytes).over(
             partition_by=func.coalesce(runs.c.user_id, ""), order_by=runs.c.ended_at.desc()
