@@ -647,10 +647,17 @@ async def test_strict_of_a_function_is_left_out_if_it_is_refused_and_never_sent_
     assert server.requests[1]["tools"][-1]["function"]["strict"] is True
 
 
-async def test_name_of_a_user_is_left_out_from_then_on_if_it_is_refused(tmp_path: Path) -> None:
-    """https://github.com/Gage-Technologies/mistral-go/issues/3"""
-    words = '{"detail": [{"type": "extra_forbidden", "loc": ["body", "messages", 0, "user", "name"]}]}'
-
+@pytest.mark.parametrize(
+    "words",
+    [
+        # https://github.com/Gage-Technologies/mistral-go/issues/3
+        '{"detail": [{"type": "extra_forbidden", "loc": ["body", "messages", 0, "user", "name"]}]}',
+        "messages.0.user.name: Extra inputs are not permitted",
+        "Only messages of role 'user' can have a name.",
+    ],
+    ids=["Mistral", "vLLM", "xAI"],
+)
+async def test_name_of_a_user_is_left_out_from_then_on_if_it_is_refused(tmp_path: Path, words: str) -> None:
     def answer(body: Body) -> Answer:
         is_named = any("name" in message for message in body["messages"])
         return Refusal(422, words) if is_named else chunks(text("It is wind."), finish("stop"))
@@ -659,6 +666,19 @@ async def test_name_of_a_user_is_left_out_from_then_on_if_it_is_refused(tmp_path
         for _ in range(2):
             assert answered(await service.events(request(messages=[{**CALLED[0], "name": "ann"}])))
     assert len(server.requests) == 3
+
+
+async def test_a_refusal_of_another_name_leaves_the_names_of_users(tmp_path: Path) -> None:
+    def answer(body: Body) -> Answer:
+        names = [message["name"] for message in body["messages"] if "name" in message]
+        if names == ["Ann B"]:
+            return Refusal(400, "Invalid 'messages[0].name': string does not match pattern.")
+        return chunks(text("It is wind."), finish("stop"))
+
+    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
+        for name in ("Ann B", "ann"):
+            await service.events(request(messages=[{**CALLED[0], "name": name}]))
+    assert [one["messages"][-1]["name"] for one in server.requests] == ["Ann B", "ann"]
 
 
 @pytest.mark.parametrize(

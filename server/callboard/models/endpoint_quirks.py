@@ -22,8 +22,8 @@ from callboard.models.model import ChatDict
 Message = dict[str, Any]
 Body = dict[str, Any]
 
-STANDARD_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "id", "type", "function"})
-"""The fields of a message and its calls that every endpoint accepts."""
+STANDARD_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "id", "type", "function"})
+"""The fields of a message and its calls that are not left out because a refusal names them."""
 DISPENSABLE_OPTIONS = frozenset(
     {"parallel_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"}
     | {"stream_options"}
@@ -132,7 +132,7 @@ def without_details(messages: Sequence[ChatDict]) -> list[ChatDict]:
     """Return the messages without the fields that endpoints sent with them, and without signatures in the ids."""
     plain = []
     for message in messages:
-        fields = {name: value for name, value in message.items() if name in {"name", *STANDARD_FIELDS}}
+        fields = {name: value for name, value in message.items() if name in STANDARD_FIELDS}
         if calls := _calls_of(message):
             fields["tool_calls"] = [_without_call_details(call) for call in calls]
         plain.append(_shorten_ids(fields))
@@ -244,6 +244,10 @@ def _move_system_to_user(messages: list[Message]) -> list[Message]:
         parts = [[{"type": "text", "text": one}] if isinstance(one, str) else one for one in contents]
         others[first] = {**others[first], "content": [*chain.from_iterable(parts)]}
     return others
+
+
+def _leave_name_out(message: Message) -> Message:
+    return {name: value for name, value in message.items() if name != "name"}
 
 
 def _fill_blank(message: Message) -> Message:
@@ -366,6 +370,16 @@ QUIRKS = (
             re.IGNORECASE,
         ),
         _in_messages(_move_system_to_user),
+    ),
+    # Mistral, vLLM (https://github.com/vllm-project/vllm/issues/12864) and xAI refuse the name of a user or of a tool:
+    # https://github.com/BerriAI/litellm/issues/9720
+    Quirk(
+        re.compile(
+            r"extra_forbidden.{0,40}\bmessages\b.{0,20}\bname\b|messages\.\S+\.name\b.{0,20}Extra inputs"
+            r"|messages? of role '?user'? can have a name",
+            re.DOTALL,
+        ),
+        _in_each_message(_leave_name_out),
     ),
     # Kimi, Anthropic, Bedrock and xAI.
     Quirk(
