@@ -220,10 +220,13 @@ class _Turn:
                 for call in resolved
             ]
             text = "".join(answer.text) if answer else ""
-            last = self._messages[-1]
-            if answer and last["role"] == "assistant" and isinstance(last["content"], str) and "tool_calls" not in last:
-                # The client asked to continue its last message, and some endpoints refuse two such messages in a row.
-                text = f"{self._messages.pop()['content']}{text}"
+            match self._messages[-1:]:
+                case [{"role": "assistant", "content": str(begun)} as last] if answer and "tool_calls" not in last:
+                    # The client asked to continue this message, and some endpoints refuse two in a row.
+                    self._messages.pop()
+                    text = f"{begun}{text}"
+                case _:
+                    pass
             written, *results = round_messages(text, shown, [ended[call.id].result_text for call in shown])
             self._messages += [written, *results] if answer else results
 
