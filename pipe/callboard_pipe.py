@@ -2997,7 +2997,7 @@ class Run:
         self.transcript.close(STOPPED_BY_USER, how="stopped")
 
     async def _mend_message(self, open_webui: asyncio.Task[Any]) -> None:
-        """Show the end of an answer that was stopped while Open WebUI was busy, and close the blocks of its saved message.
+        """Show the end of an answer that was stopped while Open WebUI was busy: close the blocks of its saved message.
 
         `open_webui`: the task in which Open WebUI saves the message as it was.
         """

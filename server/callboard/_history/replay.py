@@ -36,8 +36,8 @@ def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinishe
     An assistant message with `tool_calls` gets the stored arguments and results of these calls, by their ids, unless
     the stored call with an id is of another tool or has other arguments. An assistant message without `tool_calls` gets
     the stored calls of its `id`: for each round an assistant message with calls, their results, and then the text of
-    the message. Each stored call is inserted once by its id and once by its message's id. If a client repeated
-    an id in thousands of messages, a long result would otherwise be inserted thousands of times.
+    the message. Each stored call is inserted at most once by its id, and at most once by its message's id. If a client
+    repeated an id in thousands of messages, a long result would otherwise be inserted thousands of times.
 
     Calls without a result and results without a call are dropped, because endpoints refuse both; calls whose ids are in
     `unfinished` stay, because they will run again. Calls with a parent are dropped: another agent made them. An empty

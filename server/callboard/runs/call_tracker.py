@@ -34,8 +34,8 @@ class CallIds:
     def claim(self, candidate: str) -> str:
         """Return `candidate` if it is valid and not in use, otherwise a new id.
 
-        A candidate with a prefix of the client's calls is replaced: it comes from another Callboard server, which the agent
-        uses as its model.
+        A candidate with a prefix of the client's calls is replaced: it comes from another Callboard server, which is
+        the agent's model.
         """
         can_keep = self._is_complete and not candidate.startswith(CLIENT_PREFIXES)
         return self._take(candidate if can_keep else "", new_call_id)
