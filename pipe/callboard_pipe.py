@@ -563,7 +563,7 @@ class Call(Piece):
 
     @property
     def shown_id(self) -> str:
-        """The id as an attribute of the block."""
+        """The call's id, escaped for the attribute `id` of its block."""
         return escape(break_markup(self.id))
 
     @property
@@ -668,9 +668,9 @@ OPEN_THOUGHT = '<details type="reasoning" done="false">'
 
 
 def close_blocks(message: Json, pieces: Iterable[Piece]) -> Json:
-    """Return the content and the output of a stored message with the calls as they have ended in `pieces`.
+    """Close the open blocks of a stored message; return its new content and output, or an empty dict if none is open.
 
-    Returns an empty dict if no block is open there.
+    `pieces` has the calls with their results.
     """
     ended = {piece.shown_id: piece.render() for piece in pieces if isinstance(piece, Call)}
 

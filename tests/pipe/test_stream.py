@@ -62,6 +62,12 @@ async def answer(pipe: Any, **changes: Any) -> list[dict[str, Any]]:
     return [update async for update in await start(pipe, **changes)]
 
 
+async def stop(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def content(pipe: Any, **changes: Any) -> str:
     return streamed_content(await answer(pipe, **changes))
 
@@ -427,9 +433,7 @@ async def test_stop_closes_every_block_and_cancels_the_run(server: ScriptedServe
     task = asyncio.create_task(consume())
     await drawn.wait()
     assert tool_blocks(streamed_content(seen))[0].attributes["done"] == "false"
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await stop(task)
     [block] = tool_blocks(streamed_content(seen))
     assert (block.attributes["done"], block.value("result")) == ("true", "Stopped by the user")
     [cancel] = await server.seen("POST", "cancel")
@@ -443,9 +447,7 @@ async def test_stop_is_sent_again_until_a_restarted_server_accepts_it(server: Sc
     server.on("POST", "cancel", hang_up, shutting_down, answer_json({}, 202))
     task = asyncio.create_task(content(a_pipe(server.url, resume_waits_seconds=(0.0, 0.01))))
     await server.seen("GET", "events")
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await stop(task)
     await asyncio.gather(*PIPE.background_tasks)
     assert [one.path.rpartition("/")[2] for one in server.requests[-4:]] == ["events", *["cancel"] * 3]
 
@@ -455,9 +457,7 @@ async def test_stop_is_sent_again_while_the_run_has_not_begun(server: ScriptedSe
     server.on("POST", "cancel", error_response(404, "unknown_run", "There is no such run."), answer_json({}, 202))
     task = asyncio.create_task(content(a_pipe(server.url, resume_waits_seconds=(0.0, 0.01))))
     await server.seen("POST", "runs")
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await stop(task)
     await asyncio.gather(*PIPE.background_tasks)
     assert len(await server.seen("POST", "cancel")) == 2
 
@@ -488,9 +488,7 @@ async def test_stop_while_a_file_is_copied_keeps_what_has_arrived(server: Script
 
     task = asyncio.create_task(consume())
     await server.seen("GET", "f1")
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await stop(task)
     text = streamed_content(seen)
     [block] = tool_blocks(text)
     assert (block.attributes["name"], block.value("result")) == ("draw", "a picture")
@@ -536,9 +534,7 @@ class BusyOpenWebUI:
         """Let the user stop the pipe's answer while Open WebUI handles a block."""
         task = asyncio.create_task(self.show(await start(pipe), saves=saves))
         await self.at_work.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await stop(task)
         await asyncio.gather(*PIPE.background_tasks)
 
 
@@ -568,9 +564,7 @@ async def test_stop_in_open_webui_leaves_a_message_without_open_blocks_alone(
     assert [event["type"] for event in open_webui.sent] == ["status"]
 
 
-async def test_stop_while_a_call_is_parked_cancels_the_run(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stop_while_a_call_is_parked_cancels_the_run(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, Message(content="Look"), CALL, Parked(tool_call_ids=("c1",)))))
     server.on("POST", "cancel", answer_json({}, 202))
     updates = await start(a_pipe(server.url))
@@ -596,9 +590,7 @@ async def test_stop_without_streaming_cancels_the_run(server: ScriptedServer) ->
     server.on("POST", "runs", stream(frames(START, CALL), end="hang"))
     task = asyncio.create_task(start(a_pipe(server.url), body={"stream": False}))
     await server.seen("POST", "runs")
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await stop(task)
     await server.seen("POST", "cancel")
 
 

@@ -23,7 +23,7 @@ Message = dict[str, Any]
 Body = dict[str, Any]
 
 STANDARD_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "id", "type", "function"})
-"""The fields of a message and its calls that are not left out because a refusal names them."""
+"""The fields of a message and its calls that stay even if a refusal names them; a quirk leaves `name` out."""
 DISPENSABLE_OPTIONS = frozenset(
     {"parallel_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"}
     | {"stream_options"}
