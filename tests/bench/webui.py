@@ -118,9 +118,7 @@ class OpenWebUI:
         """The same Open WebUI for another admin, made now."""
         account = {"name": name, "email": f"{name}@localhost", "password": CREDENTIALS.password, "role": "admin"}
         token = (await self._call("POST", "/api/v1/auths/add", account))["token"]
-        headers = {"Authorization": f"Bearer {token}"}
-        http = httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60, trust_env=False)
-        return replace(self, token=token, http=http)
+        return replace(self, token=token, http=_client(self.url, token))
 
     async def ask(self, model: str, text: str) -> Answer:
         """A question in a new chat, and its answer once it is saved."""
@@ -168,6 +166,13 @@ class OpenWebUI:
         return response.json()
 
 
+def _client(url: str, token: str) -> httpx.AsyncClient:
+    # Open WebUI closes a connection that was idle for 5 s, and a request that is sent in that moment fails.
+    unkept = httpx.Limits(max_keepalive_connections=0)
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=60, limits=unkept, trust_env=False)
+
+
 def at_hand(versions: Sequence[str], size: Size) -> list[str]:
     """Return the versions of Open WebUI that may be used: at the smallest size only those that are installed."""
     missing = [] if size is FULL else [version for version in versions if not openwebui.installed(version)]
@@ -190,9 +195,8 @@ async def running(folder: Path, version: str = openwebui.VERSION) -> AsyncIterat
         service.wait_until_healthy(openwebui.START_SECONDS)
         url = f"http://127.0.0.1:{port}"
         token = openwebui.first_admin(url, str(CREDENTIALS.email), str(CREDENTIALS.password))
-        headers = {"Authorization": f"Bearer {token}"}
         database = sqlite3.connect(f"file:{folder / 'open-webui' / 'webui.db'}?mode=ro", uri=True, isolation_level=None)
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False) as http:
+        async with _client(url, token) as http:
             await _hide_release_notes(http, version)
             yield OpenWebUI(url, notes, token, http, database)
         database.close()
