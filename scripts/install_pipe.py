@@ -28,7 +28,6 @@ from typing import Any
 PIPE = Path(__file__).resolve().parent.parent / "pipe" / "callboard_pipe.py"
 EVENTS = PIPE.with_name("callboard_events.py")
 FUNCTION_ID = "callboard"
-EVENTS_ENDING = "_events"
 EVENTS_SINCE = (0, 10)
 FILTER = PIPE.with_name("callboard_filter.py")
 FILTER_ENDING = "_approvals"
@@ -61,6 +60,52 @@ class Credentials:
 
 
 @dataclass(frozen=True)
+class _Function:
+    """A function for Open WebUI.
+
+    `kind` is Open WebUI's name of its type, `noun` its name in messages. The id of a function beside the pipe ends with
+    `ending`. `lack` says what is missing in versions before `since`. `is_global`: it has to be active for all models.
+    """
+
+    file: Path
+    kind: str
+    name: str
+    description: str
+    noun: str
+    ending: str = ""
+    since: tuple[int, int] = (0, 8)
+    lack: str = ""
+    is_global: bool = False
+
+
+BESIDE = (
+    _Function(
+        EVENTS,
+        "event",
+        "Callboard events",
+        "Restores answers after a restart of Open WebUI, and forgets deleted chats.",
+        "function for events",
+        ending="_events",
+        since=EVENTS_SINCE,
+        lack="has no events for functions; 0.10 and later have. Without them, a restart of Open WebUI loses answers in "
+        "progress, and the server keeps chats that are deleted there.",
+    ),
+    _Function(
+        FILTER,
+        "filter",
+        "Callboard approvals",
+        "Runs a tool call whose card a user approves minutes or days later.",
+        "function for approvals",
+        ending=FILTER_ENDING,
+        since=FILTER_SINCE,
+        lack="has no cards for approvals that wait; 0.12 and later have. Without them, a call that nobody approves in "
+        "time is not run.",
+        is_global=True,
+    ),
+)
+
+
+@dataclass(frozen=True)
 class Installed:
     """The outcome of an installation.
 
@@ -68,10 +113,7 @@ class Installed:
         open_webui_version: The version of Open WebUI.
         created: Whether the pipe was installed for the first time.
         models: The models that Open WebUI lists for the pipe: names by id.
-        events_id: The id of the function for Open WebUI's events; None if it could not be installed.
-        events_problem: Why it could not be installed.
-        filter_id: The id of the function for approvals that wait; None if it could not be installed.
-        filter_problem: Why it could not be installed.
+        beside: A sentence about each function beside the pipe: what it does, or why it could not be installed.
         audience: A description of who sees the models; empty if Open WebUI does not report it.
         checked: A description of what a new user sees; empty if this was not checked.
         check_problem: Why a new user cannot use the agents.
@@ -80,10 +122,7 @@ class Installed:
     open_webui_version: str
     created: bool
     models: Mapping[str, str]
-    events_id: str | None = None
-    events_problem: str = ""
-    filter_id: str | None = None
-    filter_problem: str = ""
+    beside: Sequence[str] = ()
     audience: str = ""
     checked: str = ""
     check_problem: str = ""
@@ -111,25 +150,14 @@ def install(
     webui.sign_in(credentials)
     function_id = function_id.lower()  # as Open WebUI stores it
     description = "The agents of a Callboard server, with every tool call shown live."
-    pipe = _Function(function_id, "pipe", "Callboard", description, _read(source, "pipe's source"), "pipe")
-    created, active = _put_function(webui, pipe)
+    pipe = _Function(source, "pipe", "Callboard", description, "pipe")
+    created, active = _put_function(webui, function_id, pipe)
     stored = _set_valves(webui, function_id, valves or {}, complete)
     if not active:
         webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle", doing="activate the pipe")
     models = list_models(webui, function_id)
-    installed = Installed(version, created, models)
-    events_id = f"{function_id}{EVENTS_ENDING}"
-    try:
-        _install_events(webui, version, events_id)
-        installed = replace(installed, events_id=events_id)
-    except InstallFailed as error:
-        installed = replace(installed, events_problem=str(error))
-    filter_id = f"{function_id}{FILTER_ENDING}"
-    try:
-        _install_filter(webui, version, filter_id)
-        installed = replace(installed, filter_id=filter_id)
-    except InstallFailed as error:
-        installed = replace(installed, filter_problem=str(error))
+    beside = [_install_beside(webui, version, function_id, function) for function in BESIDE]
+    installed = Installed(version, created, models, beside)
     if installed.problem is not None:
         return installed
     if given := (valves or {}).get("ACCESS"):
@@ -258,37 +286,24 @@ def _ask_as_user(webui: OpenWebUI, models: Sequence[str]) -> str:
     raise InstallFailed(f"A user with the role 'user' sees the agents, but none answers: {reply.removeprefix(NOTICE)}")
 
 
-def _install_events(webui: OpenWebUI, version: str, function_id: str) -> None:
-    """Install or update the function for Open WebUI's events; if an admin has turned it off, it stays off."""
-    if _read_release(version) < EVENTS_SINCE:
-        raise InstallFailed(
-            f"Open WebUI {version} has no events for functions; 0.10 and later have. Without them, a restart of Open "
-            "WebUI loses answers in progress, and the server keeps chats that are deleted there."
-        )
-    description = "Restores answers after a restart of Open WebUI, and forgets deleted chats."
-    noun = "function for events"
-    events = _Function(function_id, "event", "Callboard events", description, _read(EVENTS, f"{noun}' source"), noun)
-    created, _ = _put_function(webui, events)
-    if created:
-        webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle", doing=f"activate the {noun}")
+def _install_beside(webui: OpenWebUI, version: str, pipe_id: str, function: _Function) -> str:
+    """Install or update a function beside the pipe, and return a sentence about it.
 
-
-def _install_filter(webui: OpenWebUI, version: str, function_id: str) -> None:
-    """Install or update the function for approvals that wait; if an admin turned it off, it stays off."""
-    if not has_waiting_cards(version):
-        raise InstallFailed(
-            f"Open WebUI {version} has no cards for approvals that wait; 0.12 and later have. Without them, a call "
-            "that nobody approves in time is not run."
-        )
-    noun = "function for approvals"
-    description = "Runs a tool call whose card a user approves minutes or days later."
-    source = _read(FILTER, f"{noun}' source")
-    created, _ = _put_function(
-        webui, _Function(function_id, "filter", "Callboard approvals", description, source, noun)
-    )
-    if created:
-        webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle", doing=f"activate the {noun}")
-        webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle/global", doing=f"activate the {noun} globally")
+    If an admin has turned it off, it stays off.
+    """
+    if _read_release(version) < function.since:
+        return f"Without the {function.noun}: Open WebUI {version} {function.lack}"
+    function_id = f"{pipe_id}{function.ending}"
+    path = f"/api/v1/functions/id/{function_id}/toggle"
+    try:
+        created, _ = _put_function(webui, function_id, function)
+        if created:
+            webui.ask("POST", path, doing=f"activate the {function.noun}")
+        if created and function.is_global:
+            webui.ask("POST", f"{path}/global", doing=f"activate the {function.noun} globally")
+    except InstallFailed as error:
+        return f"Without the {function.noun}: {error}"
+    return f"Beside it: {function_id}. {function.description}"
 
 
 def has_waiting_cards(version: str) -> bool:
@@ -300,23 +315,11 @@ def _read_release(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
-@dataclass(frozen=True)
-class _Function:
-    """A function for Open WebUI; `kind` is Open WebUI's name of its type, `noun` is its name in messages."""
-
-    id: str
-    kind: str
-    name: str
-    description: str
-    content: str
-    noun: str
-
-
-def _put_function(webui: OpenWebUI, function: _Function) -> tuple[bool, bool]:
+def _put_function(webui: OpenWebUI, function_id: str, function: _Function) -> tuple[bool, bool]:
     """Create or update a function; returns whether it was created, and whether it is active."""
-    function_id = function.id
+    content = _read(function.file, f"source of the {function.noun}")
     meta = {"description": function.description}
-    body: dict[str, Any] = {"id": function_id, "name": function.name, "content": function.content, "meta": meta}
+    body: dict[str, Any] = {"id": function_id, "name": function.name, "content": content, "meta": meta}
     status, existing = webui.call("GET", f"/api/v1/functions/id/{function_id}")
     if status == 200 and isinstance(existing, dict):
         if existing.get("type") != function.kind or "callboard" not in str(existing.get("content")).lower():
@@ -496,14 +499,8 @@ def run(options: argparse.Namespace, complete: Complete | None = None) -> int:
     print(f"{done} the pipe in Open WebUI {installed.open_webui_version} at {options.url}. Its models:")
     for model, name in installed.models.items():
         print(f"  {model}  {name}")
-    if installed.events_id:
-        print(f"Beside it: {installed.events_id}, which restores answers after a restart and forgets deleted chats.")
-    else:
-        print(f"Without the function for events: {installed.events_problem}")
-    if installed.filter_id:
-        print(f"And {installed.filter_id}, which runs calls that are approved later.")
-    else:
-        print(f"Without the function for approvals: {installed.filter_problem}")
+    for sentence in installed.beside:
+        print(sentence)
     if installed.audience:
         print(f"Who sees them: {installed.audience} (--access {ACCESS_WORDS} changes it).")
     if installed.checked:

@@ -299,7 +299,7 @@ def test_a_valve_without_a_value_is_one_line(failing: Failing) -> None:
 
 
 def test_a_source_that_is_not_there_is_one_line(failing: Failing) -> None:
-    assert "source cannot be read" in failing(*SIGN_IN, "--file", "/nowhere/pipe.py")
+    assert "The source of the pipe cannot be read" in failing(*SIGN_IN, "--file", "/nowhere/pipe.py")
 
 
 def test_missing_credentials_are_one_line(failing: Failing) -> None:
