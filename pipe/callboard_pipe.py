@@ -1805,16 +1805,8 @@ class ServerClient:
         """Return the agents with their names, descriptions, suggestions and icons."""
 
         def read(body: Json) -> list[Json]:
-            return [
-                {
-                    "id": str(entry["id"]),
-                    "name": str(entry.get("name") or entry["id"]),
-                    "description": str(entry.get("description") or ""),
-                    "suggestions": [str(text) for text in entry.get("suggestions") or ()],
-                    "icon": str(entry.get("icon") or "") or None,
-                }
-                for entry in body["data"]
-            ]
+            optional = {"description": "", "suggestions": [], "icon": ""}
+            return [{"name": entry["id"], **optional, **entry} for entry in body["data"]]
 
         try:
             async with asyncio.timeout(self._timing.models_seconds):
@@ -2141,7 +2133,7 @@ async def add_entries(function_id: str, agents: list[Json], access: str) -> None
                 name=agent["name"],
                 meta={
                     "description": agent["description"],
-                    "profile_image_url": agent["icon"],
+                    "profile_image_url": agent["icon"] or None,
                     "suggestion_prompts": prompts or None,
                 },
                 params={},
