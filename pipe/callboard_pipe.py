@@ -36,7 +36,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby, takewhile
@@ -1847,13 +1847,6 @@ class ServerClient:
             run_in_background(self.cancel_with_retries())
             raise
 
-    def _open_stream(self, request: Json | None) -> AbstractAsyncContextManager[httpx.Response]:
-        """Return the run's stream after the last event that was delivered; begin with `request` if there is one."""
-        if request and not self._last_seq:
-            return self._send("POST", "/v1/runs", "event-stream", json=request)
-        headers = {"Last-Event-ID": str(self._last_seq)}
-        return self._send("GET", f"/v1/runs/{self.run_id}/events", "event-stream", headers=headers, params=self._user)
-
     async def _deliver_all(self, deliver: Deliver, request: Json | None = None) -> None:
         """Deliver the events of the run's stream; if it is cut, open it again.
 
@@ -1886,9 +1879,18 @@ class ServerClient:
                 raise self.problem(LOST) if self._last_seq else problem
 
     async def _deliver_until_cut(self, deliver: Deliver, request: Json | None) -> bool:
-        """Deliver the next events of the run; return True after its last event, False if the stream is cut."""
+        """Deliver the events after the last one that was delivered; begin with `request` if there is one.
+
+        Returns True after the run's last event, False if the stream is cut.
+        """
+        if request and not self._last_seq:
+            stream = self._send("POST", "/v1/runs", "event-stream", json=request)
+        else:
+            path = f"/v1/runs/{self.run_id}/events"
+            headers = {"Last-Event-ID": str(self._last_seq)}
+            stream = self._send("GET", path, "event-stream", headers=headers, params=self._user)
         try:
-            async with self._open_stream(request) as response:
+            async with stream as response:
                 return await self._read(response, deliver)
         except httpx.HTTPError as error:
             log.info("Callboard: the stream was cut after event %d (%s)", self._last_seq, type(error).__name__)
