@@ -90,23 +90,22 @@ class StoredTurn:
         return messages
 
 
-@dataclass(frozen=True, slots=True)
-class KeptResponse:
-    """A stored response: the run id of the response before it, and the messages of its request as a JSON list."""
+def join_responses(
+    run_id: str, stored: Mapping[str, tuple[str | None, str]], turns: Sequence[StoredTurn]
+) -> list[ChatDict]:
+    """Return the conversation up to the end of that run, without results of calls; `replay` adds them.
 
-    previous: str | None
-    input: str
-
-
-def join_responses(run_id: str, kept: Mapping[str, KeptResponse], turns: Sequence[StoredTurn]) -> list[ChatDict]:
-    """Return the conversation up to the end of that run, without results of calls; `replay` adds them."""
-    unused = dict(kept)
+    `stored` has for each response of the chat, by run id, the run id of the response before it and the new messages of
+    its request as a JSON list.
+    """
+    unused = dict(stored)
     answers = {turn.run_id: turn.as_messages() for turn in turns}
     backwards: list[list[ChatDict]] = []
     at: str | None = run_id
-    while at is not None and (response := unused.pop(at, None)):
-        backwards.append([*json.loads(response.input), *answers.get(at, [])])
-        at = response.previous
+    while at in unused:
+        previous, new_messages = unused.pop(at)
+        backwards.append([*json.loads(new_messages), *answers.get(at, [])])
+        at = previous
     return [message for part in reversed(backwards) for message in part]
 
 

@@ -78,7 +78,8 @@ class CallTracker:
     def __init__(self, ids: CallIds, first_round: int = 0) -> None:
         self.openwebui_tools: Collection[str] = ()
         """The names of the tools of Open WebUI, which the client runs while the call is open."""
-        self._ids = ids
+        self.ids = ids
+        """The ids of the chat."""
         self._masked: set[str] = set()
         self._unstarted: dict[str, str] = {}
         """The ids of calls that have not started, by the agent's ids."""
@@ -94,10 +95,6 @@ class CallTracker:
         for call_id, name in open_calls.items():
             self._open[call_id] = OpenCall(call_id, call_id, name)
             self._restored.add(call_id)
-
-    def reserve(self, call_ids: Iterable[str]) -> None:
-        """Do not use these ids for new calls: clients show calls with these ids, which have no rows."""
-        self._ids.add(call_ids)
 
     def take_restored(self, agent_call_id: str) -> OpenCall | None:
         """Return the restored call that the agent now starts again; None for other calls, and for a second start."""
@@ -126,7 +123,7 @@ class CallTracker:
 
     def claim(self, candidate: str) -> str:
         """Return the id of a call that the agent is about to start; the agent then uses this id itself."""
-        call_id = self._ids.claim(candidate)
+        call_id = self.ids.claim(candidate)
         self._unstarted[call_id] = call_id
         return call_id
 
@@ -136,20 +133,16 @@ class CallTracker:
             return None
         # Several calls in a row may have an empty id: `start` removes it, so that the next call gets another one.
         if agent_call_id not in self._unstarted:
-            self._unstarted[agent_call_id] = self._ids.claim(agent_call_id)
+            self._unstarted[agent_call_id] = self.ids.claim(agent_call_id)
         return self._unstarted[agent_call_id]
 
     def start(self, agent_call_id: str, tool_name: str, agent_parent_call_id: str = "") -> OpenCall:
         """Open a call; it keeps the id that `claim` or `announce` gave it."""
         parent = self.find(agent_parent_call_id) if agent_parent_call_id else None
-        call_id = self._unstarted.pop(agent_call_id, "") or self._ids.claim(agent_call_id)
+        call_id = self._unstarted.pop(agent_call_id, "") or self.ids.claim(agent_call_id)
         parent_call_id = parent.tool_call_id if parent else agent_parent_call_id
         call = self._open[call_id] = OpenCall(call_id, agent_call_id, tool_name, parent_call_id, parent is not None)
         return call
-
-    def claim_for_client(self, agent_call_id: str) -> str:
-        """Return the id of a call that the client runs; the call is not tracked here."""
-        return self._ids.claim_for_client(agent_call_id)
 
     def find(self, agent_call_id: str) -> OpenCall | None:
         """Return the open call with the agent's id `agent_call_id`."""

@@ -11,7 +11,7 @@ from callboard._history.turns import CLIENT_PREFIXES
 from callboard.calls import ToolCall
 from callboard.errors import RequestError, StorageError, UnknownChat
 from callboard.models import ChatDict, content_text
-from callboard.storage import OWN_CHAT_PREFIX, Store
+from callboard.storage import OWN_CHAT_PREFIX, Chats, Store
 from callboard_protocol import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX, RunRequest
 
 _log = structlog.get_logger(__name__)
@@ -72,6 +72,8 @@ async def open_conversation(
         RequestError: The response to continue is unknown, or the results do not match the calls of this chat.
         StorageError: The response to continue cannot be read.
     """
+    user_id = request.user.id if request.user else None
+    chats = store.chats(user_id)
     sent = [message.to_openai() for message in request.messages]
     # The OpenAI routes pass a continuation, and have no event for a question.
     can_ask = continuation is None
@@ -80,7 +82,7 @@ async def open_conversation(
     refers_to = continuation or Continuation()
     before: list[ChatDict] = []
     if refers_to.previous is not None:
-        past = await store.responses(_user_id(request)).load(refers_to.previous)
+        past = await store.responses(user_id).load(refers_to.previous)
         if past is None or request.chat_id not in (None, past.chat_id):
             raise RequestError(
                 f"previous_response_id: there is no response 'resp_{refers_to.previous}' of this user in this chat; "
@@ -89,9 +91,9 @@ async def open_conversation(
         request = request.model_copy(update={"chat_id": past.chat_id})
         before = past.messages
     results = _collect_trailing_results(sent)
-    request = await _find_chat(store, request, sent)
+    request = await _find_chat(chats, request, sent)
     named_chat_id = request.chat_id
-    request, history = await _load_history(store, request)
+    request, history = await _load_history(chats, request)
     _refuse_unknown_calls(results, history)
     is_other_users_chat = named_chat_id is not None and request.chat_id is None
     is_kept = refers_to.is_kept and not is_other_users_chat
@@ -99,15 +101,12 @@ async def open_conversation(
         request = request.model_copy(update={"chat_id": f"{OWN_CHAT_PREFIX}{run_id}"})
     instructions = sent[: refers_to.instruction_count]
     new_messages = _read_form_results(sent[refers_to.instruction_count :], f"{FORM_ID_PREFIX}{refers_to.previous}")
+    # Clients of the OpenAI routes may not see calls.
     by_text = continuation is not None
-    with_calls = [*before, *await _add_stored_calls(store, request, history, new_messages, by_text=by_text)]
+    with_calls = [*before, *await _add_stored_calls(chats, request, history, new_messages, by_text=by_text)]
     messages = [*instructions, *_complete_rounds(with_calls, history)]
     response = NewResponse(refers_to.previous, new_messages) if is_kept else None
     return Conversation(request, messages, history, results, response, can_ask)
-
-
-def _user_id(request: RunRequest) -> str | None:
-    return request.user.id if request.user else None
 
 
 def _collect_trailing_results(sent: Sequence[ChatDict]) -> dict[str, str]:
@@ -130,26 +129,26 @@ def _read_form_results(new_messages: list[ChatDict], form_id: str) -> list[ChatD
     ]
 
 
-async def _find_chat(store: Store, request: RunRequest, sent: Sequence[ChatDict]) -> RunRequest:
+async def _find_chat(chats: Chats, request: RunRequest, sent: Sequence[ChatDict]) -> RunRequest:
     """Return the request; without a chat, it gets the chat of the last call that the client ran."""
     ids = (str(message.get("tool_call_id")) for message in reversed(sent))
     call_id = next((one for one in ids if one.startswith(EXTERNAL_ID_PREFIX)), None)
     if request.chat_id is not None or call_id is None:
         return request
     try:
-        chat_id = await store.chats(_user_id(request)).chat_of_call(call_id)
+        chat_id = await chats.chat_of_call(call_id)
     except StorageError as error:
         _log.warning("chat_of_call_not_found", error=str(error))
         return request
     return request.model_copy(update={"chat_id": chat_id})
 
 
-async def _load_history(store: Store, request: RunRequest) -> tuple[RunRequest, ChatHistory]:
+async def _load_history(chats: Chats, request: RunRequest) -> tuple[RunRequest, ChatHistory]:
     """Return the request and the history of its chat; if the chat is another user's, the request loses its chat id."""
     if request.chat_id is None:
         return request, ChatHistory()
     try:
-        return request, await store.chats(_user_id(request)).history(request.chat_id)
+        return request, await chats.history(request.chat_id)
     except UnknownChat:
         _log.info("chat_of_another_user", chat_id=request.chat_id)
         return request.model_copy(update={"chat_id": None}), ChatHistory()
@@ -171,12 +170,12 @@ def _refuse_unknown_calls(results: Mapping[str, str], history: ChatHistory) -> N
 
 
 async def _add_stored_calls(
-    store: Store, request: RunRequest, history: ChatHistory, sent: list[ChatDict], *, by_text: bool
+    chats: Chats, request: RunRequest, history: ChatHistory, sent: list[ChatDict], *, by_text: bool
 ) -> list[ChatDict]:
     if request.chat_id is None or not history.calls or not lacks_calls(sent, by_text=by_text):
         return sent
     try:
-        return restore_calls(sent, await store.chats(_user_id(request)).turns(request.chat_id), by_text=by_text)
+        return restore_calls(sent, await chats.turns(request.chat_id), by_text=by_text)
     except StorageError as error:
         _log.warning("turns_not_loaded", chat_id=request.chat_id, error=str(error))
         return sent

@@ -162,9 +162,10 @@ class RunFactory:
             for event in reopened.added:
                 observers.tell(event)
             log.continue_after(stored.last_seq + len(reopened.added))
-            open_calls = {call_id: left.open_calls[call_id].tool_name for call_id in reopened.repeated}
+            open_calls = {call_id: left.open_calls[call_id].name for call_id in reopened.repeated}
             recorder.restore(open_calls, left.sources, left.kept_answer)
-            calls.reserve(left.unstarted)
+            # Clients show these calls, which have no rows.
+            calls.ids.add(left.unstarted)
         else:
             log.append(RunStart(run_id=run_id, agent=identity.agent_id))
         if record:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import Any
 
 from callboard.calls.approval import is_approval
@@ -59,8 +60,8 @@ class Inputs:
         self._timeout_seconds = timeout_seconds
         self._answers: dict[str, asyncio.Future[GivenAnswer]] = {}
         self._early = dict(signals.answers)
-        self._keys: dict[str, str | None] = {}
-        self._not_asked: set[str] = set()
+        self._taken: dict[str, GivenAnswer] = {}
+        """The answers that the agent has received, without their values."""
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self, request: InputRequest | ToolRequest) -> InputRequest | ToolRequest | None:
@@ -87,7 +88,10 @@ class Inputs:
         try:
             with call.clock.waiting() if call else nullcontext():
                 given = await self._receive(request)
-            return self._take_value(request_id, given) if given else None
+            if given is None:
+                return None
+            self._taken[request_id] = replace(given, value=None)
+            return given.value
         finally:
             self.waiting.discard(request_id)
             del self._answers[request_id]
@@ -185,7 +189,7 @@ class Inputs:
             answer = self._answers.get(request_id)
             if answer is None:
                 # Each read of the database has all answers of the run, also those that the agent has received.
-                if request_id not in self._keys:
+                if request_id not in self._taken:
                     self._early[request_id] = given
             elif not answer.done():
                 answer.set_result(given)
@@ -217,17 +221,13 @@ class Inputs:
 
     def was_asked(self, request: InputRequest | ToolRequest) -> bool:
         """Return False if the run waited for an answer, but no user could be shown the question."""
-        return request.request_id not in self._not_asked
+        taken = self._taken.get(request.request_id)
+        return taken is None or taken.asked
 
     def find_answer_key(self, request_id: str) -> str | None:
         """Return the name of the API key that a question was answered with; None if unknown."""
-        return self._keys.get(request_id)
-
-    def _take_value(self, request_id: str, given: GivenAnswer) -> Any:
-        self._keys[request_id] = given.key
-        if not given.asked:
-            self._not_asked.add(request_id)
-        return given.value
+        taken = self._taken.get(request_id)
+        return taken.key if taken else None
 
 
 def unknown_input(request_id: str) -> UnknownInput:

@@ -81,13 +81,10 @@ class LeftRun:
 
     Attributes:
         call_ids: The ids of the agent's own calls.
-        open_calls: The start events of calls without an end, by call ids.
+        open_calls: The calls without an end, by call ids.
         unstarted: The names of the tools of calls that have not started, although another call has started or ended
             since their first arguments, by call ids. A `Rewind` does not remove them.
         unapproved: The open calls that wait for the user's approval; their tools have not run.
-        from_text: The open calls that were read from the model's text although it was not asked to write calls there.
-        changed: The open calls whose arguments the user has changed.
-        has_reported: The open calls with a status that only a running tool reports.
         next_round: The round of the next call.
         has_open_text: Text was sent after the last start or end of a call.
         answer: The answer's text since the last start of an own call, which has no row yet.
@@ -97,12 +94,9 @@ class LeftRun:
     """
 
     call_ids: frozenset[str] = frozenset()
-    open_calls: Mapping[str, ToolCallStart] = field(default_factory=dict)
+    open_calls: Mapping[str, RunningCall] = field(default_factory=dict)
     unstarted: Mapping[str, str] = field(default_factory=dict)
     unapproved: Collection[str] = ()
-    from_text: Collection[str] = ()
-    changed: Collection[str] = ()
-    has_reported: Collection[str] = ()
     next_round: int = 0
     has_open_text: bool = False
     answer: str = ""
@@ -171,19 +165,11 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
             case _:
                 pass
     running = {call_id: call for call_id, call in calls.items() if isinstance(call, RunningCall)}
-    has_reported = {
-        call_id
-        for call_id, call in running.items()
-        if any(step.status not in STATUSES_BEFORE_RUNNING for step in call.steps)
-    }
     return LeftRun(
         call_ids=frozenset(call_id for call_id, call in calls.items() if not call.start.parent_call_id),
-        open_calls={call_id: call.start for call_id, call in running.items()},
+        open_calls=running,
         unstarted=_find_unstarted(events),
-        unapproved=running.keys() & asked - has_reported,
-        from_text={call_id for call_id, call in running.items() if call.is_from_text},
-        changed={call_id for call_id, call in running.items() if call.is_changed},
-        has_reported=has_reported,
+        unapproved={call_id for call_id, call in running.items() if call_id in asked and not _has_reported(call)},
         next_round=max(((call.start.round_index or 0) + 1 for call in calls.values()), default=0),
         has_open_text=has_open_text,
         answer="".join(answer),
@@ -191,6 +177,11 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
         sources=sources,
         signals=signals,
     )
+
+
+def _has_reported(call: RunningCall) -> bool:
+    """Return whether an open call has a status that only a running tool reports."""
+    return any(step.status not in STATUSES_BEFORE_RUNNING for step in call.steps)
 
 
 def _find_unstarted(events: Iterable[Event | None]) -> Mapping[str, str]:
@@ -267,7 +258,7 @@ async def reopen(
 
 def _end_unfinished(left: LeftRun, repeated: Collection[str]) -> Sequence[Rewind | ToolCallError]:
     """Return the events that take back unfinished text, and end the calls that do not run again."""
-    ended = {call_id: start.tool_name for call_id, start in left.open_calls.items() if call_id not in repeated}
+    ended = {call_id: call.name for call_id, call in left.open_calls.items() if call_id not in repeated}
     unstarted = [
         ToolCallError(tool_call_id=call_id, tool_name=name, error=NOT_STARTED, code="interrupted")
         for call_id, name in left.unstarted.items()
@@ -290,11 +281,11 @@ def _add_turn(conversation: Conversation, turn: StoredTurn, left: LeftRun, repea
                 call.tool_call_id,
                 call.tool_name,
                 call.arguments,
-                rescued=call.tool_call_id in left.from_text,
-                asks_first=call.tool_call_id in left.from_text,
+                rescued=left.open_calls[call.tool_call_id].is_from_text,
+                asks_first=left.open_calls[call.tool_call_id].is_from_text,
                 # Also if the settings have changed since, or the call was read from text.
                 needs_approval=call.tool_call_id in left.unapproved,
-                is_changed=call.tool_call_id in left.changed,
+                is_changed=left.open_calls[call.tool_call_id].is_changed,
             )
             for call in calls
             if call.tool_call_id in repeated
@@ -312,7 +303,7 @@ async def end_run(
     # Without rows the chat was deleted, and with an ending the text has its row.
     answer = left.answer if turn and not rows.ending else ""
     open_calls = {call.tool_call_id: call.tool_name for call in rows.open_calls if not _is_external(call)}
-    open_calls |= {call_id: start.tool_name for call_id, start in left.open_calls.items()}
+    open_calls |= {call_id: call.name for call_id, call in left.open_calls.items()}
     last: list[Error | ToolCallError] = [*_make_ends(open_calls, left.unapproved), ending]
     _append(record, stored.last_seq, last)
     # Only calls of the client's functions are open. The client was not asked to run them unless the turn had ended.
@@ -377,18 +368,17 @@ def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collectio
         return frozenset()
     tools = {tool.name: tool for tool in agent.tools}
 
-    def is_repeatable(start: ToolCallStart) -> bool:
-        if MASK in to_json(start.tool_args).decode():
+    def is_repeatable(call_id: str, call: RunningCall) -> bool:
+        if MASK in to_json(call.start.tool_args).decode():
             return False
-        tool = tools.get(start.tool_name)
+        tool = tools.get(call.name)
         if tool is None:
-            return start.tool_name in openwebui_tools
-        call_id = start.tool_call_id
+            return call.name in openwebui_tools
         if tool.read_only or tool.repeatable:
             return True
-        # A tool that always asks runs only after the approval is stored, and then its call is in `has_reported`. The
-        # settings of this server do not count: the call began under those of another one, perhaps without approval.
+        # A tool that always asks runs only after the approval is stored, and then its call has reported. The settings
+        # of this server do not count: the call began under those of another one, perhaps without approval.
         asks_always = tool.requires_confirmation is True
-        return call_id in left.unapproved or (asks_always and call_id not in left.has_reported)
+        return call_id in left.unapproved or (asks_always and not _has_reported(call))
 
-    return frozenset(call_id for call_id, start in left.open_calls.items() if is_repeatable(start))
+    return frozenset(call_id for call_id, call in left.open_calls.items() if is_repeatable(call_id, call))

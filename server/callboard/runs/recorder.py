@@ -337,7 +337,7 @@ class Recorder:
     async def _start_client_call(self, event: ToolCallExternal) -> None:
         """Send a call that the client runs; it stays open in the store until a later request brings the result."""
         self._text.flush()
-        call_id = self.calls.claim_for_client(event.tool_call_id)
+        call_id = self.calls.ids.claim_for_client(event.tool_call_id)
         self._client_calls.append(call_id)
         text_before = self._text.take_answer()
         started = self._make_call(call_id, event.tool_name, event.arguments)

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from sqlalchemy import Connection, insert, select
 
-from callboard._history.turns import KeptResponse, join_responses
+from callboard._history.turns import join_responses
 from callboard.errors import StorageError
 from callboard.storage.sql.chats import load_turns
 from callboard.storage.sql.database import Database
@@ -40,10 +40,9 @@ class Responses:
             chat_id: str | None = connection.scalar(select(responses.c.chat_id).join(chats).where(*mine))
             if chat_id is None:
                 return None
-            kept = select(responses.c.run_id, responses.c.previous, responses.c.input)
-            rows = connection.execute(kept.where(responses.c.chat_id == chat_id))
-            by_run = {row.run_id: KeptResponse(row.previous, row.input) for row in rows}
-            return PastResponse(chat_id, join_responses(run_id, by_run, load_turns(connection, chat_id)))
+            of_chat = select(responses).where(responses.c.chat_id == chat_id)
+            stored = {row.run_id: (row.previous, row.input) for row in connection.execute(of_chat)}
+            return PastResponse(chat_id, join_responses(run_id, stored, load_turns(connection, chat_id)))
 
         return await self._database.read(read)
 
