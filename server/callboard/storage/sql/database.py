@@ -124,6 +124,11 @@ class Database(ABC):
     """True if workers cannot share the database, and Redis is not used. A second process, for example a command or a
     server that replaces this one, polls the database for changes."""
 
+    insert: Callable[[Table], Any]
+    """Returns the database's `INSERT`, which supports `ON CONFLICT`."""
+    file: Path | None = None
+    """The path of the database file; None for a database server and for a database in memory."""
+
     def __init__(self, url: URL) -> None:
         self.on_access: Callable[[StoreAccess], None] = lambda _: None
         """Called after every read and write."""
@@ -164,11 +169,6 @@ class Database(ABC):
     @abstractmethod
     def _set_up(self, connection: Any, record: object) -> None:
         """Prepare a new connection of the driver."""
-
-    @property
-    def file(self) -> Path | None:
-        """The path of the database file; None for a database server and for a database in memory."""
-        return None
 
     def make_bus(self) -> Bus:
         """Return a bus between the servers of this database."""
@@ -259,11 +259,6 @@ class Database(ABC):
     @abstractmethod
     def _touch(self, connection: Connection) -> None:
         """Write without changing anything."""
-
-    @staticmethod
-    @abstractmethod
-    def insert(into: Table) -> Any:
-        """Return the database's `INSERT`, which supports `ON CONFLICT`."""
 
     @abstractmethod
     def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, Subquery, Table, TableClause, cast, collate, func, select
+from sqlalchemy import URL, ColumnElement, Connection, Engine, Subquery, TableClause, cast, collate, func, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import REGCONFIG
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -36,6 +36,7 @@ class PostgresqlDatabase(Database):
     """A database on a PostgreSQL server."""
 
     sweep_seconds = 1.0
+    insert = staticmethod(postgresql.insert)
     _lease: PostgresqlLease | None = None
 
     async def check_integrity(self) -> None:
@@ -63,11 +64,6 @@ class PostgresqlDatabase(Database):
             f"PostgreSQL copies and restores its databases itself: run {' && '.join(map(shlex.join, commands))}, "
             "with the password in ~/.pgpass; stop every server before a restore"
         )
-
-    @staticmethod
-    def insert(into: Table) -> Any:
-        """Return PostgreSQL's `INSERT`."""
-        return postgresql.insert(into)
 
     def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
         """Return the text with the collation `C`."""

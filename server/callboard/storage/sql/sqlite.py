@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import structlog
-from sqlalchemy import URL, ColumnElement, Connection, Engine, Subquery, Table, TableClause, create_engine, select
+from sqlalchemy import URL, ColumnElement, Connection, Engine, Subquery, TableClause, create_engine, select
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.pool import QueuePool, StaticPool
 
@@ -52,15 +52,13 @@ class SqliteDatabase(Database):
     sweep_seconds = 0.2
     is_of_one_process = True
 
+    insert = staticmethod(sqlite.insert)
+
     def __init__(self, url: URL) -> None:
+        self.file = _find_file(url)
         super().__init__(url)
         self._opened: OpenFile | None = None
         self._server_file: ServerFile | None = None
-
-    @property
-    def file(self) -> Path | None:
-        """The path of the file; None for a database in memory."""
-        return _find_file(self._engine.url)
 
     async def _open_file(self) -> None:
         if self.file is None:
@@ -129,11 +127,6 @@ class SqliteDatabase(Database):
             raise StorageError("the database is in the memory of one process: there is no file to copy or restore")
         return self.file
 
-    @staticmethod
-    def insert(into: Table) -> Any:
-        """Return SQLite's `INSERT`."""
-        return sqlite.insert(into)
-
     def by_code_point(self, text: ColumnElement[str]) -> ColumnElement[str]:
         """Return the text: SQLite compares code points by default."""
         return text
@@ -195,7 +188,7 @@ class SqliteDatabase(Database):
     def _create_engine(self, url: URL) -> Engine:
         # A connection is used by different threads, by one at a time.
         arguments = {"timeout": database.ATTEMPT_SECONDS, "check_same_thread": False}
-        pool = QueuePool if _find_file(url) else StaticPool
+        pool = QueuePool if self.file else StaticPool
         # Always Python's own driver: the URL may name an asynchronous one.
         self._engine = create_engine(
             url.set(drivername="sqlite"), connect_args=arguments, poolclass=pool, hide_parameters=True
