@@ -48,12 +48,6 @@ async def test_a_file_that_is_no_database_is_named_in_the_error(tmp_path: Path) 
         await Store.open(f"sqlite+aiosqlite:///{path}")
 
 
-async def test_a_database_of_a_newer_version_is_refused(store: Store, database_url: str) -> None:
-    await store.database.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(StorageError, match="another version of Callboard"):
-        await Store.open(database_url)
-
-
 @pytest.mark.parametrize(
     ("url", "reason"),
     [

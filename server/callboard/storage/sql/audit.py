@@ -13,6 +13,10 @@ from callboard.storage.values import SECONDS_A_DAY, AuditEntry, AuditFilter
 COLUMNS = ("kind", "user_id", "key", "agent_id", "chat_id", "run_id", "tool_call_id", "tool_name", "outcome")
 MAX_TOOL_NAME_CHARS = 255
 MAX_OUTCOME_CHARS = 64
+GIVEN: dict[str, Any] = {name: bindparam(name) for name in COLUMNS}
+# Null seconds make `keep_until` null.
+KEEP_UNTIL = now() + bindparam("keep_seconds", type_=Double)
+ADD_ENTRY = insert(audit).values(**GIVEN, at=now(), keep_until=KEEP_UNTIL).returning(audit.c.id)
 ADD_ARGUMENTS = insert(audit_arguments)
 
 
@@ -21,11 +25,6 @@ class Audit:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Built once: SQLAlchemy caches the compiled form of a statement with its object.
-        given: dict[str, Any] = {name: bindparam(name) for name in COLUMNS}
-        # Null seconds make `keep_until` null.
-        keep_until = now() + bindparam("keep_seconds", type_=Double)
-        self._add = insert(audit).values(**given, at=now(), keep_until=keep_until).returning(audit.c.id)
 
     def add(self, connection: Connection, entry: AuditEntry, keep_days: float = 0) -> None:
         """Append an entry; the database refuses to delete it before `keep_days` have passed, with 0 for ever."""
@@ -34,7 +33,7 @@ class Audit:
         row["tool_name"] = entry.tool_name and entry.tool_name[:MAX_TOOL_NAME_CHARS]
         row["outcome"] = entry.outcome and entry.outcome[:MAX_OUTCOME_CHARS]
         row["keep_seconds"] = keep_days * SECONDS_A_DAY or None
-        audit_id = connection.execute(self._add, row).scalar_one()
+        audit_id = connection.execute(ADD_ENTRY, row).scalar_one()
         if entry.arguments is not None:
             connection.execute(ADD_ARGUMENTS, {"audit_id": audit_id, "arguments": entry.arguments})
 

@@ -120,18 +120,15 @@ class TurnWriter:
         if self._chat_created_at is None:
             return False
         if turn.response is not None:
+            row = self._database.insert(responses).values(
+                run_id=turn.run_id,
+                chat_id=turn.chat_id,
+                previous=turn.response.previous,
+                input=json.dumps(list(turn.response.new_messages), ensure_ascii=False),
+                created_at=now,
+            )
             # The row exists if an earlier attempt was committed.
-            connection.execute(
-                delete(responses).where(responses.c.run_id == turn.run_id, responses.c.chat_id == turn.chat_id)
-            )
-            response = {"run_id": turn.run_id, "chat_id": turn.chat_id, "created_at": now}
-            connection.execute(
-                insert(responses).values(
-                    **response,
-                    previous=turn.response.previous,
-                    input=json.dumps(list(turn.response.new_messages), ensure_ascii=False),
-                )
-            )
+            connection.execute(row.on_conflict_do_nothing())
         for call_id, result in turn.results.items():
             is_open = and_(
                 messages.c.chat_id == turn.chat_id, messages.c.tool_call_id == call_id, messages.c.ended_at.is_(None)
