@@ -25,7 +25,6 @@ FOR_RUNS_ONLY = {
     "StoredRuns",
     "RunRecord",
     "RunSignals",
-    "TurnWriter",
 }
 """Classes of `callboard.storage` with which a server stores runs; a `Run` has what others need of them."""
 

@@ -216,13 +216,12 @@ def test_source_numbers_and_their_sources_are_found_later_ones_win() -> None:
         stored("b", '[{"source_number": 3, "title": "new"}]', place=(1, 0)),
     ]
     result = replay([USER], records)
-    assert result.max_source_number == 7
-    assert result.source_map == {3: {"source_number": 3, "title": "new"}, 7: {"source_number": "7"}}
+    assert result.sources == {3: {"source_number": 3, "title": "new"}, 7: {"source_number": "7"}}
 
 
-def test_without_sources_the_highest_number_is_minus_one() -> None:
+def test_results_that_are_no_sources_have_no_numbers() -> None:
     result = replay([USER], [stored("a", "[1, 2]"), stored("b", None)])
-    assert (result.max_source_number, result.source_map) == (-1, {})
+    assert result.sources == {}
 
 
 def test_the_messages_and_records_are_not_changed() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard._history import replay
-from callboard._history.token_limit import estimate_tokens, limit_tokens, list_dropped
+from callboard._history.token_limit import estimate_tokens, limit_tokens
 
 SYSTEM = {"role": "system", "content": "be kind"}
 
@@ -23,13 +23,14 @@ def turn(number: int, result: str | list[dict[str, Any]] = "r" * 4000) -> list[d
 
 def test_zero_is_no_bound_and_what_fits_is_not_touched() -> None:
     messages = [SYSTEM, *turn(1), *turn(2)]
-    assert limit_tokens(messages, 0) == messages
-    assert limit_tokens(messages, sum(map(estimate_tokens, messages))) == messages
+    assert limit_tokens(messages, 0) == (messages, [])
+    assert limit_tokens(messages, sum(map(estimate_tokens, messages))) == (messages, [])
 
 
 def test_old_results_are_shortened_first_with_a_visible_marker() -> None:
     messages = [SYSTEM, *turn(1), *turn(2), *turn(3)]
-    kept = limit_tokens(messages, sum(map(estimate_tokens, messages)) - 500)
+    kept, dropped = limit_tokens(messages, sum(map(estimate_tokens, messages)) - 500)
+    assert dropped == []
     assert [message["role"] for message in kept] == [message["role"] for message in messages]
     assert kept[3]["content"] == "r" * 400 + "\n[… 3,600 more characters of this older result are left out]"
     assert kept[7] == messages[7]
@@ -38,11 +39,11 @@ def test_old_results_are_shortened_first_with_a_visible_marker() -> None:
 def test_then_whole_oldest_turns_are_dropped() -> None:
     messages = [SYSTEM, *turn(1), *turn(2), *turn(3)]
     last = sum(map(estimate_tokens, [SYSTEM, *turn(3)]))
-    assert limit_tokens(messages, last) == [SYSTEM, *turn(3)]
+    assert limit_tokens(messages, last) == ([SYSTEM, *turn(3)], [*turn(1), *turn(2)])
 
 
 def test_the_newest_turn_stays_even_where_it_alone_is_too_long() -> None:
-    assert limit_tokens([SYSTEM, *turn(1), *turn(2)], 1) == [SYSTEM, *turn(2)]
+    assert limit_tokens([SYSTEM, *turn(1), *turn(2)], 1) == ([SYSTEM, *turn(2)], turn(1))
 
 
 def test_a_result_with_an_image_does_not_end_its_turn() -> None:
@@ -50,7 +51,7 @@ def test_a_result_with_an_image_does_not_end_its_turn() -> None:
     text = {"type": "text", "text": "the page"}
     newest = replay([SYSTEM, *turn(1), *turn(2, [text, image])], []).messages
     assert [message["role"] for message in newest[-5:]] == ["user", "assistant", "tool", "user", "assistant"]
-    assert limit_tokens(newest, 1) == [SYSTEM, *newest[-5:]]
+    assert limit_tokens(newest, 1)[0] == [SYSTEM, *newest[-5:]]
 
 
 def test_an_image_counts_as_an_image_and_not_as_its_encoding() -> None:
@@ -61,20 +62,9 @@ def test_an_image_counts_as_an_image_and_not_as_its_encoding() -> None:
 @given(st.lists(st.text(max_size=3000), max_size=6), st.integers(0, 3000))
 def test_a_call_and_its_answer_are_never_parted(results: list[str], max_tokens: int) -> None:
     messages = [SYSTEM, *(message for number, result in enumerate(results) for message in turn(number, result))]
-    kept = limit_tokens(messages, max_tokens)
+    kept, _ = limit_tokens(messages, max_tokens)
     calls = [call["id"] for message in kept for call in message.get("tool_calls", ())]
     assert [message["tool_call_id"] for message in kept if message["role"] == "tool"] == calls
     assert kept[0] == SYSTEM
     if results:
         assert kept[-4:] == turn(len(results) - 1, results[-1])
-
-
-def test_what_is_left_out_and_what_is_told_are_all_that_there_was() -> None:
-    messages = [{"role": "system", "content": "s"}]
-    for number in range(10):
-        messages += [{"role": "user", "content": f"{number} " * 100}, {"role": "assistant", "content": "x" * 100}]
-    told = limit_tokens(messages, 300)
-    left_out = list_dropped(messages, told)
-    assert len(left_out) > 2
-    assert [messages[0], *left_out, *told[1:]] == messages
-    assert list_dropped(messages, messages) == []

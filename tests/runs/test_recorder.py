@@ -64,9 +64,10 @@ async def make_recorder(
         return plain_recorder(log, seen, redaction=redaction)
     stored_runs = store.stored_runs("server")
     run = await stored_runs.begin(StoredRun("run", "demo", "chat", "m", None))
-    turn = store.turn(Turn("chat", "run", "m", None, None))
-    log.store_in(store.record(stored_runs, run, turn), RunFiles("run"))
-    return plain_recorder(log, seen, turn.rows, redaction)
+    record = store.record(stored_runs, run, Turn("chat", "run", "m", None, None))
+    assert record.writer
+    log.store_in(record, RunFiles("run"))
+    return plain_recorder(log, seen, record.writer.rows, redaction)
 
 
 async def recorded(
@@ -83,7 +84,7 @@ async def recorded(
 
     log.append(START)
     if store:
-        log.write(store.turn(Turn("chat", "run", "m", None, None)).rows.begin("hi"))
+        log.write(TurnRows(Turn("chat", "run", "m", None, None)).begin("hi"))
     for number, event in enumerate(events):
         if before:
             await before(number)

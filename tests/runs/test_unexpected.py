@@ -4,20 +4,19 @@ import asyncio
 import json
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
 
-from callboard._history import RowChange, Turn, TurnRows
 from callboard.agents import RunContext
 from callboard.runs.left_runs import STOPPED_DURING_ANSWER
 from callboard.runs.recorder import NOT_REMEMBERED, Recorder
-from callboard.storage import Store, StoredFrame, StoredRun, StoredRuns, TurnWriter
+from callboard.storage import Store, StoredFrame, StoredRun, StoredRuns
 from callboard.storage.bus import Bus
+from callboard.storage.sql.turn_writer import TurnWriter
 from callboard_protocol import (
     Done,
     Error,
@@ -32,18 +31,6 @@ from callboard_protocol import (
 )
 from tests import serving as serving_module
 from tests.serving import ScriptedAgent, numbered, request, serving
-
-
-class FailingTurn(TurnWriter):
-    """Raises an error that is not the database's when rows are written."""
-
-    def write(self, connection: Connection, changes: Sequence[RowChange], **_: Any) -> None:
-        raise RuntimeError("a mistake")
-
-
-class FailingStore(Store):
-    def turn(self, turn: Turn, *_: Any) -> TurnWriter:
-        return FailingTurn(self.database, TurnRows(turn))
 
 
 async def test_run_ends_and_releases_its_slot_if_finish_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +54,10 @@ async def test_run_ends_and_releases_its_slot_if_finish_raises(tmp_path: Path, m
 
 
 async def test_answer_continues_if_writing_rows_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_module, "make_store", lambda: FailingStore("sqlite://"))
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(TurnWriter, "write", fail)
 
     async def script(_: RunContext) -> AsyncIterator[Event]:
         yield ToolCallStart(tool_call_id="a", tool_name="sell")

@@ -316,12 +316,13 @@ async def test_a_user_is_forgotten_with_a_run_that_could_not_even_be_begun(
 ) -> None:
     monkeypatch.setattr(run_record, "RETRY_SECONDS", 60)
     stored_runs = store.stored_runs("server")
-    turn = store.turn(Turn("chat", "run", None, "ann", "question"))
+    turn = Turn("chat", "run", None, "ann", "question")
     run = StoredRun("run", "agent", "chat", None, "ann", last_seq=1)
     record = store.record(stored_runs, run, turn, new=NewRun(None, b"first"))
+    assert record.writer
     async with locked_by_another_program(database):
         log = SpeakingLog(record)
-        record.append(StoredFrame(b"last", is_last=True), turn.rows.begin("question"))
+        record.append(StoredFrame(b"last", is_last=True), record.writer.rows.begin("question"))
         with pytest.raises(StorageError):
             await record.store_now()
     await forget_user(store, stored_runs, "ann", None)

@@ -92,10 +92,10 @@ async def carried_on(
     store = await Store.open(url)
     log = store.stored_runs("gone")
     run = await log.begin(StoredRun("run", "careful", "chat", "message", "ann"), pack_request(asked.model_dump()))
-    turn = store.turn(Turn("chat", "run", "message", "ann", None, place=1))
-    record = store.record(log, run, turn)
+    record = store.record(log, run, Turn("chat", "run", "message", "ann", None, place=1))
+    assert record.writer
     seq = 0
-    for event, changes in left(turn.rows):
+    for event, changes in left(record.writer.rows):
         seq += event is not None
         record.append(StoredFrame(encode(seq, event)) if event else None, changes)
     await record.store_now()

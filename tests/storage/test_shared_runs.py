@@ -254,10 +254,10 @@ async def test_call_rows_of_an_earlier_owner_are_refused_after_a_takeover(store:
     await steps.begin()
     await steps.call_started(HistoryCall("a", "pay", "{}", 0, 0), "")
     [taken] = await heir.take_over()
-    turn = store.turn(Turn("chat", "run", "message", "ann", None))
-    await turn.restore()
-    record = store.record(heir, taken, turn)
-    record.append(StoredFrame(b"end"), turn.rows.end_call("a", "Error: lost", "interrupted", None))
+    record = store.record(heir, taken, Turn("chat", "run", "message", "ann", None))
+    assert record.writer
+    await record.writer.restore()
+    record.append(StoredFrame(b"end"), record.writer.rows.end_call("a", "Error: lost", "interrupted", None))
     await record.store_now()
     # Neither the call's end nor another call is stored by the server that has lost the run.
     await steps.call_ended("a", "paid", None, 5)
@@ -333,7 +333,7 @@ async def test_an_agent_is_stopped_after_another_server_took_over_its_run(store:
     lost = asyncio.Event()
     log = store.stored_runs("server")
     run = await log.begin(RUN)
-    record = store.record(log, replace(run, epoch=0), store.turn(Turn("chat", "run", None, "ann", None)))
+    record = store.record(log, replace(run, epoch=0), Turn("chat", "run", None, "ann", None))
     events = EventLog()
     events.on_lost = lost.set
     events.store_in(record, RunFiles("run"))

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from callboard._history import HistoryCall, Turn
+from callboard._history import HistoryCall, Turn, TurnRows
 from callboard._history.turn_rows import MAX_EVENTS
 from callboard.storage import Store
 from callboard.storage.sql.database import ROWS_PER_PAGE
 from callboard.storage.sql.tables import messages, tool_events
+from callboard.storage.sql.turn_writer import TurnWriter
 from tests.storage.turns import StoredSteps
 
 TURN = Turn(chat_id="chat", run_id="run", message_id="m1", user_id="ann", user_content="What is new?")
@@ -114,7 +115,7 @@ async def test_a_call_does_not_end_before_its_start_when_the_clock_is_set_back(
 
 
 async def test_a_long_chat_is_read_whole_and_a_round_has_its_calls_of_the_next_page(store: Store) -> None:
-    steps = store.turn(TURN)
+    steps = TurnWriter(store.database, TurnRows(TURN))
     calls = [HistoryCall(f"call {number}", "look", "{}", 0, number) for number in range(2 * ROWS_PER_PAGE)]
     changes = [*steps.rows.begin("What is new?"), *(row for call in calls for row in steps.rows.start_call(call, ""))]
     await store.database.write(lambda connection: steps.write(connection, changes))

@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from callboard._history import HistoryCall, RowChange, Turn
+from callboard._history import HistoryCall, RowChange, Turn, TurnRows
 from callboard.storage import RunRecord, Store, StoredFrame, StoredRun
+from callboard.storage.sql.turn_writer import TurnWriter
 
 
 class StoredSteps:
     """Stores each step of a turn in a transaction of its own, without a run."""
 
-    def __init__(self, store: Store, turn: Turn) -> None:
+    def __init__(self, store: Store, turn: Turn, writer: TurnWriter | None = None) -> None:
         self._store = store
         self._asked = turn
-        self.writer = store.turn(turn)
+        self.writer = writer or TurnWriter(store.database, TurnRows(turn))
 
     async def begin(self) -> bool:
         """Store the question; False if the chat is another user's."""
@@ -49,16 +50,15 @@ class RecordedSteps(StoredSteps):
     """Stores each step of a turn in the record of a run, with an event."""
 
     def __init__(self, store: Store, turn: Turn, record: RunRecord) -> None:
-        super().__init__(store, turn)
+        super().__init__(store, turn, record.writer)
         self.record = record
-        record.writer = self.writer
 
     @classmethod
     async def open(cls, store: Store, turn: Turn, server_id: str = "server") -> "RecordedSteps":
         """Begin the run of a turn."""
         stored_runs = store.stored_runs(server_id)
         run = StoredRun(turn.run_id, "agent", turn.chat_id, turn.message_id, turn.user_id)
-        return cls(store, turn, store.record(stored_runs, await stored_runs.begin(run), store.turn(turn)))
+        return cls(store, turn, store.record(stored_runs, await stored_runs.begin(run), turn))
 
     async def finish(self, text: str, *, is_answered: bool, **values: Any) -> bool:
         return await self._append(self.writer.rows.finish(text, is_answered=is_answered, **values), is_last=True)

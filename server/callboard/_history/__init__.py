@@ -7,7 +7,7 @@ is the layer above, `callboard.errors` and texts are below. It knows no database
 from callboard._history.records import ChatHistory, HistoryCall
 from callboard._history.replay import Replayed, replay
 from callboard._history.sources import CompactResults, compact_message_tools
-from callboard._history.token_limit import limit_tokens, list_dropped
+from callboard._history.token_limit import limit_tokens
 from callboard._history.turn_rows import NewResponse, RowChange, Turn, TurnRows
 from callboard._history.turns import StoredRound, StoredTurn, lacks_calls, restore_calls
 
@@ -25,7 +25,6 @@ __all__ = [
     "compact_message_tools",
     "lacks_calls",
     "limit_tokens",
-    "list_dropped",
     "replay",
     "restore_calls",
 ]

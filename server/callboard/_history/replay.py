@@ -15,15 +15,12 @@ from callboard._history.records import ChatDict, HistoryCall
 from callboard.sources import read_sources, source_number
 from callboard_protocol import EXTERNAL_ID_PREFIX
 
-NO_SOURCE = -1
-
 
 class Replayed(NamedTuple):
-    """The messages for the model, the highest number of a source (`NO_SOURCE` if none), and the sources by number."""
+    """The messages for the model, and the sources of all results by their numbers."""
 
     messages: list[ChatDict]
-    max_source_number: int
-    source_map: dict[int, Any]
+    sources: dict[int, Any]
 
 
 Answered = tuple[ChatDict, ChatDict | None]
@@ -64,8 +61,7 @@ def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinishe
         elif message["role"] != "tool":  # a tool message here has no call before it
             replayed.append(_without(message, "id"))
     kept = order_messages(replayed)
-    sources = _collect_sources(calls, kept)
-    return Replayed(move_parts(kept), max(sources, default=NO_SOURCE), sources)
+    return Replayed(move_parts(kept), _collect_sources(calls, kept))
 
 
 def _take_turn(message_id: object, by_message: dict[str, list[HistoryCall]]) -> list[HistoryCall] | None:

@@ -16,15 +16,17 @@ KEPT_CHARS = 400
 """The characters that a shortened tool result keeps."""
 
 
-def limit_tokens(messages: Sequence[ChatDict], max_tokens: int) -> list[ChatDict]:
-    """Return `messages` shortened to about `max_tokens`; 0 means no limit.
+def limit_tokens(messages: Sequence[ChatDict], max_tokens: int) -> tuple[list[ChatDict], list[ChatDict]]:
+    """Return `messages` shortened to about `max_tokens`, and the messages of the turns that were dropped.
+
+    0 means no limit.
 
     A turn begins with a question of the user. The instructions before the first turn and the newest turn are never
     changed, even if they exceed the limit alone. A call and its result are in the same turn, so they stay together.
     """
     excess = sum(map(estimate_tokens, messages)) - max_tokens
     if not max_tokens or excess <= 0:
-        return list(messages)
+        return list(messages), []
     head, turns = _split_turns(messages)
     for turn in turns[:-1]:
         for index, message in enumerate(turn):
@@ -37,13 +39,8 @@ def limit_tokens(messages: Sequence[ChatDict], max_tokens: int) -> list[ChatDict
     while excess > 0 and first < len(turns) - 1:
         excess -= sum(map(estimate_tokens, turns[first]))
         first += 1
-    return [*head, *(message for turn in turns[first:] for message in turn)]
-
-
-def list_dropped(messages: Sequence[ChatDict], bounded: Sequence[ChatDict]) -> list[ChatDict]:
-    """Return the messages of the turns that `limit_tokens` dropped from `messages` to make `bounded`."""
-    head, _ = _split_turns(messages)
-    return list(messages[len(head) : len(head) + len(messages) - len(bounded)])
+    end = len(head) + sum(map(len, turns[:first]))
+    return [*head, *(message for turn in turns[first:] for message in turn)], list(messages[len(head) : end])
 
 
 def estimate_tokens(message: ChatDict) -> int:

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from callboard._formats import FormatChoice, answer_key
-from callboard._history import Replayed, RowChange, Turn, TurnRows, limit_tokens, list_dropped, replay
+from callboard._history import Replayed, RowChange, Turn, TurnRows, limit_tokens, replay
 from callboard.agents import Agent, AgentLike, Approval, Limits, TurnContext, ignored_options
 from callboard.calls import ClientTool, Services, SourceNumbers
 from callboard.errors import RunLost, StorageError
@@ -20,7 +20,7 @@ from callboard.openwebui.offered_tools import Offer, remove_unusable_prompts
 from callboard.redaction import Redaction
 from callboard.runs.attachments import ReadableFiles
 from callboard.runs.call_tracker import CallIds, CallTracker
-from callboard.runs.chosen_model import with_chosen_model
+from callboard.runs.chosen_model import find_model
 from callboard.runs.conversation import Conversation
 from callboard.runs.files import RunFiles
 from callboard.runs.grants import Grants, RunGrants, find_origin_of_tool
@@ -77,8 +77,8 @@ class RunSpec:
     reopened: Reopened | None = None
 
 
-OnEnd = Callable[[Run, RunMemory, RunObservers], None]
-"""Called when a run has ended or was handed over, with its memory usage and its observers."""
+OnEnd = Callable[[Run, str | None, RunMemory, RunObservers], None]
+"""Called when a run has ended or was handed over, with the id of its chat, its memory usage and its observers."""
 
 
 class RunFactory:
@@ -175,10 +175,10 @@ class RunFactory:
             recorder.report_late(True)
         with within(spec.traced.context):
             run.start(
-                with_chosen_model(spec.agent, conversation.history.model),
-                partial(self._make_context, spec, recorder, redaction, inputs, observers),
+                spec.agent,
+                partial(self._make_context, spec, log, recorder, redaction, inputs, observers),
                 redaction,
-                lambda run: on_end(run, memory, observers),
+                lambda run: on_end(run, request.chat_id, memory, observers),
                 self._settings.run_timeout_seconds,
                 stored.age_seconds if stored else 0.0,
                 needs_listeners=not left.signals.has_waited,
@@ -199,15 +199,16 @@ class RunFactory:
     async def _make_context(
         self,
         spec: RunSpec,
+        log: EventLog,
         recorder: Recorder,
         redaction: Redaction,
         inputs: Inputs,
         observers: RunObservers,
-    ) -> tuple[TurnContext, Sequence[RowChange]]:
-        """Return the agent's context, and the row changes that store the question.
+    ) -> TurnContext:
+        """Store the question, and return the agent's context.
 
         Files become text first, because context and question contain this text. Only the context has the stored calls,
-        and is shortened to the token limit.
+        and is shortened to the token limit. The endpoint is asked for the chosen model last, because it may be slow.
         """
         conversation = spec.conversation
         request = conversation.request
@@ -220,16 +221,18 @@ class RunFactory:
         limits = Limits(self._settings.max_tool_calls_per_turn, self._settings.tool_timeout_seconds)
         own_limits: Limits = getattr(spec.agent, "limits", None) or limits
         recorder.calls.openwebui_tools = [tool.name for tool in offer.tools]
-        changes: Sequence[RowChange] = ()
         if spec.record and spec.record.writer:
-            changes = await self._make_question_changes(spec.record.writer.rows, conversation, messages, files)
-        redacted, max_source_number = await self._add_history(messages, conversation, recorder, observers)
-        context = TurnContext(
+            log.write(await self._make_question_changes(spec.record.writer.rows, conversation, messages, files))
+        redacted, sources = await self._add_history(messages, conversation, recorder, observers)
+        model, status = await find_model(spec.agent, self._services.model, conversation.history.model)
+        if status:
+            await recorder.record_whole(Status(content=status, done=True))
+        return TurnContext(
             run_id=spec.run_id,
             messages=redacted,
-            sources=SourceNumbers(max_source_number),
+            sources=sources,
             claim_tool_call_id=recorder.calls.claim,
-            model=self._services.model,
+            model=model,
             chat_id=request.chat_id,
             message_id=request.message_id,
             user=request.user,
@@ -260,7 +263,6 @@ class RunFactory:
             agent_id=request.agent,
             emit=recorder.record_whole,
         )
-        return context, changes
 
     async def _add_history(
         self,
@@ -268,22 +270,21 @@ class RunFactory:
         conversation: Conversation,
         recorder: Recorder,
         observers: RunObservers,
-    ) -> tuple[list[ChatDict], int]:
-        """Return the messages with the stored calls, without secrets, and the highest number of a source in them.
+    ) -> tuple[list[ChatDict], SourceNumbers]:
+        """Return the messages with the stored calls, without secrets, and the numbers for new sources.
 
         The recorder gets the sources and the provider details of the history.
         """
         history = conversation.history
         max_tokens = self._settings.history_tokens
 
-        def replay_history() -> tuple[list[ChatDict], list[ChatDict], Replayed]:
-            result = replay(messages, history.calls, [call.id for call in conversation.unfinished])
-            bounded = limit_tokens(result.messages, max_tokens)
-            return bounded, list_dropped(result.messages, bounded), result
+        def replay_history() -> tuple[Replayed, list[ChatDict], list[ChatDict]]:
+            replayed = replay(messages, history.calls, [call.id for call in conversation.unfinished])
+            return replayed, *limit_tokens(replayed.messages, max_tokens)
 
         # In a thread, because long chats would block other requests.
-        bounded, left_out, replayed = await REQUESTS.run(replay_history)
-        recorder.earlier_sources.add(replayed.source_map)
+        replayed, bounded, left_out = await REQUESTS.run(replay_history)
+        recorder.earlier_sources.add(replayed.sources)
         details = {call.tool_call_id: call.details for call in history.calls if call.details}
         details |= {answer_key(text): sent for text, sent in history.answers}
         recorder.provider_details.update(await self._redaction.large(details))
@@ -291,7 +292,7 @@ class RunFactory:
         if observers.observers:
             newest = await self._redaction.large(left_out[-MAX_WHOLE_LEFT_OUT:])
             observers.tell(RunPrepared(redacted, newest, len(left_out)))
-        return redacted, replayed.max_source_number
+        return redacted, SourceNumbers(max(replayed.sources, default=-1))
 
     async def _make_question_changes(
         self, rows: TurnRows, conversation: Conversation, messages: Sequence[ChatDict], files: ReadableFiles
@@ -314,15 +315,19 @@ class RunFactory:
     ) -> RunRecord | None:
         """Return the record of a new run; None if neither its turn nor an audit is stored."""
         if stored is None:
-            not_stored = StoredRun(run_id, identity.agent_id, identity.chat_id, identity.message_id, identity.user_id)
-            return self._make_record(not_stored, None) if self._settings.audit else None
+            return self._make_record(StoredRun(run_id, *identity), None) if self._settings.audit else None
         place = sum(message["role"] == "user" for message in conversation.messages)
         return self._make_record(stored, _make_turn(stored, place, name_user(conversation.request)), new)
 
     def _make_record(self, stored: StoredRun, turn: Turn | None, new: NewRun | None = None) -> RunRecord:
-        writer = self._store.turn(turn, self._settings.compact_results) if turn else None
-        keep_days = self._settings.audit_retention_days
-        return self._store.record(self._stored_runs, stored, writer, new=new, keep_audit_days=keep_days)
+        return self._store.record(
+            self._stored_runs,
+            stored,
+            turn,
+            new=new,
+            compact_results=self._settings.compact_results,
+            keep_audit_days=self._settings.audit_retention_days,
+        )
 
     @asynccontextmanager
     async def record_of_left_run(

@@ -8,12 +8,10 @@ continues it.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
-from callboard._history import RowChange
 from callboard._streams import closing_stream
 from callboard.agents import AgentLike, TurnContext
 from callboard.data_urls import Data
@@ -55,14 +53,10 @@ FAILED = Ending(
 )
 TOO_LONG = Ending(Done(finish_reason="length"), "interrupted", "The answer was too long before this call ended.")
 
-Prepare = Callable[[], Awaitable[tuple[TurnContext, Sequence[RowChange]]]]
-"""Reads the request's files. Returns the agent's context and the row changes that store the question."""
-
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RunIdentity:
+class RunIdentity(NamedTuple):
     """The agent, chat, message and user of a run; a request with the same run id must have the same values."""
 
     agent_id: str
@@ -125,7 +119,7 @@ class Run:
     def start(
         self,
         agent: AgentLike,
-        prepare: Prepare,
+        prepare: Callable[[], Awaitable[TurnContext]],
         redaction: Redaction,
         on_end: Callable[["Run"], None],
         timeout_seconds: float,
@@ -134,9 +128,9 @@ class Run:
     ) -> None:
         """Start the agent.
 
-        `on_end` is called when the run has ended, or another server continues it. The run is ended after
-        `timeout_seconds`, of which `age_seconds` have passed on earlier servers. Without `needs_listeners` it goes
-        on if nobody listens.
+        `prepare` stores the question and returns the agent's context. `on_end` is called when the run has ended, or
+        another server continues it. The run is ended after `timeout_seconds`, of which `age_seconds` have passed on
+        earlier servers. Without `needs_listeners` it goes on if nobody listens.
         """
         self._needs_listeners = needs_listeners
         self._agent_task = asyncio.create_task(self._run_agent(agent, prepare, redaction), name=f"run {self.run_id}")
@@ -297,12 +291,13 @@ class Run:
         message = f"The run took longer than {timeout_seconds:g} s (CALLBOARD_RUN_TIMEOUT_SECONDS), and was ended."
         self.cancel(Ending(Error(message=message, code=RunTimeout.code), "interrupted", message))
 
-    async def _run_agent(self, agent: AgentLike, prepare: Prepare, redaction: Redaction) -> None:
+    async def _run_agent(
+        self, agent: AgentLike, prepare: Callable[[], Awaitable[TurnContext]], redaction: Redaction
+    ) -> None:
         # All log lines of the agent get these fields.
         structlog.contextvars.bind_contextvars(run_id=self.run_id, agent=agent.agent_id, chat_id=self.identity.chat_id)
         current_redaction.set(redaction)
-        context, changes = await prepare()
-        self.log.write(changes)
+        context = await prepare()
         guard = ConsentGuard(agent.agent_id, context.approval, context.begun)
         written_chars = 0
         async with closing_stream(agent.run(context)) as events:

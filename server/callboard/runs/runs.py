@@ -180,29 +180,23 @@ class Runs:
                 with suppress(StorageError):
                     await self._stored_runs.withdraw(run_id)
             self._refuse_when_closing()
-            run = self._make_run(
-                RunSpec(
-                    run_id,
-                    identity,
-                    agent,
-                    conversation,
-                    functions,
-                    is_alone,
-                    traced,
-                    self._factory.open_record(run_id, identity, stored, conversation, new),
-                    stored,
-                    caller,
-                    can_be_continued=stored is not None and packed is not None and _can_continue(agent),
-                )
+            spec = RunSpec(
+                run_id,
+                identity,
+                agent,
+                conversation,
+                functions,
+                is_alone,
+                traced,
+                self._factory.open_record(run_id, identity, stored, conversation, new),
+                stored,
+                caller,
+                can_be_continued=stored is not None and packed is not None and _can_continue(agent),
             )
+            run = self._runs[run_id] = self._factory.make(spec, self._on_run_end)
             unless_started.pop_all()
         on_start(run)
         _log.info("run_started", run_id=run_id, agent=identity.agent_id, chat_id=identity.chat_id, task=request.task)
-        return run
-
-    def _make_run(self, spec: RunSpec) -> Run:
-        on_end = partial(self._on_run_end, chat_id=spec.conversation.request.chat_id)
-        run = self._runs[spec.run_id] = self._factory.make(spec, on_end)
         return run
 
     async def find(self, run_id: str, user_id: str | None = None) -> Run | FollowedRun:
@@ -210,7 +204,12 @@ class Runs:
 
         Raises `UnknownRun`, also for a run of another user, and `StorageError`.
         """
-        run = self._runs.get(run_id) or await self._find_elsewhere(run_id)
+        run: Run | FollowedRun | None = self._runs.get(run_id)
+        if run is None:
+            if self._is_closed:
+                raise ShuttingDown(SHUTTING_DOWN)
+            stored = (await self._stored_runs.find([run_id])).get(run_id)
+            run = self._follow(stored) if stored else None
         if run is None or not run.identity.may_be_seen_by(user_id):
             raise UnknownRun(
                 f"there is no run {run_id!r} of this user: it was started for another, ended more than "
@@ -231,12 +230,6 @@ class Runs:
             self._forget(run.run_id)
         self.on_user_forgotten(user_id)
         return await forget_user(self._store, self._stored_runs, user_id, caller)
-
-    async def _find_elsewhere(self, run_id: str) -> FollowedRun | None:
-        if self._is_closed:
-            raise _shutting_down()
-        stored = (await self._stored_runs.find([run_id])).get(run_id)
-        return self._follow(stored) if stored else None
 
     async def continue_run(self, stored: StoredRun) -> Error | None:
         """Continue a run that was lost, handed over or unparked; return its last event if it can only be ended.
@@ -268,7 +261,6 @@ class Runs:
         self, stored: StoredRun, record: RunRecord, request: StoredRequest, agent: AgentLike, reopened: Reopened
     ) -> Error | None:
         """Continue a run when its user has a slot; return its last event if the user has used up a quota since."""
-        conversation = reopened.conversation
         identity = identify(request)
         user = identity.user_id or ""
         await self._slots.acquire(user, without_timeout=True)
@@ -289,25 +281,23 @@ class Runs:
                 return None
             functions = tuple(map(ClientTool.of, request.functions))
             traced = self._tracer.begin(observed_run(stored.run_id, request), agent.name, request.origin.get("run", ""))
-            key = request.origin.get("key")
-            run = self._make_run(
-                RunSpec(
-                    stored.run_id,
-                    identity,
-                    agent,
-                    conversation,
-                    functions,
-                    is_alone,
-                    traced,
-                    record,
-                    stored,
-                    key,
-                    can_be_continued=True,
-                    reopened=reopened,
-                )
+            spec = RunSpec(
+                stored.run_id,
+                identity,
+                agent,
+                reopened.conversation,
+                functions,
+                is_alone,
+                traced,
+                record,
+                stored,
+                request.origin.get("key"),
+                can_be_continued=True,
+                reopened=reopened,
             )
+            self._runs[stored.run_id] = self._factory.make(spec, self._on_run_end)
             unless_begun.pop_all()
-        self._poller.wake(run.run_id)
+        self._poller.wake(stored.run_id)
         _log.warning("run_continued", run_id=stored.run_id, agent=identity.agent_id, losses=stored.losses)
         return None
 
@@ -329,8 +319,7 @@ class Runs:
         """
         if not is_stored(request):
             return None, None
-        user_id = identify(request).user_id
-        mine = StoredRun(run_id, request.agent, request.chat_id, request.message_id, user_id, last_seq=1)
+        mine = StoredRun(run_id, *identify(request), last_seq=1)
         first = encode(1, RunStart(run_id=run_id, agent=request.agent))
         try:
             there = await self._stored_runs.begin(mine, packed, self._settings.max_user_runs, first)
@@ -407,7 +396,7 @@ class Runs:
 
     def _refuse_when_closing(self) -> None:
         if self.is_closing:
-            raise _shutting_down()
+            raise ShuttingDown(SHUTTING_DOWN)
 
     def _find_here(self, run_id: str, identity: RunIdentity) -> Run | None:
         if run := self._runs.get(run_id):
@@ -420,7 +409,7 @@ class Runs:
         except StorageError as error:
             _log.warning("own_chat_not_forgotten", chat_id=chat_id, error=str(error))
 
-    def _on_run_end(self, run: Run, memory: RunMemory, observers: RunObservers, chat_id: str | None) -> None:
+    def _on_run_end(self, run: Run, chat_id: str | None, memory: RunMemory, observers: RunObservers) -> None:
         """Release the slot of a run that has ended, and delete its log after `keep_run_seconds`.
 
         A chat that the server made for the request is deleted after an answer, so the same request with results of the
@@ -466,10 +455,6 @@ class Runs:
 def _check_identity(run: Run | FollowedRun, identity: RunIdentity) -> None:
     if run.identity != identity:
         raise RunConflict(f"run {run.run_id!r} belongs to another chat or user: choose another run_id")
-
-
-def _shutting_down() -> ShuttingDown:
-    return ShuttingDown(SHUTTING_DOWN)
 
 
 def _can_continue(agent: AgentLike) -> bool:

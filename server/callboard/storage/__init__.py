@@ -20,7 +20,6 @@ from callboard.storage.sql.responses import Responses
 from callboard.storage.sql.run_record import NewRun, RunRecord
 from callboard.storage.sql.store import Store
 from callboard.storage.sql.stored_runs import StoredRuns
-from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.sql.usage import Usage
 from callboard.storage.summaries import (
     CallPage,
@@ -133,7 +132,6 @@ __all__ = [
     "ToolSummary",
     "TurnPage",
     "TurnSummary",
-    "TurnWriter",
     "Usage",
     "WaitingApproval",
     "name_state",

@@ -91,20 +91,18 @@ class Store:
         """The current lengths of the queues."""
         return StoreQueues(self.database.waiting_writes, len(self.database.late))
 
-    def turn(self, turn: Turn, compact_results: CompactResults = "cited") -> TurnWriter:
-        """Return a writer for the rows of a turn."""
-        return TurnWriter(self.database, TurnRows(turn, compact_results))
-
     def record(
         self,
         stored_runs: StoredRuns,
         run: StoredRun,
-        writer: TurnWriter | None,
+        turn: Turn | None,
         *,
         new: NewRun | None = None,
+        compact_results: CompactResults = "cited",
         keep_audit_days: float = 0.0,
     ) -> RunRecord:
-        """Return a record for a run of this server; see `RunRecord`."""
+        """Return a record for a run of this server, and for the rows of its turn if there is one; see `RunRecord`."""
+        writer = TurnWriter(self.database, TurnRows(turn, compact_results)) if turn else None
         return RunRecord(self.database, stored_runs, self._audit, run, writer, new=new, keep_audit_days=keep_audit_days)
 
     def chats(self, user_id: object) -> Chats:
