@@ -212,8 +212,7 @@ class Database(ABC):
         """
         return await self.read(count_missing)
 
-    @abstractmethod
-    async def check_integrity(self) -> None:
+    async def check_integrity(self) -> None:  # noqa: B027 - PostgreSQL checks its files itself
         """Raise `StorageError` if the database is damaged or cannot be written, as far as a quick check can tell."""
 
     @abstractmethod
@@ -453,9 +452,9 @@ class Database(ABC):
     async def is_alone(self) -> bool:
         """Return whether no other server uses the database, as far as this one knows."""
 
-    @abstractmethod
     def may_lose_runs(self) -> bool:
         """Return whether another server could take over the runs of this one while it is running."""
+        return False
 
     @abstractmethod
     async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:

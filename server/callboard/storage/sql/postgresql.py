@@ -39,9 +39,6 @@ class PostgresqlDatabase(Database):
     insert = staticmethod(postgresql.insert)
     _lease: PostgresqlLease | None = None
 
-    async def check_integrity(self) -> None:
-        """Do nothing: the database server checks its files itself."""
-
     def back_up(self, copy: Path) -> None:
         """Raise `StorageError` with the command of PostgreSQL that makes a copy."""
         raise self._refer_to(["pg_dump", "--format=custom", f"--file={copy}", self._address])

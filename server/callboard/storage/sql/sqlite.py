@@ -174,10 +174,6 @@ class SqliteDatabase(Database):
             return True
         return not await asyncio.to_thread(are_servers_running, self.file, but=self._server_file.path)
 
-    def may_lose_runs(self) -> bool:
-        """Return False: no other server takes over runs while this process holds its file."""
-        return False
-
     async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:
         """Return the servers whose files are not locked; all of them for a database in memory."""
         file = self.file
