@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from callboard.errors import LogExpired
+from callboard.runs import log as log_module
 from callboard.runs.log import EventLog
 from callboard_protocol import Message
 from tests.runs.promises import read
@@ -44,8 +45,11 @@ async def test_frames_that_are_ready_are_sent_in_one_chunk() -> None:
     assert len([chunk async for chunk in log.tail()]) == 1
 
 
-async def test_oldest_frames_of_a_full_log_are_dropped_and_reading_them_is_an_error() -> None:
-    log = EventLog(max_bytes=500)
+async def test_oldest_frames_of_a_full_log_are_dropped_and_reading_them_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_module, "MAX_LOG_BYTES", 500)
+    log = EventLog()
     for number in range(50):
         log.append(Message(content=str(number)))
     assert log.last_seq == 50
@@ -56,8 +60,9 @@ async def test_oldest_frames_of_a_full_log_are_dropped_and_reading_them_is_an_er
     assert first == (46, "45")
 
 
-async def test_slow_listener_gets_an_error_if_its_next_event_was_dropped() -> None:
-    log = EventLog(max_bytes=500)
+async def test_slow_listener_gets_an_error_if_its_next_event_was_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "MAX_LOG_BYTES", 500)
+    log = EventLog()
     log.append(Message(content="seen"))
     listener = log.tail()
     await anext(listener)

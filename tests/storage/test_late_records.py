@@ -70,7 +70,7 @@ class SpeakingLog:
         self._record = record
         record.report_to(self)
 
-    def on_shown(self, seq: int) -> None:
+    def on_shown(self, seq: int | None) -> None:
         pass
 
     def on_stored(self) -> None:

@@ -34,13 +34,12 @@ MAX_CHUNK_BYTES = 64 * 1024
 class EventLog:
     """The events of a run, numbered from 1.
 
-    The oldest frames are dropped if the log exceeds `max_bytes` or `memory` has no room. `on_append` is called with
+    The oldest frames are dropped if the log exceeds `MAX_LOG_BYTES` or `memory` has no room. `on_append` is called with
     each event except `Parked`. After `store_in`, the record decides when listeners see an event.
     """
 
     def __init__(
         self,
-        max_bytes: int = MAX_LOG_BYTES,
         memory: RunMemory | None = None,
         on_append: Callable[[Event], None] = lambda _: None,
     ) -> None:
@@ -49,7 +48,6 @@ class EventLog:
         self._frames: deque[bytes] = deque()
         self._first_seq = 1
         self._bytes = 0
-        self._max_bytes = max_bytes
         self._waiting: set[asyncio.Future[None]] = set()
         self._shown_seq = 0
         self._record: RunRecord | None = None
@@ -69,9 +67,9 @@ class EventLog:
         self._files = files
         record.report_to(self)
 
-    def on_shown(self, seq: int) -> None:
-        """Show the events up to `seq` to listeners; see `RecordListener`."""
-        self._shown_seq = max(self._shown_seq, seq)
+    def on_shown(self, seq: int | None) -> None:
+        """Show the events up to `seq`, or all events, to listeners; see `RecordListener`."""
+        self._shown_seq = self.last_seq if seq is None else max(self._shown_seq, seq)
         self._wake()
 
     def on_stored(self) -> None:
@@ -146,7 +144,7 @@ class EventLog:
         frame = encode(seq, event)
         self._frames.append(frame)
         self._count_bytes(len(frame))
-        while len(self._frames) > 1 and (self._bytes > self._max_bytes or not self._memory.make_room()):
+        while len(self._frames) > 1 and (self._bytes > MAX_LOG_BYTES or not self._memory.make_room()):
             self._count_bytes(-len(self._frames.popleft()))
             self._first_seq += 1
         if self._record:
@@ -155,7 +153,7 @@ class EventLog:
             parks = [APPROVAL_PREFIX + call_id for call_id in event.tool_call_ids] if isinstance(event, Parked) else ()
             self._record.append(StoredFrame(frame, question, self._files.take_new(), is_last, parks), changes, audit)
         if not self.is_recorded:
-            self.on_shown(seq)
+            self.on_shown(None)
 
     def write(self, changes: Sequence[RowChange]) -> None:
         """Store row changes that belong to no event."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from functools import partial
 from typing import Protocol
 
 import structlog
@@ -57,8 +56,8 @@ class RecordListener(Protocol):
     on_lost: Callable[[], None]
     """Called when another server has taken over the run."""
 
-    def on_shown(self, seq: int) -> None:
-        """Send the events up to this number to listeners."""
+    def on_shown(self, seq: int | None) -> None:
+        """Send the events up to this number to listeners, or all events if it is None."""
 
     def on_stored(self) -> None:
         """Handle that all events so far are stored."""
@@ -121,16 +120,13 @@ class RunRecord:
         self._new = new
         self._keep_audit_days = keep_audit_days
         self._listener: RecordListener | None = None
-        self._newest_seq = run.last_seq
         self._waiting = _Batch()
         self._current: _Batch | None = None
         self._bytes = 0
         self._state = _State.STORING
         self._storing: asyncio.Task[None] | None = None
         self._retry = asyncio.Event()
-        self._attempts = 0
-        self._last_error: StorageError | None = None
-        self._change: asyncio.Future[None] | None = None
+        self._change: asyncio.Future[StorageError | None] | None = None
 
     def report_to(self, listener: RecordListener) -> None:
         """Call `listener` from now on."""
@@ -170,7 +166,6 @@ class RunRecord:
     ) -> None:
         """Add a frame with its row changes and audit entry to the next batch; a background task stores the batch."""
         if frame:
-            self._newest_seq += 1
             self.has_ended = self.has_ended or frame.is_last
         if self._is_storing:
             if frame and self.writer:
@@ -193,7 +188,6 @@ class RunRecord:
         if not (batch and batch.frames and (batch.frames[-1].is_last or batch.frames[-1].parks)):
             return False
         self._bytes -= batch.frames.pop().size_bytes
-        self._newest_seq -= 1
         self.has_ended = False
         return True
 
@@ -213,12 +207,9 @@ class RunRecord:
         was_late = self.is_late
         # After the record has recovered, new events may wait for another run of the chat that waits for this one.
         while self._storing and not self.is_stored and (self.is_late or not was_late):
-            attempts = self._attempts
             self._retry.set()
-            while self._attempts == attempts and self._storing:
-                await self._next_change()
-            if self._last_error:
-                raise self._last_error
+            if error := await self._next_change():
+                raise error
         if self._state is _State.LOST:
             raise RunLost(f"run {self._run.run_id!r} now belongs to another server")
 
@@ -278,11 +269,9 @@ class RunRecord:
         """Store a batch, retrying until it succeeds. Raises `RunLost`."""
         may_be_written = False
         while True:
-            patience = asyncio.get_running_loop().call_later(
-                PATIENCE_SECONDS,
-                partial(self._become_late, StorageError("the database takes too long"), is_trying=True),
-            )
+            patience = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._lose_patience)
             self._retry.clear()
+            failure = None
             try:
                 await self._store_once(batch, may_be_written=may_be_written)
             except StorageError as error:
@@ -290,7 +279,7 @@ class RunRecord:
                     # The database refuses these values and would refuse them again: store the events without rows.
                     self._drop_rows(batch, error.__cause__)
                     continue
-                self._last_error = error
+                failure = error
                 self._become_late(error)
             except RunLost:
                 raise
@@ -305,8 +294,7 @@ class RunRecord:
                 return
             finally:
                 patience.cancel()
-                self._attempts += 1
-                self._notify()
+                self._notify(failure)
             may_be_written = True
             with suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_SECONDS):
@@ -346,7 +334,6 @@ class RunRecord:
             await self._stored_runs.append(self._run, batch.frames, write_rows, self.writer.reload_row_ids)
         else:
             await self._database.write(write_rows)
-        self._last_error = None
         self._run = replace(self._run, last_seq=self._run.last_seq + len(batch.frames))
         self._bytes -= sum(frame.size_bytes for frame in batch.frames)
         if self.is_late and not self._waiting:
@@ -362,21 +349,27 @@ class RunRecord:
         if self._listener and is_kept and not self.has_ended:
             self._listener.on_recovered()
 
-    async def _next_change(self) -> None:
+    async def _next_change(self) -> StorageError | None:
+        """Wait for the next change of the record; return the error if it is a failed attempt."""
         if self._change is None:
             self._change = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._change)
+        return await asyncio.shield(self._change)
 
-    def _notify(self) -> None:
+    def _notify(self, failure: StorageError | None = None) -> None:
         """Wake the tasks that wait for a change of the record."""
         if self._change:
-            self._change.set_result(None)
+            self._change.set_result(failure)
             self._change = None
 
-    def _become_late(self, error: StorageError, *, is_trying: bool = False) -> None:
-        if is_trying and self._current and any(frame.parks for frame in self._current.frames):
+    def _lose_patience(self) -> None:
+        """Become late while an attempt goes on."""
+        if self._current and any(frame.parks for frame in self._current.frames):
             # The run is parked when this batch is stored. Before that, no client may see it as parked.
             return
+        self._become_late(StorageError("the database takes too long"), is_trying=True)
+        self._notify()
+
+    def _become_late(self, error: StorageError, *, is_trying: bool = False) -> None:
         was_late = self.is_late
         self._state = _State.LATE
         self.failure = error
@@ -388,7 +381,6 @@ class RunRecord:
             if self._listener and not is_last_on_its_way:
                 self._listener.on_late()
         self._show_unstored()
-        self._notify()
 
     def _drop_rows(self, batch: _Batch, error: BaseException) -> None:
         """Store the events of the run without rows from now on."""
@@ -412,4 +404,4 @@ class RunRecord:
     def _show_unstored(self) -> None:
         """Release unstored events to listeners, unless another server may continue the run from the stored events."""
         if self._listener and (self._state is _State.IN_MEMORY or not self._database.may_lose_runs()):
-            self._listener.on_shown(self._newest_seq)
+            self._listener.on_shown(None)
