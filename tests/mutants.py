@@ -127,7 +127,7 @@ FAULTS = (
         "two calls with one announced id get the same id",
         "server/callboard/runs/call_tracker.py",
         'call_id = self._unstarted.pop(agent_call_id, "") or self.ids.claim(agent_call_id)',
-        'call_id = self._unstarted.get(agent_call_id, "") or self._ids.claim(agent_call_id)',
+        'call_id = self._unstarted.get(agent_call_id, "") or self.ids.claim(agent_call_id)',
         RUNS,
     ),
     Fault(

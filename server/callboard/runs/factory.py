@@ -221,9 +221,9 @@ class RunFactory:
         limits = Limits(self._settings.max_tool_calls_per_turn, self._settings.tool_timeout_seconds)
         own_limits: Limits = getattr(spec.agent, "limits", None) or limits
         recorder.calls.openwebui_tools = [tool.name for tool in offer.tools]
+        redacted, sources = await self._add_history(messages, conversation, recorder, observers)
         if spec.record and spec.record.writer:
             log.write(await self._make_question_changes(spec.record.writer.rows, conversation, messages, files))
-        redacted, sources = await self._add_history(messages, conversation, recorder, observers)
         model, status = await find_model(spec.agent, self._services.model, conversation.history.model)
         if status:
             await recorder.record_whole(Status(content=status, done=True))
