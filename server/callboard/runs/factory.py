@@ -192,7 +192,7 @@ class RunFactory:
         tracing_observers = spec.traced.observers(redaction, content_text(find_question(conversation.messages)))
         return RunObservers(
             observed_run(spec.run_id, conversation.request),
-            [*self._quota.observers, *self._observers, *tracing_observers],
+            [*self._observers, *tracing_observers],
             keeps_answers=self._tracer.has_contents and bool(tracing_observers),
         )
 

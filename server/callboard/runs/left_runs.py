@@ -202,15 +202,6 @@ def _find_unstarted(events: Iterable[Event | None]) -> Mapping[str, str]:
     return unstarted
 
 
-def explain_no_continuation(agent_id: str) -> Error:
-    """Return the last event of a run whose agent cannot continue another server's run."""
-    return Error(
-        message=f"The server stopped during this answer, and the agent '{agent_id}' cannot continue the run of "
-        "another server: send the message again.",
-        code="interrupted",
-    )
-
-
 async def reopen(
     stored_runs: StoredRuns,
     store: Store,

@@ -21,7 +21,7 @@ from callboard.runs.factory import RunFactory, RunSpec, identify, is_stored, obs
 from callboard.runs.followed_run import FollowedRun
 from callboard.runs.forgetting import forget_user
 from callboard.runs.inputs import NO_SIGNALS
-from callboard.runs.left_runs import STOPPED_DURING_ANSWER, Reopened, explain_no_continuation, reopen
+from callboard.runs.left_runs import STOPPED_DURING_ANSWER, Reopened, reopen
 from callboard.runs.links import Links
 from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard.runs.ownership import Ownership
@@ -90,7 +90,15 @@ class Runs:
         self._user_bytes = memory_bytes // USERS_SHARING_MEMORY
         self._budget = MemoryBudget(memory_bytes, self._user_bytes, self._evict_oldest)
         self._factory = RunFactory(
-            services, settings, redact, stored_runs, links, observers, self._tracer, self._quota, self._budget
+            services,
+            settings,
+            redact,
+            stored_runs,
+            links,
+            (*self._quota.observers, *observers),
+            self._tracer,
+            self._quota,
+            self._budget,
         )
 
     def holding_lease(self) -> AbstractAsyncContextManager[None]:
@@ -164,7 +172,7 @@ class Runs:
             is_alone = await self._stored_runs.is_alone()
             traced = self._tracer.begin(observed_run(run_id, request), agent.name)
             # Runs of the OpenAI routes end with their connection, so no other server continues them.
-            packed = await self._pack(request, traced) if continuation is None else None
+            packed = await self._pack(request, traced) if continuation is None and is_stored(request) else None
             stored, new = await self._begin_in_store(run_id, conversation.request, packed)
             # During the queries, the same request may have arrived again.
             if existing := self._find_here(run_id, identity):
@@ -248,7 +256,11 @@ class Runs:
         self.access.check(agent.agent_id, request.user)
         # Agents without the setting may ignore the finished rounds and repeat their calls.
         if not _can_continue(agent):
-            return explain_no_continuation(agent.agent_id)
+            return Error(
+                message=f"The server stopped during this answer, and the agent '{agent.agent_id}' cannot continue the "
+                "run of another server: send the message again.",
+                code="interrupted",
+            )
         async with self._factory.record_of_left_run(stored, request) as (stored, record):
             reopened = await reopen(self._stored_runs, self._store, stored, record, request, agent)
             if not isinstance(reopened, Reopened):
@@ -300,9 +312,7 @@ class Runs:
         return None
 
     async def _pack(self, request: RunRequest, traced: TracedRun) -> bytes | None:
-        """Return the packed request without secrets; None if the run is not stored or the request is too large."""
-        if not is_stored(request):
-            return None
+        """Return the packed request without secrets; None if it is too large to be stored."""
         public = await self._redaction.large(request.model_dump(exclude_unset=True))
         return await REQUESTS.run(partial(pack_request, {**public, "origin": find_origin(traced.context)}))
 
