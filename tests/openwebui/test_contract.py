@@ -13,8 +13,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from callboard.openwebui import details, markdown_state, requests
-from callboard.openwebui.details_parser import PastCall, read_answer
+from callboard.openwebui import details_parser, requests, write_block
+from callboard.openwebui.details_parser import CITED, NOTICE, PastCall, read_answer
+from callboard.openwebui.drawing import SHOWN_CHARS
 from callboard.text import storable
 from callboard_protocol import ENDINGS, FAILED, ToolCallStart, format_ending
 from tests.pipe.loader import PIPE, read_next_turn
@@ -138,7 +139,7 @@ def test_the_parser_reads_every_call_that_the_pipe_writes_and_no_other(steps: li
 @given(st.lists(st.one_of(thoughts, hostile), max_size=6))
 def test_the_models_text_is_read_back_unchanged_without_thoughts(steps: list[Any]) -> None:
     # A line in the form of the pipe's notices counts as one, and a number before `#source` as the pipe's.
-    assume(not any(details.NOTICE in step or details.CITED in step for step in steps if isinstance(step, str)))
+    assume(not any(NOTICE in step or CITED in step for step in steps if isinstance(step, str)))
     events = [{"type": "message", "content": step} if isinstance(step, str) else step for step in steps]
     events.append({"type": "done", "finish_reason": "stop"})
     words = "".join(
@@ -148,9 +149,9 @@ def test_the_models_text_is_read_back_unchanged_without_thoughts(steps: list[Any
     for is_text, run in itertools.groupby(steps, key=lambda step: isinstance(step, str) or not step["content"].strip()):
         text = "".join(step for step in run if isinstance(step, str)) if is_text else ""
         # Open Markdown is closed first.
-        said += text + markdown_state.close_markdown(text)
+        said += text + PIPE.close_markdown(text)
     assert re.sub(r"\s", "", words) == re.sub(r"\s", "", said.replace("\0", "\ufffd"))
-    assert details.GUARDED not in words
+    assert details_parser.GUARDED not in words
 
 
 @given(calls.filter(lambda call: call["ends"]))
@@ -164,7 +165,7 @@ def test_the_servers_block_of_a_call_equals_the_pipes(call: Call) -> None:
         label=storable(call["label"]),
     )
     code = call["code"] if call["fails"] else None
-    mine = details.write_block(start, past.result or "", error_code=code, is_from_text=call["from_text"])
+    mine = write_block(start, past.result or "", error_code=code, is_from_text=call["from_text"])
     pipes = drawn(call_events("c", call))
     assert calls_in(mine) == calls_in(pipes) == [past]
     # A browser reads both blocks equally.
@@ -174,25 +175,12 @@ def test_the_servers_block_of_a_call_equals_the_pipes(call: Call) -> None:
     assert {name: own.attributes.get(name) for name in names} == {name: other.attributes.get(name) for name in names}
 
 
-@given(hostile)
-def test_pipe_and_server_escape_attributes_equally(text: str) -> None:
-    assert PIPE.escape(text) == details.escape(text)
-
-
-@given(
-    st.lists(st.sampled_from(HOSTILE) | st.sampled_from(["\n", "```", "~~~~", "-->", "?>", "</script>"])).map("".join)
-)
-def test_pipe_and_server_close_open_markdown_equally(text: str) -> None:
-    assert PIPE.close_markdown(text) == markdown_state.close_markdown(text)
-
-
 def test_pipe_and_server_use_the_same_marks() -> None:
-    assert PIPE.GUARDED == details.GUARDED
-    assert PIPE.NOTICE == details.NOTICE
-    assert PIPE.Call(name="draw", mark=PIPE.FROM_TEXT).shown_name == f"draw{details.FROM_TEXT}"
-    assert PIPE.Call(name="draw", label="45%").shown_name == f"draw{details.LABEL}45%"
-    assert PIPE.Pipe.Valves().RESULT_CHARS == details.SHOWN_CHARS
-    assert PIPE.INNER == details.INNER
+    assert PIPE.GUARDED == details_parser.GUARDED
+    assert PIPE.NOTICE == NOTICE
+    assert PIPE.Call(name="draw", label="45%").shown_name == f"draw{details_parser.LABEL}45%"
+    assert PIPE.Pipe.Valves().RESULT_CHARS == SHOWN_CHARS
+    assert PIPE.INNER == details_parser.INNER
 
 
 def test_pipe_and_server_end_calls_without_a_result_equally() -> None:

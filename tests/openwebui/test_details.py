@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.openwebui.details import GUARDED, DetailsWriter, write_block
-from callboard.openwebui.details_parser import translate
+from callboard.openwebui import DetailsWriter, write_block
+from callboard.openwebui.details_parser import GUARDED, translate
 from callboard_protocol import ChatMessage, ToolCallStart
 from tests.pipe.owui_blocks import tool_blocks
 

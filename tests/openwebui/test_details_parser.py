@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.openwebui.details import END
-from callboard.openwebui.details_parser import translate
+from callboard.openwebui.details_parser import END, translate
 from callboard_protocol import ChatMessage
 from tests.pipe.loader import PIPE, read_next_turn
 

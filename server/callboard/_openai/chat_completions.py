@@ -199,7 +199,7 @@ class ChatAnswer(Answer):
             return
         if self._guard and self._shows_calls:
             block = write_block(
-                call.start, call.result_text, error_code=call.error_code, is_from_text=call.is_from_text
+                call.start, call.display_text, error_code=call.error_code, is_from_text=call.is_from_text
             )
             yield from self._append(self._guard.add_block(block))
         if call.name == PICTURE_TOOL:

@@ -1,13 +1,12 @@
 """Everything that the server knows about Open WebUI: its HTML, its prompts, its headers and its status events.
 
-The pipe is one file without imports from this project, so it has its own copy of some of this code. The tests in
-`tests/openwebui` compare both copies.
+`drawing` uses the code of the pipe. The rest of the pipe's copies of this project's code are compared with their
+originals by the tests in `tests/openwebui`, because the pipe is one file without imports from this project.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from callboard.openwebui.details import DetailsWriter, write_block
-from callboard.openwebui.markdown_state import close_markdown
 from callboard.openwebui.offered_tools import OpenWebUITools
 from callboard.openwebui.requests import (
     CHAT_HEADERS,
@@ -19,7 +18,7 @@ from callboard.openwebui.requests import (
 )
 
 if TYPE_CHECKING:
-    from callboard.openwebui.status_lines import StatusLines
+    from callboard.openwebui.drawing import DetailsWriter, StatusLines, close_markdown, write_block
 
 __all__ = [
     "CHAT_HEADERS",
@@ -38,8 +37,6 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     # Imported on first use, because it loads the whole pipe, which only a server needs.
-    if name == "StatusLines":
-        from callboard.openwebui.status_lines import StatusLines
-
-        return StatusLines
+    if name in ("DetailsWriter", "StatusLines", "close_markdown", "write_block"):
+        return getattr(import_module("callboard.openwebui.drawing"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """Converts earlier answers from Open WebUI back to the messages of the model: text, tool calls and results.
 
-The pipe, and `details` for the OpenAI routes, write tool calls and reasoning as `<details>` blocks into the answer's
+The pipe, and `drawing` for the OpenAI routes, write tool calls and reasoning as `<details>` blocks into the answer's
 text, and Open WebUI sends that text with the next turn. A model that reads the HTML imitates it. The functions take
 time proportional to the text's length and never raise.
 """
@@ -14,8 +14,27 @@ from itertools import dropwhile
 from typing import Any
 
 from callboard._call_ids import new_call_id
-from callboard.openwebui.details import CITED, END, GUARDED, INNER, LABEL, NOTICE, TAG
 from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
+
+TAG = "<details"
+"""The beginning of a block."""
+
+END = "</details>"
+
+GUARDED = "<\u200bdetails"
+"""`<details` in the model's own text, with a zero-width space, so that it is no tag."""
+
+NOTICE = "> **Callboard:** "
+"""The beginning of a message line that is from the pipe itself."""
+
+LABEL = " · "
+"""The separator between a tool's name and the label behind it on a card. No tool's name contains it."""
+
+INNER = "↳ "
+"""The beginning of a line above a call's result that describes a call made by another agent inside of this call."""
+
+CITED = "#source"
+"""The mark between the pipe's number of a citation and the model's number."""
 
 _MARKS = (TAG, GUARDED, NOTICE, CITED)
 # A tag that is a line of its own is from the pipe, because `DetailsWriter` alters such a tag in the model's text.
