@@ -12,7 +12,6 @@ from callboard.http import build_error_object
 from callboard.openwebui import DetailsWriter, close_markdown
 from callboard_protocol import (
     CallEvent,
-    Done,
     Error,
     Event,
     Source,
@@ -45,17 +44,6 @@ _STATUS = {
     CANCELLED: HTTPStatus.CONFLICT,
     TOOLS_HAVE_RUN: HTTPStatus.BAD_REQUEST,
 }
-
-
-def read_failure(event: Event) -> Error | None:
-    """Return why the run failed if this is the last event of a failed run, otherwise None."""
-    match event:
-        case Error():
-            return event
-        case Done(finish_reason="cancelled"):
-            return Error(message="The run was cancelled; ask again.", code=CANCELLED)
-        case _:
-            return None
 
 
 def find_status(failure: Error) -> HTTPStatus:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from callboard._openai.answer import CANCELLED, Answer, build_error_body, find_status, forbid_repetition, read_failure
+from callboard._openai.answer import CANCELLED, Answer, build_error_body, find_status, forbid_repetition
 from callboard._openai.client_functions import Json
 from callboard._openai.stored_responses import keep_response
 from callboard.errors import LogExpired, StorageError, UnknownInput
@@ -38,16 +38,11 @@ class RunAnswer:
 
     async def feed(self, event: Event) -> bytes:
         """Return the frames for an event. The response is stored before its end is sent: requests may refer to it."""
-        parts = self.builder.feed(event)
-        if isinstance(event, Done):
+        parts = self.builder.fail(event) if isinstance(event, Error) else self.builder.feed(event)
+        if isinstance(event, Done | Error):
             await self.keep()
-        return _encode(parts)
-
-    async def fail(self, failure: Error) -> bytes:
-        """Return the last parts of the stream of a failed run."""
-        parts = self.builder.fail(failure)
-        await self.keep()
-        return _encode(parts)
+        frames = b"".join(map(_encode, parts))
+        return frames + self.builder.last_frame if isinstance(event, Done) else frames
 
     async def keep(self) -> None:
         """Store the answer so far, once."""
@@ -59,7 +54,7 @@ class RunAnswer:
     async def keep_partial(self) -> None:
         """Store an answer whose client has left, because the client may refer to its items."""
         if self._responses is not None:
-            await self.fail(Error(message="The client left.", code=CANCELLED))
+            await self.feed(Error(message="The client left.", code=CANCELLED))
 
 
 class AnswerStream(RunStream):
@@ -113,7 +108,8 @@ async def collect_answer(request: Request, answer: RunAnswer) -> Response:
         async with anyio.create_task_group() as group:
             group.start_soon(_cancel_when_left, request, run)
             async for event in _read_events(run):
-                failure = failure or read_failure(event)
+                if isinstance(event, Error):
+                    failure = event
                 answer.builder.feed(event)
             group.cancel_scope.cancel()
     finally:
@@ -135,8 +131,8 @@ async def _begin(events: AsyncIterator[Event], answer: RunAnswer) -> tuple[bytes
     """Return the frames up to the first one with content, and the failure if the run failed before it."""
     frames = b""
     async for event in events:
-        if failure := read_failure(event):
-            return frames, failure
+        if isinstance(event, Error):
+            return frames, event
         added = await answer.feed(event)
         frames += added
         if added and not isinstance(event, RunStart):
@@ -151,21 +147,18 @@ async def _stream_frames(
     if begun:
         yield begun
     if failure:
-        yield await answer.fail(failure)
-        return
+        yield await answer.feed(failure)
     async with aclosing(events):
         async for event in events:
-            if failure := read_failure(event):
-                yield await answer.fail(failure)
-                return
             if frames := await answer.feed(event):
                 yield frames
-    if answer.builder.last_frame:
-        yield answer.builder.last_frame
 
 
 async def _read_events(run: Run) -> AsyncGenerator[Event, None]:
-    """Yield the events of the run with whole files: a client of this API cannot fetch files or answer questions."""
+    """Yield the events of the run with whole files: a client of this API cannot fetch files or answer questions.
+
+    The last event is `Done` or, if the run has failed, `Error`.
+    """
     try:
         async for event in run.events():
             match event:
@@ -176,6 +169,8 @@ async def _read_events(run: Run) -> AsyncGenerator[Event, None]:
                 case ToolCallComplete(files=files) if files:
                     whole = tuple([await run.inline(file) for file in files])
                     yield event.model_copy(update={"files": whole})
+                case Done(finish_reason="cancelled"):
+                    yield Error(message="The run was cancelled; ask again.", code=CANCELLED)
                 case _:
                     yield event
         if run.log.is_abandoned:
@@ -194,11 +189,7 @@ async def _cancel_when_left(request: Request, run: Run) -> None:
     run.cancel()
 
 
-def _encode(parts: list[Json]) -> bytes:
-    return b"".join(map(_encode_part, parts))
-
-
-def _encode_part(part: Json) -> bytes:
+def _encode(part: Json) -> bytes:
     # Events of responses have a name, chunks of chat completions have none.
     name = f"event: {part['type']}\n" if "type" in part else ""
     return f"{name}data: {json.dumps(part, ensure_ascii=True, separators=(',', ':'))}\n\n".encode("ascii")
