@@ -7,11 +7,11 @@ time proportional to the text's length and never raise.
 
 import html
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import dropwhile
 from typing import Any
+
+import regex
 
 from callboard._call_ids import new_call_id
 from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
@@ -38,10 +38,13 @@ CITED = "#source"
 
 _MARKS = (TAG, GUARDED, NOTICE, CITED)
 # A tag that is a line of its own is from the pipe, because `DetailsWriter` alters such a tag in the model's text.
-_OWN_TAG = re.compile(r"<details\s([^>\n]*+)>")
-_ATTRIBUTE = re.compile(r'(?<!\w)(\w++)="([^"]*)"')
-_SUMMARY = re.compile(r"<summary>[^<]*</summary>")
-_NUMBER = re.compile(r"(?<=[\[ ])\d{1,9}$")
+_OWN_TAG = regex.compile(r"(?m)^<details\s([^>\n]*+)>$")
+_ATTRIBUTE = regex.compile(r'(?<!\w)(\w++)="([^"]*)"')
+_SUMMARY = regex.compile(r"(?<!\n)\n*+<summary>[^<]*</summary>")
+# Two line breaks surround a notice on each side: one is its own, one joins it to the text.
+_NOTICE_LINE = regex.compile(rf"(?m)\n{{0,2}}^{regex.escape(NOTICE)}.*+\n{{0,2}}")
+_SOURCE_NUMBER = regex.compile(rf"(?<=[\[ ])\d{{1,9}}#(?={CITED[1:]}\d)")
+_INNER_CALLS = regex.compile(rf"\A(?:{INNER}.*+(?:\n|\Z))++\n?")
 
 MAX_TAG_CHARS = 2 * 1024 * 1024
 """The longest tag that is read. The pipe writes none as long: the server cuts arguments, the pipe results."""
@@ -75,104 +78,44 @@ def count_blocks(message: ChatMessage) -> int:
 
 def read_answer(content: str) -> Iterator[str | PastCall]:
     """Yield the texts and the tool calls of an earlier answer in order. A block without a tool's name is text."""
-    start = at = 0
-    for chunk in content.split(END)[:-1]:
-        for tag_begin, tag_end, attributes in _find_own_tags(chunk):
-            call = _read_call(attributes, chunk, tag_end) if attributes.get("type") == "tool_calls" else None
-            if call or attributes.get("type") == "reasoning":
-                yield from _read_text(content[start : at + tag_begin].removesuffix("\n").removesuffix("\n"))
-                if call:
-                    yield call
-                start = at + len(chunk) + len(END)
-                # Two line breaks surround a block on each side: one is its own, one joins it to the text.
-                start += content.startswith("\n", start) + content.startswith("\n\n", start)
-                break
-        at += len(chunk) + len(END)
+    start = end = 0
+    # `concurrent`: other threads can run during the search. One through 30 MB takes a second.
+    for tag in _OWN_TAG.finditer(content, concurrent=True):
+        if tag.start() < start or len(tag[0]) > MAX_TAG_CHARS:
+            continue
+        if end < tag.end():
+            end = content.find(END, tag.end())
+        if end < 0:
+            break
+        attributes = {found[1]: html.unescape(found[2]) for found in _ATTRIBUTE.finditer(tag[1])}
+        is_call = attributes.get("type") == "tool_calls" and attributes.get("name")
+        if is_call or attributes.get("type") == "reasoning":
+            yield from _read_text(content[start : tag.start()].removesuffix("\n").removesuffix("\n"))
+            if is_call:
+                yield _read_call(attributes, content[tag.end() : end])
+            start = end + len(END)
+            # Two line breaks surround a block on each side: one is its own, one joins it to the text.
+            start += content.startswith("\n", start) + content.startswith("\n\n", start)
     yield from _read_text(content[start:])
 
 
-# Regular expressions get a line, a tag or a few characters, never the whole text. A search through 30 MB takes one
-# second, and during a search no other thread runs, not even the server's event loop.
-
-
-def _find_own_tags(chunk: str) -> Iterator[tuple[int, int, dict[str, str]]]:
-    """Yield the start, the end and the attributes of each tag that is a line of its own."""
-    begin = 0 if chunk.startswith(TAG) else chunk.find(f"\n{TAG}") + 1
-    while begin > 0 or (begin == 0 and chunk.startswith(TAG)):
-        end = _find_line_end(chunk, begin)
-        if end - begin <= MAX_TAG_CHARS and (tag := _OWN_TAG.fullmatch(chunk, begin, end)):
-            yield begin, end, {found[1]: found[2] for found in _ATTRIBUTE.finditer(tag[1])}
-        begin = chunk.find(f"\n{TAG}", end) + 1 or -1
-
-
-def _find_line_end(text: str, start: int) -> int:
-    end = text.find("\n", start)
-    return len(text) if end < 0 else end
-
-
 def _read_text(text: str) -> Iterator[str]:
-    return (_remove_source_numbers(words.replace(GUARDED, TAG)) for words in _split_at_notices(text))
+    for words in _NOTICE_LINE.split(text, concurrent=True):
+        yield _SOURCE_NUMBER.sub("", words.replace(GUARDED, TAG), concurrent=True)
 
 
-def _split_at_notices(text: str) -> Iterator[str]:
-    """Yield the texts between notices, without the two line breaks before and after each notice."""
-    start = 0
-    at = text.find(NOTICE)
-    while at >= 0:
-        if at == 0 or text[at - 1] == "\n":
-            before = text[max(start, at - 2) : at]
-            yield text[start : at - (len(before) - len(before.rstrip("\n")))]
-            start = at = _find_line_end(text, at)
-            start += text.startswith("\n", start) + text.startswith("\n\n", start)
-        at = text.find(NOTICE, max(start, at + 1))
-    yield text[start:]
-
-
-def _remove_source_numbers(words: str) -> str:
-    """Return the text without the pipe's numbers before the names of sources."""
-    pieces: list[str] = []
-    start = 0
-    at = words.find(CITED)
-    while at >= 0:
-        number = _NUMBER.search(words[max(start, at - 10) : at])
-        if number and words[at + len(CITED) : at + len(CITED) + 1].isdecimal():
-            pieces.append(words[start : at - len(number[0])])
-            start = at + 1
-        at = words.find(CITED, at + 1)
-    pieces.append(words[start:])
-    return "".join(pieces)
-
-
-def _read_call(attributes: Mapping[str, str], chunk: str, tag_end: int) -> PastCall | None:
-    """Return the call of the block whose tag ends at `tag_end`, None if the block names no tool."""
-    values = {name: html.unescape(value) for name, value in attributes.items()}
-    if not (name := values.get("name")):
-        return None
+def _read_call(attributes: Mapping[str, str], body: str) -> PastCall:
     # Some versions of Open WebUI write the result below the summary.
-    result = html.unescape(_remove_summary(chunk[tag_end:]).strip("\n")) or _decode(values.get("result", ""))
-    is_open = values.get("done") == "false"
+    result = html.unescape(_SUMMARY.sub("", body, count=1).strip("\n")) or _decode(attributes.get("result", ""))
+    is_open = attributes.get("done") == "false"
     return PastCall(
-        tool_call_id=values.get("id") or new_call_id(),
+        tool_call_id=attributes.get("id") or new_call_id(),
         # The label behind the name shows the call's progress or how it ended.
-        name=name.partition(LABEL)[0],
-        arguments=_decode(values.get("arguments", "")),
-        result=None if is_open else _remove_inner_calls(result),
-        round=values.get("round", ""),
+        name=attributes["name"].partition(LABEL)[0],
+        arguments=_decode(attributes.get("arguments", "")),
+        result=None if is_open else _INNER_CALLS.sub("", result),
+        round=attributes.get("round", ""),
     )
-
-
-def _remove_inner_calls(result: str) -> str:
-    """Return the result without the lines about inner calls and the empty line after them."""
-    if not result.startswith(INNER):
-        return result
-    lines = result.split("\n")
-    return "\n".join(dropwhile(lambda line: line.startswith(INNER), lines)).removeprefix("\n")
-
-
-def _remove_summary(body: str) -> str:
-    at = body.find("<summary>")
-    summary = _SUMMARY.match(body, at) if at >= 0 else None
-    return body[:at].rstrip("\n") + body[summary.end() :] if summary else body
 
 
 def _decode(text: str) -> str:
@@ -187,7 +130,7 @@ def _decode(text: str) -> str:
 def _translate(message: ChatMessage) -> list[ChatMessage]:
     message = _remove_labels(message)
     if message.role == "tool" and isinstance(message.content, str):
-        return [message.model_copy(update={"content": _remove_inner_calls(message.content)})]
+        return [message.model_copy(update={"content": _INNER_CALLS.sub("", message.content)})]
     text, others = _split_content(message.content)
     if message.role != "assistant" or text is None or not any(mark in text for mark in _MARKS):
         return [message]
