@@ -34,22 +34,18 @@ CHARS_PER_STEP = 50
 Keyword = Callable[[Validator, Any, Any, Mapping[str, Any]], Iterator[ValidationError] | None]
 
 
-class _Steps:
-    """Counts the steps of one check."""
-
-    def __init__(self) -> None:
-        self._left = MAX_STEPS
-
-    def spend(self, steps: int) -> None:
-        """Count steps. Raises `InvalidArguments` if none are left."""
-        self._left -= steps
-        if self._left < 0:
-            raise InvalidArguments(
-                "The arguments take too long to check: they are too many for this tool. Call it with fewer at a time."
-            )
+_left: ContextVar[int] = ContextVar("callboard_check_steps_left")
+"""The steps that the current check has left."""
 
 
-_steps: ContextVar[_Steps] = ContextVar("callboard_check_steps")
+def _spend(steps: int) -> None:
+    """Count steps. Raises `InvalidArguments` if none are left."""
+    left = _left.get() - steps
+    _left.set(left)
+    if left < 0:
+        raise InvalidArguments(
+            "The arguments take too long to check: they are too many for this tool. Call it with fewer at a time."
+        )
 
 
 class BoundedCheck:
@@ -65,7 +61,7 @@ class BoundedCheck:
 
         Raises `InvalidArguments` if the check takes too long, and `ToolError` if a `$ref` of the schema leads nowhere.
         """
-        token = _steps.set(_Steps())
+        token = _left.set(MAX_STEPS)
         try:
             found = list(islice(self._validator.iter_errors(arguments), limit))
         except RecursionError as error:
@@ -77,7 +73,7 @@ class BoundedCheck:
                 f"The tool's own schema refers to '{error.ref}', which it does not contain: the tool cannot be called."
             ) from error
         finally:
-            _steps.reset(token)
+            _left.reset(token)
         return sorted(found, key=lambda error: list(map(str, error.path)))
 
 
@@ -95,10 +91,9 @@ def _counted(name: str, check: Keyword) -> Keyword:
     def counted(
         validator: Validator, value: Any, instance: Any, schema: Mapping[str, Any]
     ) -> Iterator[ValidationError]:
-        steps = _steps.get()
-        steps.spend(own_steps + _count_parts(value) + _count_parts(instance))
+        _spend(own_steps + _count_parts(value) + _count_parts(instance))
         for error in check(validator, value, instance, schema) or ():
-            steps.spend(ERROR_STEPS + len(error.message) // CHARS_PER_STEP)
+            _spend(ERROR_STEPS + len(error.message) // CHARS_PER_STEP)
             yield error
 
     return counted
@@ -117,7 +112,7 @@ def _check_unique(
     written: set[str] = set()
     for item in instance:
         text = json.dumps(item, sort_keys=True)
-        _steps.get().spend(len(text) // CHARS_PER_STEP)
+        _spend(len(text) // CHARS_PER_STEP)
         if text in written:
             yield ValidationError(f"{item!r} is in it more than once")
             return

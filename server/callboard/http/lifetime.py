@@ -125,12 +125,12 @@ class Shutdown:
 
     async def wait(self) -> None:
         """Wait until a shutdown is requested."""
-        waiting = {asyncio.create_task(event.wait()) for event in (self.requested, self.urgent)}
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
+        await self.requested.wait()
+
+    def hurry(self) -> None:
+        """Request a shutdown that does not wait for the ends of the runs."""
+        self.requested.set()
+        self.urgent.set()
 
     def finish(self) -> None:
         """Set `runs_released`, and call the server's handler for the signal that was delayed."""

@@ -53,7 +53,7 @@ class RunStream(EventSourceResponse):
             try:
                 await asyncio.shield(sending)
             except asyncio.CancelledError:
-                self._shutdown.urgent.set()
+                self._shutdown.hurry()
                 await asyncio.wait({sending}, timeout=SHUTDOWN_GRACE_SECONDS)
                 sending.cancel()
                 raise
