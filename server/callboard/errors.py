@@ -1,54 +1,17 @@
-"""Every error that Callboard raises, in one tree.
+"""Every error that Callboard raises: each class, with the classes that derive from it.
 
-CallboardError
-├── SettingsError            a setting is wrong; the server does not start
-│   └── NotSetUp             a part of the server needs settings that are not set
-├── AgentError               an agent, or the file that defines it, is wrong
-│   ├── UnknownAgent         no agent has this id
-│   └── AgentRefused         the user may not use the agent
-├── RunError                 a request about a run fails
-│   ├── UnknownRun           no run has this id, or it ended long ago
-│   ├── RunConflict          another run has this id
-│   ├── RunLost              another server has taken the run over
-│   ├── LogExpired           the event is no longer in the log
-│   ├── UnknownInput         the run does not ask this question, or no longer
-│   ├── UnknownFile          the run has no such file
-│   ├── RunTimeout           the run took longer than the limit
-│   ├── TooManyRuns          the limit of open runs is reached
-│   ├── QuotaExceeded        the user's quota of the day is used up
-│   └── ShuttingDown         the server is stopping
-├── RequestError             a request is refused
-│   ├── RequestTooLarge      the body is over the limit
-│   ├── RequestTimeout       the body did not arrive in time
-│   ├── ServerBusy           other requests leave too little memory for this one
-│   ├── HostRefused          the host name is not one of the server's
-│   ├── OriginRefused        the web page may not call the server
-│   ├── BodyRefused          the body is compressed, or its content type is not JSON
-│   ├── UserRefused          the caller may not act for this user
-│   └── Unauthorized         the key is missing or wrong
-├── StorageError             the database cannot be read or written
-│   ├── UnknownChat          no chat has this id, or another user owns it
-│   ├── UnknownResponse      no response has this id, or another user owns it
-│   └── UnknownToolCall      the chat has no tool call with this id
-├── ModelError               the model's endpoint failed
-│   ├── ModelRefused         it refuses this request, and would refuse it again
-│   ├── ModelUnauthorized    it refuses the key
-│   ├── ModelRateLimited     its rate limit or quota is reached
-│   ├── ModelTimeout         it did not answer in time
-│   ├── ModelUnreachable     no connection, or a broken one
-│   ├── ModelCutOff          its answer is incomplete
-│   ├── ModelAborted         it ended its answer with an error
-│   └── ModelMalformedCall   it could not parse the call that the model wrote
-└── ToolError                a tool call failed; the model is told and the run goes on
-    ├── UnknownTool          the agent has no such tool
-    ├── InvalidArguments     the arguments do not fit the tool's schema
-    ├── ToolTimeout          the tool did not end in time
-    ├── ToolCancelled        the call has ended, but its tool still runs
-    ├── ToolDenied           the user, or a rule of the agent, refused the call
-    │   ├── ToolNotAsked     the call needs approval, but the user cannot be asked
-    │   └── ToolNotAnswered  the user gave no answer in time
-    ├── AddressRefused       tools may not fetch this address
-    └── ToolLimit            the limit of tool calls in a turn is reached
+    CallboardError: SettingsError, AgentError, RunError, RequestError, StorageError, ModelError, ToolError
+    SettingsError: NotSetUp
+    AgentError: UnknownAgent, AgentRefused
+    RunError: UnknownRun, RunConflict, RunLost, LogExpired, UnknownInput, UnknownFile, RunTimeout, TooManyRuns,
+        QuotaExceeded, ShuttingDown
+    RequestError: RequestTooLarge, RequestTimeout, ServerBusy, HostRefused, OriginRefused, BodyRefused, UserRefused,
+        Unauthorized
+    StorageError: UnknownChat, UnknownResponse, UnknownToolCall
+    ModelError: ModelRefused, ModelUnauthorized, ModelRateLimited, ModelTimeout, ModelUnreachable, ModelCutOff,
+        ModelAborted, ModelMalformedCall
+    ToolError: UnknownTool, InvalidArguments, ToolTimeout, ToolCancelled, ToolDenied, AddressRefused, ToolLimit
+    ToolDenied: ToolNotAsked, ToolNotAnswered
 
 Each class has a `code`, which identifies it in events, responses and the database. Each message says what to do.
 `callboard.http` maps the classes to HTTP statuses.
