@@ -87,9 +87,9 @@ class EventBuffer:
 
     async def wait_until_processed(self) -> None:
         """Return when the reader has processed every event sent so far: starts and approvals are then stored."""
-        written = asyncio.Event()
-        self.call_in_order(written.set)
-        await written.wait()
+        processed = asyncio.Event()
+        self.call_in_order(processed.set)
+        await processed.wait()
 
     def call_in_order(self, function: Callable[[], None]) -> None:
         """Call the function when every event sent so far is processed; never if reading has stopped."""
@@ -325,21 +325,31 @@ class CallRunner:
     async def performing(self, call_id: str, name: str, *, is_limited: bool = True) -> AsyncIterator[None]:
         """Make the call's tool the running tool inside the context, with a time limit if `is_limited`.
 
-        For a framework that runs the rest of a call's code itself. Raises `ToolTimeout`.
+        `report_status` reports for this call inside the context, and does nothing after it. For a framework that runs
+        the rest of a call's code itself. Raises `ToolTimeout`.
         """
         limit = self._context.limits.tool_timeout_seconds if is_limited else math.inf
         running = self._open.get(call_id)
         clock = CallClock() if running is None else running.clock
+        channel = StatusChannel(partial(self.report, call_id))
+        token = channel.activate()
         try:
-            with self.reporting(call_id):
+            # Log lines of this time, also those of the watchdog, name the call.
+            with structlog.contextvars.bound_contextvars(tool_call_id=call_id, tool=name), within_call(call_id):
+                remember_task()
                 async with clock.limit(limit) as timeout:
                     with running_a_tool(call_id, clock):
                         yield
-        except TimeoutError:
-            if timeout.expired():
+        except (asyncio.CancelledError, TimeoutError) as error:
+            # The next report of a function in a thread then raises an exception.
+            channel.cancel()
+            if isinstance(error, TimeoutError) and timeout.expired():
                 self._fail_inside(call_id, name)
                 raise ToolTimeout(f"{name} did not end within {limit:g} s and {STOPPED_IF_ASYNC}.") from None
             raise
+        finally:
+            channel.close()
+            token.var.reset(token)
 
     def count(self, call_id: str, name: str) -> ToolLimit | None:
         """Take from the budget a call that does not go through `run`; return the error if the limit is reached."""
@@ -349,25 +359,6 @@ class CallRunner:
         except ToolLimit as refused:
             return refused
         return None
-
-    @contextmanager
-    def reporting(self, call_id: str) -> Iterator[None]:
-        """Make `report_status` report for this call inside the context, and do nothing after it; `run` uses this."""
-        channel = StatusChannel(partial(self.report, call_id))
-        token = channel.activate()
-        name = self._open[call_id].name if call_id in self._open else ""
-        try:
-            # Log lines of this time, also those of the watchdog, name the call.
-            with structlog.contextvars.bound_contextvars(tool_call_id=call_id, tool=name), within_call(call_id):
-                remember_task()
-                yield
-        except (asyncio.CancelledError, TimeoutError):
-            # The next report of a function in a thread then raises an exception.
-            channel.cancel()
-            raise
-        finally:
-            channel.close()
-            token.var.reset(token)
 
     @contextmanager
     def waiting(self, call_id: str | None) -> Iterator[None]:
