@@ -223,6 +223,9 @@ class RunningCall(StartedCall):
 
     def take_step(self, data: ToolStatusData) -> None:
         """Add a step of the call, and take the arguments that the user has changed."""
+        if len(self.steps) == MAX_STEPS:
+            # The newest report says what the call does now.
+            self.steps.pop()
         self.steps.append(StatusReport(data.status, data.message, data.progress))
         if data.arguments is not None:
             self.is_changed = True
@@ -301,27 +304,19 @@ def follow_call(calls: dict[str, RunningCall | EndedCall], event: Event) -> Runn
 
     Returns None for an event that changes no call.
     """
-    match event:
-        case ToolCallStart():
-            calls[event.tool_call_id] = RunningCall(event)
-            return calls[event.tool_call_id]
-        case ToolStatus(tool_call_id=call_id, data=data):
-            call = calls.get(call_id)
-            if not isinstance(call, RunningCall):
-                return None
-            if len(call.steps) == MAX_STEPS:
-                # The newest report says what the call does now.
-                call.steps.pop()
-            call.take_step(data)
-            return call
-        case ToolCallComplete() | ToolCallError():
-            call = calls.get(event.tool_call_id)
-            if not isinstance(call, RunningCall):
-                return None
-            calls[event.tool_call_id] = call.end(event)
-            return calls[event.tool_call_id]
-        case _:
-            return None
+    if isinstance(event, ToolCallStart):
+        calls[event.tool_call_id] = RunningCall(event)
+        return calls[event.tool_call_id]
+    if not isinstance(event, ToolStatus | ToolCallComplete | ToolCallError):
+        return None
+    call = calls.get(event.tool_call_id)
+    if not isinstance(call, RunningCall):
+        return None
+    if isinstance(event, ToolStatus):
+        call.take_step(event.data)
+        return call
+    calls[event.tool_call_id] = call.end(event)
+    return calls[event.tool_call_id]
 
 
 Spend = Callable[[], Awaitable[None]]
@@ -338,9 +333,8 @@ class CallContext:
 
     `sources` numbers the sources of the turn. `services` are for the tools that come with the server. `redaction` has
     the secrets that are removed from events, rows, logs and requests to models; tools add to it. `allowances` limit the
-    calls of some tools. `spend` counts a call against the user's quota before it runs, and raises `ToolLimit` if none
-    is left for today. The runner adds to `begun` the id of each call that starts, and to `left_running` the id of each
-    call that was stopped while its tool could not be.
+    calls of some tools. The runner adds to `begun` the id of each call that starts, and to `left_running` the id of
+    each call that was stopped while its tool could not be.
     """
 
     chat_id: str | None = None
