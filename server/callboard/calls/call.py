@@ -361,10 +361,7 @@ def show_arguments(call: ResolvedCall | RejectedCall) -> str:
     """Return the call's `arguments_text` with the values of secret arguments masked."""
     if call.tool is None or not call.tool.secret_arguments:
         return call.arguments_text
-    try:
-        read = call.arguments if isinstance(call, ResolvedCall) else json.loads(call.arguments_text)
-    except (ValueError, RecursionError):
-        return MASK
+    read = call.arguments if isinstance(call, ResolvedCall) else _parse(call.arguments_text)
     return write_arguments(call.tool.without_secrets(read)) if isinstance(read, Mapping) else MASK
 
 
@@ -373,13 +370,18 @@ def read_object(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
     Text that is not a JSON object becomes `{"arguments": value}`, with its JSON value or the text itself.
     """
+    read = _parse(arguments)
+    return read if isinstance(read, Mapping) else {"arguments": read}
+
+
+def _parse(arguments: str | Mapping[str, Any]) -> Any:
+    """Return the JSON value of arguments; text that is not JSON is returned unchanged."""
     if not isinstance(arguments, str):
         return arguments
     try:
-        read = json.loads(arguments or "{}")
-    except ValueError:
-        read = arguments
-    return read if isinstance(read, dict) else {"arguments": read}
+        return json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return arguments
 
 
 REPAIRED = "repaired"
@@ -402,12 +404,8 @@ MAX_LABEL_CHARS = 60
 
 def label_call(title: str, arguments: str | Mapping[str, Any]) -> str:
     """Return the title and the first argument that is a number or one line of text: "get_weather · Oslo"."""
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            return title
-    values = arguments.values() if isinstance(arguments, Mapping) else ()
+    read = _parse(arguments)
+    values = read.values() if isinstance(read, Mapping) else ()
     known = (value for value in values if isinstance(value, str | int | float) and not isinstance(value, bool))
     texts = (str(value).strip() for value in known)
     shown = next((text for text in texts if text and text.isprintable() and MASK not in text), "")
