@@ -3,10 +3,10 @@
 The same deltas always give the same pieces.
 """
 
-import re
 from collections.abc import Collection, Sequence
 from functools import partial
 
+import regex
 import structlog
 
 from callboard._formats.native_reader import NativeReader
@@ -17,77 +17,68 @@ from callboard._formats.rescuing.rescuer import Rescuer
 from callboard.calls import ToolCall
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats.calls import resolve_tool_name
+from callboard_formats.text_buffer import Reading, TextBuffer
 
-MAX_HELD_SPACE = 80
-THINK = "<think>"
-_THINK_END = "</think>"
-_ENDS_THOUGHT = re.compile(_THINK_END, re.IGNORECASE | re.ASCII)
+_OPENER = regex.compile(r"\s{0,80}+<think>", regex.IGNORECASE)
+_CLOSER = regex.compile(r"\s{0,80}</think>", regex.IGNORECASE)
 
 _log = structlog.get_logger(__name__)
 
 
 class LeadingThought:
-    """Reads one answer. White space beside the tags is dropped. `feed` and `finish` return reasoning and text."""
+    """Separates the thought at the beginning of an answer from the text. White space beside its tags is dropped.
+
+    `feed` and `finish` return reasoning and text.
+    """
 
     def __init__(self) -> None:
-        self._held = ""
-        self._is_thinking: bool | None = None
-        """True inside the reasoning; None while that is open; False once the text has begun."""
-        self._drops_space = False
-        """The last thing read was a tag, so white space that follows is dropped."""
+        self._buffer = TextBuffer()
+        self._reading = self._read()
+        self._thought: list[str] = []
+        self._is_thinking = False
+        self._has_text = False
+        """All further text belongs to the answer."""
 
     def feed(self, text: str) -> tuple[str, str]:
         """Return the reasoning and the text that can be shown now."""
-        if self._is_thinking is None:
-            text = self._held + text
-            self._held = ""
-            words = text.lstrip()
-            is_far = len(text) - len(words) > MAX_HELD_SPACE
-            if not is_far and len(words) < len(THINK) and THINK.startswith(words.lower()):
-                self._held = text
-                return "", ""
-            self._is_thinking = not is_far and words[: len(THINK)].lower() == THINK
-            if not self._is_thinking:
-                return "", text
-            text = words[len(THINK) :]
-            self._drops_space = True
-        if self._is_thinking:
-            return self._read_thought(self._held + text)
-        return "", self._drop_space(text)
+        if self._has_text:
+            return "", text
+        self._buffer.feed(text)
+        return self._continue()
 
     def finish(self) -> tuple[str, str]:
         """Return the reasoning and the text that were held back."""
-        held = self._held
-        self._held = ""
-        was_thinking = self._is_thinking
+        if self._has_text:
+            return "", ""
+        self._buffer.final = True
+        return self._continue()
+
+    def _continue(self) -> tuple[str, str]:
+        # The generator has ended if `next` returns its default.
+        self._has_text = next(self._reading, True) is True
+        if self._is_thinking:
+            self._take_thought()
+        thought = "".join(self._thought)
+        self._thought.clear()
+        return thought, self._buffer.text[self._buffer.index :] if self._has_text else ""
+
+    def _read(self) -> Reading[None]:
+        buffer = self._buffer
+        if not (yield from buffer.take(_OPENER)):
+            return
+        yield from buffer.space()
+        buffer.emitted_to = buffer.position
+        self._is_thinking = True
+        closer = yield from buffer.find(_CLOSER)
+        self._take_thought()
         self._is_thinking = False
-        return (held, "") if was_thinking else ("", held)
+        buffer.position += len(closer[0]) if closer else 0
+        yield from buffer.space()
 
-    def _read_thought(self, text: str) -> tuple[str, str]:
-        ended = _ENDS_THOUGHT.search(text)
-        if ended is None:
-            text = self._drop_space(text)
-            start = text.rfind("<", max(0, len(text) - len(_THINK_END) + 1))
-            is_tag = start >= 0 and _THINK_END.startswith(text[start:].lower())
-            end = _without_space(text, start if is_tag else len(text))
-            self._held = text[end:]
-            return text[:end], ""
-        reasoning = self._drop_space(text[: ended.start()])
-        reasoning = reasoning[: _without_space(reasoning, len(reasoning))]
-        self._held = ""
-        self._is_thinking = False
-        self._drops_space = True
-        return reasoning, self._drop_space(text[ended.end() :])
-
-    def _drop_space(self, text: str) -> str:
-        if self._drops_space:
-            text = text.lstrip()
-            self._drops_space = not text
-        return text
-
-
-def _without_space(text: str, end: int) -> int:
-    return max(len(text[:end].rstrip()), end - MAX_HELD_SPACE)
+    def _take_thought(self) -> None:
+        buffer = self._buffer
+        self._thought.append(buffer.cut(buffer.emitted_to, buffer.position))
+        buffer.emitted_to = buffer.position
 
 
 class RescuingReader:
