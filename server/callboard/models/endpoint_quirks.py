@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from referencing import Registry
 from referencing.exceptions import Unresolvable
@@ -21,6 +21,8 @@ from callboard.models.model import ChatDict
 
 Message = dict[str, Any]
 Body = dict[str, Any]
+T = TypeVar("T")
+Change = Callable[[T], T]
 
 STANDARD_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "id", "type", "function"})
 """The fields of a message and its calls that stay even if a refusal names them; a quirk leaves `name` out."""
@@ -51,26 +53,20 @@ EMPTY_TEXT = "(empty)"
 FORMAT_TEXT = "Your answer to the user must be in this format, without text around it: {response_format}"
 """The texts of messages that an endpoint requires and the chat does not have."""
 
-_REQUIRES_REASONING = re.compile(
-    r"reasoning_content\b.*\b(?:missing|required|must be|pass(?:ed)? back)|missing\b.*\breasoning_content",
-    re.IGNORECASE | re.DOTALL,
+_REQUIRES_REASONING = (
+    r"reasoning_content\b.*\b(?:missing|required|must be|pass(?:ed)? back)|missing\b.*\breasoning_content"
 )
-_REFUSES_SIGNATURE = re.compile(
-    r"(?:invalid|corrupted) `?(?:thought[ _])?signature|bound to a different conversation", re.IGNORECASE
-)
-_REFUSES_STOPS = re.compile(
-    # OpenAI's and xAI's models that reason.
-    r"(?:unsupported parameter|not supported on this model): '?stop\b",
-    re.IGNORECASE,
-)
+_REFUSES_SIGNATURE = r"(?:invalid|corrupted) `?(?:thought[ _])?signature|bound to a different conversation"
+# OpenAI's and xAI's models that reason.
+_REFUSES_STOPS = r"(?:unsupported parameter|not supported on this model): '?stop\b"
 
 
 @dataclass(frozen=True, slots=True)
 class Quirk:
     """A requirement of some endpoints: a pattern for their error message, and the change that satisfies it."""
 
-    pattern: re.Pattern[str]
-    adapt: Callable[[Body], Body]
+    pattern: str
+    adapt: Change[Body]
 
 
 class EndpointQuirks:
@@ -97,13 +93,13 @@ class EndpointQuirks:
         """
         message = f"{error.detail} {error.body}"
         for quirk in QUIRKS:
-            if quirk not in self._quirks and quirk.pattern.search(message) and quirk.adapt(body) != body:
+            if quirk not in self._quirks and _says(quirk.pattern, message) and quirk.adapt(body) != body:
                 self._quirks.append(quirk)
                 return True
-        if error.status not in REFUSAL_STATUSES or refuses_details(error) or _REQUIRES_REASONING.search(message):
+        if error.status not in REFUSAL_STATUSES or refuses_details(error) or _says(_REQUIRES_REASONING, message):
             # If reasoning is required, it is already sent: its name in the message does not mean that it is refused.
             return False
-        self.refuses_stops = self.refuses_stops or bool(_REFUSES_STOPS.search(message))
+        self.refuses_stops = self.refuses_stops or _says(_REFUSES_STOPS, message)
         fields = {name for sent in body["messages"] for part in (sent, *_calls_of(sent)) for name in part}
         fields -= STANDARD_FIELDS
         fields |= DISPENSABLE_OPTIONS & body.keys()
@@ -120,12 +116,16 @@ class EndpointQuirks:
         return adapted
 
 
+def _says(pattern: str, message: str) -> bool:
+    return re.search(pattern, message, re.IGNORECASE | re.DOTALL) is not None
+
+
 def refuses_details(error: EndpointError) -> bool:
     """Return whether the endpoint refuses a signature that it sent itself, for example with another key.
 
     Every later request of the chat would be refused too: https://github.com/google-gemini/gemini-cli/issues/13467
     """
-    return error.status in REFUSAL_STATUSES and bool(_REFUSES_SIGNATURE.search(f"{error.detail} {error.body}"))
+    return error.status in REFUSAL_STATUSES and _says(_REFUSES_SIGNATURE, f"{error.detail} {error.body}")
 
 
 def without_details(messages: Sequence[ChatDict]) -> list[ChatDict]:
@@ -177,16 +177,42 @@ def _calls_of(message: Message) -> list[dict[str, Any]]:
     return message.get("tool_calls") or []
 
 
-def _in_messages(change: Callable[[list[Message]], list[Message]]) -> Callable[[Body], Body]:
-    """Return a function that applies `change` to the messages of a request."""
-    return lambda body: {**body, "messages": change(body["messages"])}
+QUIRKS: list[Quirk] = []
+"""All quirks, in the order in which they are tried."""
 
 
-def _in_each_message(change: Callable[[Message], Message]) -> Callable[[Body], Body]:
-    """Return a function that applies `change` to each message of a request."""
-    return _in_messages(lambda messages: [change(message) for message in messages])
+def _request_quirk(pattern: str) -> Callable[[Change[Body]], Change[Body]]:
+    """Return a decorator for the change of a request that is refused with a message like `pattern`."""
+
+    def register(change: Change[Body]) -> Change[Body]:
+        QUIRKS.append(Quirk(pattern, change))
+        return change
+
+    return register
 
 
+def _messages_quirk(pattern: str) -> Callable[[Change[list[Message]]], Change[list[Message]]]:
+    """Return a decorator for the change of a request's messages."""
+
+    def register(change: Change[list[Message]]) -> Change[list[Message]]:
+        QUIRKS.append(Quirk(pattern, lambda body: {**body, "messages": change(body["messages"])}))
+        return change
+
+    return register
+
+
+def _message_quirk(pattern: str) -> Callable[[Change[Message]], Change[Message]]:
+    """Return a decorator for the change of each message of a request."""
+
+    def register(change: Change[Message]) -> Change[Message]:
+        _messages_quirk(pattern)(lambda messages: [change(message) for message in messages])
+        return change
+
+    return register
+
+
+# Mistral, and OpenAI for ids of more than 40 characters.
+@_message_quirk(r"length of 9\b|9 alphanumeric|tool_call\S*id'?: string too long")
 def _shorten_ids(message: Message) -> Message:
     shortened = dict(message)
     if calls := _calls_of(message):
@@ -196,18 +222,7 @@ def _shorten_ids(message: Message) -> Message:
     return shortened
 
 
-def _add_reasoning(message: Message) -> Message:
-    return {"reasoning_content": PLACEHOLDER_REASONING, **message} if message["role"] == "assistant" else message
-
-
-def _add_signature(message: Message) -> Message:
-    """Add a placeholder to the first call if it has no signature; Gemini signs only the first call."""
-    first, *others = _calls_of(message) or [{}]
-    if not first or "extra_content" in first:
-        return message
-    return {**message, "tool_calls": [{**first, "extra_content": PLACEHOLDER_SIGNATURE}, *others]}
-
-
+@_messages_quirk(r"Unexpected role 'user' after role 'tool'")
 def _add_bridges(messages: list[Message]) -> list[Message]:
     changed: list[Message] = []
     for message in messages:
@@ -217,6 +232,17 @@ def _add_bridges(messages: list[Message]) -> list[Message]:
     return changed
 
 
+# Mistral, Anthropic, DeepSeek, Perplexity and llama.cpp, if the last message is an answer to be continued:
+# https://github.com/BerriAI/litellm/issues/8090, https://github.com/ggml-org/llama.cpp/issues/20861
+@_messages_quirk(
+    r"Expected last role User|must end with a user message|last message\b.{0,40}\bmust|response prefill is incompatible"
+)
+def _end_with_user(messages: list[Message]) -> list[Message]:
+    return [*messages, {"role": "user", "content": CONTINUE_TEXT}] if messages[-1]["role"] == "assistant" else messages
+
+
+# The chat templates of Gemma, Llama and others.
+@_messages_quirk(r"roles must alternate|first message must (?:use|be|have)")
 def _start_with_user(messages: list[Message]) -> list[Message]:
     first = next((place for place, message in enumerate(messages) if message["role"] != "system"), len(messages))
     if any(message["role"] == "user" for message in messages[first : first + 1]):
@@ -224,10 +250,11 @@ def _start_with_user(messages: list[Message]) -> list[Message]:
     return [*messages[:first], {"role": "user", "content": FIRST_USER_TEXT}, *messages[first:]]
 
 
-def _end_with_user(messages: list[Message]) -> list[Message]:
-    return [*messages, {"role": "user", "content": CONTINUE_TEXT}] if messages[-1]["role"] == "assistant" else messages
-
-
+# The chat templates of Gemma 1 and 2 and of early Mistral models, Gemma at Google, o1-mini.
+@_messages_quirk(
+    r"System role (?:is )?not supported|Only user and assistant roles are supported"
+    r"|Developer instruction is not enabled|does not support 'system'"
+)
 def _move_system_to_user(messages: list[Message]) -> list[Message]:
     """Put the system messages before the content of the first user message."""
     system = [message for message in messages if message["role"] in ("system", "developer")]
@@ -246,33 +273,69 @@ def _move_system_to_user(messages: list[Message]) -> list[Message]:
     return others
 
 
+# Mistral, vLLM (https://github.com/vllm-project/vllm/issues/12864) and xAI refuse the name of a user or of a tool:
+# https://github.com/BerriAI/litellm/issues/9720
+@_message_quirk(
+    r"extra_forbidden.{0,40}\bmessages\b.{0,20}\bname\b|messages\.\S+\.name\b.{0,20}Extra inputs"
+    r"|messages? of role '?user'? can have a name"
+)
 def _leave_name_out(message: Message) -> Message:
-    return {name: value for name, value in message.items() if name != "name"}
+    return _without(message, "name")
 
 
+# Kimi, Anthropic, Bedrock and xAI.
+@_message_quirk(
+    r"must not be empty|must be non-empty|must have non-empty content|must contain non-whitespace text|is blank"
+    r"|at least one non-empty content element"
+)
 def _fill_blank(message: Message) -> Message:
     is_blank = not message.get("tool_calls") and not str(message["content"]).strip()
     return {**message, "content": EMPTY_TEXT} if is_blank else message
 
 
+# Kimi requires it for calls, DeepSeek for all answers of a turn with calls.
+@_message_quirk(_REQUIRES_REASONING)
+def _add_reasoning(message: Message) -> Message:
+    return {"reasoning_content": PLACEHOLDER_REASONING, **message} if message["role"] == "assistant" else message
+
+
+# Gemini, for calls that another model made or that were written as text.
+@_message_quirk(r"missing a `?thought_signature")
+def _add_signature(message: Message) -> Message:
+    """Add a placeholder to the first call if it has no signature; Gemini signs only the first call."""
+    first, *others = _calls_of(message) or [{}]
+    if not first or "extra_content" in first:
+        return message
+    return {**message, "tool_calls": [{**first, "extra_content": PLACEHOLDER_SIGNATURE}, *others]}
+
+
+# LM Studio, Ollama and xAI (https://github.com/langchain-ai/langchain/issues/34140) refuse `content: null` beside
+# calls. The null of another field, such as `param`, is no sign of it.
+@_message_quirk(r"\bcontent\b.{0,80}(?:string|(?<!:)(?<!: )null|<nil>|none is not)|at least one content element")
 def _fill_missing_content(message: Message) -> Message:
     return {**message, "content": ""} if message.get("content") is None else message
 
 
-def _rename(old: str, new: str) -> Callable[[Body], Body]:
-    """Return a function that sends the option `old` as `new`."""
-
-    def rename(body: Body) -> Body:
-        kept = {name: value for name, value in body.items() if name != old}
-        return {new: body[old], **kept} if old in body else body
-
-    return rename
+# OpenAI and Azure, for models that reason.
+@_request_quirk(r"use 'max_completion_tokens'")
+def _rename_max_tokens(body: Body) -> Body:
+    return _rename(body, "max_tokens", "max_completion_tokens")
 
 
+# Mistral, and older versions of Azure's API.
+@_request_quirk(r"(?:extra_forbidden|Unrecognized request argument).{0,60}\bmax_completion_tokens\b")
+def _rename_max_completion_tokens(body: Body) -> Body:
+    return _rename(body, "max_completion_tokens", "max_tokens")
+
+
+# OpenAI from GPT-5.4 on; GPT-5.6 also if no effort is sent: https://github.com/BerriAI/litellm/pull/34569
+@_request_quirk(r"function tools with reasoning_effort are not supported")
 def _turn_reasoning_off(body: Body) -> Body:
     return {**body, "reasoning_effort": "none"} if "tools" in body else body
 
 
+# Gemini before version 3, and Groq.
+@_request_quirk(r"response mime type: 'application/json' is unsupported|cannot be combined with tool")
 def _describe_format(body: Body) -> Body:
     """Describe the format of the answer in the system message if the request offers tools."""
     if "tools" not in body or "response_format" not in body:
@@ -281,25 +344,60 @@ def _describe_format(body: Body) -> Body:
     return _replace_option(body, "response_format", FORMAT_TEXT.format(response_format=response_format))
 
 
+# DeepSeek, Kimi and Qwen, while they think.
+@_request_quirk(
+    r"Thinking mode does not support this tool_choice|tool_choice '?required'? is incompatible with thinking"
+    r"|tool_choice parameter does not support being set to required"
+)
 def _ask_for_call(body: Body) -> Body:
     return _replace_option(body, "tool_choice", MUST_CALL) if body.get("tool_choice") == "required" else body
 
 
-def _replace_option(body: Body, option: str, instruction: str) -> Body:
-    """Return the request with an instruction in the system message instead of the option."""
-    kept = {name: value for name, value in body.items() if name != option}
-    return {**kept, "messages": with_instructions(body["messages"], instruction)}
-
-
+# OpenAI and Anthropic ("at the top level"), Kimi: https://github.com/langchain-ai/langchainjs/issues/9804
+@_request_quirk(r"schema.{0,200}(?:at the top level|At path 'root')")
 def _flatten_parameters(body: Body) -> Body:
     """Offer the tools without alternatives at the root of their schemas; the whole schemas still check the calls."""
 
     def flatten(schema: Body) -> Body:
         resolver = Registry[Any]().with_resource("", DRAFT202012.create_resource(schema)).resolver()
-        kept = {key: value for key, value in schema.items() if key not in (*ALTERNATIVES, "enum", "not")}
-        return {**kept, "properties": _collect_properties(schema, lambda place: resolver.lookup(place).contents)}
+        properties = _collect_properties(schema, lambda place: resolver.lookup(place).contents)
+        return {**_without(schema, *ALTERNATIVES, "enum", "not"), "properties": properties}
 
     return _change_functions(body, lambda function: {**function, "parameters": flatten(function.get("parameters", {}))})
+
+
+# Claude at Bedrock behind LiteLLM: https://github.com/BerriAI/litellm/issues/31582
+@_request_quirk(r"tools\.\S+\.strict: Extra inputs are not permitted")
+def _leave_strict_out(body: Body) -> Body:
+    return _change_functions(body, lambda function: _without(function, "strict"))
+
+
+# Anthropic behind LiteLLM, Bedrock.
+@_request_quirk(r"expects the `tools=` param|toolConfig field must be defined")
+def _offer_tools(body: Body) -> Body:
+    """Offer a placeholder tool if the messages have calls but the request offers no tools."""
+    if "tools" in body or not any(_calls_of(message) for message in body["messages"]):
+        return body
+    return {**body, "tools": [PLACEHOLDER_TOOL], "tool_choice": "none"}
+
+
+def _without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}
+
+
+def _rename(body: Body, old: str, new: str) -> Body:
+    """Return the request with the option `old` as `new`."""
+    return {new: body[old], **_without(body, old)} if old in body else body
+
+
+def _replace_option(body: Body, option: str, instruction: str) -> Body:
+    """Return the request with an instruction in the system message instead of the option."""
+    return {**_without(body, option), "messages": with_instructions(body["messages"], instruction)}
+
+
+def _change_functions(body: Body, change: Change[Body]) -> Body:
+    tools = [{**tool, "function": change(tool["function"])} for tool in body.get("tools", ())]
+    return {**body, "tools": tools} if tools else body
 
 
 def _collect_properties(schema: Any, look_up: Callable[[str], Any]) -> Body:
@@ -315,119 +413,8 @@ def _resolve(schema: Any, look_up: Callable[[str], Any]) -> Body:
     """Return the schema with its target's keywords if it is a reference; empty for `True`."""
     if not isinstance(schema, dict):
         return {}
-    beside = {key: value for key, value in schema.items() if key != "$ref"}
+    beside = _without(schema, "$ref")
     try:
         return _resolve(look_up(schema["$ref"]), look_up) | beside if "$ref" in schema else schema
     except Unresolvable:
         return beside
-
-
-def _leave_strict_out(body: Body) -> Body:
-    def leave_out(function: Body) -> Body:
-        return {name: value for name, value in function.items() if name != "strict"}
-
-    return _change_functions(body, leave_out)
-
-
-def _change_functions(body: Body, change: Callable[[Body], Body]) -> Body:
-    tools = [{**tool, "function": change(tool["function"])} for tool in body.get("tools", ())]
-    return {**body, "tools": tools} if tools else body
-
-
-def _offer_tools(body: Body) -> Body:
-    """Offer a placeholder tool if the messages have calls but the request offers no tools."""
-    if "tools" in body or not any(_calls_of(message) for message in body["messages"]):
-        return body
-    return {**body, "tools": [PLACEHOLDER_TOOL], "tool_choice": "none"}
-
-
-QUIRKS = (
-    # Mistral, and OpenAI for ids of more than 40 characters.
-    Quirk(
-        re.compile(r"length of 9\b|9 alphanumeric|tool_call\S*id'?: string too long"),
-        _in_each_message(_shorten_ids),
-    ),
-    Quirk(re.compile(r"Unexpected role 'user' after role 'tool'"), _in_messages(_add_bridges)),
-    # Mistral, Anthropic, DeepSeek, Perplexity and llama.cpp, if the last message is an answer to be continued:
-    # https://github.com/BerriAI/litellm/issues/8090, https://github.com/ggml-org/llama.cpp/issues/20861
-    Quirk(
-        re.compile(
-            r"Expected last role User|must end with a user message"
-            r"|[Ll]ast message\b.{0,40}\bmust|response prefill is incompatible"
-        ),
-        _in_messages(_end_with_user),
-    ),
-    # The chat templates of Gemma, Llama and others.
-    Quirk(
-        re.compile(r"roles must alternate|first message must (?:use|be|have)", re.IGNORECASE),
-        _in_messages(_start_with_user),
-    ),
-    # The chat templates of Gemma 1 and 2 and of early Mistral models, Gemma at Google, o1-mini.
-    Quirk(
-        re.compile(
-            r"System role (?:is )?not supported|Only user and assistant roles are supported"
-            r"|Developer instruction is not enabled|does not support 'system'",
-            re.IGNORECASE,
-        ),
-        _in_messages(_move_system_to_user),
-    ),
-    # Mistral, vLLM (https://github.com/vllm-project/vllm/issues/12864) and xAI refuse the name of a user or of a tool:
-    # https://github.com/BerriAI/litellm/issues/9720
-    Quirk(
-        re.compile(
-            r"extra_forbidden.{0,40}\bmessages\b.{0,20}\bname\b|messages\.\S+\.name\b.{0,20}Extra inputs"
-            r"|messages? of role '?user'? can have a name",
-            re.DOTALL,
-        ),
-        _in_each_message(_leave_name_out),
-    ),
-    # Kimi, Anthropic, Bedrock and xAI.
-    Quirk(
-        re.compile(
-            r"must not be empty|must be non-empty|must have non-empty content|must contain non-whitespace text|is blank"
-            r"|at least one non-empty content element"
-        ),
-        _in_each_message(_fill_blank),
-    ),
-    # Kimi requires it for calls, DeepSeek for all answers of a turn with calls.
-    Quirk(_REQUIRES_REASONING, _in_each_message(_add_reasoning)),
-    # Gemini, for calls that another model made or that were written as text.
-    Quirk(re.compile(r"missing a `?thought_signature"), _in_each_message(_add_signature)),
-    # LM Studio, Ollama and xAI (https://github.com/langchain-ai/langchain/issues/34140) refuse `content: null` beside
-    # calls. The null of another field, such as `param`, is no sign of it.
-    Quirk(
-        re.compile(
-            r"\bcontent\b.{0,80}(?:string|(?<!:)(?<!: )null|<nil>|none is not)|at least one content element",
-            re.IGNORECASE | re.DOTALL,
-        ),
-        _in_each_message(_fill_missing_content),
-    ),
-    # OpenAI and Azure, for models that reason.
-    Quirk(re.compile(r"[Uu]se 'max_completion_tokens'"), _rename("max_tokens", "max_completion_tokens")),
-    # Mistral, and older versions of Azure's API.
-    Quirk(
-        re.compile(r"(?:extra_forbidden|Unrecognized request argument).{0,60}\bmax_completion_tokens\b", re.DOTALL),
-        _rename("max_completion_tokens", "max_tokens"),
-    ),
-    # OpenAI from GPT-5.4 on; GPT-5.6 also if no effort is sent: https://github.com/BerriAI/litellm/pull/34569
-    Quirk(re.compile(r"[Ff]unction tools with reasoning_effort are not supported"), _turn_reasoning_off),
-    # Gemini before version 3, and Groq.
-    Quirk(
-        re.compile(r"response mime type: 'application/json' is unsupported|cannot be combined with tool"),
-        _describe_format,
-    ),
-    # DeepSeek, Kimi and Qwen, while they think.
-    Quirk(
-        re.compile(
-            r"Thinking mode does not support this tool_choice|tool_choice '?required'? is incompatible with thinking"
-            r"|tool_choice parameter does not support being set to required"
-        ),
-        _ask_for_call,
-    ),
-    # OpenAI and Anthropic ("at the top level"), Kimi: https://github.com/langchain-ai/langchainjs/issues/9804
-    Quirk(re.compile(r"schema.{0,200}(?:at the top level|At path 'root')", re.DOTALL), _flatten_parameters),
-    # Claude at Bedrock behind LiteLLM: https://github.com/BerriAI/litellm/issues/31582
-    Quirk(re.compile(r"tools\.\S+\.strict: Extra inputs are not permitted"), _leave_strict_out),
-    # Anthropic behind LiteLLM, Bedrock.
-    Quirk(re.compile(r"expects the `tools=` param|toolConfig field must be defined"), _offer_tools),
-)
