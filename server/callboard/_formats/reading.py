@@ -67,10 +67,10 @@ class ScanningReader:
         self._sends_reasoning = False
         self._is_cut = False
         self._native = NativeReader(claim_id)
-        self._ids: dict[tuple[int, int], str] = {}
-        self._found: list[tuple[int, FoundCall]] = []
+        self._ids: dict[int, str] = {}
+        """The ids of the calls that the parser is reading, by their numbers."""
+        self._found: list[ToolCall] = []
         self._held: list[ArgumentsPiece] = []
-        self._parts = 0
         self._has_text = False
         self._labels = LabelRemover(partial(sent_texts, messages)) if is_requested else None
         self._parser: StreamParser | None = None
@@ -108,13 +108,13 @@ class ScanningReader:
 
     def calls(self) -> list[ToolCall]:
         """Return the native calls, or else the calls in the text, in the order they began."""
-        return self._native.calls() or [self._requested(part, found) for part, found in self._found]
+        return self._native.calls() or self._found
 
-    def _requested(self, part: int, found: FoundCall) -> ToolCall:
+    def _to_call(self, found: FoundCall) -> ToolCall:
         call = found.call
         asks_first = self._asks_first or bool(found.source)
         return ToolCall(
-            self._id(part, found.number),
+            self._id(found.number),
             call.name,
             call.arguments,
             written=call,
@@ -133,12 +133,12 @@ class ScanningReader:
         for source, group in groupby(self._parser.found, key=lambda found: found.source):
             calls = list(group)
             if source and not self._is_call(source, [found.call for found in calls]):
-                numbers = {self._id(self._parts, found.number) for found in calls}
-                self._held = [piece for piece in self._held if piece.call_id not in numbers]
+                ids = {self._id(found.number) for found in calls}
+                self._held = [piece for piece in self._held if piece.call_id not in ids]
                 pieces += self._without_labels(TextPiece(f"\n\n{source}" if self._has_text else source))
             else:
-                self._found += [(self._parts, found) for found in calls]
-        self._parts += 1
+                self._found += map(self._to_call, calls)
+        self._ids.clear()
         self._parser = None
         return pieces
 
@@ -167,7 +167,7 @@ class ScanningReader:
         for one in shown:
             if isinstance(one, CallPiece):
                 name = resolve_tool_name(one.name, self._known)
-                piece = ArgumentsPiece(self._id(self._parts, one.number), name, one.text)
+                piece = ArgumentsPiece(self._id(one.number), name, one.text)
                 (pieces if self._is_requested and one.number not in leaked else self._held).append(piece)
             else:
                 self._has_text = self._has_text or isinstance(one, TextPiece)
@@ -177,14 +177,13 @@ class ScanningReader:
     def _without_labels(self, piece: TextPiece) -> list[Piece]:
         return make_pieces(*self._labels.feed(piece.text)) if self._labels else [piece]
 
-    def _id(self, part: int, number: int) -> str:
-        if (part, number) not in self._ids:
-            self._ids[part, number] = self._claim_id("")
-        return self._ids[part, number]
+    def _id(self, number: int) -> str:
+        if number not in self._ids:
+            self._ids[number] = self._claim_id("")
+        return self._ids[number]
 
     def _warn(self) -> None:
-        written = {found.syntax for _, found in self._found}
-        others = {syntax for syntax in written if not is_written_by(syntax, self._chosen)}
+        others = {call.syntax for call in self._found if not is_written_by(call.syntax, self._chosen)}
         if others:
             _log.warning(
                 "calls_in_another_format",

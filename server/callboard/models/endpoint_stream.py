@@ -373,7 +373,8 @@ class _BoundedBody(httpx.AsyncByteStream):
             async for piece in self._packed:
                 yield piece
             return
-        # The request has `Accept-Encoding: identity`, but some proxies compress nevertheless.
+        # The request has `Accept-Encoding: identity`, but some gateways compress nevertheless:
+        # https://github.com/Anionex/agent-vision-toolkit/pull/36
         if self._coding not in ("gzip", "x-gzip", "deflate"):
             raise UnreadableAnswer(f"compressed its answer as {self._coding[:40]!r}, although it was asked not to")
         unpacking = zlib.decompressobj(_ANY_ZLIB_HEADER)
