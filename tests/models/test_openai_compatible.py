@@ -40,11 +40,13 @@ from callboard.models import (
 from callboard.models.endpoint_stream import MAX_CHUNK_BYTES, MAX_ERROR_BYTES
 from tests.fakes.openai_server import (
     Answer,
+    Body,
     Chunks,
     Ending,
     OpenAIServer,
     Raw,
     Refusal,
+    Script,
     Silence,
     call,
     chunks,
@@ -68,6 +70,15 @@ async def answer_to(answer: Answer, request: ModelRequest = ASK, timeout_seconds
             return [delta async for delta in model.stream(request)]
         finally:
             await model.aclose()
+
+
+async def bodies_of(*requests: ModelRequest, answer: Script | None = None) -> list[Body]:
+    """Send the requests, and return the bodies that the endpoint received."""
+    async with OpenAIServer(answer or [chunks(finish("stop"))] * len(requests)) as server:
+        async with aclosing(OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)) as model:
+            for request in requests:
+                assert [delta async for delta in model.stream(request)] == [Finish("stop")]
+    return server.requests
 
 
 async def test_text_usage_and_the_reason_come_as_deltas() -> None:
@@ -108,27 +119,19 @@ TOOL = {"type": "function", "function": {"name": "f", "description": "d", "param
 
 
 async def test_one_call_disables_parallel_calls_if_there_are_tools() -> None:
-    async with OpenAIServer([chunks(finish("stop"))] * 3) as server:
-        model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
-        for request in (ASK, ModelRequest(ASK.messages, [TOOL]), ModelRequest(ASK.messages, [TOOL], one_call=True)):
-            assert [delta async for delta in model.stream(request)] == [Finish("stop")]
-        await model.aclose()
-    assert [request.get("parallel_tool_calls") for request in server.requests] == [None, None, False]
+    sent = await bodies_of(ASK, ModelRequest(ASK.messages, [TOOL]), ModelRequest(ASK.messages, [TOOL], one_call=True))
+    assert [body.get("parallel_tool_calls") for body in sent] == [None, None, False]
 
 
 async def test_refused_parallel_calls_option_is_omitted_afterwards() -> None:
-    def answer(body: dict[str, Any]) -> Any:
+    def answer(body: Body) -> Answer:
         if "parallel_tool_calls" in body:
             return Refusal(400, "Unknown parameter: 'parallel_tool_calls'")
         return chunks(finish("stop"))
 
-    async with OpenAIServer(answer) as server:
-        model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
-        request = ModelRequest(ASK.messages, [TOOL], one_call=True)
-        for _ in range(2):
-            assert [delta async for delta in model.stream(request)] == [Finish("stop")]
-        await model.aclose()
-    assert ["parallel_tool_calls" in body for body in server.requests] == [True, False, False]
+    request = ModelRequest(ASK.messages, [TOOL], one_call=True)
+    sent = await bodies_of(request, request, answer=answer)
+    assert ["parallel_tool_calls" in body for body in sent] == [True, False, False]
 
 
 async def test_other_refusal_is_not_retried() -> None:
@@ -138,15 +141,6 @@ async def test_other_refusal_is_not_retried() -> None:
             [delta async for delta in model.stream(ModelRequest(ASK.messages, [TOOL], one_call=True))]
         await model.aclose()
     assert len(server.requests) == 1
-
-
-async def test_at_most_four_stop_sequences_are_sent() -> None:
-    async with OpenAIServer([chunks(finish("stop"))]) as server:
-        model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
-        request = ModelRequest(ASK.messages, stops=["\nObservation:", "b", "c", "d", "e"])
-        assert [delta async for delta in model.stream(request)] == [Finish("stop")]
-        await model.aclose()
-    assert server.requests[0]["stop"] == ["\nObservation:", "b", "c", "d"]
 
 
 @pytest.mark.parametrize(
@@ -159,13 +153,9 @@ async def test_at_most_four_stop_sequences_are_sent() -> None:
         (None, ["\nObservation:", "b", "c", "d"]),
     ],
 )
-async def test_client_stop_sequences_come_first(asked: object, sent: list[str]) -> None:
-    async with OpenAIServer([chunks(finish("stop"))]) as server:
-        model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
-        request = ModelRequest(ASK.messages, stops=["\nObservation:", "b", "c", "d"], options={"stop": asked})
-        assert [delta async for delta in model.stream(request)] == [Finish("stop")]
-        await model.aclose()
-    assert server.requests[0]["stop"] == sent
+async def test_at_most_four_stop_sequences_are_sent_and_the_clients_come_first(asked: object, sent: list[str]) -> None:
+    request = ModelRequest(ASK.messages, stops=["\nObservation:", "b", "c", "d", "e"], options={"stop": asked})
+    assert (await bodies_of(request))[0]["stop"] == sent
 
 
 @pytest.mark.parametrize(
@@ -192,11 +182,7 @@ async def test_own_stop_sequences_are_left_out_afterwards_if_refused_and_a_clien
 
 async def test_omitted_client_stop_sequences_are_logged() -> None:
     with capture_logs() as logs:
-        async with OpenAIServer([chunks(finish("stop"))]) as server:
-            model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
-            request = ModelRequest(ASK.messages, options={"stop": ["1", "2", "3", "4", "5"]})
-            assert [delta async for delta in model.stream(request)] == [Finish("stop")]
-            await model.aclose()
+        await bodies_of(ModelRequest(ASK.messages, options={"stop": ["1", "2", "3", "4", "5"]}))
     [line] = [one for one in logs if one["event"] == "stop_sequences_left_out"]
     assert (line["log_level"], line["left_out"]) == ("warning", ["5"])
 
@@ -910,11 +896,6 @@ async def test_an_endpoint_that_lists_no_models_needs_a_name() -> None:
 
 async def test_client_options_are_sent_except_reserved_ones() -> None:
     options = {"temperature": 0.2, "stop": "END", "messages": [], "model": "other", "stream": False, "tools": [1]}
-    async with OpenAIServer([chunks(finish("stop"))]) as server:
-        model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
-        async for _ in model.stream(ModelRequest(ASK.messages, stops=["Observation:"], options=options)):
-            pass
-        await model.aclose()
-    [sent] = server.requests
+    [sent] = await bodies_of(ModelRequest(ASK.messages, stops=["Observation:"], options=options))
     assert (sent["temperature"], sent["stop"]) == (0.2, ["END", "Observation:"])
     assert (sent["model"], sent["messages"], sent["stream"], "tools" in sent) == ("m", ASK.messages, True, False)
