@@ -6,6 +6,7 @@ the text of the call (`FoundCall.source`), and decides whether the call runs or 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import regex
@@ -15,11 +16,9 @@ from callboard_formats.python import Brackets, parse_calls, read_brackets
 from callboard_formats.syntax import (
     END_OF_TURN,
     LAST_OBSERVATION,
-    NO_WATCHER,
     BlockContext,
     BlockItems,
     Syntax,
-    Watcher,
     WrittenCall,
     has_full_call,
 )
@@ -41,11 +40,11 @@ class OtherSyntax(LastCalls):
         # A call in a fence, a list item or a block quotation is an example, so their openers are left out.
         self.openers = tuple(one for one in syntax.openers if not one.startswith(("`", "~", "- ", "> ")))
 
-    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
+    def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read the calls here if they end the answer."""
         if context.answering or buffer.looks_back(OtherSyntax.__name__) >= MAX_FAILED_BLOCKS:
             return None
-        items = yield from super().read(buffer, context, watcher)
+        items = yield from super().read(buffer, context)
         calls = [item for item in items or () if isinstance(item, WrittenCall)]
         if items is not None and not (has_full_call(calls) and (yield from self._is_end(buffer))):
             buffer.may_look_back(OtherSyntax.__name__)
@@ -66,7 +65,7 @@ class OtherSyntax(LastCalls):
     def read_calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read one block of the syntax."""
         start = buffer.keep()
-        items = (yield from self._syntax.read(buffer, context, NO_WATCHER)) or ()
+        items = (yield from self._syntax.read(buffer, replace(context, watcher=None))) or ()
         calls = [item for item in items if isinstance(item, WrittenCall)]
         if not calls or len(calls) < len(items):
             buffer.rewind(start)

@@ -1,6 +1,7 @@
 """The list of all syntaxes, and the syntaxes to read for each format name."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 import regex
@@ -12,7 +13,7 @@ from callboard_formats.minimax import MiniMaxM3
 from callboard_formats.quotation import introduces_example
 from callboard_formats.react import React
 from callboard_formats.row import THINK
-from callboard_formats.syntax import END_OF_TURN, NO_WATCHER, BlockContext, BlockItems, Syntax, Watcher, WrittenCall
+from callboard_formats.syntax import END_OF_TURN, BlockContext, BlockItems, Syntax, WrittenCall
 from callboard_formats.table import ROWS
 from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
 from callboard_formats.unmarked import PythonTag, Unmarked, UnmarkedNotation
@@ -47,12 +48,7 @@ class Thoughts(Syntax):
     openers = ()
     reasoning = (THINK,)
 
-    def read(
-        self,
-        buffer: TextBuffer,  # noqa: ARG002 - required by the base class
-        context: BlockContext,  # noqa: ARG002 - required by the base class
-        watcher: Watcher,  # noqa: ARG002 - required by the base class
-    ) -> Reading[BlockItems | None]:
+    def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:  # noqa: ARG002 - required by the base class
         """Return None, because this syntax has no calls."""
         yield from ()
         return None
@@ -64,11 +60,11 @@ class FencedJson(Syntax):
     name = UNMARKED.name
     openers = ("```",)
 
-    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
+    def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read the fence with the reader of ReAct."""
         if not (yield from buffer.match(_JSON_FENCE)):
             return None
-        return (yield from LAST_REACT.read(buffer, context, watcher))
+        return (yield from LAST_REACT.read(buffer, context))
 
 
 class XmlFence(Syntax):
@@ -77,15 +73,12 @@ class XmlFence(Syntax):
     name = "xml"
     openers = ("```",)
 
-    def read(
-        self,
-        buffer: TextBuffer,
-        context: BlockContext,
-        watcher: Watcher,  # noqa: ARG002 - only the end of the answer shows whether they are calls
-    ) -> Reading[BlockItems | None]:
+    def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read fences that contain only calls, if the answer ends behind them or an imagined result follows."""
         if not context.line_start or introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS)):
             return None
+        # Only the end of the answer shows whether they are calls.
+        context = replace(context, watcher=None)
         if not (yield from buffer.match(_FENCE)) or not buffer.may_look_back("xml", MAX_XML_FENCES):
             return None
         calls: list[WrittenCall | str] = []
@@ -107,9 +100,7 @@ class XmlFence(Syntax):
         """Return the calls at this position; an empty list if there are none."""
         start = buffer.keep()
         for row in _XML_ROWS:
-            if (yield from buffer.match(row.patterns.opener)) and (
-                calls := (yield from row.read(buffer, context, NO_WATCHER))
-            ):
+            if (yield from buffer.match(row.patterns.opener)) and (calls := (yield from row.read(buffer, context))):
                 return list(calls)
             buffer.rewind(start)
         for row in _XML_ROWS:

@@ -52,7 +52,7 @@ class Functionary(Syntax):
     def __init__(self, *, leaked: bool = False) -> None:
         self._leaked = leaked
 
-    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
+    def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read a message to a tool, or only the header of a message to `all`."""
         header = yield from buffer.take(_HEADER)
         if header is None:
@@ -68,7 +68,7 @@ class Functionary(Syntax):
         if resolved is None and following != "{" and name != INTERPRETER:
             return None
         if following == "{" and not self._leaked:
-            return (yield from self._read_requested(buffer, name, watcher if resolved else None))
+            return (yield from self._read_requested(buffer, name, context.watcher if resolved else None))
         if self._leaked:
             if following == "":
                 return [WrittenCall(name, "", truncated=True)]

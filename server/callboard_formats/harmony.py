@@ -30,7 +30,7 @@ import regex
 from callboard_formats.json_text import read_arguments_object, read_value
 from callboard_formats.names import resolve_name
 from callboard_formats.quotation import introduces_example
-from callboard_formats.syntax import BlockContext, BlockItems, Schemas, Syntax, Tags, TextKind, Watcher, WrittenCall
+from callboard_formats.syntax import BlockContext, BlockItems, Schemas, Syntax, Tags, TextKind, WrittenCall
 from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
 
 _ANALYSIS = "<|channel|>analysis<|message|>"
@@ -102,11 +102,11 @@ class Harmony(Syntax):
     )
     stops = ("<|call|>", "<|return|>", "<|start|>user", "<|start|>functions.")
 
-    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
+    def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read a call, drop a message to another recipient, or read only the header of any other message."""
         start = buffer.keep()
         if (yield from buffer.peek()) != "<":
-            return (yield from self._read_without_opener(buffer, context, watcher))
+            return (yield from self._read_without_opener(buffer, context))
         header = yield from buffer.match(_HEADER)
         if header is None:
             if buffer.final and buffer.cut_off(_HEADER):
@@ -119,7 +119,7 @@ class Harmony(Syntax):
             return None
         buffer.position += len(header[0])
         if recipient and recipient[1].lower() not in ("assistant", *_USERS):
-            return (yield from self._read_call(buffer, context, header[0], watcher))
+            return (yield from self._read_call(buffer, context, header[0]))
         if (recipient and recipient[1].lower() == "assistant") or (role and role[1].lower() != "assistant"):
             yield from self._read_message(buffer)
             return []
@@ -129,18 +129,16 @@ class Harmony(Syntax):
                 buffer.position += len(header[0])
         return []
 
-    def _read_without_opener(
-        self, buffer: TextBuffer, context: BlockContext, watcher: Watcher
-    ) -> Reading[Sequence[WrittenCall] | None]:
+    def _read_without_opener(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
         """Read a call whose tokens the server has removed, or whose header begins in the prompt."""
         if bare := (yield from buffer.match(_BARE_CALL)):
             return (yield from self._read_bare_call(buffer, context, bare))
         if stripped := (yield from buffer.take(_STRIPPED_CALL)):
             name = _strip_glued_word(stripped[1], context.schemas)
-            value = yield from read_arguments_object(buffer, watcher=watcher, name=name)
+            value = yield from read_arguments_object(buffer, watcher=context.watcher, name=name)
             return [WrittenCall(name, value.text, truncated=not value.whole)]
         header = (yield from buffer.take(_PREFILLED_HEADER)) if context.first else None
-        return (yield from self._read_call(buffer, context, header[0], watcher)) if header else None
+        return (yield from self._read_call(buffer, context, header[0])) if header else None
 
     def _read_bare_call(
         self, buffer: TextBuffer, context: BlockContext, head: "regex.Match[str]"
@@ -159,16 +157,14 @@ class Harmony(Syntax):
         buffer.rewind(end)
         return [WrittenCall(name, value.text, truncated=not value.whole)] if is_over or not value.whole else None
 
-    def _read_call(
-        self, buffer: TextBuffer, context: BlockContext, header: str, watcher: Watcher
-    ) -> Reading[Sequence[WrittenCall]]:
+    def _read_call(self, buffer: TextBuffer, context: BlockContext, header: str) -> Reading[Sequence[WrittenCall]]:
         name = _read_recipient(header, context.schemas)
         yield from buffer.space()
         if (yield from buffer.peek()) != "{":
             words, closed = yield from self._read_message(buffer)
             return [WrittenCall(name, words.strip(), truncated=not closed)]
         start = buffer.keep()
-        value = yield from read_value(buffer, _MESSAGE_END, watcher, name)
+        value = yield from read_value(buffer, _MESSAGE_END, context.watcher, name)
         yield from buffer.space()
         if buffer.final and buffer.cut_off(_MESSAGE_END):
             buffer.position = buffer.end

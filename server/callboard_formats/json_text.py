@@ -58,7 +58,7 @@ class _ArgumentsPreview:
 
     def show_to(self, end: int) -> None:
         if self._at is not None and self._watcher and end > self._at:
-            self._watcher.arguments(self._name, self._buffer.cut(self._at, end))
+            self._watcher(self._name, self._buffer.cut(self._at, end))
             self._at = end
 
     def end(self, end: int) -> None:

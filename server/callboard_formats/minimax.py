@@ -19,7 +19,7 @@ from callboard_formats.broken import read_broken_name
 from callboard_formats.names import resolve_name
 from callboard_formats.row import NAME, compile_pattern
 from callboard_formats.schemas import properties_of
-from callboard_formats.syntax import NO_WATCHER, BlockContext, BlockItems, Schemas, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import BlockContext, BlockItems, Schemas, Syntax, Tags, WrittenCall
 from callboard_formats.text_buffer import Reading, TextBuffer
 
 MAX_DEPTH = 50
@@ -121,12 +121,7 @@ class MiniMaxM3(Syntax):
     markers = ("]<]minimax[>[</tool_call>", "]<]minimax[>[</invoke>", "]~b]ai")
     refuses = True
 
-    def read(
-        self,
-        buffer: TextBuffer,
-        context: BlockContext,
-        watcher: Watcher,  # noqa: ARG002 - the arguments are elements, not JSON
-    ) -> Reading[BlockItems | None]:
+    def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read a section of calls, or calls without a section."""
         tags = _MARKED
         in_section = (yield from buffer.take(_MARKED.section)) is not None
@@ -163,7 +158,7 @@ class MiniMaxM3(Syntax):
         if end and end[0].lower().endswith("</invoke>"):
             buffer.position += len(end[0])
         yield from buffer.space()
-        rest = yield from self.read(buffer, context, NO_WATCHER)
+        rest = yield from self.read(buffer, context)
         calls = [one for one in rest or () if isinstance(one, WrittenCall)]
         if not calls:
             yield from buffer.take(_MARKED.section_end)

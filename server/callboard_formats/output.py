@@ -197,12 +197,15 @@ class Output:
         self._previewed_chars = 0
 
     def preview(self, name: str, text: str) -> None:
-        """Add a piece of the arguments of the call that is being written."""
+        """Add a piece of the arguments of the call that is being written, if its tool is known."""
+        resolved = resolve_name(name, self._schemas)
+        if resolved is None:
+            return
         self._release_waiting()
         if self._previewed is None:
             self._previewed = self._take_number()
         self._previewed_chars += len(text)
-        self._out.append(CallPiece(self._previewed, name, text))
+        self._out.append(CallPiece(self._previewed, resolved.name, text))
 
     def all_was_thought(self) -> None:
         """Turn everything so far into a thought, including calls."""
@@ -262,16 +265,3 @@ class Output:
     def _release_waiting(self) -> None:
         self._out += self._waiting
         self._waiting.clear()
-
-
-class Preview:
-    """Shows the arguments of the first call of a block while they are written, if its tool is known."""
-
-    def __init__(self, output: Output, schemas: Schemas) -> None:
-        self._output = output
-        self._schemas = schemas
-
-    def arguments(self, name: str, text: str) -> None:
-        """Show a piece of the arguments of `name`."""
-        if resolved := resolve_name(name, self._schemas):
-            self._output.preview(resolved.name, text)

@@ -36,13 +36,11 @@ from callboard_formats.python import Brackets, parse_calls, read_brackets
 from callboard_formats.quotation import introduces_example
 from callboard_formats.syntax import (
     END_OF_TURN,
-    NO_WATCHER,
     BlockContext,
     BlockItems,
     Syntax,
     Tags,
     TextKind,
-    Watcher,
     WrittenCall,
 )
 from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
@@ -188,9 +186,9 @@ class React(Syntax):
         """Return whether the block is the marker of the final answer."""
         return _ANSWER.fullmatch(block) is not None
 
-    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[Items]:
+    def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[Items]:
         """Read an action with its input, a fence of calls, or the marker of the final answer."""
-        return (yield from _Action(buffer, context, watcher, leaked=self._leaked, last=self._last).read())
+        return (yield from _Action(buffer, context, leaked=self._leaked, last=self._last).read())
 
 
 def _list_openers(*, leaked: bool) -> list[str]:
@@ -215,15 +213,13 @@ def _list_tags(*, leaked: bool) -> list[Tags]:
 class _Action:
     """Reads one block: an action with its input, a fence of calls, or the marker of the final answer."""
 
-    def __init__(
-        self, buffer: TextBuffer, context: BlockContext, watcher: Watcher, *, leaked: bool, last: bool
-    ) -> None:
+    def __init__(self, buffer: TextBuffer, context: BlockContext, *, leaked: bool, last: bool) -> None:
         self._buffer = buffer
         self._context = context
         self._known = context.schemas
         # Text behind the call may show that it is only mentioned, so its arguments must not be shown while they are
         # read.
-        self._watcher = NO_WATCHER if leaked or context.is_introduced else watcher
+        self._watcher = None if leaked or context.is_introduced else context.watcher
         self._leaked = leaked
         self._last = last
 

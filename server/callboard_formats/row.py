@@ -103,13 +103,13 @@ class Row(Syntax):
 
     refuses = True
 
-    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> "Reading[BlockItems | None]":
+    def read(self, buffer: TextBuffer, context: BlockContext) -> "Reading[BlockItems | None]":
         """Read the block at `buffer.position` (see `Syntax`)."""
-        return _Block(self, buffer, context, watcher).read()
+        return _Block(self, buffer, context).read()
 
     def refuse(self, buffer: TextBuffer, context: BlockContext) -> "Reading[Sequence[WrittenCall] | None]":
         """Read the block at `buffer.position` as broken calls (see `Syntax`)."""
-        return _Block(self, buffer, context, None).refuse()
+        return _Block(self, buffer, context).refuse()
 
     def is_closed(self, block: str) -> bool:
         """Return whether a block of calls ends with the end marker of this syntax."""
@@ -252,12 +252,12 @@ _FENCE_BEGIN = regex.compile(r"```\w{0,12}[ \t]{0,9}+\r?\n")
 class _Block:
     """Reads one block."""
 
-    def __init__(self, row: Row, buffer: TextBuffer, context: BlockContext, watcher: Watcher | None) -> None:
+    def __init__(self, row: Row, buffer: TextBuffer, context: BlockContext) -> None:
         self._row = row
         self._patterns = row.patterns
         self._buffer = buffer
         self._context = context
-        self._watcher = watcher
+        self._watcher = context.watcher
         self._in_section = False
         self._in_tokens = False
         """The section was opened by a special token, and not by an XML-like tag, which also occurs in text."""

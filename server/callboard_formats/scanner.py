@@ -9,7 +9,7 @@ One generator (see `text_buffer`) reads the whole answer. It consists of methods
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import regex
@@ -27,19 +27,17 @@ from callboard_formats.grammar import (
 )
 from callboard_formats.literals import Literals
 from callboard_formats.markdown import BEFORE_CLOSING_FENCE, BEFORE_FENCE
-from callboard_formats.output import Output, Preview, Shown
+from callboard_formats.output import Output, Shown
 from callboard_formats.quotation import QuotedText, is_closer_quoted
 from callboard_formats.syntax import (
     END_OF_TURN,
     ENDS_OF_TURN,
-    NO_WATCHER,
     BlockContext,
     BlockItems,
     Schemas,
     Syntax,
     Tags,
     TextKind,
-    Watcher,
     WrittenCall,
 )
 from callboard_formats.text_buffer import Reading, TextBuffer
@@ -85,7 +83,7 @@ class Scanner:
         self.grammar = build_grammar(self.syntaxes)
         self.schemas = schemas
         self._output = Output(schemas)
-        self._watcher: Watcher = Preview(self._output, schemas) if previews else NO_WATCHER
+        self._watcher = self._output.preview if previews else None
         self._buffer = TextBuffer()
         self._quoted = QuotedText(self._buffer)
         self._tags_until_call: tuple[Tags, ...] = ()
@@ -245,6 +243,7 @@ class Scanner:
             answering=self._answering,
             is_introduced=self._output.is_in_sentence,
         )
+        watched = replace(context, watcher=self._watcher)
         asked = [(place, False) for place in owners]
         asked += [(place, True) for place in owners if self.syntaxes[place].refuses]
         for number, (place, refuses) in enumerate(asked):
@@ -255,7 +254,7 @@ class Scanner:
             if refuses:
                 items = yield from syntax.refuse(buffer, context)
             else:
-                items = yield from syntax.read(buffer, context, NO_WATCHER if continuation else self._watcher)
+                items = yield from syntax.read(buffer, context if continuation else watched)
             if items and continuation and (yield from self._may_be_example(items, continuation)):
                 # The calls are an example in a sentence.
                 self._quoted.quote_up_to(buffer.position)
@@ -585,7 +584,7 @@ class Scanner:
         is_token = _OPENING_TOKEN.fullmatch(opener) is not None
         start = buffer.position
         for syntax in owners:
-            items = yield from syntax.read(buffer, context, NO_WATCHER)
+            items = yield from syntax.read(buffer, context)
             calls = [item for item in items or () if isinstance(item, WrittenCall)]
             is_closed = syntax.is_closed(buffer.cut(start, buffer.position))
             # Prose contains no tokens.

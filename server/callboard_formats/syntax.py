@@ -1,10 +1,10 @@
 """The base class of all syntaxes, the calls that they read, and the errors of calls that cannot run."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 import regex
 
@@ -106,6 +106,10 @@ class Tags:
         return self.kind is TextKind.THOUGHT and self.calls
 
 
+Watcher = Callable[[str, str], None]
+"""Receives a tool's name and a piece of the arguments of its call, while they are written."""
+
+
 @dataclass(frozen=True, slots=True)
 class BlockContext:
     """The facts about a position at which a block may begin.
@@ -116,6 +120,7 @@ class BlockContext:
         schemas: The parameters of the tools.
         answering: It is inside the final answer.
         is_introduced: The text before it is an unfinished sentence ("A model writes").
+        watcher: Receives the arguments of the block's first call. Without it, the block may turn out to be text.
     """
 
     line_start: bool
@@ -123,23 +128,7 @@ class BlockContext:
     schemas: Schemas
     answering: bool = False
     is_introduced: bool = False
-
-
-class Watcher(Protocol):
-    """Receives arguments while they are written."""
-
-    def arguments(self, name: str, text: str) -> None:
-        """Receive a piece of the arguments of the block's first call, which is certain to be a call."""
-        ...
-
-
-class _NoWatcher:
-    def arguments(self, name: str, text: str) -> None:
-        """Ignore the piece."""
-
-
-NO_WATCHER = _NoWatcher()
-"""The watcher for blocks that may turn out to be text. Their arguments must not be shown while they are read."""
+    watcher: Watcher | None = None
 
 
 class Syntax(ABC):
@@ -174,7 +163,7 @@ class Syntax(ABC):
     """The syntax has a marker of the final answer and implements `begins_answer`."""
 
     @abstractmethod
-    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> "Reading[BlockItems | None]":
+    def read(self, buffer: TextBuffer, context: BlockContext) -> "Reading[BlockItems | None]":
         """Read the block whose opener is at `buffer.position`, and move behind it.
 
         Return the calls and the texts for the user in the block, in order. Return an empty list if the block contains

@@ -47,7 +47,7 @@ from callboard_formats.python import (
 )
 from callboard_formats.quotation import introduces_example
 from callboard_formats.row import THINK
-from callboard_formats.syntax import END_OF_TURN, BlockContext, BlockItems, Syntax, Watcher, WrittenCall, has_full_call
+from callboard_formats.syntax import END_OF_TURN, BlockContext, BlockItems, Syntax, WrittenCall, has_full_call
 from callboard_formats.table import ROWS
 from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer, read_now
 
@@ -106,12 +106,7 @@ class Unmarked(Syntax):
     def __init__(self, *, last: bool = False) -> None:
         self._last = last
 
-    def read(
-        self,
-        buffer: TextBuffer,
-        context: BlockContext,
-        watcher: Watcher,  # noqa: ARG002 - only the end of the text shows whether it is a call
-    ) -> Reading[BlockItems | None]:
+    def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read a value and the rest of its line. With `last`, also read all calls that follow."""
         before = buffer.before(buffer.position, LOOK_BACK_CHARS)
         if not context.line_start or _CODE_OPENS.search(before) or introduces_example(before):
@@ -309,12 +304,7 @@ class LastCalls(Syntax):
         Return None if no block begins here, and [] if the block is not a call of a known tool.
         """
 
-    def read(
-        self,
-        buffer: TextBuffer,
-        context: BlockContext,
-        watcher: Watcher,  # noqa: ARG002 - only the end of the answer shows whether it is a call
-    ) -> Reading[BlockItems | None]:
+    def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read the blocks here if they end the answer."""
         if not context.line_start or introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS)):
             return None
@@ -432,12 +422,7 @@ class PythonTag(Syntax):
     reasoning = (THINK,)
     stops = ("<|eom_id|>", "<|start_header_id|>ipython")
 
-    def read(
-        self,
-        buffer: TextBuffer,
-        context: BlockContext,
-        watcher: Watcher,  # noqa: ARG002 - required by the base class
-    ) -> Reading[BlockItems | None]:
+    def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read up to the token that ends the turn."""
         if not (yield from buffer.take(_TAG)):
             return None

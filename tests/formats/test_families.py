@@ -13,7 +13,7 @@ from callboard_formats.formats import SYNTAXES, syntaxes_of
 from callboard_formats.json_text import Value, build_call, decode_string, read_first_value, read_value
 from callboard_formats.python import SOURCE_CHARS, Brackets, notation_to_json, parse_calls, read_brackets
 from callboard_formats.row import Row
-from callboard_formats.syntax import NO_WATCHER, BlockContext, Syntax, WrittenCall
+from callboard_formats.syntax import BlockContext, Syntax, WrittenCall
 from callboard_formats.table import ROWS
 from callboard_formats.text_buffer import TextBuffer, read_now
 from tests.formats.corpus import TOOLS
@@ -31,7 +31,7 @@ def block(
     """Return the end and the content of the block at the beginning of `text`; None if more text is needed."""
     buffer = TextBuffer(text, final=final)
     try:
-        next(syntax.read(buffer, BlockContext(line_start, False, KNOWN), NO_WATCHER))
+        next(syntax.read(buffer, BlockContext(line_start, False, KNOWN)))
     except StopIteration as done:
         return buffer.position, done.value
     return None

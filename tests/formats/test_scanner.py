@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from callboard_formats.formats import SYNTAXES, syntaxes_of
 from callboard_formats.output import CallPiece, FoundCall, ReasoningPiece, Shown, TextPiece
 from callboard_formats.scanner import Scanner
-from callboard_formats.syntax import BlockContext, BlockItems, Syntax, Tags, Watcher, WrittenCall
+from callboard_formats.syntax import BlockContext, BlockItems, Syntax, Tags, WrittenCall
 from callboard_formats.text_buffer import Reading, TextBuffer
 
 TOOLS: dict[str, dict[str, Any]] = {"search": {}, "get_weather": {}, "memory": {}}
@@ -28,7 +28,7 @@ class Brackets(Syntax):
     reasoning = (Tags("((", "))"),)
     stops = ("\nRESULT",)
 
-    def read(self, buffer: TextBuffer, context: BlockContext, watcher: Watcher) -> Reading[BlockItems | None]:
+    def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         start = buffer.keep()
         if (yield from buffer.match(regex.compile(r"\[\[ "))):
             return None

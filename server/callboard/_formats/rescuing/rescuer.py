@@ -27,7 +27,6 @@ from callboard_formats.markdown import MarkdownTracker
 from callboard_formats.syntax import (
     END_TOKENS,
     LAST_OBSERVATION,
-    NO_WATCHER,
     BlockContext,
     WrittenCall,
     has_full_call,
@@ -181,7 +180,7 @@ class Rescuer:
             return None
         opener = yield from buffer.match_literal(_OPENERS)
         for owner in find_meaning(self._grammar, opener.lower()).owners if opener else ():
-            items = (yield from SYNTAXES[owner].read(buffer, self._context, NO_WATCHER)) or ()
+            items = (yield from SYNTAXES[owner].read(buffer, self._context)) or ()
             calls = [item for item in items if isinstance(item, WrittenCall)]
             if calls and buffer.position > start:
                 text = buffer.cut(start, buffer.position)
