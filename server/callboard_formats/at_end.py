@@ -42,12 +42,12 @@ class OtherSyntax(LastCalls):
 
     def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read the calls here if they end the answer."""
-        if context.answering or buffer.looks_back(OtherSyntax.__name__) >= MAX_FAILED_BLOCKS:
+        if context.answering or buffer.failed_blocks >= MAX_FAILED_BLOCKS:
             return None
         items = yield from super().read(buffer, context)
         calls = [item for item in items or () if isinstance(item, WrittenCall)]
         if items is not None and not (has_full_call(calls) and (yield from self._is_end(buffer))):
-            buffer.may_look_back(OtherSyntax.__name__)
+            buffer.failed_blocks += 1
             return None
         return items
 

@@ -79,7 +79,7 @@ class XmlFence(Syntax):
             return None
         # Only the end of the answer shows whether they are calls.
         context = replace(context, watcher=None)
-        if not (yield from buffer.match(_FENCE)) or not buffer.may_look_back("xml", MAX_XML_FENCES):
+        if not (yield from buffer.match(_FENCE)) or not buffer.may_reread(buffer.position):
             return None
         calls: list[WrittenCall | str] = []
         while (yield from buffer.take(_FENCE)):
@@ -110,8 +110,6 @@ class XmlFence(Syntax):
         return []
 
 
-MAX_XML_FENCES = 8
-"""The number of fences that may be read twice: to the end of the answer, and then again as text."""
 _XML_ROWS = tuple(row for row in ROWS if row.name == XmlFence.name)
 _RESULT = regex.compile("|".join(regex.escape(stop) for row in _XML_ROWS for stop in row.stops), regex.IGNORECASE)
 _FENCE = regex.compile(

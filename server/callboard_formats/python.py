@@ -288,7 +288,7 @@ def read_source(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[tuple[
             return buffer.cut(start, buffer.position), True
         if mark[0] not in "\"'":
             buffer.position += 1
-        elif not (yield from _skip_string(buffer)) and buffer.may_look_back("string"):
+        elif not (yield from _skip_string(buffer)) and buffer.may_reread(start):
             buffer.rewind(start)
             found = yield from buffer.find(end)
             return buffer.cut(start, buffer.position), found is not None

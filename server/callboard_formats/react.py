@@ -585,8 +585,8 @@ class _Action:
         start = buffer.keep()
         closes = yield from buffer.find(_FENCE_CLOSES)
         if closes is None:
-            # The fence may have been cut off. If several fences are not closed, only the first one may contain calls.
-            is_example = buffer.is_cut or not buffer.may_look_back("react")
+            # The fence may have been cut off.
+            is_example = buffer.is_cut
         else:
             buffer.position += len(closes[0])
             is_example = yield from self._has_answer_behind()

@@ -6,7 +6,6 @@ Positions count from the first character of the answer, so they stay valid when 
 """
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Generator
 from typing import TypeVar
 
@@ -36,6 +35,7 @@ class TextBuffer:
         base: The position of the first character of `text`.
         emitted_to: The end of the text that was passed on. Text behind it is not dropped.
         boundary: The beginning of the answer, or the end of the last block or thought. A line begins there.
+        failed_blocks: The number of blocks of other syntaxes that were read and turned out to be text (see `at_end`).
     """
 
     def __init__(self, text: str = "", *, final: bool = False) -> None:
@@ -46,7 +46,7 @@ class TextBuffer:
         self.base = 0
         self.emitted_to = 0
         self.boundary = 0
-        self._looks_back: Counter[str] = Counter()
+        self.failed_blocks = 0
         self._reached = 0
         """The largest position from which `rewind` was called."""
         self._reread_chars = 0
@@ -98,18 +98,6 @@ class TextBuffer:
             self.base = self._kept_starts[number]
             del self._kept[number:], self._kept_starts[number:]
         self.position = place
-
-    def may_look_back(self, reader: str, times: int = 1) -> bool:
-        """Return whether `reader` may go back once more. It is true for the first `times` calls of this method.
-
-        Without a limit, going back from the end of the text for each of many blocks would take quadratic time.
-        """
-        self._looks_back[reader] += 1
-        return self._looks_back[reader] <= times
-
-    def looks_back(self, reader: str) -> int:
-        """Return how often `may_look_back` was called for this reader."""
-        return self._looks_back[reader]
 
     def may_reread(self, start: int) -> bool:
         """Return whether the text from `start` on may be read again.
