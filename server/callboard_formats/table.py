@@ -3,9 +3,12 @@ r"""The table of syntaxes: one row for each syntax that can be described as data
 In patterns, a blank matches any amount of white space or none, and `\x20` matches one blank.
 """
 
+from dataclasses import replace
+
 from callboard_formats.row import NAME, THINK, Row
 from callboard_formats.syntax import Tags, TextKind
 
+_IDENTIFIER = r"(?P<name>[A-Za-z_][\w.:-]{0,127}+)"
 _NAME_IN_QUOTES = r"[\"']?" + NAME + r"[\"']?"
 _KEY_IN_QUOTES = r"[\"']?(?P<key>[^<>\"'=\s]{1,128})[\"']?"
 _PARAMETER = (
@@ -110,7 +113,7 @@ GLM = Row(
     # Calls without arguments may have a stray tag.
     head=(
         r"<tool_call> (?:(?=<arg_key>)"
-        r"|(?P<name>[A-Za-z_][\w.:-]{0,127}+) (?:(?=<arg_key>|</tool_call>)|</arg_value> (?=</tool_call>)))"
+        rf"|{_IDENTIFIER} (?:(?=<arg_key>|</tool_call>)|</arg_value> (?=</tool_call>)))"
     ),
     end="</tool_call>",
     # Some models write a tag of the key twice, or omit the closing tag.
@@ -135,23 +138,19 @@ GLM = Row(
     prompt_opens=(r"glm-?(4[.-][7-9](?!\d*b)|[5-9])", r"(?<![a-z])ling-?3"),
     template=("<arg_key>",),
 )
-GLM_JSON = Row(
-    name="glm",
+GLM_JSON = replace(
+    GLM,
     title="GLM that writes JSON",
     source=("https://github.com/ml-explore/mlx-lm/issues/792",),
     body="json",
-    openers=("<tool_call>",),
-    head=r"<tool_call> (?P<name>[A-Za-z_][\w.:-]{0,127}+) (?=\{)",
-    end="</tool_call>",
+    head=rf"<tool_call> {_IDENTIFIER} (?=\{{)",
 )
-GLM_FLASH = Row(
-    name="glm",
+GLM_FLASH = replace(
+    GLM,
     title="GLM 5.3 Flash",
     source=("https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/function_call/glm53_flash_detector.py",),
     body="json",
-    openers=("<tool_call>",),
-    head=r"<tool_call> (?:[\w.-]{1,128}+/)?(?P<name>[A-Za-z_][\w.:-]{0,127}+) > (?=\{)",
-    end="</tool_call>",
+    head=rf"<tool_call> (?:[\w.-]{{1,128}}+/)?{_IDENTIFIER} > (?=\{{)",
 )
 MISTRAL = Row(
     name="mistral",
@@ -160,7 +159,7 @@ MISTRAL = Row(
     body="json",
     openers=("[TOOL_CALLS]",),
     head=(
-        r"\[TOOL_CALLS\] (?:(?=[\[{])|(?P<name>[A-Za-z_][\w.:-]{0,127}+) "
+        rf"\[TOOL_CALLS\] (?:(?=[\[{{])|{_IDENTIFIER} "
         r"(?:\[CALL_ID\] [\w-]{0,64}+ )?(?:\[ARGS\] (?=\S)|(?=[^\s\[])))"
     ),
     end="",
@@ -519,15 +518,7 @@ LFM2 = Row(
     models=(r"lfm-?2", r"pangu"),
     template=("<|tool_call_start|>",),
 )
-LFM2_JSON = Row(
-    name="lfm2",
-    title="LFM2 that was asked for JSON",
-    source=("https://huggingface.co/LiquidAI/LFM2-1.2B",),
-    body="json",
-    openers=("<|tool_call_start|>",),
-    head=r"<\|tool_call_start\|>",
-    end=r"<\|tool_call_end\|>",
-)
+LFM2_JSON = replace(LFM2, title="LFM2 that was asked for JSON", body="json", head=r"<\|tool_call_start\|>")
 PANGU_EMBEDDED = Row(
     name="lfm2",
     title="openPangu Embedded",
@@ -617,14 +608,12 @@ LLAMA4 = Row(
     models=(r"llama-?4",),
     template=("<|python_start|>", "<|header_start|>"),
 )
-LLAMA4_JSON = Row(
-    name="llama4",
+LLAMA4_JSON = replace(
+    LLAMA4,
     title="Llama 4 that was asked for JSON",
     source=("https://github.com/vllm-project/vllm/blob/main/examples/tool_chat_template_llama4_json.jinja",),
     body="json",
-    openers=("<|python_start|>",),
     head=r"<\|python_start\|>",
-    end=r"<\|python_end\|>",
 )
 OLMO3 = Row(
     name="olmo3",
@@ -641,14 +630,12 @@ OLMO3 = Row(
     prompt_opens=(r"olmo-?3.*think",),
     template=("<function_calls>",),
 )
-OLMO3_JSON = Row(
-    name="olmo3",
+OLMO3_JSON = replace(
+    OLMO3,
     title="Olmo 3 that writes JSON",
     source=("https://github.com/vllm-project/vllm/pull/26143",),
     body="json",
-    openers=("<function_calls>",),
     head=r"<function_calls>(?= \[? \{)",
-    end="</function_calls>",
 )
 NEMOTRON_NANO = Row(
     name="nemotron_nano",
@@ -717,7 +704,7 @@ STEP_AUDIO_2 = Row(
     source=("https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/step_audio_2_tool_parser.py",),
     body="json",
     openers=("<tool_call>",),
-    head=r"<tool_call> function[\x20\t]{0,9}+\r?\n (?P<name>[A-Za-z_][\w.:-]{0,127}+)[\x20\t]{0,9}+\r?\n (?=\{)",
+    head=rf"<tool_call> function[\x20\t]{{0,9}}+\r?\n {_IDENTIFIER}[\x20\t]{{0,9}}+\r?\n (?=\{{)",
     end="</tool_call>",
     models=(r"step-?audio-?2",),
 )
@@ -800,7 +787,7 @@ LONGCAT = Row(
     source=LONGCAT_JSON.source,
     body="tags",
     openers=("<longcat_tool_call>",),
-    head=r"<longcat_tool_call> (?P<name>[A-Za-z_][\w.:-]{0,127}) (?=<longcat_arg_key>|</longcat_tool_call>)",
+    head=rf"<longcat_tool_call> {_IDENTIFIER} (?=<longcat_arg_key>|</longcat_tool_call>)",
     end="</longcat_tool_call>",
     key="<longcat_arg_key> (?P<key>[^<]{1,128})</longcat_arg_key> <longcat_arg_value>",
     value_end="</longcat_arg_value>",
@@ -813,7 +800,7 @@ K2_HORIZON = Row(
     openers=("<ifm|tool_calls>", "<ifm|tool_call>"),
     section=r"<ifm\|tool_calls>",
     section_end=r"</ifm\|tool_calls>",
-    head=r"<ifm\|tool_call> (?P<name>[A-Za-z_][\w.:-]{0,127}) (?=<ifm\|arg_key>|</ifm\|tool_call>)",
+    head=rf"<ifm\|tool_call> {_IDENTIFIER} (?=<ifm\|arg_key>|</ifm\|tool_call>)",
     end=r"</ifm\|tool_call>",
     key=(
         r"<ifm\|arg_key> (?P<key>[^<]{1,128})</ifm\|arg_key> "
@@ -834,17 +821,8 @@ K2_HORIZON = Row(
     models=(r"k2-?horizon",),
     template=("<ifm|tool_call",),
 )
-K2_HORIZON_JSON = Row(
-    name="k2_horizon",
-    title="K2 Horizon that writes JSON",
-    source=K2_HORIZON.source,
-    body="json",
-    openers=K2_HORIZON.openers,
-    section=K2_HORIZON.section,
-    section_end=K2_HORIZON.section_end,
-    head=r"<ifm\|tool_call>(?= [\[{])",
-    end=r"</ifm\|tool_call>",
-    reasoning=K2_HORIZON.reasoning,
+K2_HORIZON_JSON = replace(
+    K2_HORIZON, title="K2 Horizon that writes JSON", body="json", head=r"<ifm\|tool_call>(?= [\[{])"
 )
 SOLAR_OPEN = Row(
     name="solar_open",
@@ -872,7 +850,7 @@ SOLAR_OPEN_2 = Row(
     source=("https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/solar_open2_tool_parser.py",),
     body="tags",
     openers=("<|tool_call:start|>",),
-    head=r"<\|tool_call:start\|> (?P<name>[A-Za-z_][\w.:-]{0,127}+) (?=<\|tool_arg:start\|>|<\|tool_call:end\|>)",
+    head=rf"<\|tool_call:start\|> {_IDENTIFIER} (?=<\|tool_arg:start\|>|<\|tool_call:end\|>)",
     end=r"<\|tool_call:end\|>",
     key=r"<\|tool_arg:start\|>(?P<key>[^<]{1,128})<\|tool_arg:value\|>",
     value_end=r"<\|tool_arg:end\|>",
@@ -959,7 +937,7 @@ IQUEST = Row(
     body="tags",
     openers=("<iquestcoder_tool_call>", "<iquest_tool_call>"),
     head=(
-        r"<iquest(?:coder)?_tool_call> (?P<name>[A-Za-z_][\w.:-]{0,127}+) "
+        rf"<iquest(?:coder)?_tool_call> {_IDENTIFIER} "
         r"(?=<arg_key>|</iquest(?:coder)?_tool_call>)"
     ),
     end="</iquest(?:coder)?_tool_call>",
