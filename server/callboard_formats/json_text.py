@@ -43,29 +43,6 @@ class Value:
     doubled: bool = False
 
 
-class _ArgumentsPreview:
-    """Passes the arguments of a call to a watcher while they are read."""
-
-    def __init__(self, buffer: TextBuffer, watcher: Watcher | None, name: str) -> None:
-        self._buffer = buffer
-        self._watcher = watcher
-        self._name = name
-        self._at: int | None = None
-
-    def begin(self, place: int, name: str = "") -> None:
-        self._name = name or self._name
-        self._at = place if self._watcher and self._name else None
-
-    def show_to(self, end: int) -> None:
-        if self._at is not None and self._watcher and end > self._at:
-            self._watcher(self._name, self._buffer.cut(self._at, end))
-            self._at = end
-
-    def end(self, end: int) -> None:
-        self.show_to(end)
-        self._at = None
-
-
 def read_value(
     buffer: TextBuffer,
     end: "regex.Pattern[str]" = _NEVER,
@@ -96,10 +73,12 @@ class _ValueReader:
     ) -> None:
         self._buffer = buffer
         self._end = end
+        self._watcher = watcher
         self._name = name
         self._depth_limit = depth_limit
         self._start = buffer.keep()
-        self._preview = _ArgumentsPreview(buffer, watcher, name)
+        self._shown_to = self._start if name else None
+        """The end of the arguments that the watcher has received; None outside of arguments."""
         self._depth = 0
         self._members: dict[str, str] = {}
         self._doubled = False
@@ -108,13 +87,11 @@ class _ValueReader:
         self._value_from: int | None = None
         self._named = ""
         """The tool's name, if a member with the name was read."""
-        if name:
-            self._preview.begin(self._start)
 
     def read(self) -> Reading[Value]:  # noqa: C901 - one case for each mark
         buffer = self._buffer
         while True:
-            mark = yield from _find_and_show(buffer, _OUTSIDE, self._preview)
+            mark = yield from self._find(_OUTSIDE)
             match mark:
                 case None:
                     return self._unfinished()
@@ -149,7 +126,7 @@ class _ValueReader:
         """Move into an object or an array. If it contains the arguments of a named tool, start to show them."""
         is_arguments = self._depth == 1 and bracket == "{" and self._key in ARGUMENTS_KEYS and self._value_from
         if is_arguments and self._named and not self._name:
-            self._preview.begin(self._buffer.position, self._named)
+            self._shown_to = self._buffer.position
         self._depth += 1
         self._buffer.position += 1
 
@@ -158,11 +135,11 @@ class _ValueReader:
         buffer = self._buffer
         begin = buffer.position
         buffer.position += 1
-        if not (yield from _skip_string(buffer, _IN_DOUBLE if mark == '"' else _IN_SINGLE, self._preview)):
+        if not (yield from self._skip_string(_IN_DOUBLE if mark == '"' else _IN_SINGLE)):
             return self._unfinished()
         string_end = buffer.position
         if buffer.is_at_end():
-            self._preview.show_to(string_end)
+            self._show_to(string_end)
         if self._depth == 1 and self._value_from is None:
             self._key = buffer.cut(begin + 1, string_end - 1)
         end_in_string = yield from _find_end_in_string(buffer, begin, string_end, self._end)
@@ -174,6 +151,45 @@ class _ValueReader:
         buffer.rewind(end_in_string)
         return value
 
+    def _skip_string(self, marks: "regex.Pattern[str]") -> Reading[bool]:
+        """Move behind the quotation mark that ends a string. Return False if the text ends before that."""
+        buffer = self._buffer
+        while True:
+            mark = yield from self._find(marks)
+            if mark is None:
+                return False
+            if mark != "\\":
+                buffer.position += 1
+                return True
+            # Skip the character behind the backslash, which may not have arrived yet.
+            while buffer.position + 1 >= buffer.end:
+                if buffer.final:
+                    buffer.position = buffer.end
+                    return False
+                yield
+            buffer.position += 2
+
+    def _find(self, pattern: "regex.Pattern[str]") -> Reading[str | None]:
+        """Move to the next match of `pattern` and return its text. Show the text before it to the watcher."""
+        searching = self._buffer.find(pattern)
+        while True:
+            try:
+                next(searching)
+            except StopIteration as done:
+                found: regex.Match[str] | None = done.value
+                return found[0] if found else None
+            self._show_to(self._buffer.position)
+            yield
+
+    def _show_to(self, end: int) -> None:
+        if self._watcher and self._shown_to is not None and end > self._shown_to:
+            self._watcher(self._name or self._named, self._buffer.cut(self._shown_to, end))
+            self._shown_to = end
+
+    def _end_arguments(self, end: int) -> None:
+        self._show_to(end)
+        self._shown_to = None
+
     def _end_member(self, place: int) -> None:
         key = self._key
         if key is not None and self._value_from is not None:
@@ -182,54 +198,21 @@ class _ValueReader:
             if key in NAME_KEYS and not self._named and not self._members[key].startswith("{"):
                 self._named = decode_string(self._members[key])
             if not self._name:
-                self._preview.end(place)
+                self._end_arguments(place)
         self._key = self._value_from = None
 
     def _finished(self) -> Value:
         buffer = self._buffer
         self._end_member(buffer.position)
         buffer.position += 1
-        self._preview.end(buffer.position)
+        self._end_arguments(buffer.position)
         return Value(buffer.cut(self._start, buffer.position), True, self._members, doubled=self._doubled)
 
     def _unfinished(self, *, too_deep: bool = False) -> Value:
         buffer = self._buffer
         self._end_member(buffer.position)
-        self._preview.end(buffer.position)
+        self._end_arguments(buffer.position)
         return Value(buffer.cut(self._start, buffer.position), False, self._members, too_deep, self._doubled)
-
-
-def _find_and_show(
-    buffer: TextBuffer, pattern: "regex.Pattern[str]", preview: _ArgumentsPreview
-) -> Reading[str | None]:
-    """Move to the next match of `pattern` and return its text. Show the text before it to the watcher."""
-    searching = buffer.find(pattern)
-    while True:
-        try:
-            next(searching)
-        except StopIteration as done:
-            found: regex.Match[str] | None = done.value
-            return found[0] if found else None
-        preview.show_to(buffer.position)
-        yield
-
-
-def _skip_string(buffer: TextBuffer, marks: "regex.Pattern[str]", preview: _ArgumentsPreview) -> Reading[bool]:
-    """Move behind the quotation mark that ends a string. Return False if the text ends before that."""
-    while True:
-        mark = yield from _find_and_show(buffer, marks, preview)
-        if mark is None:
-            return False
-        if mark != "\\":
-            buffer.position += 1
-            return True
-        # Skip the character behind the backslash, which may not have arrived yet.
-        while buffer.position + 1 >= buffer.end:
-            if buffer.final:
-                buffer.position = buffer.end
-                return False
-            yield
-        buffer.position += 2
 
 
 _BEHIND_STRINGS = frozenset(',}]:"')
@@ -339,6 +322,15 @@ def is_complete_object(written: str) -> bool:
         return False
     value = read_first_value(written)
     return value.whole and len(value.text) == len(written)
+
+
+def is_json(text: str, *, strict: bool = True) -> bool:
+    """Return whether `text` is JSON. Without `strict`, its strings may contain control characters."""
+    try:
+        json.loads(text, strict=strict)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 _BEFORE_FIRST = regex.compile(r"[\s\[]")

@@ -16,7 +16,7 @@ from typing import Literal
 import regex
 
 from callboard_formats.broken import read_broken_name
-from callboard_formats.json_text import read_arguments_object, read_calls, read_value
+from callboard_formats.json_text import is_json, read_arguments_object, read_calls, read_value
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import notation_to_json, parse_calls, parse_incomplete_calls, read_notation, read_source
 from callboard_formats.schemas import properties_of
@@ -118,10 +118,11 @@ class Row(Syntax):
     @property
     def has_end(self) -> bool:
         """Whether calls in this syntax have an end marker."""
-        return bool(self._closer)
+        return bool(self.closer)
 
     @property
-    def _closer(self) -> str:
+    def closer(self) -> str:
+        """The pattern of the text that may end a block; "" if there is none."""
         return "|".join(filter(None, (self.end, self.tail, self.section_end)))
 
     @property
@@ -133,20 +134,7 @@ class Row(Syntax):
     @cached_property
     def patterns(self) -> "Patterns":
         """The patterns of blocks and calls, compiled on first use."""
-        opener = _match_any(self.openers)
-        return Patterns(
-            section=compile_pattern(self.section),
-            section_end=compile_pattern(self.section_end),
-            head=compile_pattern(self.head),
-            end=compile_pattern(self.end),
-            tail=compile_pattern(self.tail),
-            opener=compile_pattern(opener),
-            doubled=compile_pattern(f"(?:{opener}) (?={self.head})"),
-            ends=compile_pattern(_join_patterns(self.end, self.section_end, *map(regex.escape, self.stops))),
-            ends_or_head=compile_pattern(self._ends_or_head),
-            ends_line=compile_pattern(rf"(?:(?!{self.end})[^\n]){{0,{_LINE_CHARS}}}+(?:{self.end})"),
-            closed=compile_pattern(f"(?:{self._closer}) \\Z"),
-        )
+        return Patterns(self)
 
     @cached_property
     def tags(self) -> TagPatterns:
@@ -183,7 +171,7 @@ class Row(Syntax):
             closer=compile_pattern(self.value_end or _NEVER),
             goes_on=compile_pattern(f" (?:{goes_on})"),
             unclosed=compile_pattern(unclosed),
-            ends=compile_pattern(self._ends_or_head),
+            ends=self.patterns.ends_or_head,
             call=compile_pattern(rf"(?:{_remove_group_names(self.head)}) (?:{key}|{self.end or _NEVER}|\{{)"),
             behind_stray=compile_pattern(rf" (?:{self._tag_of_key or _NEVER}|\Z)"),
         )
@@ -200,12 +188,6 @@ class Row(Syntax):
     def _optional_tail(self) -> str:
         return f"(?:{self.tail} )?" if self.tail else ""
 
-    @property
-    def _ends_or_head(self) -> str:
-        return _join_patterns(
-            self.end, self.section_end, _remove_group_names(self.head), *map(regex.escape, self.stops)
-        )
-
 
 def _remove_group_names(text: str) -> str:
     """Return a pattern without group names, so that it can occur several times in another pattern."""
@@ -216,11 +198,6 @@ def _match_any(literals: Sequence[str]) -> str:
     return "|".join(map(regex.escape, sorted(literals, key=len, reverse=True)))
 
 
-def _join_patterns(*patterns: str) -> str:
-    return "|".join(filter(None, patterns))
-
-
-@dataclass(frozen=True, slots=True)
 class Patterns:
     """The compiled patterns of a row's blocks and calls.
 
@@ -233,17 +210,20 @@ class Patterns:
         closed: The end marker of a block at the end of a text.
     """
 
-    section: "regex.Pattern[str]"
-    section_end: "regex.Pattern[str]"
-    head: "regex.Pattern[str]"
-    end: "regex.Pattern[str]"
-    tail: "regex.Pattern[str]"
-    opener: "regex.Pattern[str]"
-    doubled: "regex.Pattern[str]"
-    ends: "regex.Pattern[str]"
-    ends_or_head: "regex.Pattern[str]"
-    ends_line: "regex.Pattern[str]"
-    closed: "regex.Pattern[str]"
+    def __init__(self, row: Row) -> None:
+        opener = _match_any(row.openers)
+        ends = "|".join(filter(None, (row.end, row.section_end, *map(regex.escape, row.stops))))
+        self.section = compile_pattern(row.section)
+        self.section_end = compile_pattern(row.section_end)
+        self.head = compile_pattern(row.head)
+        self.end = compile_pattern(row.end)
+        self.tail = compile_pattern(row.tail)
+        self.opener = compile_pattern(opener)
+        self.doubled = compile_pattern(f"(?:{opener}) (?={row.head})")
+        self.ends = compile_pattern(ends)
+        self.ends_or_head = compile_pattern(f"{ends or _NEVER}|{_remove_group_names(row.head)}")
+        self.ends_line = compile_pattern(rf"(?:(?!{row.end})[^\n]){{0,{_LINE_CHARS}}}+(?:{row.end})")
+        self.closed = compile_pattern(f"(?:{row.closer}) \\Z")
 
 
 _FENCE_BEGIN = regex.compile(r"```\w{0,12}[ \t]{0,9}+\r?\n")
@@ -516,7 +496,7 @@ class _Block:
         if buffer.final and any(buffer.cut_off(one) for one in (patterns.end, patterns.ends)):
             buffer.position = buffer.end
             return True
-        return bool((yield from buffer.match(patterns.head)) or (yield from buffer.match(patterns.ends)))
+        return (yield from buffer.match(patterns.ends_or_head)) is not None
 
     def _take_end(self, *, fenced: bool = False) -> Reading[bool]:
         """Move behind the end marker of a call, if it is here. Return whether it is."""
@@ -583,13 +563,7 @@ class _Block:
 
     def _is_over(self) -> Reading[bool]:
         """Return whether the next call or the end of the turn follows here."""
-        buffer = self._buffer
-        patterns = self._patterns
-        yield from buffer.space()
-        if not (yield from buffer.peek()):
-            return True
-        follows = (yield from buffer.match(patterns.head)) or (yield from buffer.match(patterns.ends))
-        return bool(follows or (yield from buffer.match(END_OF_TURN)))
+        return (yield from self._may_end()) or (yield from self._buffer.match(END_OF_TURN)) is not None
 
     def _resolve(self, name: str) -> str:
         resolved = resolve_name(name, self._context.schemas)
@@ -698,13 +672,5 @@ def _make_object(arguments: list[tuple[str, str]]) -> str:
 
 def _convert_to_json(text: str, kind: str | None) -> str:
     """Return a value as JSON. It is unchanged if its tag declares another type than a string and it is valid JSON."""
-    is_json = kind is not None and kind.lower() not in ("true", "string") and _is_json(text)
-    return text if is_json else json.dumps(text, ensure_ascii=False)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    declares_json = kind is not None and kind.lower() not in ("true", "string")
+    return text if declares_json and is_json(text) else json.dumps(text, ensure_ascii=False)

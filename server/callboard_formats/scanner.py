@@ -6,7 +6,6 @@ beginning of a marker. Markers, tags, and results that the model imagined are dr
 One generator (see `text_buffer`) reads the whole answer. It consists of methods that yield when they need more text.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from callboard_formats.grammar import (
     token_literals,
     turn_end_pattern,
 )
+from callboard_formats.json_text import is_json
 from callboard_formats.literals import Literals
 from callboard_formats.markdown import BEFORE_CLOSING_FENCE, BEFORE_FENCE
 from callboard_formats.output import Output, Shown
@@ -652,17 +652,9 @@ class _LastCalls:
     def are_well_formed(self) -> bool:
         """Whether all calls are complete, well-formed, and have valid JSON."""
         calls = [call for found, _ in self.blocks for call in found]
-        return not any(call.truncated or call.broken or not _is_json(call.arguments) for call in calls)
+        return not any(call.truncated or call.broken or not is_json(call.arguments, strict=False) for call in calls)
 
 
 @cache
 def _marks_in_fence(fence: str, message: tuple[Tags, ...]) -> Literals:
     return Literals({fence, *(tag.closer for tag in message)})
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text, strict=False)
-    except (ValueError, RecursionError):
-        return False
-    return True
