@@ -101,9 +101,7 @@ def _try_readings(text: str, *, unwrap: bool) -> _Reading:
     """Return the result of the first reading that succeeds. Raises `ValueError` with the error of `text` as JSON."""
     try:
         read = _read_json(text)
-    except _Unrepairable:
-        raise
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         found = _read_first_object(text)
         if found is None and len(text) <= MAX_REPAIR_CHARS:
             # A brace or a quotation mark in a comment can make an object look incomplete.
@@ -122,14 +120,10 @@ def _read_json(text: str) -> _Reading:
     """Read all of `text` as one JSON value."""
     try:
         return _Reading(parse_json(text))
-    except _Unrepairable:
-        raise
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         try:
             return _Reading(parse_json(text, strict=False), ("control characters in a string allowed",))
-        except _Unrepairable:
-            raise
-        except ValueError:
+        except json.JSONDecodeError:
             raise error from None
 
 

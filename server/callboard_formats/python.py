@@ -54,6 +54,9 @@ def read_notation(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[tupl
     goes_on = _STRING_GOES_ON_IN_BRACKETS if opener == "(" else _STRING_GOES_ON
     goes_on = regex.compile(rf"{goes_on.pattern}|\s*+(?:{end.pattern})", regex.IGNORECASE)
     depth = 0
+    # A single mark may be an apostrophe, so such a string ends at most with its line.
+    in_single_quotes = regex.compile(rf"['\\]|(?=\n|{end.pattern})", regex.IGNORECASE)
+    string_ends = {'"': _IN_QUOTES, "'": in_single_quotes}
     either = regex.compile(f"(?P<end>{end.pattern})|{_NOTATION_MARK.pattern}", regex.IGNORECASE)
     while mark := (yield from buffer.find(either)):
         if mark["end"] is not None:
@@ -69,43 +72,26 @@ def read_notation(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[tupl
                 depth -= 1
                 if depth <= 0:
                     return buffer.cut(start, buffer.position), True
-            case "'":
-                yield from _skip_single_quoted(buffer, end)
-            case quote:
-                yield from _skip_delimited(buffer, quote, goes_on)
+            case '"' | "'" as quote:
+                yield from _skip_to_string_end(buffer, string_ends[quote])
+            case escape:
+                closer = regex.compile(regex.escape(escape), regex.IGNORECASE)
+                while (yield from buffer.find(closer)):
+                    buffer.position += len(escape)
+                    if (yield from buffer.match(goes_on)):
+                        break
     return buffer.cut(start, buffer.position), False
 
 
-def _skip_delimited(buffer: TextBuffer, quote: str, goes_on: "regex.Pattern[str]") -> Reading[None]:
-    if quote == '"':
-        while mark := (yield from buffer.find(_IN_QUOTES)):
-            buffer.position += 1
-            if mark[0] == '"':
-                return
-            if (yield from buffer.peek()):
-                buffer.position += 1
-        return
-    closer = regex.compile(regex.escape(quote), regex.IGNORECASE)
-    while (yield from buffer.find(closer)):
-        buffer.position += len(quote)
-        if (yield from buffer.match(goes_on)):
-            return
-
-
-def _skip_single_quoted(buffer: TextBuffer, end: "regex.Pattern[str]") -> Reading[None]:
-    """Move behind a string in single quotation marks, at most to the end of the line.
-
-    The limit is needed because the mark may be an apostrophe.
-    """
-    marks = regex.compile(rf"['\\\n]|{end.pattern}", regex.IGNORECASE)
-    while mark := (yield from buffer.find(marks)):
-        if mark[0] not in "'\\":
-            return
-        buffer.position += 1
-        if mark[0] == "'":
-            return
+def _skip_to_string_end(buffer: TextBuffer, ends: "regex.Pattern[str]") -> Reading[bool]:
+    """Move behind the next match of `ends` that is no backslash, and is not escaped by one. Return False without it."""
+    while mark := (yield from buffer.find(ends)):
+        buffer.position += len(mark[0])
+        if mark[0] != "\\":
+            return True
         if (yield from buffer.peek()):
             buffer.position += 1
+    return False
 
 
 _IN_QUOTES = regex.compile(r"[\"\\]")
@@ -300,13 +286,7 @@ def _skip_string(buffer: TextBuffer) -> Reading[bool]:
     triple = yield from buffer.take(_TRIPLE)
     quote = triple[0] if triple else (yield from buffer.peek())
     buffer.position += 0 if triple else 1
-    while mark := (yield from buffer.find(_STRING_ENDS[quote])):
-        buffer.position += len(mark[0])
-        if mark[0] != "\\":
-            return True
-        if (yield from buffer.peek()):
-            buffer.position += 1
-    return False
+    return (yield from _skip_to_string_end(buffer, _STRING_ENDS[quote]))
 
 
 def parse_calls(source: str) -> Sequence[WrittenCall] | None:
