@@ -10,12 +10,12 @@ from callboard_formats.at_end import OtherSyntax
 from callboard_formats.functionary import Functionary
 from callboard_formats.harmony import Harmony
 from callboard_formats.minimax import MiniMaxM3
-from callboard_formats.quotation import introduces_example
+from callboard_formats.quotation import is_introduced_as_example
 from callboard_formats.react import React
 from callboard_formats.row import THINK
 from callboard_formats.syntax import END_OF_TURN, BlockContext, BlockItems, Syntax, WrittenCall
 from callboard_formats.table import ROWS
-from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
+from callboard_formats.text_buffer import Reading, TextBuffer
 from callboard_formats.unmarked import PythonTag, Unmarked, UnmarkedNotation
 from callboard_formats.wrapped import WrappedJson
 
@@ -75,7 +75,7 @@ class XmlFence(Syntax):
 
     def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read fences that contain only calls, if the answer ends behind them or an imagined result follows."""
-        if not context.line_start or introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS)):
+        if not context.line_start or is_introduced_as_example(buffer):
             return None
         # Only the end of the answer shows whether they are calls.
         context = replace(context, watcher=None)

@@ -29,9 +29,9 @@ import regex
 
 from callboard_formats.json_text import read_arguments_object, read_value
 from callboard_formats.names import resolve_name
-from callboard_formats.quotation import introduces_example
+from callboard_formats.quotation import is_introduced_as_example
 from callboard_formats.syntax import BlockContext, BlockItems, Schemas, Syntax, Tags, TextKind, WrittenCall
-from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
+from callboard_formats.text_buffer import Reading, TextBuffer
 
 _ANALYSIS = "<|channel|>analysis<|message|>"
 _FINAL = "<|channel|>final<|message|>"
@@ -146,7 +146,7 @@ class Harmony(Syntax):
         """Read a call of a known tool without tokens and channel. If other text follows, the call is only mentioned."""
         name = _strip_glued_word(head[1], context.schemas)
         begins = context.line_start or head[0].lower().startswith(_IN_ROLE)
-        is_example = introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS))
+        is_example = is_introduced_as_example(buffer)
         if not begins or is_example or resolve_name(name, context.schemas) is None:
             return None
         buffer.position += len(head[0])

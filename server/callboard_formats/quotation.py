@@ -68,20 +68,18 @@ class QuotedText:
         """For each closing mark, the position up to which the text does not contain it."""
         self._end = 0
         """The end of the last quotation around a marker, if it is known."""
-        self._closing_mark = ""
-        """The mark that ends the quotation around the last marker; "\\n" if the quotation ends with its line."""
         self._fence_end = 0
         """The position behind the last closing fence."""
         self.verbatim_to = 0
-        """Text is passed on unchanged up to this position, and then up to a match of `verbatim_until`."""
-        self.verbatim_until: re.Pattern[str] | None = None
+        """Text is passed on unchanged up to this position, and then up to `_verbatim_until` or the end of the line."""
+        self._verbatim_until = ""
         self.passed = self._markdown.feed
         """Adds text. It is an attribute and not a method, because it is called for each token of a model."""
 
     def clear(self) -> None:
         """Forget the text so far, because a block or a thought has ended here."""
         self._markdown.restart()
-        self.verbatim_until = None
+        self._verbatim_until = ""
 
     def leave_fence(self) -> None:
         """Forget the text so far, because a fence has ended here. Its closing marks open no quotation."""
@@ -97,20 +95,19 @@ class QuotedText:
             return True
         return not in_code and (yield from self._is_in_string())
 
-    def has_begun(self) -> bool:
-        """Return whether the text before the marker shows that it is quoted, without reading ahead.
+    def closing_mark(self) -> str:
+        """Return the mark that ends the quotation around the marker, without reading ahead; "" if there is none.
 
-        It shows that in a quoted line, right behind an opening mark, and in a quotation that such a mark has begun.
+        The marker is quoted in a quoted line, whose end is the mark, right behind an opening mark, and in a quotation
+        that such a mark has begun.
         """
         buffer = self._buffer
         before = buffer.before(buffer.position, 1)
         if buffer.position > buffer.boundary and (before == "\\" or self._is_in_quoted_line()):
-            self._closing_mark = "\n"
-            return True
+            return "\n"
         if self.is_right_behind_opening_mark():
-            self._closing_mark = PAIRS.get(before, before)
-            return True
-        return self.verbatim_until is not None
+            return PAIRS.get(before, before)
+        return self._verbatim_until
 
     def is_right_behind_opening_mark(self) -> bool:
         """Return whether a quotation mark that may open a quotation is right before this position."""
@@ -128,10 +125,7 @@ class QuotedText:
         before = buffer.text[start - buffer.base : buffer.index]
         # The beginning of a long block is too far back to be seen. Then all visible lines are indented.
         is_later = len(before) == LOOK_BACK_CHARS and _LATER_IN_INDENTED_CODE.fullmatch(before)
-        if not is_later and _INDENTED_CODE.search(before) is None:
-            return False
-        self._closing_mark = "\n"
-        return True
+        return bool(is_later) or _INDENTED_CODE.search(before) is not None
 
     def continuation(self, *, announced: bool) -> "regex.Pattern[str] | None":
         """Return the pattern of text which, behind a block, shows that the block is a part of a sentence.
@@ -140,7 +134,7 @@ class QuotedText:
         line is not one. With `announced`, if the text before the block announces an example, any words behind it match.
         """
         buffer = self._buffer
-        if announced and introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS)):
+        if announced and is_introduced_as_example(buffer):
             return _WORDS_FOLLOW
         line = buffer.line_before()
         if buffer.boundary and buffer.boundary >= buffer.position - len(line):
@@ -174,24 +168,24 @@ class QuotedText:
     def take_verbatim_to_end(self) -> None:
         """Pass text on unchanged up to the end of the quotation around this position."""
         self.verbatim_to = max(self._buffer.position, self._end)
-        self.verbatim_until = None
+        self._verbatim_until = ""
 
-    def take_verbatim_until_closed(self) -> None:
-        """Pass text on unchanged up to the closing mark of the quotation, or up to the end of the line."""
+    def take_verbatim_until(self, mark: str) -> None:
+        """Pass text on unchanged up to the closing `mark` of the quotation, or up to the end of the line."""
         self.verbatim_to = self._buffer.position
-        self.verbatim_until = re.compile(f"[{re.escape(self._closing_mark)}\n]")
+        self._verbatim_until = mark
 
     def find_verbatim_end(self, start: int) -> int:
         """Return the end of the text from `start` on that is passed on unchanged; `start` if there is none."""
         buffer = self._buffer
         if start < self.verbatim_to:
             return min(self.verbatim_to, buffer.position)
-        if self.verbatim_until is None:
+        if not self._verbatim_until:
             return start
-        closing_mark = self.verbatim_until.search(buffer.cut(start, buffer.position))
+        closing_mark = re.search(f"[{re.escape(self._verbatim_until)}\n]", buffer.cut(start, buffer.position))
         if closing_mark is None:
             return buffer.position
-        self.verbatim_until = None
+        self._verbatim_until = ""
         return start + closing_mark.start()
 
     def _is_in_quoted_line(self) -> bool:
@@ -327,9 +321,9 @@ _EXAMPLE = re.compile(
 )
 
 
-def introduces_example(before: str) -> bool:
-    """Return whether the last line of this text announces an example, or says what not to write."""
-    line = before.rstrip().rpartition("\n")[2].rstrip("*_ \t")
+def is_introduced_as_example(buffer: TextBuffer) -> bool:
+    """Return whether the last line before this position announces an example, or says what not to write."""
+    line = buffer.before(buffer.position, LOOK_BACK_CHARS).rstrip().rpartition("\n")[2].rstrip("*_ \t")
     return line.endswith((":", "：")) and _EXAMPLE.search(line) is not None
 
 

@@ -33,7 +33,7 @@ import regex
 from callboard_formats.json_text import NAME_KEYS, Value, build_call, decode_string, describes_a_tool, read_value
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import Brackets, parse_calls, read_brackets
-from callboard_formats.quotation import introduces_example
+from callboard_formats.quotation import is_introduced_as_example
 from callboard_formats.syntax import (
     END_OF_TURN,
     BlockContext,
@@ -43,7 +43,7 @@ from callboard_formats.syntax import (
     TextKind,
     WrittenCall,
 )
-from callboard_formats.text_buffer import LOOK_BACK_CHARS, Reading, TextBuffer
+from callboard_formats.text_buffer import Reading, TextBuffer
 from callboard_formats.unmarked import MAX_TOGETHER, Following, mark_truncated, read_following
 
 Items = BlockItems | None
@@ -230,7 +230,7 @@ class _Action:
         if self._context.answering:
             return None
         if (yield from buffer.match(_FENCE)):
-            is_example = self._leaked and introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS))
+            is_example = self._leaked and is_introduced_as_example(buffer)
             if is_example or not self._context.line_start:
                 return None
             return (yield from self._read_fences())

@@ -184,15 +184,17 @@ class Scanner:
         if is_quoted:
             buffer.position += len(found)
             self._quoted.take_verbatim_to_end()
-        elif self._is_in_quotation_or_code():
+        elif closing_mark := self._closing_mark():
             buffer.position += len(found) if found[0] not in "`~" else 1
-            self._quoted.take_verbatim_until_closed()
+            self._quoted.take_verbatim_until(closing_mark)
         else:
             yield from self._read_meaning(found, find_meaning(self.grammar, found))
 
-    def _is_in_quotation_or_code(self) -> bool:
-        """Return whether the text before the marker shows that it is quoted or in indented code."""
-        return self._quoted.has_begun() or (not self._tags_until_call and self._quoted.is_in_indented_code())
+    def _closing_mark(self) -> str:
+        """Return the mark that ends the quotation or the line of indented code around the marker; "" without either."""
+        if mark := self._quoted.closing_mark():
+            return mark
+        return "\n" if not self._tags_until_call and self._quoted.is_in_indented_code() else ""
 
     def _lacks_line_start(self, found: str) -> bool:
         """Return whether the literal has a meaning only at the beginning of a line, and is not at one."""

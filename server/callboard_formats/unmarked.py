@@ -45,7 +45,7 @@ from callboard_formats.python import (
     read_notation,
     read_source,
 )
-from callboard_formats.quotation import introduces_example
+from callboard_formats.quotation import is_introduced_as_example
 from callboard_formats.row import THINK
 from callboard_formats.syntax import END_OF_TURN, BlockContext, BlockItems, Syntax, WrittenCall, has_full_call
 from callboard_formats.table import ROWS
@@ -108,8 +108,8 @@ class Unmarked(Syntax):
 
     def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read a value and the rest of its line. With `last`, also read all calls that follow."""
-        before = buffer.before(buffer.position, LOOK_BACK_CHARS)
-        if not context.line_start or _CODE_OPENS.search(before) or introduces_example(before):
+        is_in_code = _CODE_OPENS.search(buffer.before(buffer.position, LOOK_BACK_CHARS)) is not None
+        if not context.line_start or is_in_code or is_introduced_as_example(buffer):
             return None
         start = buffer.keep()
         calls: list[WrittenCall] = []
@@ -306,7 +306,7 @@ class LastCalls(Syntax):
 
     def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read the blocks here if they end the answer."""
-        if not context.line_start or introduces_example(buffer.before(buffer.position, LOOK_BACK_CHARS)):
+        if not context.line_start or is_introduced_as_example(buffer):
             return None
         start = buffer.keep()
         calls: list[WrittenCall] = []
