@@ -345,89 +345,28 @@ _CALL_GOES_ON = regex.compile(r"[\"']\s*+[,)\]}:]")
 
 
 def parse_incomplete_calls(source: str) -> Sequence[WrittenCall] | None:
-    """Return the calls of an incomplete list: the complete calls and the last, incomplete call."""
+    """Return the calls of an incomplete list: the complete calls, of which there is one, and the incomplete call."""
     if whole := parse_calls(source + "]"):
         return whole
-    for place, closer in _find_separators(source)[-1:]:
-        calls = parse_calls(source[:place] + closer)
-        if not calls:
+    buffer = TextBuffer(source.lstrip(" \t\r\n["), final=True)
+    calls: list[WrittenCall] = []
+    while named := read_now(buffer.match(_NAMED)):
+        arguments = buffer.position + len(named[0])
+        buffer.position = arguments - 1
+        if read_now(read_brackets(buffer, DEPTH)) is not Brackets.CLOSED:
+            calls.append(WrittenCall(named[1], "{" + buffer.text[arguments:], truncated=True))
+            break
+        found = parse_calls(named[1] + buffer.text[arguments - 1 : buffer.position])
+        if not found:
             return None
-        if named := _NAMED.match(source, place):
-            return [*calls, WrittenCall(named[1], "{" + source[named.end() :], truncated=True)]
-        if half := _HALF_NAME.match(source, place):
-            return [*calls, WrittenCall(half[1], "", truncated=True)]
-    return None
+        calls += found
+    if half := read_now(buffer.match(_HALF_NAME)):
+        calls.append(WrittenCall(half[1], "", truncated=True))
+    return calls if len(calls) > 1 else None
 
 
-def _find_separators(source: str) -> list[tuple[int, str]]:
-    """Return the indexes between calls, each with the text that would close the list there."""
-    buffer = TextBuffer(source, final=True)
-    return read_now(_read_separators(buffer))
-
-
-def _read_separators(buffer: TextBuffer) -> Reading[list[tuple[int, str]]]:
-    places: list[tuple[int, str]] = []
-    depth = 0
-    in_list = False
-    while mark := (yield from buffer.find(_MARK_OR_COMMA)):
-        match mark[0]:
-            case "(" | "[" | "{":
-                in_list = mark[0] == "[" if depth == 0 else in_list
-                depth += 1
-            case ")" | "]" | "}":
-                depth -= 1
-            case ",":
-                if depth == 1 and in_list:
-                    places.append((buffer.position, "]"))
-            case "\n":
-                if depth == 0:
-                    places.append((buffer.position, ""))
-            case _:
-                yield from _skip_string(buffer)
-                continue
-        buffer.position += 1
-    return places
-
-
-_MARK_OR_COMMA = regex.compile(r"[\"'()\[\]{},\n]")
 _NAMED = regex.compile(r"[,\s]*+([A-Za-z_][\w.]{0,127}+)\(")
 _HALF_NAME = regex.compile(r"[,\s]*+([A-Za-z_][\w.]{0,127}+)\Z")
-
-
-_COMMANDS = ("#", "@", "%", "!")
-"""The beginnings of lines that cannot be parsed alone: comments, decorators and IPython commands."""
-
-_SENTENCE = regex.compile(
-    r"(?!(?:async|class|def|for|from|if|import|return|while|with|try)\b)[A-Za-z][\w'-]*[ \t]+[A-Za-z]", regex.IGNORECASE
-)
-"""Two words with only blanks between them. The first word is not a keyword of Python."""
-
-
-def begins_program(line: str) -> bool:
-    """Return whether this line may begin a program, and is not the rest of a sentence."""
-    line = line.strip()
-    if line.startswith(_COMMANDS):
-        return True
-    trees = [_parse(line), *(_parse(line + rest) for rest in _SUITES if line.endswith(":"))]
-    if any(tree is not None for tree in trees):
-        return any(_is_code(node) for tree in trees if tree is not None for node in ast.walk(tree))
-    has_bracket = any(bracket in line for bracket in "([{")
-    goes_on = line.endswith(("(", "[", "{", "\\")) or (line.endswith(",") and has_bracket) or _TRIPLE.search(line)
-    return bool(goes_on) and _SENTENCE.match(line) is None
-
-
-_SUITES = (" pass", " pass\nfinally: pass")
-
-
-def _is_code(node: ast.AST) -> bool:
-    """Return whether this node cannot be a word of a sentence: a statement, a call, a number or a subscript."""
-    match node:
-        case ast.Expr() | ast.Pass() | ast.AnnAssign(value=None):
-            return False
-        case ast.stmt() | ast.Call() | ast.Subscript() | ast.Constant(value=int() | float()):
-            return True
-        case _:
-            return False
 
 
 def _parse(source: str) -> ast.Module | None:

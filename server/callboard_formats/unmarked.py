@@ -37,7 +37,6 @@ from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import (
     SOURCE_CHARS,
     Brackets,
-    begins_program,
     notation_to_json,
     parse_calls,
     parse_incomplete_calls,
@@ -424,9 +423,10 @@ class PythonTag(Syntax):
 
     def read(self, buffer: TextBuffer, context: BlockContext) -> Reading[BlockItems | None]:
         """Read up to the token that ends the turn."""
+        is_sentence_over = not context.is_introduced or buffer.line_before().rstrip().endswith(":")
         if not (yield from buffer.take(_TAG)):
             return None
-        if not context.line_start and not (yield from self._is_code(buffer, context)):
+        if not (context.line_start or is_sentence_over or (yield from self._is_call(buffer, context))):
             return None
         body, closed = yield from read_source(buffer, END_OF_MESSAGE)
         end = yield from buffer.match(END_OF_MESSAGE)
@@ -442,12 +442,12 @@ class PythonTag(Syntax):
         code = json.dumps({"code": body.strip()}, ensure_ascii=False)
         return [WrittenCall(interpreter, code, truncated=not closed)]
 
-    def _is_code(self, buffer: TextBuffer, context: BlockContext) -> Reading[bool]:
-        """Return whether code, a call or nothing follows the tag. Otherwise the tag is only mentioned in a sentence."""
+    def _is_call(self, buffer: TextBuffer, context: BlockContext) -> Reading[bool]:
+        """Return whether a call or nothing follows the tag. Otherwise, inside a sentence, the tag is only mentioned."""
         start = buffer.keep()
         yield from buffer.find(_CODE_ENDS)
         line = buffer.cut(start, buffer.position)
         buffer.rewind(start)
         called = _CALLED.match(line)
         is_call = called is not None and is_tool_name(called[1].removesuffix(".call"), context.schemas)
-        return is_call or not line.strip() or begins_program(line)
+        return is_call or not line.strip()
