@@ -243,12 +243,20 @@ def parse_python_literal(text: str) -> Any:
         with warnings.catch_warnings():
             # Python warns about unknown escapes (`'\d'`). The warnings must not appear in the server's log.
             warnings.simplefilter("ignore")
-            tree = ast.parse(text.strip(), mode="eval")
-        _refuse_duplicate_keys(tree)
-        value = _convert_to_json(ast.literal_eval(tree))
-        _refuse_lone_surrogates(value)
+            return evaluate_literal(ast.parse(text.strip(), mode="eval"))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise ValueError("no Python literals") from error
+
+
+def evaluate_literal(tree: ast.expr | ast.Expression) -> Any:
+    """Return the value of a Python literal as a JSON value.
+
+    Raises `ValueError` or `TypeError` for any other expression, and `MemoryError` or `RecursionError` if it is nested
+    too deeply.
+    """
+    _refuse_duplicate_keys(tree)
+    value = _convert_to_json(ast.literal_eval(tree))
+    _refuse_lone_surrogates(value)
     return value
 
 

@@ -10,7 +10,6 @@ The notation is JSON with bare keys, and with strings between `<escape>` or `<|"
 import ast
 import json
 import keyword
-import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from enum import Enum
 
 import regex
 
+from callboard_formats.arguments import evaluate_literal
 from callboard_formats.syntax import WrittenCall
 from callboard_formats.text_buffer import Reading, TextBuffer, read_now
 
@@ -218,10 +218,6 @@ DEPTH = 50
 # Gemini's and Gemma's namespaces for tools, which models write before a name.
 _NAMESPACES = ("default_api", "functions", "tools", "tool_code")
 _WORDS = {"true": True, "false": False, "null": None}
-
-
-class NotLiteral(ValueError):
-    """The source contains an argument that is not a literal."""
 
 
 _MARK = regex.compile(r"[\"'()\[\]{}]")
@@ -439,50 +435,32 @@ def _build_call(source: str, call: ast.Call) -> WrittenCall:
     name = _read_dotted_name(call.func) or ""
     try:
         return WrittenCall(name, _convert_keywords(call))
-    except ValueError:
+    except (ValueError, TypeError, MemoryError, RecursionError):
         return WrittenCall(name, _cut_arguments(source.strip(), call), words=True)
 
 
 def _convert_keywords(call: ast.Call) -> str:
     if call.args:
-        raise NotLiteral
+        raise ValueError("a positional argument")
     arguments = {}
     for given in call.keywords:
         if given.arg is None or given.arg in arguments:
-            raise NotLiteral
-        arguments[given.arg] = _convert_literal(given.value)
+            raise ValueError("a repeated argument, or arguments in a variable")
+        arguments[given.arg] = evaluate_literal(_JsonConstants().visit(given.value))
     return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
 
 
-def _convert_literal(node: ast.expr, depth: int = 0) -> object:
-    if depth > DEPTH:
-        raise NotLiteral
-    match node:
-        case ast.Constant(value=str() | bool() | None as value):
-            return value
-        case ast.Constant(value=int() as value):
-            return value
-        case ast.Constant(value=float() as value) if math.isfinite(value):
-            return value
-        case ast.Name(id=word) if word in _WORDS:
-            return _WORDS[word]
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-            return -value
-        case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            return [_convert_literal(element, depth + 1) for element in elements]
-        case ast.Dict(keys=keys, values=values) if len({_read_key(key) for key in keys}) == len(keys):
-            return {_read_key(key): _convert_literal(value, depth + 1) for key, value in zip(keys, values, strict=True)}
-        case ast.JoinedStr(values=[ast.Constant(value=str() as value)]):
-            # An f-string without replacement fields is a string.
-            return value
-        case _:
-            raise NotLiteral
+class _JsonConstants(ast.NodeTransformer):
+    """Replaces JSON's constants, and f-strings without replacement fields, by Python's constants."""
 
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(_WORDS[node.id]) if node.id in _WORDS else node
 
-def _read_key(node: ast.expr | None) -> str:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    raise NotLiteral
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        match node.values:
+            case [ast.Constant() as text]:
+                return text
+        return node
 
 
 def _cut_arguments(source: str, call: ast.Call) -> str:

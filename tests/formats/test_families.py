@@ -213,7 +213,7 @@ def test_literals_of_python_become_json(source: str, arguments: dict[str, object
     "source",
     [
         "f(a=b)", "f(a=g())", "f(*a)", "f(**a)", "f(1, 2)", "f(a=1 + 1)", "f(a=f'{b}')", "f(a={1: 2})", "f(a=b'x')",
-        "f(a=1e999)", "f(a=...)", "f(a=[x for x in y])", "f(a=" + "[" * 60 + "]" * 60 + ")", f"f(a={'9' * 5000})",
+        "f(a=1e999)", "f(a=...)", "f(a=[x for x in y])", f"f(a={'9' * 5000})",
     ],
 )  # fmt: skip
 def test_other_expressions_stay_source_that_is_no_json(source: str) -> None:
