@@ -4,28 +4,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from callboard_formats import parse
 from callboard_formats.formats import list_formats
 from callboard_formats.text_buffer import LET_GO_CHARS, LOOK_BACK_CHARS
 from tests.formats.corpus import (
     ASKED_FOR,
     FOLDER,
     FORMATS,
-    TOOLS,
     Entry,
     Meant,
     corpus,
     cut,
     entries,
     meaning,
-    meant,
-    table,
 )
 
 PIECE_CHARS = (1, 2, 3, 5, 8)
 """Sizes of pieces that find the same faults as a cut at every place does, in a twentieth of the time."""
-
-SCHEMAS = [tool.schema() for tool in TOOLS]
 
 every_file = pytest.mark.parametrize("format_name", FORMATS)
 
@@ -77,22 +71,6 @@ def test_outputs_are_read_the_same_after_text_before_them_was_dropped(format_nam
             yield entry, f"dropped at {kept}", meaning(entry, [before, *entry.output]), whole
 
     check(reading for entry in entries(format_name) for reading in readings(entry))
-
-
-@every_file
-def test_parse_returns_the_same(format_name: str) -> None:
-    def parsed(entry: Entry) -> Meant:
-        chosen = [entry.format] if entry.format in ASKED_FOR else None
-        result = parse(entry.output, SCHEMAS, chosen, thinking=entry.opened or None)
-        return Meant(result.content, result.reasoning, tuple(map(meant, result.tool_calls)))
-
-    check((entry, "parsed", parsed(entry), entry.meant) for entry in entries(format_name))
-
-
-def test_the_table_has_a_line_for_each_format() -> None:
-    lines = table().splitlines()
-    assert len(lines) == 2 + len(FORMATS)
-    assert all(line.startswith("| ") and line.count("|") == lines[0].count("|") for line in lines)
 
 
 def in_pieces_of(size: int, text: str) -> list[str]:

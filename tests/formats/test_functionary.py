@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from callboard_formats import ReasoningPiece, StreamParser, TextPiece
-from tests.formats.corpus import cut, meant
-from tests.formats.test_corpus import SCHEMAS
+from tests.formats.corpus import TOOLS, cut, meant
 
+SCHEMAS = [tool.schema() for tool in TOOLS]
 SEARCH: dict[str, Any] = {"query": "storms"}
 CALL = '{"query": "storms"}'
 
