@@ -222,7 +222,6 @@ SYNTAX_LABELS: Mapping[str, tuple[Marker, ...]] = {
 """The labels and tags that models of a syntax leave in the answer, by the name of the syntax."""
 
 _THINKING = _make_markers("<think> </think>")
-_MISTRALS = (*_make_markers("[INST] [/INST]"), Marker("<s>", "beginning"))
 MESSAGE_ENDS = (
     "<|eos|>", "<|message_sep|>", "<|END_RESPONSE|>", "<|END_TEXT|>", "<|close|>response<|sep|>",
     "<|close|>message<|sep|>",
@@ -238,24 +237,19 @@ _FORUM_MARKUP = (
 )
 
 MODEL_MARKERS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
-    ("qwen", _THINKING),
-    ("qwq", _THINKING),
-    ("deepseek", _THINKING),
+    ("qwen|qwq|deepseek", _THINKING),
     ("glm", (*_THINKING, *_make_markers("<|begin_of_box|> <|end_of_box|>"))),
     ("hunyuan.*a13b", _ANSWER_TAGS),
     # https://docs.vllm.ai/en/v0.11.2/api/vllm/reasoning/ernie45_reasoning_parser/
     ("ernie", (Marker("<response>\n"), *_make_markers("<response> </response>"))),
     ("kimi", _make_markers("◁think▷ ◁/think▷")),
-    ("mistral", _MISTRALS),
-    ("mixtral", _MISTRALS),
-    ("magistral", (*_MISTRALS, *_make_markers("[THINK] [/THINK]"))),
-    ("ministral", (*_MISTRALS, *_make_markers("[THINK] [/THINK]"))),
-    ("devstral", _MISTRALS),
-    ("codestral", _MISTRALS),
-    ("pixtral", _MISTRALS),
+    (
+        "mistral|mixtral|magistral|ministral|devstral|codestral|pixtral",
+        (*_make_markers("[INST] [/INST]"), Marker("<s>", "beginning")),
+    ),
+    ("magistral|ministral", _make_markers("[THINK] [/THINK]")),
     ("llama", (Marker("assistant\n\n", "beginning"),)),
-    ("pygmalion", _FORUM_MARKUP),
-    ("mythomax", _FORUM_MARKUP),
+    ("pygmalion|mythomax", _FORUM_MARKUP),
     ("gemma", _make_markers("<eos> <bos> <escape>")),
     (r"(?<![a-z])phi[-_0-9]", _make_markers("<|tool|> <|/tool|> <|tool_call|> <|/tool_call|>")),
     (
