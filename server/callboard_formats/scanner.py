@@ -79,8 +79,7 @@ class Scanner:
         opened: Sequence[Tags] = (),
         is_certain: bool = True,
     ) -> None:
-        self.syntaxes = tuple(syntaxes)
-        self.grammar = build_grammar(self.syntaxes)
+        self.grammar = build_grammar(tuple(syntaxes))
         self.schemas = schemas
         self._output = Output(schemas)
         self._watcher = self._output.preview if previews else None
@@ -246,10 +245,10 @@ class Scanner:
             is_introduced=self._output.is_in_sentence,
         )
         watched = replace(context, watcher=self._watcher)
-        asked = [(place, False) for place in owners]
-        asked += [(place, True) for place in owners if self.syntaxes[place].refuses]
-        for number, (place, refuses) in enumerate(asked):
-            syntax = self.syntaxes[place]
+        readers = [self.grammar.syntaxes[place] for place in owners]
+        asked = [(syntax, False) for syntax in readers]
+        asked += [(syntax, True) for syntax in readers if syntax.refuses]
+        for number, (syntax, refuses) in enumerate(asked):
             # Text behind a call of ReAct may be the result that the model imagines, and not the rest of a sentence.
             continuation = self._quoted.continuation(announced=not syntax.answers)
             items: BlockItems | None
@@ -581,7 +580,7 @@ class Scanner:
         token of a syntax that has no end markers.
         """
         buffer = self._buffer
-        owners = [self.syntaxes[place] for place in find_meaning(self.grammar, opener.lower()).owners]
+        owners = [self.grammar.syntaxes[place] for place in find_meaning(self.grammar, opener.lower()).owners]
         owners = [syntax for syntax in owners if not syntax.is_leak]
         is_token = _OPENING_TOKEN.fullmatch(opener) is not None
         start = buffer.position
