@@ -5,7 +5,8 @@ pace.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from itertools import takewhile
@@ -107,7 +108,8 @@ class Turn:
         """
         self._has_text = self._had_text_before_call
         self._begins_paragraph = True
-        self._drop_draft()
+        self.draft = ""
+        self._thoughts = ThoughtReader()
         self.events.send(Rewind())
 
     def replace_text(self, text: str) -> None:
@@ -235,20 +237,15 @@ class Turn:
         self._pending.pop(0)()
 
     def _track(self, event: Event) -> None:
-        match event:
-            case ToolCallStart():
-                self.finish_answer()
-                self.call_events += 1
-                self._drop_draft()
-                # Text before a call does not count as an answer to the call's result.
-                self._has_text = self._had_text_before_call = False
-            case ToolCallComplete() | ToolCallError():
-                self.finish_answer()
-                self.call_events += 1
-                self._drop_draft()
-                self._had_text_before_call = self._has_text
-            case _:
-                pass
+        if not isinstance(event, ToolCallStart | ToolCallComplete | ToolCallError):
+            return
+        self.finish_answer()
+        self.draft = ""
+        self.call_events += 1
+        if isinstance(event, ToolCallStart):
+            # Text before a call does not count as an answer to the call's result.
+            self._has_text = False
+        self._had_text_before_call = self._has_text
 
     def _send(self, pieces: Iterable[AnswerPiece]) -> None:
         for piece in pieces:
@@ -263,10 +260,6 @@ class Turn:
             self._line_ends = len(text) - len(text.rstrip("\n"))
             self.events.send(Message(content=text))
 
-    def _drop_draft(self) -> None:
-        self.draft = ""
-        self._thoughts = ThoughtReader()
-
 
 def _read_state(status: object) -> PlanState:
     return next((state for state in get_args(PlanState) if state == status), "pending")
@@ -276,21 +269,19 @@ class CallLimitIgnored(Exception):
     """The model called a tool although the turn's limit was reached and the request offered none."""
 
 
-class AnswerGuard:
-    """A context that discards the turn's answer if the run fails for any reason except its model.
+@contextmanager
+def discarding_unchecked_answer(turn: Turn) -> Iterator[None]:
+    """Return a context that discards the turn's answer if the run fails for any reason except its model.
 
     Such a run failed while it checked its whole answer, and an unchecked answer must not be shown.
     """
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, ModelError):
-            self._turn.discard_answer()
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception:
+        turn.discard_answer()
+        raise
 
 
 def to_source(url: str, title: str | None = None, text: str | None = None) -> Source:

@@ -26,7 +26,7 @@ from callboard.frameworks.openai_agents.hooks import Hooks
 from callboard.frameworks.openai_agents.mcp import ServerConnections
 from callboard.frameworks.openai_agents.messages import to_items
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
-from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
+from callboard.frameworks.turn import CallLimitIgnored, Turn, discarding_unchecked_answer
 from callboard.openwebui import OpenWebUITools
 
 OpenAIAgent = Agent[Any]
