@@ -172,6 +172,9 @@ class Hooks(AbstractCapability[Any]):
             result = to_tool_result(value)
         except ToolError as error:
             return self._fail(call, error)
+        except ModelRetry as error:
+            self.turn.calls.fail(call.tool_call_id, ToolError(error_text(error) or type(error).__name__))
+            raise
         self.turn.calls.complete(call.tool_call_id, result)
         return value
 
@@ -239,27 +242,6 @@ def _is_rejection(part: object, output_tools: set[str]) -> bool:
     if isinstance(part, ToolReturnPart):
         return part.outcome == "retried" and part.tool_name in output_tools
     return isinstance(part, RetryFeedbackPart)
-
-
-class InnerAgentHooks(Hooks):
-    """Hooks for an agent inside a tool. The tool gets that agent's events, so all its calls are ended here."""
-
-    @override
-    async def wrap_tool_execute(
-        self,
-        ctx: RunContext[Any],
-        *,
-        call: ToolCallPart,
-        tool_def: ToolDefinition,
-        args: Arguments,
-        handler: Any,
-    ) -> Any:
-        """Run a tool as `Hooks` does, and report a retry, which is otherwise only in the inner agent's events."""
-        try:
-            return await super().wrap_tool_execute(ctx, call=call, tool_def=tool_def, args=args, handler=handler)
-        except ModelRetry as error:
-            self.turn.calls.fail(call.tool_call_id, ToolError(error_text(error) or type(error).__name__))
-            raise
 
 
 class ModelRequests(AbstractCapability[Any]):
