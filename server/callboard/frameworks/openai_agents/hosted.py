@@ -33,9 +33,7 @@ def hook_hosted_tool(tool: Tool, hooks: Hooks) -> Tool | None:
         return _hook_mcp_tool(tool, hooks)
     if not hooks.turn.calls.approval.names(tool.name):
         return tool
-    hooks.turn.show_status(
-        f"{tool.name} is left out: OpenAI runs it, so you cannot be approval_request for approval first"
-    )
+    hooks.turn.show_status(f"{tool.name} is left out: OpenAI runs it, so you cannot be asked first")
     return None
 
 

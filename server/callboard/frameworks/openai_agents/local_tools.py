@@ -6,7 +6,6 @@ where the tools' code runs.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from copy import copy
 from functools import partial
 from typing import Any
@@ -37,39 +36,31 @@ from callboard.errors import ToolError
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.openai_agents.hooks import Hooks, current_call
 
-_patch: ContextVar[str] = ContextVar("callboard_patch_call")
-"""The id of the patch call that the SDK is about to apply, which it does not pass to the editor."""
+
+def read_local_call(item: ResponseOutputItem, tools: Sequence[Tool]) -> ToolCall | None:
+    """Return the call that an item of an answer is, or None if it is not a call of a local tool that is no function.
+
+    Only calls of custom tools contain the name of their tool.
+    """
+    match item:
+        case ResponseCustomToolCall():
+            return ToolCall(item.call_id, item.name, {"input": item.input})
+        case ResponseFunctionShellToolCall() if name := _find_name(tools, ShellTool):
+            return ToolCall(item.call_id, name, _read_arguments(item.action))
+        case LocalShellCall() if name := _find_name(tools, LocalShellTool) or _find_name(tools, ShellTool):
+            return ToolCall(item.call_id, name, _read_arguments(item.action))
+        case ResponseApplyPatchToolCall() if name := _find_name(tools, ApplyPatchTool):
+            return ToolCall(item.call_id, name, _read_arguments(item.operation))
+        case _:
+            return None
 
 
-class LocalTools:
-    """The names of an agent's tools that are not functions. Their calls do not contain them."""
-
-    def __init__(self, tools: Sequence[Tool]) -> None:
-        self._shell = self._local_shell = self._patch = ""
-        for tool in tools:
-            match tool:
-                case ShellTool() if tool.executor is not None:
-                    self._shell = tool.name
-                case LocalShellTool():
-                    self._local_shell = tool.name
-                case ApplyPatchTool():
-                    self._patch = tool.name
-                case _:
-                    pass
-
-    def read(self, item: ResponseOutputItem) -> ToolCall | None:
-        """Return the call that an item of an answer is, or None if it is not a call of these tools."""
-        match item:
-            case ResponseCustomToolCall():
-                return ToolCall(item.call_id, item.name, {"input": item.input})
-            case ResponseFunctionShellToolCall() if self._shell:
-                return ToolCall(item.call_id, self._shell, _read_arguments(item.action))
-            case LocalShellCall() if self._local_shell or self._shell:
-                return ToolCall(item.call_id, self._local_shell or self._shell, _read_arguments(item.action))
-            case ResponseApplyPatchToolCall() if self._patch:
-                return ToolCall(item.call_id, self._patch, _read_arguments(item.operation))
-            case _:
-                return None
+def _find_name(tools: Sequence[Tool], kind: type[Tool]) -> str:
+    """Return the name of the tool of this class that runs here, or an empty text."""
+    # OpenAI runs a shell without an executor.
+    return next(
+        (tool.name for tool in tools if isinstance(tool, kind) and getattr(tool, "executor", True) is not None), ""
+    )
 
 
 def hook_local_tool(tool: Tool, hooks: Hooks) -> Tool:
@@ -119,7 +110,8 @@ def _make_approval_policy(hooks: Hooks, tool: ShellTool | ApplyPatchTool | Custo
     asks_user = tool.on_approval is None
 
     async def needs_approval(context: Any, action: Any, call_id: str) -> bool:
-        _patch.set(call_id)
+        # The SDK does not pass the id to the editor of a patch.
+        current_call.set(call_id)
         needed = policy(context, action, call_id) if callable(policy) else policy
         needed = bool(await needed if inspect.isawaitable(needed) else needed)
         if needed and asks_user:
@@ -165,7 +157,7 @@ class _HookedEditor(ApplyPatchEditor):
         return await self._apply(self._editor.delete_file, operation)
 
     async def _apply(self, apply: Callable[..., Any], operation: ApplyPatchOperation) -> Any:
-        call_id = _patch.get("")
+        call_id = current_call.get("")
         result = await _run(self._hooks, call_id, apply, operation)
         match result:
             case ApplyPatchResult(status="failed", output=output):

@@ -46,7 +46,7 @@ from callboard.calls import ToolCall
 from callboard.errors import InvalidArguments, ModelError, ToolError, UnknownTool
 from callboard.frameworks.openai_agents.hooks import Hooks
 from callboard.frameworks.openai_agents.hosted import read_hosted_call, read_hosted_result
-from callboard.frameworks.openai_agents.local_tools import LocalTools
+from callboard.frameworks.openai_agents.local_tools import read_local_call
 from callboard.frameworks.openai_agents.messages import count_messages
 from callboard.frameworks.turn import CallLimitIgnored, to_source
 from callboard.observers import ObservedRequest
@@ -160,8 +160,7 @@ class _Answer:
         self._hooks = hooks
         self._turn = hooks.turn
         self._is_last_request = hooks.turn.calls.is_over_limit
-        self._tools = [tool.name for tool in tools]
-        self._local = LocalTools(tools)
+        self._tools = tools
         self._handoffs = {handoff.tool_name for handoff in handoffs}
         self._streaming_calls: dict[int, tuple[str, str]] = {}
         self._ids: defaultdict[str, deque[str]] = defaultdict(deque)
@@ -209,7 +208,7 @@ class _Answer:
         """Return the local call that an item of the answer is, or None."""
         if isinstance(item, ResponseFunctionToolCall):
             return ToolCall(item.call_id, item.name, item.arguments)
-        return self._local.read(item)
+        return read_local_call(item, self._tools)
 
     def _show_start(self, item: ResponseOutputItem, index: int) -> None:
         """Show the start of an item if it is a call."""
@@ -269,9 +268,10 @@ class _Answer:
         if isinstance(item, ResponseFunctionToolCall) and call.name in self._handoffs:
             self._hooks.handoff_id = call.id
             return
-        if isinstance(item, ResponseFunctionToolCall | ResponseCustomToolCall) and call.name not in self._tools:
-            names = ", ".join(self._tools) or "none"
-            self._hooks.refuse(call, UnknownTool(f"There is no tool '{call.name}'. The tools are: {names}."))
+        names = [tool.name for tool in self._tools]
+        if isinstance(item, ResponseFunctionToolCall | ResponseCustomToolCall) and call.name not in names:
+            there_are = ", ".join(names) or "none"
+            self._hooks.refuse(call, UnknownTool(f"There is no tool '{call.name}'. The tools are: {there_are}."))
             return
         if isinstance(item, ResponseFunctionToolCall):
             try:
