@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from callboard.agents import AgentLike, RunContext
+from callboard.agents import AgentLike
 from callboard_protocol import Error, ToolCallComplete, ToolCallError, ToolCallStart, ToolRequest
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, Body, OpenAIServer
@@ -155,30 +155,6 @@ async def test_mcp_process_survives_cancelled_run(tmp_path: Path) -> None:
         pid = int(result.content[0].text)
         assert is_alive(pid)
     assert not is_alive(pid)
-
-
-async def test_mcp_server_connected_by_factory_is_closed_with_run(tmp_path: Path) -> None:
-    async def build(_: RunContext) -> Agent[Any]:
-        server = processes()
-        await server.connect()  # type: ignore[no-untyped-call] # its own has none
-        result: Any = await server.call_tool("pid", {})
-        made.append(int(result.content[0].text))
-        return Agent("agent", model=models[0], mcp_servers=[server])
-
-    models: list[Model] = []
-    made: list[int] = []
-
-    def make(model: Model) -> AgentLike:
-        models.append(model)
-        return from_openai_agents(build, agent_id="agent", run_config=UNTRACED)
-
-    async with desk(tmp_path, make) as served:
-        for _ in range(2):
-            await served.pid()
-        # A background task, for example the title of a chat, gets no tools.
-        await served.service.events({**served.request(), "task": "title_generation"})
-        assert len(made) == 3
-        assert not any(is_alive(pid) for pid in made)
 
 
 async def test_mcp_server_connected_by_author_is_not_closed(tmp_path: Path) -> None:

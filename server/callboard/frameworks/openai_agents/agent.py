@@ -111,25 +111,13 @@ class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
             "session": await make_for_run(self._session, turn.context),
         }
         items, instructions = to_items(turn.context.messages)
-        with AnswerGuard(turn):
-            async with self._tracking_servers(agent):
-                await self._run(agent, turn, items if self._session is None else items[-1:], instructions, **options)
+        with discarding_unchecked_answer(turn):
+            await self._run(agent, turn, items if self._session is None else items[-1:], instructions, **options)
 
     async def run_task(self, agent: OpenAIAgent, turn: Turn) -> None:
         settings = replace(agent.model_settings, tool_choice=None, parallel_tool_calls=None)
         plain = Agent[Any](agent.name, model=agent.model, model_settings=settings)
-        async with self._tracking_servers(agent):
-            await self._run(plain, turn, *to_items(turn.context.messages))
-
-    @asynccontextmanager
-    async def _tracking_servers(self, agent: OpenAIAgent) -> AsyncGenerator[None, None]:
-        """Close MCP servers that the agent's function has connected for this run only, at the end of the context."""
-        tracked = self._servers.track_connected(server for known in walk_agents(agent) for server in known.mcp_servers)
-        try:
-            yield
-        finally:
-            if self._known is None:
-                await self._servers.release(tracked)
+        await self._run(plain, turn, *to_items(turn.context.messages))
 
     async def _run(
         self, agent: OpenAIAgent, turn: Turn, items: list[TResponseInputItem], instructions: str, **options: Any

@@ -4,11 +4,10 @@ The SDK does not connect servers, and returns a failure as an ordinary text.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import Context, ContextVar
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import anyio
 import httpx
@@ -51,20 +50,19 @@ def recording_mcp_failures() -> Iterator[list[str]]:
 class ServerConnections:
     """The connections of an agent's MCP servers.
 
-    Each is opened when a run first needs it, and stays open until `close`.
-
-    A server that its author has connected is closed by its author, unless a function connected it for one run only.
+    Each is opened when a run first needs it, and stays open until `close`. A server that its author has connected is
+    closed by its author.
     """
 
     def __init__(self) -> None:
         self._connections: list[_Connection] = []
-        self._run_counts: WeakKeyDictionary[MCPServer, int] = WeakKeyDictionary()
 
     async def connect(self, server: MCPServer) -> MCPServer:
         """Return the server connected, or a connected server of the same configuration. Raises `AgentError`."""
-        if getattr(server, "session", _NO_SESSION) is not None and not self._is_managed(server):
-            return server
         connection = self._find(server)
+        is_managed = connection is not None and connection.server is server
+        if not is_managed and getattr(server, "session", _NO_SESSION) is not None:
+            return server
         if connection is None:
             connection = _Connection(server)
             self._connections.append(connection)
@@ -82,32 +80,11 @@ class ServerConnections:
             await connection.close()
         return await self.connect(server)
 
-    def track_connected(self, servers: Iterable[MCPServer]) -> list[MCPServer]:
-        """Return the run's servers that are already connected, for `release` at the end of the run."""
-        tracked = [
-            server
-            for server in servers
-            if getattr(server, "session", None) is not None and not self._is_managed(server)
-        ]
-        for server in tracked:
-            self._run_counts[server] = self._run_counts.get(server, 0) + 1
-        return tracked
-
-    async def release(self, tracked: Iterable[MCPServer]) -> None:
-        """Close the servers that no other run uses: the agent's function connected them for this run only."""
-        for server in tracked:
-            if self._run_counts[server] == 1:
-                _log.warning("mcp_server_connected_for_one_run", server=server.name, hint="leave it unconnected")
-                await _untyped(server).cleanup()
-
     async def close(self) -> None:
         """Close every connection."""
         connections = self._connections
         self._connections = []
         await asyncio.gather(*(connection.close() for connection in connections))
-
-    def _is_managed(self, server: MCPServer) -> bool:
-        return any(connection.server is server for connection in self._connections)
 
     def _find(self, server: MCPServer) -> "_Connection | None":
         configuration = _configuration(server)
