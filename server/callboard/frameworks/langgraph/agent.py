@@ -31,7 +31,7 @@ from callboard.frameworks.langgraph.hooks import Hooks, current_hooks
 from callboard.frameworks.langgraph.interrupts import answer_interrupts
 from callboard.frameworks.langgraph.messages import results_for_open_calls, to_messages, to_pieces
 from callboard.frameworks.langgraph.stream import EventTranslator, Graph
-from callboard.frameworks.langgraph.tool_nodes import contain_tools, hook_agents_in_tools, hook_tool_nodes
+from callboard.frameworks.langgraph.tool_nodes import contain_tools, find_tool_nodes, hook_tool_nodes
 from callboard.frameworks.turn import Turn
 from callboard.openwebui import OpenWebUITools
 
@@ -97,7 +97,7 @@ def from_langgraph(
         AgentError: The graph cannot be served as declared.
     """
     check_agent_or_factory(agent, _LangGraphAdapter.agent_classes, _LangGraphAdapter.agent_noun, _advice_for(agent))
-    hook_agents_in_tools()
+    hook_tool_nodes()
     contain_tools()
     known = None
     usual: OnOwnerLoss = "end"
@@ -144,7 +144,7 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
     async def run_turn(self, agent: Graph, turn: Turn) -> None:
         _check_graph(agent, self._history)
         context = await make_for_run(self._context, turn.context)
-        with Hooks(turn, self.agent_id, set(hook_tool_nodes(agent))) as hooks:
+        with Hooks(turn, self.agent_id, set(find_tool_nodes(agent))) as hooks:
             # Set for this task only, which is this run.
             current_hooks.set(hooks)
             graph = self._prepare(agent, hooks)

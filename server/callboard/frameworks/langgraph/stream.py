@@ -1,7 +1,6 @@
 """Translates the stream of a graph for a turn.
 
-The stream is LangGraph's event protocol v3 if the installed version has it, otherwise the modes `messages` and
-`updates`. Both have every piece that models write and every value that nodes return.
+The stream is LangGraph's event protocol v3. It has every piece that models write and every value that nodes return.
 """
 
 import re
@@ -12,7 +11,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from langchain_core._api import suppress_langchain_beta_warning
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.pregel import Pregel
 from langgraph.stream import CustomTransformer, UpdatesTransformer
 from langgraph.types import Interrupt
@@ -149,7 +148,7 @@ class EventTranslator:
             # A node writes a new message if its model failed and it, or a fallback, was asked again.
             failed = self._hooks.failed_messages
             self._sequencer.withdraw_failed(lambda known: known.key in failed and known.task == streamed.task)
-        if isinstance(piece, AIMessage) and not isinstance(piece, AIMessageChunk):
+        if isinstance(piece, AIMessage):
             # Kept until the node's update, in which calls may end first: a node that limits calls explains its reason
             # in a message.
             self._whole_messages.append((streamed, piece))
@@ -165,7 +164,7 @@ class EventTranslator:
         for part in (*to_pieces(piece), *_find_withheld_text(streamed, piece)):
             self._sequencer.add(streamed, part)
             self._has_text = self._has_text or bool(part.text)
-        if _is_last_piece(piece):
+        if not isinstance(piece, Mapping) or piece.get("event") == "message-finish":
             self._sequencer.end(streamed)
 
     def _is_shown(self, path: Path) -> bool:
@@ -234,14 +233,3 @@ def _find_withheld_text(streamed: StreamedMessage, piece: object) -> Iterator[Me
                     yield MessagePiece(text[len(sent) :])
         case _:
             pass
-
-
-def _is_last_piece(piece: object) -> bool:
-    """Return whether this is the last piece of its message."""
-    match piece:
-        case Mapping():
-            return piece.get("event") == "message-finish"
-        case AIMessageChunk():
-            return getattr(piece, "chunk_position", None) == "last"
-        case _:
-            return True

@@ -1,8 +1,7 @@
 """Hooks on the tool nodes of a graph, which apply the server's limits to their calls.
 
 LangGraph's events report a tool's start too late to ask the user, and a tool that raises ends the run. But every call
-of a tool node passes through one of its methods, so that method is replaced. Without a running turn the replacement
-does nothing.
+of a tool node passes through one of its methods, so that method is replaced.
 """
 
 import asyncio
@@ -10,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial, wraps
-from inspect import isfunction, unwrap
+from inspect import isfunction
 from typing import Any
 from weakref import WeakSet
 
@@ -28,31 +27,28 @@ from pydantic import ValidationError
 from callboard.calls import ToolCall, containing, current_tool
 from callboard.errors import InvalidArguments, ToolError, UnknownTool
 from callboard.frameworks.failures import tool_error
-from callboard.frameworks.langgraph.hooks import Hooks, Path, current_hooks
+from callboard.frameworks.langgraph.hooks import Hooks, Path, current_hooks, path_of
 from callboard.frameworks.langgraph.messages import messages_in, read_arguments, unreadable_error
 from callboard.frameworks.langgraph.stream import Graph
 from callboard.frameworks.progress import report_progress
 
 Result = ToolMessage | Command[Any] | list[Any]
-RunOne = Callable[..., Awaitable[Result]]
 Execute = Callable[[], Awaitable[Result]]
 
 
-def hook_tool_nodes(graph: Graph, path: Path = ()) -> Iterator[Path]:
-    """Put hooks on the tool nodes of the graph and its subgraphs, and yield the path of each."""
+def find_tool_nodes(graph: Graph, path: Path = ()) -> Iterator[Path]:
+    """Yield the paths of the tool nodes of the graph and its subgraphs."""
     for name, node in graph.nodes.items():
         if isinstance(node.bound, ToolNode):
             yield (*path, name)
-            if not isinstance(node.bound._arun_one, _HookedToolNode):
-                node.bound._arun_one = _HookedToolNode(node.bound)  # type: ignore[assignment, method-assign] # ours
     for name, inner in graph.get_subgraphs():
         if isinstance(inner, Pregel):
-            yield from hook_tool_nodes(inner, (*path, name))
+            yield from find_tool_nodes(inner, (*path, name))
 
 
 @cache
-def hook_agents_in_tools() -> None:
-    """Patch LangGraph so that tool nodes of graphs which a tool runs are hooked too.
+def hook_tool_nodes() -> None:
+    """Patch LangGraph so that calls of tool nodes belong to the turn, also those of graphs which a tool runs.
 
     Without a running turn nothing changes.
     """
@@ -68,9 +64,11 @@ def hook_agents_in_tools() -> None:
 
     @wraps(arun_one)
     async def arun(node: ToolNode, call: LangChainCall, *injected: Any) -> Result:
-        if current_tool.get() is None or current_hooks.get() is None:
+        hooks = current_hooks.get()
+        if hooks is None or call["id"] is None or not _is_hooked(hooks):
             return await arun_one(node, call, *injected)
-        return await _HookedToolNode(node)(call, *injected)
+        execute = partial(arun_one, node, call, *map(_add_progress_writer, injected))
+        return await _run_once(hooks, node, call, execute)
 
     @wraps(run_one)
     def run(node: ToolNode, call: LangChainCall, *injected: Any) -> Result:
@@ -79,11 +77,21 @@ def hook_agents_in_tools() -> None:
         if tool is None or hooks is None or call["id"] is None:
             return run_one(node, call, *injected)
         execute = partial(asyncio.to_thread, run_one, node, call, *injected)
-        return tool.wait_for(_HookedToolNode(node).run(hooks, call, call["id"], execute))
+        return tool.wait_for(_run(hooks, node, call, execute))
 
     Pregel.stream = refuse_to_block  # type: ignore[assignment, method-assign] # in front of it
     ToolNode._arun_one = arun  # type: ignore[assignment, method-assign] # in front of it
     ToolNode._run_one = run  # type: ignore[assignment, method-assign] # in front of it
+
+
+def _is_hooked(hooks: Hooks) -> bool:
+    """Return whether this node is a tool node of the turn's graph, or belongs to a graph that a tool runs."""
+    return current_tool.get() is not None or path_of(_checkpoint_namespace()) in hooks.tool_nodes
+
+
+def _checkpoint_namespace() -> str:
+    namespace: str = ensure_config().get("configurable", {}).get(CONFIG_KEY_CHECKPOINT_NS, "")
+    return namespace
 
 
 @cache
@@ -142,86 +150,73 @@ def _contain_arun(arun_tool: Callable[..., Awaitable[Any]]) -> Callable[..., Awa
     return arun
 
 
-class _HookedToolNode:
-    """Replaces the method of a tool node that runs one call."""
+async def _run_once(hooks: Hooks, node: ToolNode, call: LangChainCall, execute: Execute) -> Result:
+    """Run the call, or return its result if this visit of the node has run it before.
 
-    def __init__(self, node: ToolNode) -> None:
-        self._node = node
-        # LangGraph's own method, without the patches on the class.
-        self._run_one: RunOne = unwrap(ToolNode._arun_one).__get__(node)
+    After an interrupt LangGraph runs the whole node again, with the calls beside the one that interrupted.
+    """
+    call_id = call["id"] or ""
+    visit = (call_id, _checkpoint_namespace())
+    task: asyncio.Task[Result] | None = hooks.runs.get(visit)
+    # LangGraph numbers the interrupts of a node, so a call with an interrupt has to run again.
+    if task is None or call_id in hooks.interrupted or (task.done() and (task.cancelled() or task.exception())):
+        task = hooks.runs[visit] = asyncio.create_task(_run(hooks, node, call, execute))
+    return await task
 
-    async def __call__(self, call: LangChainCall, *injected: Any) -> Result:
-        execute = partial(self._run_one, call, *map(_add_progress_writer, injected))
-        hooks = current_hooks.get()
-        if hooks is None or call["id"] is None:
-            return await execute()
-        return await self._run_once(hooks, call, call["id"], execute)
 
-    async def _run_once(self, hooks: Hooks, call: LangChainCall, call_id: str, execute: Execute) -> Result:
-        """Run the call, or return its result if this visit of the node has run it before.
-
-        After an interrupt LangGraph runs the whole node again, with the calls beside the one that interrupted.
-        """
-        visit = (call_id, ensure_config().get("configurable", {}).get(CONFIG_KEY_CHECKPOINT_NS, ""))
-        task: asyncio.Task[Result] | None = hooks.runs.get(visit)
-        # LangGraph numbers the interrupts of a node, so a call with an interrupt has to run again.
-        if task is None or call_id in hooks.interrupted or (task.done() and (task.cancelled() or task.exception())):
-            task = hooks.runs[visit] = asyncio.create_task(self.run(hooks, call, call_id, execute))
-        return await task
-
-    async def run(self, hooks: Hooks, call: LangChainCall, call_id: str, execute: Execute) -> Result:
-        """Run the call with `execute`, within the turn's limits."""
-        name = call["name"]
-        known = hooks.calls.get(call_id)
-        is_in_tool = call_id in hooks.inner_calls
-        if known is not None and read_arguments(known) is None:
-            hooks.refuse(known)
-            return _error_message(call, str(unreadable_error(known)))
-        await hooks.start(call_id, name, call["args"])
-        try:
-            if call_id in hooks.interrupted:
-                # The tool starts again to receive the answer it waited for. This is not a new call, so it is not
-                # counted again.
-                outcome = await hooks.turn.calls.resume(call_id, name, partial(_return_outcome, execute))
-            else:
-                outcome = await hooks.turn.calls.run(
-                    ToolCall(call_id, name, call["args"]), partial(_return_outcome, execute), is_counted=is_in_tool
-                )
-        except ToolError as refused:
-            hooks.turn.calls.fail(call_id, refused)
-            return _error_message(call, hooks.turn.mask(str(refused)))
-        match outcome:
-            case GraphInterrupt():
-                hooks.interrupted.add(call_id)
-                # Interrupts of a node may have the same id; LangGraph reports the first.
-                hooks.paused = {interrupt.id: call_id for interrupt in outcome.args[0]} | hooks.paused
-                raise outcome
-            case GraphBubbleUp():
-                raise outcome
-            case Exception():
-                error = tool_error(outcome)
-                hooks.turn.calls.fail(call_id, error)
-                if is_in_tool:
-                    # An exception of an inner agent's tool ends that agent, and then the outer tool fails.
-                    raise outcome
-                return _error_message(call, hooks.turn.mask(str(error)))
-            case BaseException():
-                raise outcome
-            case _:
-                self._end(hooks, call, outcome)
-                return outcome
-
-    def _end(self, hooks: Hooks, call: LangChainCall, result: Result) -> None:
-        """End the call with its own message among the messages of the result."""
-        messages = [message for message in messages_in(result) if isinstance(message, ToolMessage)]
-        own = [message for message in messages if message.tool_call_id == call["id"]]
-        message = own[-1] if own else ToolMessage("", tool_call_id=call["id"])
-        if message.status == "error" and call["name"] not in self._node.tools_by_name:
-            hooks.turn.calls.fail(message.tool_call_id, UnknownTool(message.text))
-        elif message.status == "error" and isinstance(hooks.tool_errors.get(message.tool_call_id), ValidationError):
-            hooks.turn.calls.fail(message.tool_call_id, InvalidArguments(message.text))
+async def _run(hooks: Hooks, node: ToolNode, call: LangChainCall, execute: Execute) -> Result:
+    """Run the call with `execute`, within the turn's limits."""
+    call_id = call["id"] or ""
+    name = call["name"]
+    calls = hooks.turn.calls
+    known = hooks.calls.get(call_id)
+    is_in_tool = call_id in hooks.inner_calls
+    if known is not None and read_arguments(known) is None:
+        hooks.refuse(known)
+        return _error_message(call, str(unreadable_error(known)))
+    await hooks.start(call_id, name, call["args"])
+    perform = partial(_return_outcome, execute)
+    try:
+        if call_id in hooks.interrupted:
+            # The tool starts again to receive the answer it waited for. This is not a new call, so it is not counted
+            # again.
+            outcome = await calls.resume(call_id, name, perform)
         else:
-            hooks.finish(message)
+            outcome = await calls.run(ToolCall(call_id, name, call["args"]), perform, is_counted=is_in_tool)
+    except ToolError as refused:
+        calls.fail(call_id, refused)
+        return _error_message(call, hooks.turn.mask(str(refused)))
+    match outcome:
+        case GraphInterrupt():
+            hooks.interrupted.add(call_id)
+            # Interrupts of a node may have the same id; LangGraph reports the first.
+            hooks.paused = {interrupt.id: call_id for interrupt in outcome.args[0]} | hooks.paused
+            raise outcome
+        case Exception() if not isinstance(outcome, GraphBubbleUp):
+            error = tool_error(outcome)
+            calls.fail(call_id, error)
+            if is_in_tool:
+                # An exception of an inner agent's tool ends that agent, and then the outer tool fails.
+                raise outcome
+            return _error_message(call, hooks.turn.mask(str(error)))
+        case BaseException():
+            raise outcome
+        case _:
+            _end(hooks, node, call, outcome)
+            return outcome
+
+
+def _end(hooks: Hooks, node: ToolNode, call: LangChainCall, result: Result) -> None:
+    """End the call with its own message among the messages of the result."""
+    messages = [message for message in messages_in(result) if isinstance(message, ToolMessage)]
+    own = [message for message in messages if message.tool_call_id == call["id"]]
+    message = own[-1] if own else ToolMessage("", tool_call_id=call["id"])
+    if message.status == "error" and call["name"] not in node.tools_by_name:
+        hooks.turn.calls.fail(message.tool_call_id, UnknownTool(message.text))
+    elif message.status == "error" and isinstance(hooks.tool_errors.get(message.tool_call_id), ValidationError):
+        hooks.turn.calls.fail(message.tool_call_id, InvalidArguments(message.text))
+    else:
+        hooks.finish(message)
 
 
 def _add_progress_writer(injected: Any) -> Any:
