@@ -14,8 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from callboard import report_status
-from callboard.agents import AgentLike, RunContext
-from callboard.errors import AgentError
+from callboard.agents import AgentLike
 from callboard_protocol import Error, Usage
 from tests.collecting import TESTS_RUN
 from tests.frameworks.scenario import ADD, calls, says, scenario
@@ -59,25 +58,6 @@ async def test_model_gets_chat_once_with_either_history(history: str, tmp_path: 
         *("user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5."),
         "user what was it?",
     ]
-
-
-async def test_factory_gets_run_context_for_each_run(tmp_path: Path) -> None:
-    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
-        async def build(context: RunContext) -> Agent:
-            assert context.user is not None
-            return Agent(model=model(), instructions=f"You serve {context.user.id}.", telemetry=False)
-
-        return from_agno(build, agent_id="agent", name="Servant")
-
-    seen, _ = await perform(Made(make), scenario([says("At your service.")]), tmp_path)
-    assert "You serve u1." in seen.requests[0]["messages"][0]["content"]
-
-
-def test_an_agent_without_a_name_must_be_given_an_id() -> None:
-    with pytest.raises(AgentError, match="agent_id"):
-        from_agno(Agent(model=OpenAIChat(id="m", api_key="key")))
-    named = from_agno(Agent(name="Weather Expert!", model=OpenAIChat(id="m", api_key="key")))
-    assert (named.agent_id, named.name) == ("Weather-Expert", "Weather Expert!")
 
 
 async def test_draft_for_parser_model_is_taken_back(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from callboard.agents import RunContext
 from callboard.errors import AgentError
 from callboard_protocol import Error, Plan, ToolCallArgsDelta, ToolCallStart
 from tests.collecting import TESTS_RUN
@@ -220,15 +219,6 @@ async def test_graph_nodes_get_answer_as_plain_text(tmp_path: Path) -> None:
     assert contents == ["Hello there."]
 
 
-async def test_message_written_by_node_is_shown(tmp_path: Path) -> None:
-    async def greet(state: MessagesState) -> dict[str, Any]:
-        return {"messages": [AIMessage("Good day.")]}
-
-    graph = StateGraph(MessagesState).add_node("greet", greet).add_edge(START, "greet").compile(name="agent")
-    seen, _ = await perform(Made(lambda _: from_langgraph(graph)), scenario([]), tmp_path)
-    assert seen.lines(in_order=True) == ["say Good day.", "done stop"]
-
-
 async def test_reasoning_is_shown(tmp_path: Path) -> None:
     thinking = chunks(text(None, reasoning_content="Hmm. "), text("Yes!"), finish("stop"))
     made = Made(lambda model: from_langgraph(agent_of(model)), Reasoning)
@@ -283,18 +273,6 @@ async def test_background_task_uses_given_model_if_graph_has_none(tmp_path: Path
     assert seen.lines(in_order=True) == ["say A title", "done stop"]
 
 
-async def test_factory_of_graph_gets_run_context_for_each_run(tmp_path: Path) -> None:
-    def make(model: ChatOpenAI) -> Any:
-        async def build(context: RunContext) -> Any:
-            assert context.user is not None
-            return agent_of(model, system_prompt=f"You serve {context.user.id}.")
-
-        return from_langgraph(build, agent_id="agent", name="Servant")
-
-    seen, _ = await perform(Made(make), scenario([says("At your service.")]), tmp_path)
-    assert seen.requests[0]["messages"][0]["content"] == "You serve u1."
-
-
 def test_unsuitable_graph_is_refused() -> None:
     class Counter(TypedDict):
         count: int
@@ -303,9 +281,6 @@ def test_unsuitable_graph_is_refused() -> None:
         pass
 
     talk = StateGraph(MessagesState).add_node("count", count).add_edge(START, "count")
-    with pytest.raises(AgentError, match="agent_id"):
-        from_langgraph(talk.compile())
-    assert from_langgraph(talk.compile(name="Weather Expert!")).agent_id == "Weather-Expert"
     with pytest.raises(AgentError, match="checkpointer"):
         from_langgraph(talk.compile(name="agent"), history="own")
     with pytest.raises(AgentError, match="messages"):

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from callboard import report_status
 from callboard.agents import RunContext
 from callboard.models import ScriptedModel
-from callboard_protocol import Error, Message, Rewind, ToolCallComplete, ToolCallError, ToolStatus, Usage
+from callboard_protocol import Error, Message, Rewind, ToolCallComplete, ToolCallError, ToolStatus
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, OpenAIServer, chunks, text
 from tests.frameworks.scenario import scenario
@@ -207,11 +207,6 @@ async def test_partial_answer_is_taken_back_on_retry(before: list[Answer], tmp_p
             case _:
                 pass
     assert said == "It is 5."
-
-
-async def test_usage_of_requests_is_reported(tmp_path: Path) -> None:
-    seen, _ = await perform(solo(add), scenario([calls(ADD), says("5.")]), tmp_path)
-    assert [event.total_tokens for event in seen.events if isinstance(event, Usage)] == [30]
 
 
 async def test_required_tool_choice_is_dropped_without_tools(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from callboard.agents import AgentLike, RunContext
-from callboard.errors import AgentError
 from callboard_protocol import Error, Status, ToolCallArgsDelta
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Answer, Body
@@ -280,25 +279,6 @@ async def test_tools_get_context_of_run(is_async: bool, tmp_path: Path) -> None:
     )
     seen, _ = await perform(made, scenario([calls(("greet", "{}")), says("There.")]), tmp_path)
     assert seen.lines(in_order=True)[1:] == ["result 1 Hello u1", "say There.", "done stop"]
-
-
-async def test_factory_gets_run_context_for_each_run(tmp_path: Path) -> None:
-    def make(model: Model) -> AgentLike:
-        async def build(context: RunContext) -> Agent[Any]:
-            assert context.user is not None
-            return Agent("Servant", model=model, instructions=f"You serve {context.user.id}.")
-
-        return from_openai_agents(build, agent_id="agent", name="Servant", run_config=UNTRACED)
-
-    seen, _ = await perform(Made(make), scenario([says("At your service.")]), tmp_path)
-    assert seen.requests[0]["messages"][0]["content"] == "You serve u1."
-
-
-def test_an_agent_without_a_name_that_can_be_an_id_must_be_given_one() -> None:
-    with pytest.raises(AgentError, match="agent_id"):
-        from_openai_agents(Agent("天気"))
-    named = from_openai_agents(Agent("Weather Expert!"))
-    assert (named.agent_id, named.name) == ("Weather-Expert", "Weather Expert!")
 
 
 @pytest.mark.parametrize("has_session", [False, True])

@@ -9,7 +9,6 @@ import pytest
 from pydantic import BaseModel
 
 from callboard.agents import RunContext as CallboardRun
-from callboard.errors import AgentError
 from callboard_protocol import Error, ToolCallArgsDelta, ToolCallComplete, ToolCallError
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Refusal
@@ -33,13 +32,6 @@ class Weather(BaseModel):
     """The type of a structured answer."""
 
     city: str
-
-
-def test_an_agent_without_a_name_must_be_given_an_id() -> None:
-    with pytest.raises(AgentError, match="agent_id"):
-        from_pydantic_ai(Agent("test"))
-    named = from_pydantic_ai(Agent("test", name="Weather Expert!"))
-    assert (named.agent_id, named.name) == ("Weather-Expert", "Weather Expert!")
 
 
 async def test_factories_of_agent_and_deps_get_run_context(tmp_path: Path) -> None:
@@ -73,14 +65,6 @@ async def test_prompt_instructions_and_client_message_are_one_system_message(tmp
         [whole] = [one["content"] for one in request["messages"] if one["role"] == "system"]
         assert whole == "You can add.\n\nBe kind.\n\nAnswer in verse."
     assert seen.sent() == ["user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant 5.", "user and now?"]
-
-
-async def test_the_agents_system_prompt_is_sent_in_every_turn(tmp_path: Path) -> None:
-    seen, _ = await perform(
-        solo(system_prompt="Be kind."), scenario([says("I am."), says("Still.")], turns=["go", "and now?"]), tmp_path
-    )
-    for request in seen.requests:
-        assert [one["content"] for one in request["messages"] if one["role"] == "system"] == ["Be kind."]
 
 
 async def test_a_picture_by_its_address_is_sent_and_a_broken_one_is_left_out(tmp_path: Path) -> None:

@@ -1,17 +1,19 @@
-"""Objects that are no agents of their framework are refused when they are registered, and not at the first question."""
+"""What each adapter serves: an agent, or a function that makes one for each run; other objects are refused at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from callboard.agents import AgentLike, RunContext
 from callboard.errors import AgentError
 from callboard_protocol import Error
 from tests.collecting import TESTS_RUN
-from tests.frameworks.scenario import scenario
+from tests.frameworks.scenario import says, scenario
 from tests.frameworks.stage import perform
 
 if TESTS_RUN:
@@ -33,7 +35,21 @@ if TESTS_RUN:
         "Agno": from_agno,
         "pydantic-ai": from_pydantic_ai,
         "LangGraph": from_langgraph,
-        "OpenAI Agents": from_openai_agents,
+        "OpenAI Agents": partial(from_openai_agents, run_config=openai_agents_stage.UNTRACED),
+    }
+    AGENTS: dict[str, Callable[..., Any]] = {
+        "Agno": lambda model, **fields: agno.agent.Agent(model=model(), telemetry=False, **fields),
+        "pydantic-ai": lambda model, **fields: pydantic_ai.Agent(model, **fields),
+        "LangGraph": lambda model, instructions: langgraph_agents.agent_of(model, system_prompt=instructions),
+        "OpenAI Agents": lambda model, **fields: agents.Agent("Servant", model=model, **fields),
+    }
+    NAMED: dict[str, Callable[[str], Any]] = {
+        "Agno": lambda name: agno.agent.Agent(name=name),
+        "pydantic-ai": lambda name: pydantic_ai.Agent("test", name=name),
+        "LangGraph": lambda name: (
+            StateGraph(MessagesState).add_sequence([("node", len)]).set_entry_point("node").compile(name=name)
+        ),
+        "OpenAI Agents": agents.Agent,
     }
     STAGES: dict[str, Any] = {
         "Agno": agno_agents,
@@ -79,6 +95,28 @@ def test_object_that_is_no_agent_is_refused(name: str, given: Callable[[], objec
 def test_an_object_of_another_kind_is_refused_with_advice(name: str, given: Callable[[], object], told: str) -> None:
     with pytest.raises(AgentError, match=told):
         ADAPTERS[name](given(), agent_id="agent")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_id_is_made_of_name_and_required_if_no_id_can_be_made_of_it(name: str) -> None:
+    made = ADAPTERS[name](NAMED[name]("Weather Expert!"))
+    assert (made.agent_id, made.name) == ("Weather-Expert", "Weather Expert!")
+    with pytest.raises(AgentError, match="agent_id"):
+        ADAPTERS[name](NAMED[name]("天気"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_function_makes_agent_from_context_of_run(name: str, tmp_path: Path) -> None:
+    def make(model: Any) -> AgentLike:
+        async def build(context: RunContext) -> Any:
+            assert context.user is not None
+            return AGENTS[name](model, instructions=f"You serve {context.user.id}.")
+
+        served: AgentLike = ADAPTERS[name](build, agent_id="agent")
+        return served
+
+    seen, _ = await perform(STAGES[name].Made(make), scenario([says("At your service.")]), tmp_path)
+    assert "You serve u1." in seen.requests[0]["messages"][0]["content"]
 
 
 @pytest.mark.parametrize("name", NAMES)
