@@ -43,12 +43,15 @@ if TESTS_RUN:
         "LangGraph": lambda model, instructions: langgraph_agents.agent_of(model, system_prompt=instructions),
         "OpenAI Agents": lambda model, **fields: agents.Agent("Servant", model=model, **fields),
     }
+
+    async def do_nothing(state: MessagesState) -> None:
+        pass
+
+    GRAPH = StateGraph(MessagesState).add_node("node", do_nothing).set_entry_point("node")
     NAMED: dict[str, Callable[[str], Any]] = {
         "Agno": lambda name: agno.agent.Agent(name=name),
         "pydantic-ai": lambda name: pydantic_ai.Agent("test", name=name),
-        "LangGraph": lambda name: (
-            StateGraph(MessagesState).add_sequence([("node", len)]).set_entry_point("node").compile(name=name)
-        ),
+        "LangGraph": lambda name: GRAPH.compile(name=name),
         "OpenAI Agents": agents.Agent,
     }
     STAGES: dict[str, Any] = {

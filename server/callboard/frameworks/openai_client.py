@@ -59,25 +59,18 @@ def rejecting_cut_off_answers() -> Iterator[None]:
 
 
 def _wrap_requests() -> None:
-    import openai
+    from openai._base_client import BaseClient
 
-    prepare_async = openai.AsyncOpenAI._prepare_request
-    prepare = openai.OpenAI._prepare_request
+    build_headers = BaseClient._build_headers
 
-    @wraps(prepare_async)
-    async def prepare_within_run_async(client: openai.AsyncOpenAI, request: Any) -> None:
+    @wraps(build_headers)
+    def build_headers_within_run(client: Any, *args: Any, **kwargs: Any) -> Any:
+        headers = build_headers(client, *args, **kwargs)
         if is_in_run():
-            request.headers.update(headers_for_model())
-        await prepare_async(client, request)
+            headers.update(headers_for_model())
+        return headers
 
-    @wraps(prepare)
-    def prepare_within_run(client: openai.OpenAI, request: Any) -> None:
-        if is_in_run():
-            request.headers.update(headers_for_model())
-        prepare(client, request)
-
-    openai.AsyncOpenAI._prepare_request = prepare_within_run_async  # type: ignore[method-assign, assignment] # in front of it
-    openai.OpenAI._prepare_request = prepare_within_run  # type: ignore[method-assign, assignment] # in front of it
+    BaseClient._build_headers = build_headers_within_run  # type: ignore[method-assign, assignment] # in front of it
 
 
 def _wrap_streams() -> None:
