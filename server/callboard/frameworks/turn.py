@@ -5,8 +5,7 @@ pace.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import takewhile
@@ -16,10 +15,10 @@ from callboard.agents import LIMIT_REACHED, NOTHING_SAID, SHOWN_TO_USER, RunCont
 from callboard.calls import CallRunner, EventBuffer, ToolCall, ToolResult, ask_until_fitting, tools_around
 from callboard.errors import ModelError
 from callboard.frameworks.failures import model_error
-from callboard.frameworks.thoughts import AnswerPiece, ThoughtReader
 from callboard.models import TokenUsage
 from callboard.observers import Observation, ObservedRequest
 from callboard.text import storable
+from callboard_formats import Piece, ReasoningPiece, StreamParser, TextPiece
 from callboard_protocol import (
     Done,
     Event,
@@ -56,7 +55,7 @@ class Turn:
         self._has_text = self._had_text_before_call = False
         self._begins_paragraph = False
         self._line_ends = 0
-        self._thoughts = ThoughtReader()
+        self._parser: StreamParser | None = None
         self._is_discarded = False
         self.draft = ""
         """The text of the answer since the last start or end of a call, which `rewind` takes back."""
@@ -80,11 +79,17 @@ class Turn:
         return self.context.claim_tool_call_id(call_id or "")
 
     def add_text(self, text: str) -> None:
-        """Add a piece of the answer, which may begin with a thought between tags."""
+        """Add a piece of the answer, in which a thought may be written between `<think>` and `</think>`.
+
+        Endpoints without a reasoning parser pass these tags on, and no framework handles every form of them:
+        https://docs.vllm.ai/en/latest/features/reasoning_outputs/
+        """
         if not text or self._is_discarded:
             return
         self.draft += text
-        self._send(self._thoughts.feed(text))
+        if self._parser is None:
+            self._parser = StreamParser([], ())
+        self._send(self._parser.feed(text))
 
     def begin_paragraph(self) -> None:
         """Separate the next text from the text before it by an empty line."""
@@ -92,14 +97,15 @@ class Turn:
         self._begins_paragraph = True
 
     def finish_answer(self) -> None:
-        """Send the text that the thought reader has kept: the model's answer is complete."""
-        self._send(self._thoughts.finish())
-        self._thoughts = ThoughtReader()
+        """Send the text that the parser has kept: the model's answer is complete."""
+        if self._parser is not None:
+            self._send(self._parser.finish())
+            self._parser = None
 
     def add_reasoning(self, text: str) -> None:
         """Add a piece of reasoning."""
         if text and not self._is_discarded:
-            self._send([AnswerPiece(text, is_thought=True)])
+            self.events.send(Reasoning(content=text))
 
     def rewind(self) -> None:
         """Take back text and reasoning since the last start or end of a call, or since the turn began.
@@ -109,7 +115,7 @@ class Turn:
         self._has_text = self._had_text_before_call
         self._begins_paragraph = True
         self.draft = ""
-        self._thoughts = ThoughtReader()
+        self._parser = None
         self.events.send(Rewind())
 
     def replace_text(self, text: str) -> None:
@@ -247,18 +253,21 @@ class Turn:
             self._has_text = False
         self._had_text_before_call = self._has_text
 
-    def _send(self, pieces: Iterable[AnswerPiece]) -> None:
+    def _send(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
-            if piece.is_thought:
-                self.events.send(Reasoning(content=piece.text))
-                continue
-            text = piece.text
-            if self._begins_paragraph and self._has_text:
-                text = "\n" * max(0, 2 - self._line_ends) + text
-            self._begins_paragraph = False
-            self._has_text = self._has_text or not text.isspace()
-            self._line_ends = len(text) - len(text.rstrip("\n"))
-            self.events.send(Message(content=text))
+            match piece:
+                case ReasoningPiece():
+                    self.events.send(Reasoning(content=piece.text))
+                case TextPiece():
+                    self._send_text(piece.text)
+
+    def _send_text(self, text: str) -> None:
+        if self._begins_paragraph and self._has_text:
+            text = "\n" * max(0, 2 - self._line_ends) + text
+        self._begins_paragraph = False
+        self._has_text = self._has_text or not text.isspace()
+        self._line_ends = len(text) - len(text.rstrip("\n"))
+        self.events.send(Message(content=text))
 
 
 def _read_state(status: object) -> PlanState:
@@ -269,19 +278,21 @@ class CallLimitIgnored(Exception):
     """The model called a tool although the turn's limit was reached and the request offered none."""
 
 
-@contextmanager
-def discarding_unchecked_answer(turn: Turn) -> Iterator[None]:
-    """Return a context that discards the turn's answer if the run fails for any reason except its model.
+class AnswerGuard:
+    """A context that discards the turn's answer if the run fails for any reason except its model.
 
     Such a run failed while it checked its whole answer, and an unchecked answer must not be shown.
     """
-    try:
-        yield
-    except ModelError:
-        raise
-    except Exception:
-        turn.discard_answer()
-        raise
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ModelError):
+            self._turn.discard_answer()
 
 
 def to_source(url: str, title: str | None = None, text: str | None = None) -> Source:

@@ -26,7 +26,7 @@ from callboard.frameworks.openai_agents.hooks import Hooks
 from callboard.frameworks.openai_agents.mcp import ServerConnections
 from callboard.frameworks.openai_agents.messages import to_items
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
-from callboard.frameworks.turn import CallLimitIgnored, Turn, discarding_unchecked_answer
+from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
 from callboard.openwebui import OpenWebUITools
 
 OpenAIAgent = Agent[Any]
@@ -111,7 +111,7 @@ class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
             "session": await make_for_run(self._session, turn.context),
         }
         items, instructions = to_items(turn.context.messages)
-        with discarding_unchecked_answer(turn):
+        with AnswerGuard(turn):
             await self._run(agent, turn, items if self._session is None else items[-1:], instructions, **options)
 
     async def run_task(self, agent: OpenAIAgent, turn: Turn) -> None:

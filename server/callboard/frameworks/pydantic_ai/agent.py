@@ -18,7 +18,7 @@ from callboard.frameworks.pydantic_ai.hooks import ClientCapability, Hooks
 from callboard.frameworks.pydantic_ai.messages import to_conversation
 from callboard.frameworks.pydantic_ai.patches import hook_agents_in_tools
 from callboard.frameworks.pydantic_ai.stream import EventTranslator
-from callboard.frameworks.turn import CallLimitIgnored, Turn, discarding_unchecked_answer
+from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
 from callboard.openwebui import OpenWebUITools
 
 PydanticAgent = AbstractAgent[Any, Any]
@@ -77,7 +77,7 @@ class _PydanticAIAdapter(FrameworkAgent[PydanticAgent]):
         return describe(agent)
 
     async def run_turn(self, agent: PydanticAgent, turn: Turn) -> None:
-        with discarding_unchecked_answer(turn):
+        with AnswerGuard(turn):
             await self._run(agent, turn, deps=await make_for_run(self._deps, turn.context))
 
     async def run_task(self, agent: PydanticAgent, turn: Turn) -> None:
