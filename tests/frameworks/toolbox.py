@@ -16,6 +16,52 @@ PICTURE = bytes.fromhex("89504e470d0a1a0a") + b"a picture"
 PICTURE_URL = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
 
 
+async def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+async def traced() -> str:
+    """Says of which trace it is."""
+    carrier: dict[str, str] = {}
+    inject(carrier)
+    return carrier.get("traceparent", "none")
+
+
+async def kaboom(reason: str) -> str:
+    """Fails."""
+    raise ValueError(f"kaboom: {reason}")
+
+
+async def interrupt() -> str:
+    """Raises what ends processes."""
+    raise KeyboardInterrupt("enough")
+
+
+def interrupt_in_thread() -> str:
+    """Raises what ends processes, in a thread."""
+    raise KeyboardInterrupt("enough")
+
+
+async def travel(place: str) -> str:
+    """Goes somewhere."""
+    report_status("processing", f"half way to {place}", 50)
+    # So that the status is sent while the tool runs.
+    await asyncio.sleep(0)
+    return f"in {place}"
+
+
+def drive(place: str) -> str:
+    """Drives somewhere, in a thread."""
+    report_status("processing", f"half way to {place}", 50)
+    return f"in {place}"
+
+
+async def archive() -> str:
+    """Gives all there is."""
+    return "x" * LARGE_CHARS
+
+
 class Toolbox:
     """The tools by name, created for each run.
 
@@ -29,28 +75,6 @@ class Toolbox:
         self.stopped = asyncio.Event()
         self.wiped: list[str] = []
 
-    def plain(self, name: str) -> Callable[..., Any]:
-        """The function of that name, with annotations and a docstring that every framework reads."""
-        function: Callable[..., Any] = getattr(self, f"_{name}")()
-        return function
-
-    def _add(self) -> Callable[..., Any]:
-        async def add(a: int, b: int) -> int:
-            """Adds two numbers."""
-            return a + b
-
-        return add
-
-    def _traced(self) -> Callable[..., Any]:
-        async def traced() -> str:
-            """Says of which trace it is."""
-            carrier: dict[str, str] = {}
-            inject(carrier)
-            return carrier.get("traceparent", "none")
-
-        return traced
-
-    def _slow_add(self) -> Callable[..., Any]:
         async def slow_add(a: int, b: int) -> int:
             """Adds two numbers, slowly."""
             with suppress(TimeoutError):
@@ -58,9 +82,6 @@ class Toolbox:
                 await asyncio.wait_for(self.gate.wait(), GATE_SECONDS)
             return a + b
 
-        return slow_add
-
-    def _wait(self) -> Callable[..., Any]:
         async def wait() -> str:
             """Waits for ever."""
             report_status("processing", "waiting")
@@ -70,58 +91,14 @@ class Toolbox:
                 self.stopped.set()
             return "never"
 
-        return wait
-
-    def _kaboom(self) -> Callable[..., Any]:
-        async def kaboom(reason: str) -> str:
-            """Fails."""
-            raise ValueError(f"kaboom: {reason}")
-
-        return kaboom
-
-    def _interrupt(self) -> Callable[..., Any]:
-        async def interrupt() -> str:
-            """Raises what ends processes."""
-            raise KeyboardInterrupt("enough")
-
-        return interrupt
-
-    def _interrupt_in_thread(self) -> Callable[..., Any]:
-        def interrupt_in_thread() -> str:
-            """Raises what ends processes, in a thread."""
-            raise KeyboardInterrupt("enough")
-
-        return interrupt_in_thread
-
-    def _travel(self) -> Callable[..., Any]:
-        async def travel(place: str) -> str:
-            """Goes somewhere."""
-            report_status("processing", f"half way to {place}", 50)
-            # So that the status is sent while the tool runs.
-            await asyncio.sleep(0)
-            return f"in {place}"
-
-        return travel
-
-    def _drive(self) -> Callable[..., Any]:
-        def drive(place: str) -> str:
-            """Drives somewhere, in a thread."""
-            report_status("processing", f"half way to {place}", 50)
-            return f"in {place}"
-
-        return drive
-
-    def _archive(self) -> Callable[..., Any]:
-        async def archive() -> str:
-            """Gives all there is."""
-            return "x" * LARGE_CHARS
-
-        return archive
-
-    def _wipe(self) -> Callable[..., Any]:
         async def wipe(disk: str) -> str:
             """Wipes a disk."""
             self.wiped.append(disk)
             return f"{disk} is empty"
 
-        return wipe
+        tools = (add, archive, drive, interrupt, interrupt_in_thread, kaboom, slow_add, traced, travel, wait, wipe)
+        self._tools: dict[str, Callable[..., Any]] = {tool.__name__: tool for tool in tools}
+
+    def plain(self, name: str) -> Callable[..., Any]:
+        """The function of that name, with annotations and a docstring that every framework reads."""
+        return self._tools[name]
