@@ -69,15 +69,15 @@ def answer(*items: Body, deltas: Sequence[Body] = (), end: str = "response.compl
     return chunks(*({**event, "sequence_number": number} for number, event in enumerate(events)))
 
 
-def speech(content: str, **part: Any) -> Answer:
-    """A text in two pieces."""
+def speech(content: str, *before: Body, **part: Any) -> Answer:
+    """A text in two pieces, after the items `before` it."""
     parts = [{"type": "output_text", "text": content, "annotations": [], **part}]
     item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": parts}
     pieces = [
         {"type": "response.output_text.delta", "item_id": "msg_1", "content_index": 0, "delta": delta, "logprobs": []}
         for delta in (content[:3], content[3:])
     ]
-    return answer(item, deltas=pieces)
+    return answer(*before, item, deltas=pieces)
 
 
 def addition(call_id: str) -> Answer:

@@ -35,8 +35,8 @@ if TESTS_RUN:
     from tests.frameworks.agno_agents import Made, add, solo
 
 
-class Parsed(BaseModel):
-    """The result of a parser model."""
+class Weather(BaseModel):
+    """The type of a structured answer."""
 
     city: str
 
@@ -62,7 +62,7 @@ async def test_model_gets_chat_once_with_either_history(history: str, tmp_path: 
 
 async def test_draft_for_parser_model_is_taken_back(tmp_path: Path) -> None:
     def make(model: Callable[[], OpenAIChat]) -> AgentLike:
-        agent = Agent(id="agent", model=model(), parser_model=model(), output_schema=Parsed, telemetry=False)
+        agent = Agent(id="agent", model=model(), parser_model=model(), output_schema=Weather, telemetry=False)
         return from_agno(agent)
 
     seen, _ = await perform(Made(make), scenario([says("It is Rome, of course."), says('{"city":"Rome"}')]), tmp_path)
@@ -176,12 +176,6 @@ async def test_stopping_the_run_stops_its_generator_tools(tmp_path: Path) -> Non
 
     await perform(solo(hang), scenario([calls(("hang", "{}"))], stop_at="call"), tmp_path)
     assert stopped.is_set()
-
-
-class Weather(BaseModel):
-    """The type of a structured answer."""
-
-    city: str
 
 
 async def test_a_structured_answer_is_shown_once(tmp_path: Path) -> None:

@@ -120,19 +120,12 @@ async def test_each_node_starts_a_paragraph(tmp_path: Path) -> None:
     assert said(seen) == ["say Hello there.\n\nGood bye.", "done stop"]
 
 
-async def test_text_of_router_is_taken_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("side_by_side", [False, True])
+async def test_text_of_router_is_taken_back(side_by_side: bool, tmp_path: Path) -> None:
     def nodes(model: ChatOpenAI) -> Nodes:
         return {"route": asking(model, "route", category=lambda answer: answer.text), "greet": asking(model, "greet")}
 
-    seen = await seen_of(tmp_path, nodes, by_prompt)
-    assert seen.left() == "Hello there."
-
-
-async def test_only_router_text_is_taken_back_beside_answering_node(tmp_path: Path) -> None:
-    def nodes(model: ChatOpenAI) -> Nodes:
-        return {"greet": asking(model, "greet"), "route": asking(model, "route", category=lambda answer: answer.text)}
-
-    seen = await seen_of(tmp_path, nodes, by_prompt, side_by_side=True)
+    seen = await seen_of(tmp_path, nodes, by_prompt, side_by_side=side_by_side)
     assert seen.left() == "Hello there."
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from callboard_protocol import InputRequest, Status, ToolCallStart
 from tests.collecting import TESTS_RUN
-from tests.fakes.openai_server import Answer, Body
+from tests.fakes.openai_server import Body
 from tests.frameworks.toolbox import Toolbox
 
 if TESTS_RUN:
@@ -46,13 +46,8 @@ WIPED: Body = {
 
 
 def disks(require_approval: Any = "never", **fields: Any) -> HostedMCPTool:
-    config: Any = {
-        "type": "mcp",
-        "server_label": "disks",
-        "server_url": "https://disks.example",
-        "require_approval": "",
-    }
-    config["require_approval"] = require_approval
+    server = {"type": "mcp", "server_label": "disks", "server_url": "https://disks.example"}
+    config: Any = {**server, "require_approval": require_approval}
     return HostedMCPTool(config, **fields)
 
 
@@ -161,7 +156,7 @@ ADD: Body = {"type": "function_call", "id": "fc_1", "call_id": "call_2", "name":
 
 async def test_a_shell_in_a_container_is_shown(tmp_path: Path) -> None:
     shell = ShellTool(environment={"type": "container_auto"})
-    seen, _ = await play([says("There.", SHELL, LISTED)], tmp_path, shell)
+    seen, _ = await play([speech("There.", SHELL, LISTED)], tmp_path, shell)
     assert seen.lines(in_order=True) == [
         *("call 1 shell {'commands': ['ls']}", "result 1 a.txt\nexit code 0", "say There.", "done stop")
     ]
@@ -173,7 +168,7 @@ async def test_program_of_model_is_shown_and_its_local_calls_are_limited(tmp_pat
         return str(a + b)
 
     called = {**ADD, "caller": {"type": "program", "caller_id": "call_1"}}
-    script = [answer(PROGRAM, called), says("It is 5.", RESULT)]
+    script = [answer(PROGRAM, called), speech("It is 5.", RESULT)]
     tools = (function_tool(add, allowed_callers=["programmatic"]), ProgrammaticToolCallingTool())
     seen, _ = await play(script, tmp_path, *tools, reply=True, confirm_tools=("add",))
     lines = [line for line in seen.lines(in_order=True) if not line.startswith("status")]
@@ -191,12 +186,3 @@ async def test_tool_search_is_shown_and_found_tool_is_limited(tmp_path: Path) ->
         *("call 1 tool_search {'query': 'sums'}", "result 1 searched", "call 2 add {'a': 2, 'b': 3}")
     ]
     assert "failed 2 denied" in seen.lines(in_order=True)
-
-
-def says(content: str, *items: Body) -> Answer:
-    """An answer with these items and then a text."""
-    part = {"type": "output_text", "text": content, "annotations": []}
-    message = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
-    kind = "response.output_text.delta"
-    delta = {"type": kind, "item_id": "msg_1", "content_index": 0, "delta": content, "logprobs": []}
-    return answer(*items, message, deltas=[delta])

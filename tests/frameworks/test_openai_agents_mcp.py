@@ -64,10 +64,9 @@ def processes(**fields: Any) -> MCPServerStdio:
 
 @dataclass
 class Desk:
-    """A Callboard server with one agent, and the calls that its model makes."""
+    """A Callboard server with one agent."""
 
     service: Service
-    tool: str = "pid"
 
     def request(self) -> Body:
         return request(agent="agent")
