@@ -169,7 +169,7 @@ def test_broken_entry_point_of_a_package_is_reported(folder: Path) -> None:
             r"broken\.py, line 6: AgentError: The agent 'a' has icon='a\.svg'",
         ),
         ("from callboard import tool\n@tool\ndef f(a): 'Doc.'\n", r"line 2: AgentError.*no type annotation"),
-        ("from callboard import register\nregister('a string')", "takes an agent, not str"),
+        ("from callboard import register\nregister('a string')", "This str is no agent"),
         ("x = 1", "registers no agent"),
         ("from callboard import Agent, register\nregister(Agent('demo'))", "'demo', an id that is already taken"),
         ("from callboard import Agent, register\nregister(Agent('a'))\nregister(Agent('a'))", "already taken"),

@@ -218,7 +218,7 @@ def test_default_of_on_owner_loss_and_override_by_author(what: str) -> None:
     assert read_on_owner_loss(make()) == usual
     for wanted in ("continue", "end"):
         assert read_on_owner_loss(make(on_owner_loss=wanted)) == wanted
-    with pytest.raises(AgentError, match="cannot have on_owner_loss='stop': use 'continue'"):
+    with pytest.raises(AgentError, match="has on_owner_loss='stop': give 'continue'"):
         make(on_owner_loss="stop")
 
 

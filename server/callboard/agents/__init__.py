@@ -6,8 +6,8 @@ import it: `Agent.run` does, and the file of an agent loads fast.
 
 from callboard.agents.access import AgentAccess
 from callboard.agents.agent import Agent, AgentLike, ignored_options
-from callboard.agents.context import OnOwnerLoss, RunContext, TurnContext, check_on_owner_loss
-from callboard.agents.declarations import check_openwebui_tools
+from callboard.agents.context import OnOwnerLoss, RunContext, TurnContext
+from callboard.agents.declarations import check_on_owner_loss, check_openwebui_tools
 from callboard.agents.description import DescribedAgent, DescribedTool, Description
 from callboard.agents.loading import LoadedAgents, load_all_agents, register
 from callboard.agents.notices import LIMIT_REACHED, NOTHING_SAID, PICTURE_TOOL, SHOWN_TO_USER

@@ -5,28 +5,15 @@ from contextlib import aclosing
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
-from inspect import signature
 from itertools import takewhile
-from typing import Any, Never, Protocol
+from typing import Any, Protocol
 
 import structlog
 
-from callboard.agents.context import OnOwnerLoss, RunContext, TurnContext, check_on_owner_loss
-from callboard.agents.declarations import (
-    check_icon,
-    check_id,
-    check_limits,
-    check_model,
-    check_openwebui_tools,
-    check_parameters,
-    check_skills,
-    check_text_list,
-    check_texts,
-    check_tool_format,
-    make_tools,
-)
+from callboard.agents.context import OnOwnerLoss, RunContext, TurnContext
+from callboard.agents.declarations import check_arguments, check_id
 from callboard.agents.recalling import recall
-from callboard.calls import Allowance, Limits, Tool
+from callboard.calls import Allowance, Limits, Tool, tool
 from callboard.errors import AgentError
 from callboard.models import ChatDict, ChatModel, ModelEndpoint, content_text
 from callboard.openwebui.offered_tools import OpenWebUITools
@@ -115,34 +102,27 @@ class Agent:
         suggestions: Sequence[str] = (),
         icon: str = "",
         openwebui_tools: OpenWebUITools = "attached",
-        **unknown: Never,
     ) -> None:
-        if unknown:
-            check_parameters(unknown, [name for name in signature(Agent).parameters if name != "unknown"])
         check_id(agent_id)
-        check_texts(agent_id, description=description, prompt=prompt, name=name)
-        check_model(model, f"The agent '{agent_id}'")
-        check_limits(agent_id, limits)
-        check_tool_format(agent_id, tool_format)
-        check_on_owner_loss(agent_id, on_owner_loss)
-        own = make_tools(agent_id, tools)
-        values = {
-            "agent_id": agent_id,
+        values: dict[str, Any] = {
             "description": description,
-            "skills": (*check_skills(agent_id, skills), *([Skill("tools", "Its own.", tools=own)] if own else ())),
+            "skills": skills,
             "prompt": prompt,
             "name": name or agent_id,
             "model": model,
             "limits": limits,
             "tool_format": tool_format,
-            "confirm": check_text_list(agent_id, "confirm", confirm),
+            "confirm": confirm,
             "on_owner_loss": on_owner_loss,
-            "suggestions": check_text_list(agent_id, "suggestions", suggestions),
-            "icon": check_icon(agent_id, icon),
-            "openwebui_tools": check_openwebui_tools(agent_id, openwebui_tools),
+            "suggestions": suggestions,
+            "icon": icon,
+            "openwebui_tools": openwebui_tools,
         }
-        for key, value in values.items():
-            object.__setattr__(self, key, value)
+        check_arguments(agent_id, tools=tools, **values)
+        own = [given if isinstance(given, Tool) else tool(given) for given in tools]
+        values["skills"] = (*skills, *([Skill("tools", "Its own.", tools=own)] if own else ()))
+        for key, value in {"agent_id": agent_id, **values}.items():
+            object.__setattr__(self, key, tuple(value) if isinstance(value, list) else value)
         self._check_names()
 
     @property
@@ -252,8 +232,8 @@ def _find_duplicates(listed: Sequence[tuple[str, Tool]]) -> dict[str, tuple[str,
     None of these tools is offered, because the wrong one might run, with the wrong rule for approval.
     """
     owners: dict[str, list[str]] = {}
-    for skill, tool in listed:
-        owners.setdefault(tool.name, []).append(skill)
+    for skill, listed_tool in listed:
+        owners.setdefault(listed_tool.name, []).append(skill)
     return {name: tuple(skills) for name, skills in owners.items() if len(skills) > 1}
 
 

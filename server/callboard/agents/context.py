@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from callboard.calls import (
     Budget,
@@ -28,15 +28,6 @@ if TYPE_CHECKING:
 
 OnOwnerLoss = Literal["continue", "end"]
 """Whether another server continues a run whose server stops, or the run ends."""
-
-
-def check_on_owner_loss(agent_id: str, value: object) -> None:
-    """Raise `AgentError` unless `value` is an `OnOwnerLoss`."""
-    if value not in get_args(OnOwnerLoss):
-        raise AgentError(
-            f"The agent '{agent_id}' cannot have on_owner_loss={value!r}: use 'continue' (another server "
-            "continues a run whose server is lost) or 'end'."
-        )
 
 
 def _default_formats() -> "FormatChoice":
