@@ -171,8 +171,8 @@ def test_broken_entry_point_of_a_package_is_reported(folder: Path) -> None:
         ("from callboard import tool\n@tool\ndef f(a): 'Doc.'\n", r"line 2: AgentError.*no type annotation"),
         ("from callboard import register\nregister('a string')", "This str is no agent"),
         ("x = 1", "registers no agent"),
-        ("from callboard import Agent, register\nregister(Agent('demo'))", "'demo', an id that is already taken"),
-        ("from callboard import Agent, register\nregister(Agent('a'))\nregister(Agent('a'))", "already taken"),
+        ("from callboard import Agent, register\nregister(Agent('demo'))", "two agents with the id 'demo'"),
+        ("from callboard import Agent, register\nregister(Agent('a'))\nregister(Agent('a'))", "id 'a'"),
         ("from callboard import Agent, register\nregister(Agent('half'))\nraise ValueError", "ValueError"),
     ],
 )

@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from textwrap import shorten
 
-from callboard.agents.agent import Agent, AgentLike
+from callboard.agents.agent import AgentLike
 from callboard.agents.declarations import check_agent
 from callboard.agents.registry import Registry
 from callboard.errors import AgentError
@@ -31,14 +31,12 @@ _ADVICE = "Correct the mistake and start again; until then the agents of this so
 class LoadedAgents:
     """The agents that were loaded, the source of each by its id, and an error for each source that failed.
 
-    `registry.unavailable` has the built-in agents whose settings are missing. `lacks` has the lines of `Agent.missing`
-    by the agent's id.
+    `registry.unavailable` has the built-in agents whose settings are missing.
     """
 
     registry: Registry = field(default_factory=Registry)
     sources: dict[str, str] = field(default_factory=dict)
     problems: list[AgentError] = field(default_factory=list)
-    lacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 _loading: ContextVar[list[AgentLike] | None] = ContextVar("callboard_loading_agents", default=None)
@@ -100,8 +98,6 @@ def _add(agents: Sequence[AgentLike], source: str, loaded: LoadedAgents) -> None
     for agent in agents:
         loaded.registry.add(agent)
         loaded.sources[agent.agent_id] = source
-        if isinstance(agent, Agent) and agent.missing:
-            loaded.lacks[agent.agent_id] = agent.missing
 
 
 def _expand_folders(given: Sequence[str]) -> Iterator[str]:
@@ -119,6 +115,8 @@ def _collect(source: _Source, registry: Registry) -> list[AgentLike]:
     token = _loading.set(found)
     try:
         source.load()
+        # Raises `AgentError` if an id is taken.
+        Registry((*registry, *found))
     # A user's file may raise any exception, and the server must still load the other agents. A script without a main
     # guard may raise SystemExit.
     except (Exception, SystemExit) as error:
@@ -127,13 +125,6 @@ def _collect(source: _Source, registry: Registry) -> list[AgentLike]:
         _loading.reset(token)
     if not found:
         raise AgentError(f"{source.setting}: {source.name} registers no agent: call callboard.register(agent) in it.")
-    ids = [agent.agent_id for agent in (*registry, *found)]
-    for agent in found:
-        if ids.count(agent.agent_id) > 1:
-            raise AgentError(
-                f"{source.setting}: {source.name} registers '{agent.agent_id}', an id that is already taken: "
-                "give the agent another."
-            )
     return found
 
 
