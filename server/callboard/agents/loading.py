@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from textwrap import shorten
 
-from callboard.agents.agent import AgentLike
+from callboard.agents.agent import Agent, AgentLike
 from callboard.agents.declarations import check_agent
 from callboard.agents.registry import Registry
 from callboard.errors import AgentError
@@ -37,6 +37,11 @@ class LoadedAgents:
     registry: Registry = field(default_factory=Registry)
     sources: dict[str, str] = field(default_factory=dict)
     problems: list[AgentError] = field(default_factory=list)
+
+    @property
+    def lacks(self) -> dict[str, tuple[str, ...]]:
+        """The lines of `Agent.missing` of each agent that lacks something, by its id."""
+        return {agent.agent_id: agent.missing for agent in self.registry if isinstance(agent, Agent) and agent.missing}
 
 
 _loading: ContextVar[list[AgentLike] | None] = ContextVar("callboard_loading_agents", default=None)
