@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from callboard.errors import AgentError
@@ -26,14 +26,6 @@ _SECRET_WORD = re.compile(rf"(?:{SECRET_NAME.pattern})\w*[\"']?\s*[=:]\s*[\"']?(
 """A name that ends like the name of a secret, and the value. The value in `--key-column=id` is not a secret."""
 
 
-def _expand(value: object, info: ValidationInfo) -> object:
-    """Replace the variables in a text of a file, with the function that is the context of the validation."""
-    return info.context(value) if info.context and isinstance(value, str) else value
-
-
-_Text = Annotated[str, BeforeValidator(_expand)]
-
-
 @dataclass(frozen=True)
 class ServerDeclaration:
     """One MCP server: a `command` that uses its standard streams, or a `url` that uses `transport`.
@@ -47,12 +39,12 @@ class ServerDeclaration:
     """
 
     name: str
-    command: _Text = ""
-    args: tuple[_Text, ...] = field(default=(), repr=False)
-    env: Mapping[str, _Text] = field(default_factory=dict, repr=False)
-    cwd: Annotated[Path, BeforeValidator(_expand), AfterValidator(Path.expanduser)] | None = None
-    url: _Text = ""
-    headers: Mapping[str, _Text] = field(default_factory=dict, repr=False)
+    command: str = ""
+    args: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: Annotated[Path, AfterValidator(Path.expanduser)] | None = None
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     confirm: Confirm = "never"
     timeout_seconds: Annotated[float, Field(gt=0)] | None = None
     trusted: bool = False

@@ -54,6 +54,7 @@ _VARIABLE = re.compile(
     """,
     re.VERBOSE,
 )
+_WITH_VARIABLES = frozenset({"command", "args", "env", "cwd", "url", "headers"})
 _BARE_VARIABLE = re.compile(r"(?<!\S)\$([A-Za-z_]\w*)(?!\S)")
 """Gemini CLI's `$NAME`, alone or after a blank (`Bearer $NAME`): a dollar sign elsewhere may be part of a password."""
 
@@ -87,7 +88,7 @@ def read_server_file(path: Path) -> ServerFile:
             continue
         try:
             if _is_enabled(given):
-                servers.append(_DECLARATION.validate_python(_read_entry(name, given), context=_expand))
+                servers.append(_DECLARATION.validate_python(_read_entry(name, given)))
         except ValidationError as error:
             problems += [_explain(place, detail) for detail in error.errors()]
         except (AgentError, RuntimeError) as error:
@@ -194,23 +195,32 @@ def _read_entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
     kind = re.sub(r"[-_ ]", "", str(entry.get("transport") or "stdio")).lower()
     if kind not in _TYPES:
         raise AgentError("its type is unknown; use stdio, http or sse")
-    return {**entry, "name": name, "transport": _TYPES[kind]}
+    expanded = {key: _expand(value) if key in _WITH_VARIABLES else value for key, value in entry.items()}
+    return {**expanded, "name": name, "transport": _TYPES[kind]}
 
 
-def _expand(text: str) -> str:
-    """Return the text with `${NAME}`, `${NAME:-default}` and `{env:NAME}` replaced. Raises `ValueError`."""
-    return _VARIABLE.sub(_look_up, text)
+def _expand(value: Any) -> Any:
+    """Replace `${NAME}`, `${NAME:-default}` and `{env:NAME}` in the value's texts. Raises `AgentError`."""
+    match value:
+        case str():
+            return _VARIABLE.sub(_look_up, value)
+        case list():
+            return [_expand(item) for item in value]
+        case dict():
+            return {key: _expand(item) for key, item in value.items()}
+        case _:
+            return value
 
 
 def _look_up(variable: re.Match[str]) -> str:
     if variable["vscode"]:
-        raise ValueError(f"only VS Code knows {variable[0]}; write ${{NAME}} for a variable of the environment")
+        raise AgentError(f"only VS Code knows {variable[0]}; write ${{NAME}} for a variable of the environment")
     if variable["file"]:
-        raise ValueError(f"only OpenCode knows {variable[0]}; write ${{NAME}} for a variable of the environment")
+        raise AgentError(f"only OpenCode knows {variable[0]}; write ${{NAME}} for a variable of the environment")
     name = variable["name"] or variable["opencode"]
     found = os.environ.get(name, variable["default"])
     if found is None:
-        raise ValueError(f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
+        raise AgentError(f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
     return found
 
 
@@ -223,4 +233,4 @@ def _explain(place: str, detail: ErrorDetails) -> str:
     }
     path = ".".join([place, *(names.get(str(step), str(step)) for step in detail["loc"])])
     # The value is left out, because it may be a key.
-    return f"{path}: {detail['msg'].removeprefix('Value error, ')}"
+    return f"{path}: {detail['msg']}"
