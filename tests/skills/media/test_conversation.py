@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callboard.agents import Agent
-from callboard.agents.builtin import MEDIA_INFO, TRIAGE
+from callboard.agents.builtin import MEDIA_PROMPT
 from callboard.skills import Seerr
 from callboard_protocol import Event, InputRequest, Message, ToolCallError, ToolCallStart
 from tests.fakes.openai_server import Body, Chunks, OpenAIServer, call, chunks, finish, text
@@ -44,7 +44,7 @@ def librarian(body: Body) -> Chunks:
 async def talking(folder: Path, **fields: Any) -> AsyncIterator[tuple[Service, OpenAIServer, SeerrServer]]:
     async with SeerrServer() as seerr:
         seerr.add(KOMBATS[0], series(95396, "Severance", "2022-02-17"), movie(438631, "Dune", "2021-09-15"))
-        agent = Agent("media", skills=(MEDIA_INFO, Seerr(seerr.url, KEY), TRIAGE), **fields)
+        agent = Agent("media", skills=(Seerr(seerr.url, KEY),), prompt=MEDIA_PROMPT, **fields)
         async with serving_model(folder, librarian, agent) as (service, endpoint):
             yield service, endpoint, seerr
 
@@ -120,4 +120,3 @@ def test_only_the_tools_that_change_something_are_not_read_only() -> None:
         "media_request",
         "media_report_issue",
     ]
-    assert [tool.name for tool in (*MEDIA_INFO.current_tools(), *TRIAGE.current_tools())] == []
