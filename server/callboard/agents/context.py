@@ -161,11 +161,9 @@ class TurnContext(CallContext, RunContext):
 
 def _check_runnable(tool: object) -> None:
     """Raise `AgentError` unless `RunContext.call` can run this tool."""
-    if isinstance(tool, Tool) and not isinstance(tool, ClientTool) and not tool.is_method:
-        return
-    name = getattr(tool, "name", None) or getattr(tool, "__name__", repr(tool))
+    if not isinstance(tool, Tool):
+        raise AgentError(f"context.call takes a tool, not {tool!r:.80}: write @tool above its function.")
     if isinstance(tool, ClientTool):
-        raise AgentError(f"{name} is a function of the client, which runs it: yield ToolCallExternal for the call.")
-    if isinstance(tool, Tool):
-        raise AgentError(f"{name} is a method that belongs to no instance: pass instance.{name} to context.call.")
-    raise AgentError(f"context.call takes a tool, and {name} is not one: write @tool above its function.")
+        raise AgentError(f"The client runs its function {tool.name}: yield ToolCallExternal for the call.")
+    if tool.is_method:
+        raise AgentError(f"{tool.name} is a method without an instance: pass instance.{tool.name} to context.call.")
