@@ -167,10 +167,10 @@ class Agent:
         if context.task is not None:
             events = run_completion(context)
         else:
-            known = await recall(self.skills, context, self.agent_id)
-            if known.status is not None:
-                yield known.status
-            prompt = "\n\n".join(part for part in (self.build_system_prompt(), known.prompt) if part)
+            known, status = await recall(self.skills, context, self.agent_id)
+            if status is not None:
+                yield status
+            prompt = "\n\n".join(part for part in (self.build_system_prompt(), known) if part)
             model_name = await model.find_name() if isinstance(model, ModelEndpoint) else model.name
             # The server's own format is for the server's model.
             own_format = self.tool_format or (None if self.model is None else "auto")
