@@ -32,12 +32,12 @@ def show(events: Sequence[Event]) -> tuple[str, str, str]:
     display = Display(make_console(beside))
     with redirect_stdout(out), redirect_stderr(beside):
         for event in (*events, Done()):
-            display.take("", event)
-            display.tick()
+            display.show(event)
+            display.refresh()
         display.end()
     lines = beside.getvalue().splitlines(keepends=True)
     # But for how long it took.
-    return out.getvalue(), "".join(lines[:-1]), display.answer.text
+    return out.getvalue(), "".join(lines[:-1]), display.text
 
 
 def started(call_id: str) -> ToolCallStart:
@@ -76,7 +76,7 @@ def test_plan_is_a_line_of_standard_error() -> None:
 @given(st.lists(st.sampled_from(["a ", "bc ", "defg ", " ", "\n"]), max_size=20))
 def test_drawn_text_has_the_words_of_the_answer_and_no_row_is_too_long(parts: list[str]) -> None:
     printed = io.StringIO()
-    display = Display(Console(file=printed, width=10), is_drawn=True)
+    display = Display(Console(file=printed, width=10), "drawn")
     for part in parts:
         display.show(Message(content=part))
     display.show(Done())

@@ -5,37 +5,37 @@ It is a client of the server's routes, like the pipe. If no server runs, it star
 
 import argparse
 import asyncio
+import json
+import mimetypes
 import os
 import secrets
 import shlex
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from io import TextIOWrapper
-from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from itertools import count, groupby
+from pathlib import Path, PurePosixPath
+from typing import Any, TextIO
 from uuid import uuid4
 
 from pydantic import ValidationError
 from rich.text import Text
 
-from callboard._cli.chat.answer import Answer
-from callboard._cli.chat.approvals import answer_approvals
 from callboard._cli.chat.client import CONNECT_SECONDS, ServerClient, ServerProblem, open_client
-from callboard._cli.chat.display import Display, JsonLines, make_console
-from callboard._cli.chat.files import describe_file, read_file, save_file
+from callboard._cli.chat.display import SERVER_FILE, Display, Mode, describe_file, make_console
+from callboard._cli.chat.keyboard import Keyboard
 from callboard._cli.chat.turn import Turn
-from callboard._cli.chat.visible import make_line
+from callboard._cli.chat.visible import make_line, make_visible
 from callboard._cli.health import ask_health
+from callboard.data_urls import content_type_of, read_data_url
 from callboard.errors import CallboardError
 from callboard.settings import Settings, load_settings
 from callboard_protocol import RunRequest, User
 
-if TYPE_CHECKING:
-    from callboard._cli.chat.keyboard import Keyboard
-
 PROMPT = "› "
+MAX_NAME_CHARS = 50
 
 HELP = """\
 /help   show this
@@ -81,8 +81,10 @@ async def _run_chat(
     settings: Settings, url: str, socket: Path | None, user: User | None, options: argparse.Namespace
 ) -> int:
     async with open_client(settings, url, socket, user) as client:
-        if options.approvals or options.approve or options.deny:
-            return await answer_approvals(client, options)
+        if options.approve or options.deny:
+            return await _answer_approval(client, options.approve or options.deny, is_approved=bool(options.approve))
+        if options.approvals:
+            return await _list_approvals(client)
         agents = await client.list_agents()
         lines = "\n".join(f"{make_line(agent_id)}: {make_line(about)}" for agent_id, about in agents.items())
         if options.agent is None:
@@ -90,12 +92,43 @@ async def _run_chat(
             return 0
         if options.agent not in agents:
             raise CallboardError(f"there is no agent {make_line(options.agent)!r}; the agents are\n{lines}")
-        chat = _Chat(client, options, server_url="" if socket else client.url)
+        chat = _Chat(client, options, user, server_url="" if socket else client.url)
         if options.chat:
             chat.messages = to_messages(await client.load_chat(options.chat))
         if options.question or not chat.keyboard:
             return await _answer_once(chat)
         return await _converse(chat, chat.keyboard, f"{make_line(options.agent)}: {make_line(agents[options.agent])}")
+
+
+async def _list_approvals(client: ServerClient) -> int:
+    waiting = await client.list_approvals()
+    for approval in waiting:
+        arguments = approval["arguments"]
+        with suppress(ValueError):
+            # Without JSON's escapes, because a model could hide text in escapes.
+            arguments = json.dumps(json.loads(arguments), ensure_ascii=False)
+        since = datetime.fromtimestamp(approval["waiting_since"], UTC)
+        about = f"agent {approval['agent_id']}, chat {approval['chat_id']}, since {since:%Y-%m-%d %H:%M} UTC"
+        print(f"{make_line(_identify_approval(approval))}  {make_line(approval['tool_name'])}")
+        print(f"{make_visible(arguments)}\n{make_line(about)}\n")
+    if not waiting:
+        print("No call waits for approval.")
+    return 0
+
+
+async def _answer_approval(client: ServerClient, wanted: str, *, is_approved: bool) -> int:
+    """Answer a call that waits for approval. The server continues its run, and the command does not wait for it."""
+    for approval in await client.list_approvals():
+        if _identify_approval(approval) == wanted:
+            await client.answer(approval["run_id"], approval["request_id"], is_approved)
+            words = "Approved" if is_approved else "Refused"
+            print(f"{words}: {make_line(approval['tool_name'])}. Its run continues.")
+            return 0
+    raise CallboardError(f"no call {make_line(wanted)!r} waits for approval; callboard chat --approvals lists them")
+
+
+def _identify_approval(approval: Mapping[str, Any]) -> str:
+    return f"{approval['run_id']}:{approval['tool_call_id']}"
 
 
 class _Chat:
@@ -104,15 +137,17 @@ class _Chat:
     `keyboard` is None if the user cannot be asked questions.
     """
 
-    def __init__(self, client: ServerClient, options: argparse.Namespace, server_url: str) -> None:
+    def __init__(self, client: ServerClient, options: argparse.Namespace, user: User | None, server_url: str) -> None:
         self.options = options
         self.chat_id = options.chat or secrets.token_hex(8)
         self.messages: list[dict[str, Any]] = []
-        self.is_drawn = not options.json and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        out = sys.stdout if self.is_drawn else sys.stderr
+        is_drawn = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._mode: Mode = "json" if options.json else "drawn" if is_drawn else "plain"
+        out = sys.stdout if self._mode == "drawn" else sys.stderr
         self.console = make_console(out)
-        self.keyboard = None if options.json else _open_keyboard(out)
+        self.keyboard = Keyboard(out) if not options.json and _can_ask(out) else None
         self._client = client
+        self._user = user
         self._server_url = server_url
 
     @property
@@ -135,40 +170,58 @@ class _Chat:
                 "agent": self.options.agent,
                 "chat_id": self.chat_id,
                 "message_id": message_id,
-                "user": self._client.user,
+                "user": self._user,
                 "messages": self.messages,
                 "run_id": run_id,
             }
         )
-        display = (JsonLines if self.options.json else Display)(
-            self.console, self._server_url, is_drawn=self.is_drawn, is_verbose=self.options.verbose
-        )
-        exit_code = await Turn(self._client, display, self.keyboard, run_id).run(request)
-        answer = display.answer
+        display = Display(self.console, self._mode, self._server_url, is_verbose=self.options.verbose)
+        exit_code = await Turn(self._client, display, self.keyboard, request, run_id).run()
         # From this id, the server finds the calls of the answer in later turns.
-        self.messages.append({"role": "assistant", "id": message_id, "content": answer.text})
+        self.messages.append({"role": "assistant", "id": message_id, "content": display.text})
         if self.options.files is not None:
-            await self._save_files(answer, self.options.files)
+            for file in display.files:
+                await self._save_file(file, self.options.files)
         return exit_code
 
-    async def _save_files(self, answer: Answer, folder: Path) -> None:
-        for file in answer.files:
-            try:
-                content = await read_file(file, self._client.fetch_file)
-                if content is not None:
-                    print(f"⇩ {make_line(str(save_file(file, content, folder)))}", file=sys.stderr)
-            except (ServerProblem, OSError, ValueError) as problem:
-                print(f"callboard: {describe_file(file, '')} was not saved: {make_line(str(problem))}", file=sys.stderr)
+    async def _save_file(self, file: Mapping[str, Any], folder: Path) -> None:
+        """Save a file if it is on the server or in a data URL."""
+        url = str(file.get("url") or "")
+        try:
+            if SERVER_FILE.fullmatch(url):
+                content = await self._client.fetch_file(url)
+            elif url.startswith("data:"):
+                content = read_data_url(url).content
+            else:
+                return
+            print(f"⇩ {make_line(str(save_file(file, content, folder)))}", file=sys.stderr)
+        except (ServerProblem, OSError, ValueError) as problem:
+            print(f"callboard: {describe_file(file, '')} was not saved: {make_line(str(problem))}", file=sys.stderr)
 
 
-def _open_keyboard(out: TextIO) -> "Keyboard | None":
-    """Return the keyboard; None if the user cannot see or cannot answer questions."""
-    if not out.isatty() or not sys.stdin.isatty():
-        return None
-    # Imported only if needed, because the import takes long.
-    from callboard._cli.chat.keyboard import Keyboard
+def _can_ask(out: TextIO) -> bool:
+    """Return whether the user can see and answer questions. The system stops a background process that reads input."""
+    return out.isatty() and sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
 
-    return Keyboard(out)
+
+def save_file(file: Mapping[str, Any], content: bytes, folder: Path) -> Path:
+    """Write a file into a folder under an unused name, which has no folder, and return its path. Raises `OSError`."""
+    given = make_line(str(file.get("name") or "")).replace("\\", "/")
+    name = Path(PurePosixPath(given).name.lstrip(".") or "file")
+    kind = str(file.get("content_type") or content_type_of(str(file.get("url"))) or "")
+    stem = name.stem[:MAX_NAME_CHARS]
+    suffix = (name.suffix or mimetypes.guess_extension(kind) or "")[:MAX_NAME_CHARS]
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        path = folder / (f"{stem}{suffix}" if number == 1 else f"{stem}-{number}{suffix}")
+        try:
+            # The mode "x" neither overwrites a file nor follows a link of that name.
+            with path.open("xb") as new:
+                new.write(content)
+        except FileExistsError:
+            continue
+        break
+    return path
 
 
 def to_messages(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -199,7 +252,7 @@ async def _answer_once(chat: _Chat) -> int:
     return exit_code
 
 
-async def _converse(chat: _Chat, keyboard: "Keyboard", about_agent: str) -> int:
+async def _converse(chat: _Chat, keyboard: Keyboard, about_agent: str) -> int:
     def say(words: str) -> None:
         chat.console.print(Text(words, "dim"), soft_wrap=True)
 

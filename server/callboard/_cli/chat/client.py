@@ -7,8 +7,8 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +19,19 @@ from callboard._cli.chat.visible import make_line
 from callboard.errors import CallboardError
 from callboard.openwebui.signed_users import HEADER, sign_user
 from callboard.settings import Settings, is_loopback
-from callboard_protocol import Decoder, Done, Error, Event, Frame, FrameError, InputAnswer, RunRequest, User, decode
+from callboard_protocol import (
+    Decoder,
+    Done,
+    Error,
+    Event,
+    Frame,
+    FrameError,
+    InputAnswer,
+    RunRequest,
+    Status,
+    User,
+    decode,
+)
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 60.0
@@ -36,29 +48,21 @@ CANNOT_REACH = "Cannot reach a Callboard server at {url}: check the address and 
 BAD_KEY = "The API key cannot be sent: it may only have ASCII characters and no spaces."
 NOT_CALLBOARD = "The server at {url} is not a Callboard server."
 LOST = "The connection to the server was lost, and the answer could not be resumed."
-
-Deliver = Callable[[str, Event | None], Awaitable[None]]
-"""A function that handles an event. It gets the JSON and the decoded event; None if this version cannot decode it."""
+RECONNECTING = "Reconnecting…"
 
 
 class ServerProblem(CallboardError):
-    """A request failed. The message says what to do.
+    """A request failed. The message says what to do. If `is_temporary`, the same request may succeed later."""
 
-    `is_temporary`: the same request may succeed later. `can_retry_in_run`: it may succeed later if the run has begun.
-    """
-
-    def __init__(
-        self, message: str, code: str = "", *, is_temporary: bool = False, can_retry_in_run: bool = False
-    ) -> None:
+    def __init__(self, message: str, code: str = "", *, is_temporary: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.is_temporary = is_temporary
-        self.can_retry_in_run = is_temporary or can_retry_in_run
 
 
 @asynccontextmanager
 async def open_client(
-    settings: Settings, url: str, socket: Path | None = None, user: User | None = None
+    settings: Settings, url: str, socket: Path | None, user: User | None
 ) -> AsyncIterator["ServerClient"]:
     """Open a client that sends the settings' key, for a user or without a user.
 
@@ -82,26 +86,22 @@ async def open_client(
         raise ServerProblem(CANNOT_REACH.format(url=shown_url)) from error
     async with httpx.AsyncClient(
         base_url=url,
+        params={"user_id": user.id} if user else None,
         event_hooks={"request": [authorize]},
         timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
         transport=httpx.AsyncHTTPTransport(uds=str(socket)) if socket else None,
         # The proxy in the environment cannot reach this machine.
         trust_env=not is_loopback(host),
     ) as http:
-        yield ServerClient(http, shown_url, user)
+        yield ServerClient(http, shown_url)
 
 
 class ServerClient:
-    """A client of one server, for a user or without a user.
+    """A client of one server. `url` is shown in messages. Every failure raises a `ServerProblem`."""
 
-    `url` is shown in messages. Every failure raises a `ServerProblem`.
-    """
-
-    def __init__(self, http: httpx.AsyncClient, url: str, user: User | None) -> None:
+    def __init__(self, http: httpx.AsyncClient, url: str) -> None:
         self.url = url
-        self.user = user
         self._http = http
-        self._user = {"user_id": user.id} if user else {}
 
     async def list_agents(self) -> dict[str, str]:
         """Return the description of each agent of the server, by the agent's id."""
@@ -113,9 +113,8 @@ class ServerClient:
 
     async def load_chat(self, chat_id: str) -> list[dict[str, Any]]:
         """Return the stored messages of a chat; [] if the user has no such chat."""
-        path = f"/v1/chats/{quote(chat_id, safe='')}/messages"
         try:
-            return list((await self._fetch("GET", path, params=self._user))["messages"])
+            return list((await self._fetch("GET", f"/v1/chats/{quote(chat_id, safe='')}/messages"))["messages"])
         except ServerProblem as problem:
             if problem.code == "unknown_chat":
                 return []
@@ -123,12 +122,11 @@ class ServerClient:
 
     async def list_approvals(self) -> list[dict[str, Any]]:
         """Return the user's newest calls that wait for approval, as the server lists them."""
-        query = {**self._user, "limit": str(MAX_APPROVALS)}
-        return list((await self._fetch("GET", "/v1/approvals", params=query))["approvals"])
+        return list((await self._fetch("GET", "/v1/approvals", params={"limit": MAX_APPROVALS}))["approvals"])
 
     async def fetch_file(self, url: str) -> bytes:
         """Return the content of a file of a run."""
-        async with self._send("GET", url, params=self._user) as response:
+        async with self._send("GET", url) as response:
             return await response.aread()
 
     async def answer(self, run_id: str, request_id: str, value: object, *, asked: bool = True) -> None:
@@ -140,53 +138,52 @@ class ServerClient:
         """Cancel a run."""
         await self._post_about_run(f"/v1/runs/{run_id}/cancel")
 
-    async def run(self, request: RunRequest, deliver: Deliver, show_lost: Callable[[], None]) -> None:
-        """Start a run, and pass each of its events to `deliver`.
+    async def run(self, request: RunRequest) -> AsyncIterator[tuple[Event | None, str]]:
+        """Start a run, and yield each of its events, decoded and as JSON; None if this version cannot decode it.
 
-        When the connection is lost, `show_lost` is called, and the run is resumed. If no event has arrived yet, the
-        request is sent again. It has the same run id, so the server starts the run only once. Raises `ServerProblem`
-        if the run cannot be started or resumed.
+        When the connection is lost, a status without JSON is yielded, and the run is resumed. If no event has arrived
+        yet, the request is sent again. It has the same run id, so the server starts the run only once. Raises
+        `ServerProblem` if the run cannot be started or resumed.
         """
         last_seq = 0
+        is_lost = False
         ends_at_seconds = time.monotonic() + RESUME_SECONDS
         while True:
             problem = ServerProblem(LOST, is_temporary=True)
             try:
-                async with self._open_stream(request, last_seq) as response:
+                if last_seq:
+                    path, after = f"/v1/runs/{request.run_id}/events", {"Last-Event-ID": str(last_seq)}
+                    sending = self._send("GET", path, headers=after)
+                else:
+                    sending = self._send("POST", "/v1/runs", json=request.model_dump(mode="json"))
+                async with sending as response:
                     async for frame in _read_frames(response):
                         if int(frame.id) <= last_seq:
                             continue
                         last_seq = int(frame.id)
                         event = _decode(frame)
-                        await deliver(frame.data, event)
+                        yield event, frame.data
                         if isinstance(event, Done | Error):
                             return
+                        is_lost = False
                         ends_at_seconds = time.monotonic() + RESUME_SECONDS
             except ServerProblem as error:
                 problem = error
-            if (
-                not (problem.can_retry_in_run if last_seq else problem.is_temporary)
-                or time.monotonic() > ends_at_seconds
-            ):
+            if not problem.is_temporary or time.monotonic() > ends_at_seconds:
                 raise (ServerProblem(LOST) if last_seq else problem) from problem
-            show_lost()
+            if not is_lost:
+                yield Status(content=RECONNECTING), ""
+            is_lost = True
             await asyncio.sleep(RETRY_SECONDS)
-
-    def _open_stream(self, request: RunRequest, after: int) -> AbstractAsyncContextManager[httpx.Response]:
-        """Start the run, or resume it after the event with the number `after`."""
-        if not after:
-            return self._send("POST", "/v1/runs", json=request.model_dump(mode="json"))
-        headers = {"Last-Event-ID": str(after)}
-        return self._send("GET", f"/v1/runs/{request.run_id}/events", headers=headers, params=self._user)
 
     async def _post_about_run(self, path: str, body: object = None) -> None:
         """Send a request about a run. Retry it while the server cannot be reached or does not know the run yet."""
         ends_at_seconds = time.monotonic() + RESUME_SECONDS
         while True:
             try:
-                await self._fetch("POST", path, params=self._user, json=body)
+                await self._fetch("POST", path, json=body)
             except ServerProblem as problem:
-                can_retry = problem.can_retry_in_run or problem.code == "unknown_run"
+                can_retry = problem.is_temporary or problem.code == "unknown_run"
                 if not can_retry or time.monotonic() > ends_at_seconds:
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
@@ -213,13 +210,11 @@ class ServerClient:
 
     def _read_refusal(self, status: int, body: bytes) -> ServerProblem:
         is_temporary = status in (502, 503, 504)
-        can_retry_in_run = status in (408, 425, 429) or status >= 500
         try:
             error = json.loads(body)["error"]
-            message, code = make_line(str(error["message"])), str(error.get("code"))
+            return ServerProblem(make_line(str(error["message"])), str(error.get("code")), is_temporary=is_temporary)
         except (ValueError, KeyError, TypeError):
-            message, code = NOT_CALLBOARD.format(url=self.url), ""
-        return ServerProblem(message, code, is_temporary=is_temporary, can_retry_in_run=can_retry_in_run)
+            return self._make_problem(NOT_CALLBOARD, is_temporary=is_temporary)
 
     def _make_problem(self, template: str, *, is_temporary: bool = False) -> ServerProblem:
         return ServerProblem(template.format(url=self.url), is_temporary=is_temporary)

@@ -1,12 +1,10 @@
 """Reads lines from a terminal with Prompt Toolkit. Between prompts, typed characters are not shown."""
 
-import os
 import sys
 import termios
 import tty
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any, TextIO
 
 from prompt_toolkit import PromptSession
@@ -17,7 +15,6 @@ from prompt_toolkit.output import create_output
 from prompt_toolkit.output.plain_text import PlainTextOutput
 from prompt_toolkit.utils import is_dumb_terminal
 
-from callboard._cli.chat.turn import Interrupted
 from callboard._cli.chat.visible import make_line
 from callboard.calls import ALWAYS, show_default
 from callboard_protocol import InputRequest
@@ -28,28 +25,34 @@ NOT_HIDDEN = "  This terminal cannot hide typed characters, so no password is as
 
 
 class Keyboard:
-    """Reads lines that the user types. Prompts are written to `out`. Ctrl-D ends every prompt with `EOFError`."""
+    """Reads lines that the user types. Prompts are written to `out`.
+
+    In every prompt, Ctrl-C raises `KeyboardInterrupt`, and Ctrl-D `EOFError`.
+    """
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._input = create_input(sys.stdin)
+        self._lines = self._make_session(enable_suspend=True)
 
     async def read_line(self, prompt: str) -> str:
-        """Return a line that the user types, with editing and history. Ctrl-C raises `KeyboardInterrupt`."""
+        """Return a line that the user types, with editing and history."""
         return await _read(self._lines, prompt)
 
     async def ask(self, question: InputRequest) -> bool | str | dict[str, str]:
-        """Return the user's answer to a question. Ctrl-C raises `Interrupted`.
+        """Return the user's answer to a question.
 
         The answer to a form has a text for each field. The server converts the texts to values.
         """
-        if question.kind == "password" and is_dumb_terminal():
+        is_password = question.kind == "password"
+        if is_password and is_dumb_terminal():
             print(NOT_HIDDEN, file=self._out)
             raise EOFError
         # Characters typed before the question appeared are not an answer to it.
         termios.tcflush(self._input.fileno(), termios.TCIFLUSH)
         clear_typeahead(self._input)
-        session = self._make_session(interrupt_exception=Interrupted, is_password=question.kind == "password")
+        # Not the session of `read_line`, because its history must not have answers and passwords.
+        session = self._make_session(is_password=is_password)
         if question.kind == "form":
             required = question.form["required"]
             return {
@@ -68,10 +71,6 @@ class Keyboard:
     def hide_typing(self) -> Iterator[None]:
         """Turn off the echo of typed characters until the block ends, because they would disturb the drawing."""
         file = self._input.fileno()
-        if os.tcgetpgrp(file) != os.getpgrp():
-            # The system stops a background process that changes the terminal.
-            yield
-            return
         before = termios.tcgetattr(file)
         tty.setcbreak(file, termios.TCSADRAIN)
         try:
@@ -79,12 +78,7 @@ class Keyboard:
         finally:
             termios.tcsetattr(file, termios.TCSADRAIN, before)
 
-    @cached_property
-    def _lines(self) -> PromptSession[str]:
-        return self._make_session(enable_suspend=True)
-
     def _make_session(self, **options: Any) -> PromptSession[str]:
-        # The output is created only now, because its creation may write escape sequences.
         output = PlainTextOutput(self._out) if is_dumb_terminal() else create_output(self._out)
         # Prompt Toolkit's prompt for dumb terminals ignores an output that is passed to the session.
         with create_app_session(self._input, output):

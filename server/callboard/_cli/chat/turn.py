@@ -3,117 +3,104 @@
 import asyncio
 import signal
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 from callboard._cli import INTERRUPTED
 from callboard._cli.chat.client import ServerClient, ServerProblem
 from callboard._cli.chat.display import Display
+from callboard._cli.chat.keyboard import Keyboard
 from callboard._cli.chat.visible import make_line, make_visible
-from callboard_protocol import Done, Error, Event, InputRequest, RunRequest, Status, ToolCallError
+from callboard_protocol import Done, Error, Event, InputRequest, RunRequest, ToolCallError
 
-if TYPE_CHECKING:
-    from callboard._cli.chat.keyboard import Keyboard
-
-TICK_SECONDS = 0.1
+REFRESH_SECONDS = 0.1
 
 LOST_CODE = "connection_lost"
 """The error code of events that the client makes itself, if the rest of the answer cannot be read."""
 
-RECONNECTING = "Reconnecting…"
 STOPPING = "Stopping… Press Ctrl-C again to leave at once."
 LEFT = "Left. It is unknown whether the run has stopped."
 CANNOT_ASK = "No question can be asked here, so the agent continues without an answer."
 NOT_ACCEPTED = "The server did not accept the answer: the question has timed out, or was answered elsewhere."
 
 
-class Interrupted(Exception):
-    """The user pressed Ctrl-C while a question was shown."""
-
-
 class Turn:
     """Shows one run. `keyboard` is None if the user cannot be asked questions."""
 
-    def __init__(self, client: ServerClient, display: Display, keyboard: "Keyboard | None", run_id: str) -> None:
+    def __init__(
+        self, client: ServerClient, display: Display, keyboard: Keyboard | None, request: RunRequest, run_id: str
+    ) -> None:
         self._client = client
         self._display = display
         self._keyboard = keyboard
+        self._request = request
         self._run_id = run_id
-        self._events: asyncio.Queue[tuple[str, Event | None] | None] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[Event | None, str] | None] = asyncio.Queue()
         self._asked: set[str] = set()
         self._stop: asyncio.Task[None] | None = None
-        self._is_left = False
+        self._main = asyncio.current_task()
 
-    async def run(self, request: RunRequest) -> int:
-        """Start the run of the request, and show it until it ends. Return the command's exit code.
+    async def run(self) -> int:
+        """Start the run, and show it until it ends. Return the command's exit code.
 
         Raises `KeyboardInterrupt` if a second Ctrl-C ends the command before the run has ended.
         """
         loop = asyncio.get_running_loop()
-        reader = asyncio.create_task(self._read_events(request))
-        shower = asyncio.create_task(self._show_events())
+        reader = asyncio.create_task(self._read_events())
+        drawer = asyncio.create_task(self._draw())
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         self._display.start()
         try:
             with self._keyboard.hide_typing() if self._keyboard else nullcontext():
-                while not shower.done() and not self._is_left:
-                    self._display.tick()
-                    await asyncio.wait({shower}, timeout=TICK_SECONDS)
+                await self._show_events()
+        except asyncio.CancelledError:
+            self._display.say(LEFT)
+            raise KeyboardInterrupt from None
         finally:
             loop.remove_signal_handler(signal.SIGINT)
-            tasks = [reader, shower, *([self._stop] if self._stop else [])]
+            tasks = [reader, drawer, *([self._stop] if self._stop else [])]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._display.stop()
-        if self._is_left:
-            self._display.say(LEFT)
-            raise KeyboardInterrupt
-        await shower
         try:
             await reader
         except ServerProblem as problem:
-            self._show_failure(str(problem))
+            for call in self._display.running_calls:
+                self._display.show(ToolCallError(tool_call_id=call.id, error="no result arrived", code=LOST_CODE))
+            self._display.show(Error(message=str(problem), code=LOST_CODE))
         self._display.end()
-        ending = self._display.answer.ending
+        ending = self._display.ending
         is_answered = isinstance(ending, Done) and ending.finish_reason == "stop"
         return INTERRUPTED if self._stop else int(not is_answered)
 
-    def _show_failure(self, message: str) -> None:
-        """Show that the rest of the answer was not received."""
-        for call in self._display.answer.running_calls:
-            self._display.show(ToolCallError(tool_call_id=call.id, error="no result arrived", code=LOST_CODE))
-        self._display.show(Error(message=message, code=LOST_CODE))
-
-    async def _read_events(self, request: RunRequest) -> None:
+    async def _read_events(self) -> None:
         """Read the run's events, even while a question is shown, because the server ends a run that no client reads."""
-
-        async def deliver(data: str, event: Event | None) -> None:
-            self._events.put_nowait((data, event))
-
         try:
-            await self._client.run(request, deliver, self._show_lost)
+            async for received in self._client.run(self._request):
+                self._events.put_nowait(received)
         finally:
             self._events.put_nowait(None)
 
+    async def _draw(self) -> None:
+        while True:
+            self._display.refresh()
+            await asyncio.sleep(REFRESH_SECONDS)
+
     async def _show_events(self) -> None:
         while (received := await self._events.get()) is not None:
-            data, event = received
-            self._display.take(data, event)
+            event, data = received
+            self._display.show(event, data)
             # After a takeover the new server repeats questions that are still open.
             if isinstance(event, InputRequest) and event.request_id not in self._asked and not self._stop:
                 self._asked.add(event.request_id)
                 await self._ask(event)
 
-    def _show_lost(self) -> None:
-        if not self._stop and self._display.answer.status != RECONNECTING:
-            self._display.show(Status(content=RECONNECTING))
-
     def _interrupt(self) -> None:
-        if self._stop:
-            self._is_left = True
-            return
-        self._display.show(Status(content=STOPPING))
-        self._stop = asyncio.create_task(self._cancel_run())
+        """Stop the run. If it is being stopped, leave without waiting for that."""
+        if not self._stop:
+            self._display.hold_status(STOPPING)
+            self._stop = asyncio.create_task(self._cancel_run())
+        elif self._main:
+            self._main.cancel()
 
     async def _cancel_run(self) -> None:
         try:
@@ -126,9 +113,14 @@ class Turn:
         value: bool | str | dict[str, str] | None = None
         if self._keyboard:
             self._display.stop()
+            self._show_question(question)
             try:
-                value = await self._read_answer(self._keyboard, question)
-            except Interrupted:
+                async with asyncio.timeout(question.timeout_seconds):
+                    value = await self._keyboard.ask(question)
+            except (TimeoutError, EOFError):
+                # The user gives no answer.
+                pass
+            except KeyboardInterrupt:
                 # Stopping the run also ends the question.
                 self._interrupt()
                 return
@@ -141,16 +133,10 @@ class Turn:
         except ServerProblem:
             self._display.say(NOT_ACCEPTED)
 
-    async def _read_answer(self, keyboard: "Keyboard", question: InputRequest) -> bool | str | dict[str, str] | None:
-        """Show a question and return the user's answer; None after Ctrl-D or after the question's time limit."""
+    def _show_question(self, question: InputRequest) -> None:
         self._display.say(f"? {make_line(question.title)}")
         texts = [make_visible(question.message), make_line(question.placeholder), make_line(question.url)]
         texts += [f"{number}. {make_line(choice)}" for number, choice in enumerate(question.choices, 1)]
         for line in "\n".join(texts).splitlines():
             if line.strip():
                 self._display.say(f"  {line}")
-        try:
-            async with asyncio.timeout(question.timeout_seconds):
-                return await keyboard.ask(question)
-        except (TimeoutError, EOFError):
-            return None
