@@ -1,5 +1,4 @@
 from collections.abc import AsyncIterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -7,6 +6,7 @@ from hypothesis import HealthCheck, settings
 
 import openwebui
 from callboard._logging import use_plain_tracebacks
+from callboard.skills.mcp import server as mcp_server
 from callboard.storage import Store
 from callboard.storage.sql import run_record
 from tests.databases import put_new_database
@@ -18,11 +18,7 @@ use_plain_tracebacks()
 # Tests of late runs use a database that fails.
 run_record.PATIENCE_SECONDS = 60.0
 # MCP servers start slowly on a busy machine, and an application that no longer waits for them has no tools.
-# The core, which `test_core` runs alone, has no MCP.
-if find_spec("callboard.skills.mcp"):
-    from callboard.skills.mcp import server as mcp_server
-
-    mcp_server.FIRST_TOOLS_SECONDS = 60.0
+mcp_server.FIRST_TOOLS_SECONDS = 60.0
 
 pytest_plugins = ["tests.needs", "tests.collecting"]
 

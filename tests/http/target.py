@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from callboard._application.parts import list_part_routes
+from callboard import _metrics, _openai
 from callboard.agents import RunContext
 from callboard.http import app
 from callboard_protocol import Event, InputRequest, Message, ToolCallComplete, ToolCallStart
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
 
-ROUTES = [*app.ROUTES, *list_part_routes()]
+ROUTES = [*app.ROUTES, *_openai.ROUTES, *_metrics.ROUTES]
 """Every route of a server, except the inspector's."""
 
 SECRET = "what-nobody-else-may-read"

@@ -15,16 +15,18 @@ from starlette.routing import Mount, Router
 from starlette.types import Message, Receive, Scope, Send
 
 import callboard.agents.tool_loop  # noqa: F401 - so that no agent imports it during its first run
+from callboard import _metrics, _openai
 from callboard._application.board import Callboard
-from callboard._application.parts import list_part_routes, make_inspector, make_metrics, make_tracer
 from callboard._application.retention import retaining
 from callboard._formats import prepare_reading
+from callboard._inspect import Inspector
 from callboard._logging import use_plain_tracebacks
+from callboard._tracing import Tracing
 from callboard._watchdog import Watchdog
 from callboard.calls import Services
 from callboard.errors import CallboardError
 from callboard.http.app import build_routes, wrap_with_gate
-from callboard.http.auth import api_key
+from callboard.http.auth import UNNAMED_KEY, api_key
 from callboard.http.body import BodyBudget
 from callboard.http.errors import error_response
 from callboard.http.gate import Access
@@ -55,12 +57,12 @@ class Application:
             self.lifespan,
             board.authenticate,
             self._links,
-            routes=[*board.routes, Mount("/skills", self._skill_routes), *list_part_routes()],
+            routes=[*board.routes, Mount("/skills", self._skill_routes), *_openai.ROUTES, *_metrics.ROUTES],
             middleware=board.middleware,
             metrics_key=api_key(metrics_key.get_secret_value()) if metrics_key else None,
         )
         access = Access.from_settings(board.settings)
-        self._inspector = make_inspector(board.settings, board.authenticate, access)
+        self._inspector = _make_inspector(board, access)
         self._pages = self._inspector.wrap(self._routes) if self._inspector else self._routes
         self._app = wrap_with_gate(self._open_and_serve, access)
         # True if a server sends the lifespan events, or if an application around this one opens it.
@@ -177,10 +179,14 @@ async def _open(
         await closing.enter_async_context(retaining(store, settings))
         stored_runs = store.stored_runs(token_hex())
         observers = [*board.observers, *more_observers]
-        routes.state.metrics = metrics = make_metrics(settings, agents, store, lambda: runs)
-        if metrics:
+        routes.state.metrics = None
+        if settings.metrics:
+            # The runs are made later than the metrics that observe them.
+            routes.state.metrics = metrics = _metrics.Metrics(agents, lambda: runs, store)
+            store.measure(metrics.note_access)
             observers.append(metrics.observe)
-        runs = Runs(agents, services, settings, board.redaction, stored_runs, links, observers, make_tracer(settings))
+        tracer = Tracing(has_contents=settings.trace_content)
+        runs = Runs(agents, services, settings, board.redaction, stored_runs, links, observers, tracer)
         await closing.enter_async_context(runs.holding_lease())
         closing.push_async_callback(runs.close)
         preparing = asyncio.create_task(REQUESTS.run(prepare_reading), name="prepare reading")
@@ -199,6 +205,17 @@ async def _open(
             user_verifier=UserVerifier(secret.get_secret_value() if secret else None),
         )
         yield state
+
+
+def _make_inspector(board: Callboard, access: Access) -> Inspector | None:
+    """Return the inspector; None if `CALLBOARD_INSPECT` is false."""
+    settings = board.settings
+    if not settings.inspect:
+        return None
+    # If users are signed, a client's key stands for no user, and must not show the chats of all users.
+    is_limited = settings.inspect_keys or settings.open_webui_jwt_secret
+    keys = frozenset({UNNAMED_KEY, *settings.inspect_keys}) if is_limited else None
+    return Inspector(board.authenticate, access, keys)
 
 
 def _make_store(board: Callboard) -> Store:
