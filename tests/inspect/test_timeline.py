@@ -26,7 +26,7 @@ def shown_call(
 
 
 def shown_request(index: int, begin: float, end: float, first: float | None = None) -> SentRequest:
-    return SentRequest(index, "m", begin, 1, 0, answer=ModelAnswered("m", end - begin, first, "stop", None, None))
+    return SentRequest(index, "m", begin, 1, answer=ModelAnswered("m", end - begin, first, "stop", None, None))
 
 
 def shown_run(

@@ -3,7 +3,7 @@
 import pytest
 
 from callboard._inspect.watch import RunWatch, WatchedRun, count_chars
-from callboard.models import ModelRequest, TextDelta, TokenUsage
+from callboard.models import ChatDict, ModelRequest, TextDelta, TokenUsage
 from callboard.observers import ModelAnswered, ModelAsked, ObservedRun, RunLeft, RunPrepared, RunTakenOver
 from callboard_protocol import Done, Message, Rewind, RunStart, ToolCallComplete, ToolCallStart
 
@@ -28,6 +28,10 @@ def offered(count: int, **options: object) -> ModelAsked:
     return ModelAsked("m", 1, count, request=ModelRequest([user("hi")], tools, options=options))
 
 
+def sent_messages(seen: WatchedRun, index: int) -> list[ChatDict]:
+    return list(seen.requests[index].messages or ())
+
+
 def begin(watch: RunWatch, name: str = "r") -> WatchedRun:
     watch.observe(run(name), RunStart(run_id=name, agent="clerk"))
     seen = watch.find(name)
@@ -50,8 +54,10 @@ def test_each_request_is_complete_and_shared_messages_are_kept_once() -> None:
         # As a format makes them: the same texts in new objects.
         watch.observe(run("r"), asked(*(dict(message) for message in grown)))
         grown.append(user(f"more {number}"))
-    assert [len(seen.find_sent_messages(number) or ()) for number in (0, 1, 19)] == [2, 3, 21]
-    assert seen.find_sent_messages(19) == grown[:-1]
+    assert [len(seen.requests[number].messages or ()) for number in (0, 1, 19)] == [2, 3, 21]
+    assert sent_messages(seen, 19) == grown[:-1]
+    # The same objects, so the long text is in memory once.
+    assert len({id(request.messages and request.messages[1]) for request in seen.requests}) == 1
     assert seen.chars < 110_000
 
 
@@ -60,7 +66,7 @@ def test_request_with_another_beginning_shares_no_messages() -> None:
     seen = begin(watch)
     watch.observe(run("r"), asked(SYSTEM, user("a")))
     watch.observe(run("r"), asked(user("b")))
-    assert seen.find_sent_messages(1) == [user("b")]
+    assert sent_messages(seen, 1) == [user("b")]
     assert seen.requests[1].shared == 0
 
 
@@ -72,13 +78,13 @@ def test_oldest_ended_runs_are_dropped_first() -> None:
     assert [seen.run.run_id for seen in watch] == ["live", "r3", "r4"]
 
 
-def test_oldest_requests_of_running_runs_are_dropped() -> None:
+def test_requests_of_running_runs_are_dropped() -> None:
     watch = RunWatch(max_chars=50_000)
     seen = begin(watch, "live")
     for number in range(10):
         watch.observe(run("live"), asked(user(f"{number}" * 9_000)))
-    assert seen.find_sent_messages(0) is None
-    assert seen.find_sent_messages(9) == [user("9" * 9_000)]
+    assert seen.requests[0].messages is None
+    assert sent_messages(seen, 9) == [user("9" * 9_000)]
     assert len(seen.requests) == 10
 
 
@@ -161,8 +167,8 @@ def test_request_of_a_framework_without_messages_is_not_kept() -> None:
     watch = RunWatch()
     seen = begin(watch)
     watch.observe(run("r"), ModelAsked("m", 3, 1))
-    assert seen.requests[0].messages == 3
-    assert seen.find_sent_messages(0) is None
+    assert seen.requests[0].message_count == 3
+    assert seen.requests[0].messages is None
 
 
 @pytest.mark.parametrize(
@@ -211,15 +217,16 @@ def test_tools_and_options_count_and_equal_tools_are_shared() -> None:
     assert len(first.offered) == 100
 
 
-def test_tools_are_dropped_with_the_last_request_that_has_them() -> None:
+def test_tools_are_dropped_with_the_requests() -> None:
     watch = RunWatch(max_chars=180_000)
     seen = begin(watch)
     for count in (100, 100, 1, 1):
         watch.observe(run("r"), offered(count))
     assert [len(request.offered) for request in seen.requests] == [100, 100, 1, 1]
-    watch.observe(run("r"), offered(99))
-    assert [len(request.offered) for request in seen.requests] == [0, 0, 1, 1, 99]
-    assert 99_000 < seen.chars < 180_000
+    for count in (99, 1):
+        watch.observe(run("r"), offered(count))
+    assert [len(request.offered) for request in seen.requests] == [0, 0, 0, 0, 0, 1]
+    assert 0 < seen.chars < 2_000
 
 
 def test_removed_text_is_subtracted() -> None:
@@ -248,4 +255,4 @@ def test_left_out_messages_are_dropped_if_memory_is_short() -> None:
     watch.observe(run("live"), RunPrepared([], [user("x" * 9_500)], 1))
     watch.observe(run("live"), asked(user("y" * 900)))
     assert (seen.left_out, seen.left_out_count) == ((), 1)
-    assert seen.find_sent_messages(0) == [user("y" * 900)]
+    assert sent_messages(seen, 0) == [user("y" * 900)]

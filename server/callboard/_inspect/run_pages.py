@@ -108,10 +108,9 @@ async def sent(request: Request) -> Response:
             "this request is no longer available: each server keeps the requests of its newest runs in memory only"
         )
     asked = watched.requests[index]
-    messages = watched.find_sent_messages(index)
-    is_sent = messages is not None
+    is_sent = asked.messages is not None
     # Redacted here, because the prompt of an agent has not been redacted yet.
-    shown_messages = await watched.redaction.large(messages if messages is not None else list(watched.given))
+    shown_messages = await watched.redaction.large(list(watched.given if asked.messages is None else asked.messages))
     left_out = await watched.redaction.large(list(watched.left_out))
     results, unsent, unsent_count = await _compare_with_store(
         state.store.overview(watched.run.user_id), watched, [*shown_messages, *left_out]

@@ -21,20 +21,18 @@ class SentRequest:
 
     Attributes:
         index: Its number in the run, from 0.
-        messages: The number of its messages.
-        tools: The number of its tools.
+        message_count: The number of its messages.
+        messages: Its messages; None if they were dropped to save memory, or if a framework did not report them.
         shared: The number of messages at its beginning that equal those of the previous request.
-        tail: Its other messages; None if they were dropped to save memory, or if a framework did not report them.
         offered: The schemas of its tools. Requests of a run with equal tools share one object.
     """
 
     index: int
     model: str
     asked_at: float
-    messages: int
-    tools: int
+    message_count: int
+    messages: tuple[ChatDict, ...] | None = None
     shared: int = 0
-    tail: tuple[ChatDict, ...] | None = None
     offered: tuple[Mapping[str, Any], ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     answer: ModelAnswered | None = None

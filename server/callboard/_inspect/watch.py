@@ -1,8 +1,8 @@
 """`RunWatch`, an observer that keeps the runs of this server in memory, for the inspector.
 
 For each run it has the texts, the calls with their times, and the requests to models, which are not stored. Its memory
-is limited: the oldest ended runs are dropped first, then the data of the oldest requests of running runs. It does not
-see runs of other servers, and drops a run that is left to another server.
+is limited: the oldest ended runs are dropped first, then the requests of the oldest running runs. It does not see runs
+of other servers, and drops a run that is left to another server.
 """
 
 import time
@@ -68,6 +68,7 @@ class WatchedRun:
         texts: The texts before the calls of each round, by the round's index.
         text: The text since the last call.
         kept_chars: The number of characters at the beginning of `text` that a rewind does not remove.
+        request_chars: The size of the messages, options and tools of all requests.
         chars: The size of all kept data.
     """
 
@@ -87,6 +88,7 @@ class WatchedRun:
     status: str = ""
     ended_at: float | None = None
     ending: Done | Error | None = None
+    request_chars: int = 0
     chars: int = 0
 
     def show(self, question: str = "") -> ShownRun:
@@ -117,18 +119,6 @@ class WatchedRun:
             status=self.status,
             task=self.run.task,
         )
-
-    def find_sent_messages(self, index: int) -> list[ChatDict] | None:
-        """Return the messages of a request; None if they were dropped or never reported."""
-        first = index
-        while first > 0 and self.requests[first].shared:
-            first -= 1
-        messages: list[ChatDict] = []
-        for request in self.requests[first : index + 1]:
-            if request.tail is None:
-                return None
-            messages = [*messages[: request.shared], *request.tail]
-        return messages
 
     def add(self, observation: Observation) -> None:
         """Add an observation of the run."""
@@ -165,7 +155,7 @@ class WatchedRun:
     def _add_request(self, asked: ModelAsked) -> None:
         # This runs in the agent's task, so the current redaction knows the secrets that tools have added.
         self.redaction = current_redaction.get() or self.redaction
-        sent = SentRequest(len(self.requests), asked.model, time.time(), asked.messages, asked.tools)
+        sent = SentRequest(len(self.requests), asked.model, time.time(), asked.messages)
         if asked.request is not None:
             self._keep_request(sent, asked.request)
             # The request contains these messages.
@@ -174,20 +164,23 @@ class WatchedRun:
         self.requests.append(sent)
 
     def _keep_request(self, sent: SentRequest, request: ModelRequest) -> None:
-        """Store the new messages of a request, its options and its tools. Equal tools of requests are one object."""
+        """Store the messages of a request, its options and its tools. Equal parts of requests are the same objects."""
         # Most requests only add messages at the end. The comparison is fast, because most texts are the same object.
-        last = self.find_sent_messages(len(self.requests) - 1) or ()
-        pairs = zip(last, request.messages, strict=False)
-        sent.shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        sent.tail = tuple(request.messages[sent.shared :])
+        last = (self.requests[-1].messages if self.requests else None) or ()
+        same = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(last, request.messages, strict=False))]
+        added = request.messages[len(same) :]
+        sent.shared = len(same)
+        sent.messages = (*same, *added)
         sent.options = dict(request.options)
-        self.chars += count_chars(*sent.tail, *sent.options.items())
+        chars = count_chars(*added, *sent.options.items())
         sent.offered = tuple(request.tools)
         equal = [one.offered for one in self.requests if one.offered == sent.offered]
         if equal:
             sent.offered = equal[-1]
         else:
-            self.chars += count_chars(*sent.offered)
+            chars += count_chars(*sent.offered)
+        self.request_chars += chars
+        self.chars += chars
 
     def _add_answer(self, answer: ModelAnswered) -> None:
         for sent in reversed(self.requests):
@@ -216,23 +209,18 @@ class WatchedRun:
             case _:
                 pass
 
-    def drop_oldest(self) -> int:
-        """Drop the conversation that the agent started with, or the data of the oldest request that still has data.
+    def drop_messages(self) -> int:
+        """Drop the conversation that the agent started with; if there is none, the data of all requests.
 
         Return the number of characters that this frees; 0 if there is nothing to drop.
         """
         freed = count_chars(*self.given, *self.left_out)
         self.given = self.left_out = ()
-        for number, sent in enumerate(self.requests):
-            if freed:
-                break
-            freed = count_chars(*(sent.tail or ()), *sent.options.items())
-            if not any(later.offered is sent.offered for later in self.requests[number + 1 :]):
-                freed += count_chars(*sent.offered)
-            # Later requests share its messages, so they become incomplete as well.
-            sent.tail = None
-            sent.options = {}
-            sent.offered = ()
+        if not freed:
+            freed = self.request_chars
+            self.request_chars = 0
+            for sent in self.requests:
+                sent.messages, sent.options, sent.offered = None, {}, ()
         self.chars -= freed
         return freed
 
@@ -306,7 +294,7 @@ class RunWatch:
             if watched.ended_at is not None and self._is_full:
                 self._drop(watched)
         for watched in self:
-            while self._chars > self._max_chars and (freed := watched.drop_oldest()):
+            while self._chars > self._max_chars and (freed := watched.drop_messages()):
                 self._chars -= freed
 
     @property
