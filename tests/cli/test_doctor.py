@@ -394,25 +394,6 @@ def test_a_check_that_raises_is_reported_without_its_message_and_the_others_run(
     assert "sk-secret" not in said.out + said.err
 
 
-def test_checks_run_side_by_side_and_are_printed_in_their_order(
-    doctor: Doctor, capsys: pytest.CaptureFixture[str]
-) -> None:
-    is_second_done = asyncio.Event()
-
-    async def wait_for_second(context: Context) -> AsyncIterator[str]:
-        async with asyncio.timeout(context.options.timeout):
-            await is_second_done.wait()
-        yield "✓ first: is well"
-
-    async def end_at_once(context: Context) -> AsyncIterator[str]:
-        yield "✓ second: is well"
-        is_second_done.set()
-
-    options = build_parser().parse_args(["doctor", "--timeout", "5"])
-    assert examine(options, checks={"first": wait_for_second, "second": end_at_once}) == 0
-    assert capsys.readouterr().out.endswith("✓ first: is well\n✓ second: is well\n")
-
-
 # ------------------------------------------------------------------------------------------------------- port
 
 

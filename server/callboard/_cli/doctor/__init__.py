@@ -1,8 +1,8 @@
 """`callboard doctor`: checks everything that a server needs, and prints a line for each finding.
 
 A line has a mark, a subject, the finding, and advice after an arrow. The mark ✓ means correct, ✗ means broken, and –
-means not set up, or a note. Checks are functions that yield lines. They run at the same time, and their lines are
-printed in the order of `CHECKS`. A check that fails does not stop the others.
+means not set up, or a note. Checks are functions that yield lines. They run one after another, because the same machine
+may have to load the model and the embedding model. A check that fails does not stop the others.
 """
 
 import argparse
@@ -38,12 +38,6 @@ CHECKS: Mapping[str, Check] = {
 }
 """The checks. The key is the subject of the line that is printed if the check itself fails."""
 
-SEQUENTIAL = frozenset({"embeddings", "Open WebUI"})
-"""The checks that begin when all checks before them have ended.
-
-The same machine may have to load the model and the embedding model, and the check of Open WebUI may ask for a password.
-"""
-
 
 def run(
     options: argparse.Namespace,
@@ -61,45 +55,35 @@ def run(
     redact = Redaction((*secrets, *filter(None, webui)))
     marks: set[str] = set()
 
-    def show(lines: Sequence[str]) -> None:
-        for line in map(redact, lines):
-            # Error messages of other programs may contain control characters, which would change the terminal.
-            print("".join(char if char.isprintable() else " " for char in line), flush=True)
-            marks.add(line[0])
+    def show(line: str) -> None:
+        # Error messages of other programs may contain control characters, which would change the terminal.
+        print("".join(char if char.isprintable() else " " for char in redact(line)), flush=True)
+        marks.add(line[0])
 
-    show(lines)
+    for line in lines:
+        show(line)
     # Outside of the event loop, because agent files may call `asyncio.run`.
     loaded = load_all_agents(settings, variables)
-    asyncio.run(_run_checks(checks, Context(settings, variables, loaded, options, endpoints), show))
+    context = Context(settings, variables, loaded, options, endpoints)
+    for subject, check in checks.items():
+        asyncio.run(_run_check(subject, check(context), show))
     return int("✗" in marks)
 
 
-async def _run_checks(checks: Mapping[str, Check], context: Context, show: Callable[[Sequence[str]], None]) -> None:
-    started = {
-        subject: asyncio.create_task(_collect(subject, check(context)))
-        for subject, check in checks.items()
-        if subject not in SEQUENTIAL
-    }
-    for subject, check in checks.items():
-        show(await (started.get(subject) or _collect(subject, check(context))))
-
-
-async def _collect(subject: str, check: AsyncIterator[str]) -> list[str]:
-    """Return the lines of a check. If an error ends the check, the last line describes the error."""
-    lines: list[str] = []
+async def _run_check(subject: str, check: AsyncIterator[str], show: Callable[[str], None]) -> None:
+    """Show the lines of a check. If an error ends the check, the last line describes the error."""
     try:
         async for line in check:
-            lines.append(line)  # noqa: PERF401 - an error must not lose the lines before it
+            show(line)
     except CallboardError as error:
         # These messages say what to do.
-        lines.append(f"✗ {subject}: {error}")
+        show(f"✗ {subject}: {error}")
     except TimeoutError:
         advice = "check that it runs at the address in the settings, or set a longer --timeout"
-        lines.append(f"✗ {subject}: it did not answer in time → {advice}")
+        show(f"✗ {subject}: it did not answer in time → {advice}")
     # A defect in one check must not hide the lines of the other checks.
     except Exception as error:  # noqa: BLE001 - checks call other programs and libraries, which may raise anything
         place = traceback.extract_tb(error.__traceback__)[-1]
         # The message is left out because it may contain a secret.
         failure = f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
-        lines.append(f"✗ {subject}: the check itself failed: {failure} → report this")
-    return lines
+        show(f"✗ {subject}: the check itself failed: {failure} → report this")

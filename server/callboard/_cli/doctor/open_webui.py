@@ -17,7 +17,7 @@ async def check_open_webui(context: Context) -> AsyncIterator[str]:
         return
     install_pipe = load_install_pipe()
     try:
-        # All other checks have ended, so these calls may block the event loop.
+        # No other check runs now, so these calls may block the event loop.
         for line in _examine(context, install_pipe):
             yield line
     except install_pipe.InstallFailed as error:
