@@ -105,28 +105,6 @@ class Redaction:
         """Return a redactor for a text that arrives in pieces."""
         return RedactedStream(self)
 
-    def split(self, piece: str, before: str = "", *, is_last: bool = False) -> tuple[str, str]:
-        """Return the redacted piece, without an end that may begin a secret, and this end unchanged.
-
-        `before` is the text before the piece. With `is_last` no text follows, so the whole piece is redacted.
-        """
-        search = self._refresh()
-        if not search.forms:
-            return piece, ""
-        text = before + piece
-        done: list[str] = []
-        start = len(before)
-        for match in search.pattern.finditer(text, start):
-            # The match may begin a longer secret, or a word.
-            if not is_last and search.may_begin_at(match.start(), text):
-                break
-            done += [text[start : match.start()], MASK]
-            start = match.end()
-        begins = search.first_char.finditer(text, max(start, len(text) - search.longest))
-        unfinished = (begin.start() for begin in begins if search.may_begin_at(begin.start(), text))
-        cut = len(text) if is_last else next(unfinished, len(text))
-        return "".join([*done, text[start:cut]]), text[cut:]
-
     def _data_url(self, url: str, content_begins: int) -> str:
         """Return a `data:` URL without secrets in its content, which is decoded to find every form of them."""
         try:
@@ -230,16 +208,28 @@ class RedactedStream:
 
     def feed(self, piece: str) -> str:
         """Add a piece; return the redacted text that is complete now."""
-        text = self._held + piece
-        shown, self._held = self._redaction.split(text, self._before)
-        self._before = (self._before + text[: len(text) - len(self._held)])[-_CONTEXT_CHARS:]
-        return shown
+        return self._redact(piece)
 
     def flush(self) -> str:
         """Return the redacted rest at the end of the text."""
-        shown, _ = self._redaction.split(self._held, self._before, is_last=True)
-        self._held = self._before = ""
-        return shown
+        return self._redact("", is_last=True)
+
+    def _redact(self, piece: str, *, is_last: bool = False) -> str:
+        search = self._redaction._refresh()
+        text = self._before + self._held + piece
+        done: list[str] = []
+        start = len(self._before)
+        for match in search.pattern.finditer(text, start):
+            # The match may begin a longer secret, or a word.
+            if not is_last and search.may_begin_at(match.start(), text):
+                break
+            done += [text[start : match.start()], MASK]
+            start = match.end()
+        begins = search.first_char.finditer(text, max(start, len(text) - search.longest))
+        unfinished = (begin.start() for begin in begins if search.may_begin_at(begin.start(), text))
+        cut = len(text) if is_last else next(unfinished, len(text))
+        self._before, self._held = text[max(0, cut - _CONTEXT_CHARS) : cut], text[cut:]
+        return "".join([*done, text[start:cut]])
 
 
 current_redaction: ContextVar[Redaction | None] = ContextVar("callboard_redaction", default=None)
