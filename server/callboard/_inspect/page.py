@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -35,18 +35,14 @@ class PartCache:
         self._lifetime_seconds = lifetime_seconds
         self._parts: dict[Hashable, tuple[float, asyncio.Task[str]]] = {}
 
-    async def get(self, key: Hashable, make: Callable[[], Awaitable[str]]) -> str:
+    async def get(self, key: Hashable, make: Callable[[], Coroutine[None, None, str]]) -> str:
         """Return the part with this key. If it is missing or too old, call `make`. Raises the exceptions of `make`."""
         now = time.monotonic()
         self._parts = {one: part for one, part in self._parts.items() if now - part[0] < self._lifetime_seconds}
         if key not in self._parts:
-            self._parts[key] = (now, asyncio.create_task(_run(make), name="make a page"))
+            self._parts[key] = (now, asyncio.create_task(make(), name="make a page"))
         # Shielded, because other requests wait for the same task if the first request is cancelled.
         return await asyncio.shield(self._parts[key][1])
-
-
-async def _run(make: Callable[[], Awaitable[str]]) -> str:
-    return await make()
 
 
 def show(request: Request, template: str, **values: object) -> Response:
