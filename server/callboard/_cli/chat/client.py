@@ -105,16 +105,13 @@ class ServerClient:
 
     async def list_agents(self) -> dict[str, str]:
         """Return the description of each agent of the server, by the agent's id."""
-        listed = await self._fetch("GET", "/v1/models")
-        try:
-            return {str(entry["id"]): str(entry.get("description") or "") for entry in listed["data"]}
-        except (KeyError, TypeError) as error:
-            raise self._make_problem(NOT_CALLBOARD) from error
+        listed = await self._fetch_list("/v1/models", "data")
+        return {str(entry.get("id")): str(entry.get("description") or "") for entry in listed}
 
     async def load_chat(self, chat_id: str) -> list[dict[str, Any]]:
         """Return the stored messages of a chat; [] if the user has no such chat."""
         try:
-            return list((await self._fetch("GET", f"/v1/chats/{quote(chat_id, safe='')}/messages"))["messages"])
+            return await self._fetch_list(f"/v1/chats/{quote(chat_id, safe='')}/messages", "messages")
         except ServerProblem as problem:
             if problem.code == "unknown_chat":
                 return []
@@ -122,7 +119,7 @@ class ServerClient:
 
     async def list_approvals(self) -> list[dict[str, Any]]:
         """Return the user's newest calls that wait for approval, as the server lists them."""
-        return list((await self._fetch("GET", "/v1/approvals", params={"limit": MAX_APPROVALS}))["approvals"])
+        return await self._fetch_list("/v1/approvals", "approvals", limit=MAX_APPROVALS)
 
     async def fetch_file(self, url: str) -> bytes:
         """Return the content of a file of a run."""
@@ -181,20 +178,20 @@ class ServerClient:
         ends_at_seconds = time.monotonic() + RESUME_SECONDS
         while True:
             try:
-                await self._fetch("POST", path, json=body)
+                async with self._send("POST", path, json=body):
+                    return
             except ServerProblem as problem:
                 can_retry = problem.is_temporary or problem.code == "unknown_run"
                 if not can_retry or time.monotonic() > ends_at_seconds:
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
 
-    async def _fetch(self, method: str, path: str, **options: Any) -> Any:
-        async with self._send(method, path, **options) as response:
+    async def _fetch_list(self, path: str, name: str, **query: int) -> list[dict[str, Any]]:
+        """Return the list with this name in the server's JSON."""
+        async with self._send("GET", path, params=query) as response:
             try:
-                return json.loads(await response.aread())
-            except ValueError as error:
+                return [dict(entry) for entry in json.loads(await response.aread())[name]]
+            except (ValueError, KeyError, TypeError) as error:
                 raise self._make_problem(NOT_CALLBOARD) from error
 
     @asynccontextmanager
