@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from callboard.calls import mask_result
-from callboard.redaction import Redaction
+from callboard.redaction import LARGE_CHARS, Redaction
 
 KEY = "sk-of-the-house-4711"
 
@@ -62,3 +62,8 @@ async def test_attributes_are_masked_in_a_copy_and_not_in_the_object() -> None:
     handle = Handle()
     masked = await mask_result(handle, Redaction([KEY]))
     assert (masked.name, handle.name) == ("[secret]", KEY)
+
+
+async def test_a_large_result_is_masked_too() -> None:
+    large = [KEY, "x" * LARGE_CHARS]
+    assert (await mask_result(large, Redaction([KEY])))[0] == "[secret]"

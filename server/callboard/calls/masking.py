@@ -2,14 +2,14 @@
 
 import asyncio
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, SecretStr
 
-from callboard.redaction import Redaction
+from callboard.redaction import LARGE_CHARS, Redaction
 
 V = TypeVar("V")
 
@@ -26,8 +26,18 @@ async def mask_result(value: V, redaction: Redaction) -> V:
     """
     if isinstance(value, str):
         return cast(V, await redaction.large(value))
-    # In a thread, because a result may be large.
-    return cast(V, await asyncio.to_thread(_Walk(redaction).walk, value))
+    chars = 0
+
+    def count(part: Any) -> Any:
+        nonlocal chars
+        chars += len(part) if isinstance(part, str) else 0
+        return part
+
+    _Walk(count).walk(value)
+    masking = _Walk(redaction.value)
+    if chars < LARGE_CHARS:
+        return cast(V, masking.walk(value))
+    return cast(V, await asyncio.to_thread(masking.walk, value))
 
 
 def find_texts(value: Any) -> Iterator[str]:
@@ -51,10 +61,10 @@ def find_texts(value: Any) -> Iterator[str]:
 
 
 class _Walk:
-    """Walks through a value and removes the secrets from each text and number."""
+    """Walks through a value and replaces each text and number by the result of `mask`."""
 
-    def __init__(self, redaction: Redaction) -> None:
-        self._mask = redaction.value
+    def __init__(self, mask: Callable[[Any], Any]) -> None:
+        self._mask = mask
         self._within: set[int] = set()
         self._seen = 0
 
