@@ -97,6 +97,7 @@ async def test_answer_is_converted_for_graph(reply: str, read: object, tmp_path:
 
 
 COLOURS = {"question": "Which colour?", "options": ["red", "blue"]}
+SIZES = {"message": "Which size?", "choices": [{"label": "Large", "value": {"cm": 30}}, {"label": "Small", "value": 1}]}
 
 
 @pytest.mark.parametrize(
@@ -106,9 +107,11 @@ COLOURS = {"question": "Which colour?", "options": ["red", "blue"]}
         (COLOURS, "Red", "red"),
         (COLOURS, "green", "green"),
         (COLOURS, "3", "3"),
-        ({"question": "How many?", "options": [5, 10]}, "10", 10),
-        ({"question": "How many?", "options": [5, 10]}, "1", 5),
+        ({"prompt": "How many?", "options": [5, 10]}, "10", 10),
+        ({"prompt": "How many?", "options": [5, 10]}, "1", 5),
         ({"question": "Sure?", "options": ["yes", "no"]}, "No", "no"),
+        (SIZES, "large", {"cm": 30}),
+        (SIZES, "2", 1),
         ({"question": "Where to?"}, "Rome", "Rome"),
     ],
 )
@@ -124,9 +127,12 @@ async def test_question_with_options_is_asked_with_choices(
     seen, _ = await perform(solo(ask), scenario([calls(("ask", "{}")), says("Fine.")], reply=reply), tmp_path)
     assert answers == [read]
     [question] = [event for event in seen.events if isinstance(event, InputRequest)]
-    assert question.message.startswith(asked["question"])
+    assert question.message.startswith(next(iter(asked.values())))
     assert "{" not in question.message
-    assert question.choices == tuple(map(str, asked.get("options", ())))
+    labels = [
+        one["label"] if isinstance(one, dict) else str(one) for one in asked.get("options", asked.get("choices", []))
+    ]
+    assert question.choices == tuple(labels)
 
 
 async def test_other_fields_of_question_are_shown(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langgraph.types import Command, Interrupt
@@ -14,6 +14,11 @@ from callboard.frameworks.langgraph.hooks import Hooks
 from callboard.frameworks.langgraph.messages import read_arguments, unreadable_error
 from callboard.frameworks.questions import ask_user
 
+QUESTION_FIELDS = ("question", "message", "prompt", "text", "title", "query", "ask")
+OPTION_FIELDS = ("options", "choices")
+LABEL_FIELDS = ("label", "title", "name", "text", "value", "id")
+VALUE_FIELDS = ("value", "id")
+"""The usual names of a question's parts, in order of preference. LangGraph prescribes none."""
 LITERAL_ANSWERS = {"yes": True, "true": True, "no": False, "false": False}
 """Answers that become booleans: graphs test them in a condition, where the text `no` would count as true."""
 
@@ -92,8 +97,21 @@ class _Questions:
             is_yes_or_no = isinstance(schema, Mapping) and schema.get("type") == "boolean"
             answer = await ask_user(self._turn, "confirmation" if is_yes_or_no else "input", text, call_id)
             return _parse_answer(answer) if isinstance(answer, str) else answer
-        answer = await ask_user(self._turn, "input", text, call_id, choices=list(options), other=True)
-        return options.get(answer, answer)
+        message = "\n".join(
+            [text, *(f"{option.label}: {option.description}" for option in options if option.description)]
+        )
+        labels = [option.label for option in options]
+        answer = await ask_user(self._turn, "input", message, call_id, choices=labels, other=True)
+        return options[labels.index(answer)].value if answer in labels else answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """A possible answer: `label` and `description` for the user, `value` for the graph."""
+
+    label: str
+    description: str
+    value: object
 
 
 def _find_form(schema: object) -> dict[str, Any] | None:
@@ -114,22 +132,35 @@ def _write(question: object) -> str:
     return question if isinstance(question, str) else _to_json(question)
 
 
-def _read_question(question: object) -> tuple[str, Mapping[str, object]]:
-    """Return a question as text, and its options by their labels. Without options, any text is an answer.
+def _read_question(question: object) -> tuple[str, list[_Option]]:
+    """Return a question as text, and its options, without which any text is an answer.
 
-    The fields of an object beside `question` and `options` follow the text as JSON. LangGraph prescribes no form.
+    If it is an object with a text in a field of a usual name, its other fields follow the text as JSON.
     """
-    options: Sequence[object] = ()
-    match question:
-        case {"question": str(text), "options": [_, *_] as options, **rest}:
-            pass
-        case {"question": str(text), **rest}:
-            pass
-        case _:
-            return _write(question), {}
-    if rest:
-        text = f"{text}\n\n{_to_json(rest)}"
-    return text, {_write(option): option for option in options}
+    fields = question if isinstance(question, Mapping) else {}
+    name = next(
+        (field for field in QUESTION_FIELDS if isinstance(text := fields.get(field), str) and text.strip()), None
+    )
+    if name is None:
+        return _write(question), []
+    listed = next(
+        (field for field in OPTION_FIELDS if isinstance(fields.get(field), list | tuple) and fields[field]), None
+    )
+    rest = {key: part for key, part in fields.items() if key not in (name, listed)}
+    text = "\n\n".join([fields[name], *([_to_json(rest)] if rest else [])])
+    return text, [_read_option(option) for option in fields[listed]] if listed else []
+
+
+def _read_option(option: object) -> _Option:
+    """Return an option, from a text, a number, or an object with a label and a value of usual names."""
+    if not isinstance(option, Mapping):
+        label = option if isinstance(option, str) else to_json(option, serialize_unknown=True).decode()
+        return _Option(label, "", option)
+    named = next((str(option[name]) for name in LABEL_FIELDS if option.get(name)), None)
+    if named is None:
+        return _Option(to_json(option, serialize_unknown=True).decode(), "", option)
+    value = next((option[name] for name in VALUE_FIELDS if name in option), named)
+    return _Option(named, str(option.get("description") or ""), value)
 
 
 def _parse_answer(answer: str) -> object:
