@@ -253,23 +253,29 @@ class Reddit(Engine):
         advice = {403: refused, 429: "it received too many requests"}
         url = f"{self._base_url}/search.json"
         answer = await request_json(self.name, "GET", url, advice, params=parameters, headers=headers)
-        children = [child for child in find_list(answer, "data", "children") if isinstance(child, dict)]
-        posts = [child["data"] for child in children if isinstance(child.get("data"), dict)]
-        return read_results([self._to_entry(post) for post in posts], snippet="text", published=("date",))
+        posts = [entry.get("data") for entry in find_list(answer, "data", "children") if isinstance(entry, dict)]
+        return [found for post in posts if isinstance(post, dict) and (found := self._read_post(post))]
 
-    def _to_entry(self, post: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a post in the form of another engine's entry; it has no address if the post is not in a subreddit."""
-        path = str(post.get("permalink"))
-        about = f"r/{post.get('subreddit')}"
-        if isinstance(post.get("score"), int):
-            about += f", {post['score']} points, {post.get('num_comments')} comments"
-        created = post.get("created_utc")
-        return {
-            "url": f"{self.SITE}{path}" if path.startswith("/r/") else None,
-            "title": post.get("title"),
-            "text": f"{about}. {post.get('selftext', '')}",
-            "date": f"{datetime.fromtimestamp(created, UTC):%Y-%m-%d}" if isinstance(created, float) else None,
-        }
+    def _read_post(self, post: dict[str, Any]) -> SearchResult | None:
+        path = post.get("permalink")
+        url = _read_url(self.SITE + path) if isinstance(path, str) and path.startswith("/r/") else ""
+        if not url:
+            return None
+        text = clean_text(post.get("selftext"), SNIPPET_CHARS)
+        place = clean_text(post.get("subreddit"), 40)
+        score = post.get("score")
+        comments = post.get("num_comments")
+        counted = f"{score} points, {comments} comments" if isinstance(score, int) and isinstance(comments, int) else ""
+        about = ", ".join(part for part in (f"r/{place}" if place else "", counted) if part)
+        snippet = ". ".join(filter(None, (about, text)))
+        return SearchResult(clean_text(post.get("title"), TITLE_CHARS), url, snippet, _read_day(post))
+
+
+def _read_day(post: dict[str, Any]) -> str:
+    try:
+        return datetime.fromtimestamp(float(post["created_utc"]), UTC).date().isoformat()
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return ""
 
 
 async def request_json(engine: str, method: str, url: str, advice: Mapping[int, str], **content: Any) -> dict[str, Any]:
@@ -293,15 +299,12 @@ async def request_json(engine: str, method: str, url: str, advice: Mapping[int, 
         raise ToolError(f"The address of {engine} is not valid: {error}.") from error
     except httpx.HTTPError as error:
         raise ToolError(f"{engine} could not be reached: {str(error) or type(error).__name__}.") from error
-    try:
-        answer = response.json()
-    except (ValueError, RecursionError):
-        answer = None
+    answer = _read_object(response)
     if response.status_code != 200:
         moved = "it redirects: set the address that it redirects to" if response.has_redirect_location else ""
         reason = moved or advice.get(response.status_code, "") or _read_detail(answer)
         raise ToolError(f"{engine} answered {response.status_code}{': ' + reason if reason else ''}.")
-    if not isinstance(answer, dict):
+    if answer is None:
         raise ToolError(f"{engine} did not answer with a JSON object: check its address.")
     return answer
 
@@ -318,10 +321,18 @@ def _read_retry_delay(headers: httpx.Headers) -> float:
         return math.inf
 
 
-def _read_detail(answer: object) -> str:
+def _read_object(response: httpx.Response) -> dict[str, Any] | None:
+    try:
+        answer = response.json()
+    except (ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _read_detail(answer: Mapping[str, Any] | None) -> str:
     """Return the message in an error's body, in the form of Brave (`error.detail`) or Tavily (`detail.error`)."""
     for outer, inner in (("error", "detail"), ("detail", "error")):
-        part = answer.get(outer) if isinstance(answer, Mapping) else None
+        part = (answer or {}).get(outer)
         text = part.get(inner) if isinstance(part, Mapping) else part
         if isinstance(text, str) and text:
             return text[:DETAIL_CHARS].rstrip(".")
