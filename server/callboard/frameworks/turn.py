@@ -5,7 +5,7 @@ pace.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import takewhile
@@ -18,7 +18,7 @@ from callboard.frameworks.failures import model_error
 from callboard.models import TokenUsage
 from callboard.observers import Observation, ObservedRequest
 from callboard.text import storable
-from callboard_formats import Piece, ReasoningPiece, StreamParser, TextPiece
+from callboard_formats import LeadingThought
 from callboard_protocol import (
     Done,
     Event,
@@ -55,7 +55,7 @@ class Turn:
         self._has_text = self._had_text_before_call = False
         self._begins_paragraph = False
         self._line_ends = 0
-        self._parser: StreamParser | None = None
+        self._thought = LeadingThought()
         self._is_discarded = False
         self.draft = ""
         """The text of the answer since the last start or end of a call, which `rewind` takes back."""
@@ -79,17 +79,11 @@ class Turn:
         return self.context.claim_tool_call_id(call_id or "")
 
     def add_text(self, text: str) -> None:
-        """Add a piece of the answer, in which a thought may be written between `<think>` and `</think>`.
-
-        Endpoints without a reasoning parser pass these tags on, and no framework handles every form of them:
-        https://docs.vllm.ai/en/latest/features/reasoning_outputs/
-        """
+        """Add a piece of the answer, which may begin with a thought between `<think>` and `</think>`."""
         if not text or self._is_discarded:
             return
         self.draft += text
-        if self._parser is None:
-            self._parser = StreamParser([], ())
-        self._send(self._parser.feed(text))
+        self._send(*self._thought.feed(text))
 
     def begin_paragraph(self) -> None:
         """Separate the next text from the text before it by an empty line."""
@@ -97,15 +91,14 @@ class Turn:
         self._begins_paragraph = True
 
     def finish_answer(self) -> None:
-        """Send the text that the parser has kept: the model's answer is complete."""
-        if self._parser is not None:
-            self._send(self._parser.finish())
-            self._parser = None
+        """Send the text that was held back: the model's answer is complete."""
+        self._send(*self._thought.finish())
+        self._thought = LeadingThought()
 
     def add_reasoning(self, text: str) -> None:
         """Add a piece of reasoning."""
-        if text and not self._is_discarded:
-            self.events.send(Reasoning(content=text))
+        if not self._is_discarded:
+            self._send(text, "")
 
     def rewind(self) -> None:
         """Take back text and reasoning since the last start or end of a call, or since the turn began.
@@ -115,7 +108,7 @@ class Turn:
         self._has_text = self._had_text_before_call
         self._begins_paragraph = True
         self.draft = ""
-        self._parser = None
+        self._thought = LeadingThought()
         self.events.send(Rewind())
 
     def replace_text(self, text: str) -> None:
@@ -253,15 +246,11 @@ class Turn:
             self._has_text = False
         self._had_text_before_call = self._has_text
 
-    def _send(self, pieces: Iterable[Piece]) -> None:
-        for piece in pieces:
-            match piece:
-                case ReasoningPiece():
-                    self.events.send(Reasoning(content=piece.text))
-                case TextPiece():
-                    self._send_text(piece.text)
-
-    def _send_text(self, text: str) -> None:
+    def _send(self, reasoning: str, text: str) -> None:
+        if reasoning:
+            self.events.send(Reasoning(content=reasoning))
+        if not text:
+            return
         if self._begins_paragraph and self._has_text:
             text = "\n" * max(0, 2 - self._line_ends) + text
         self._begins_paragraph = False
