@@ -7,6 +7,7 @@ wrong across a change of the clocks.
 
 import re
 from calendar import monthrange
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -23,6 +24,8 @@ from callboard.skills.skill import Skill
 
 MAX_DAYS = 4_000_000
 NEAREST_ZONES = 5
+
+_CLOCK_ONLY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 
 _PROMPT = "You do not know what day or time it is, and you are bad at dates: ask the tool `time`."
 
@@ -67,15 +70,16 @@ def clock(
     """
     source = _find_zone(zone)
     target = _find_zone(to_zone) if to_zone else None
+    now = datetime.now(UTC)
     try:
-        first = _parse_moment(start, source)
+        first = _parse_moment(start, source, now)
         if days:
             first = _add_days(first, days)
         result = _describe(first, source)
         if target:
             result["there"] = _describe(Moment(first.at.astimezone(target)), target)
         if end is not None:
-            last = _parse_moment(end, source)
+            last = _parse_moment(end, source, now)
             result |= {"end": _describe(last, source), "difference": _describe_difference(first, last)}
     except OverflowError:
         raise InvalidArguments("That is beyond the years 1 to 9999: give other dates.") from None
@@ -129,27 +133,28 @@ class Clock(Skill):
         super().__init__("time", "Returns the time in any zone, and calculates with dates.", _PROMPT, (clock,))
 
 
-def _parse_moment(text: str, zone: ZoneInfo) -> Moment:
+def _parse_moment(text: str, zone: ZoneInfo, now: datetime) -> Moment:
     """Return the moment that a text means: ISO 8601, a time of today, `now` or `today`. Raises `InvalidArguments`."""
     written = text.strip()
-    now = datetime.now(zone)
-    if written.lower() == "now":
-        return Moment(now)
-    if written.lower() == "today":
-        return _resolve_local(now.date(), zone)
+    match written.lower():
+        case "now":
+            return Moment(now.astimezone(zone))
+        case "today":
+            return _resolve_local(now.astimezone(zone).date(), zone)
     try:
-        if re.match(r"\d{1,2}:", written):
+        if _CLOCK_ONLY.fullmatch(written):
+            today = now.astimezone(zone).date()
             padded = written if written[2] == ":" else f"0{written}"
-            return _resolve_local(datetime.combine(now.date(), time.fromisoformat(padded)), zone)
+            return _resolve_local(datetime.combine(today, time.fromisoformat(padded)), zone)
         with suppress(ValueError):
             return _resolve_local(date.fromisoformat(written), zone)
         read = datetime.fromisoformat(written)
-    except ValueError:
+        return _resolve_local(read, zone) if read.tzinfo is None else Moment(read.astimezone(zone))
+    except (ValueError, OverflowError):
         raise InvalidArguments(
             f"'{text}' is not a date or time: write 2026-03-29, 2026-03-29T14:30, 2026-03-29T14:30+02:00, 14:30, today "
             "or now."
         ) from None
-    return _resolve_local(read, zone) if read.tzinfo is None else Moment(read.astimezone(zone))
 
 
 def _resolve_local(local: date, zone: ZoneInfo) -> Moment:
@@ -160,18 +165,24 @@ def _resolve_local(local: date, zone: ZoneInfo) -> Moment:
     is_whole_day = not isinstance(local, datetime)
     clock = local if isinstance(local, datetime) else datetime.combine(local, time())
     first, second = (clock.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
+    if first.utcoffset() == second.utcoffset():
+        return Moment(first, is_whole_day)
     # With the offset before the change, a skipped time becomes a time equally long after the change.
     real = first.astimezone(UTC).astimezone(zone)
-    note = ""
-    if (real.date() if is_whole_day else real.replace(tzinfo=None)) != local:
-        taken = real.replace(tzinfo=None).isoformat()
-        note = f"{local.isoformat()} does not exist there, as the clocks go forward: {taken} is taken."
-    elif not is_whole_day and first.utcoffset() != second.utcoffset():
+    if real.replace(tzinfo=None) == clock:
         again = second.astimezone(UTC).isoformat()
         note = (
-            f"{local.isoformat()} comes twice there, as the clocks go back: the first is taken, the second is {again}."
+            f"{clock.isoformat()} comes twice there, as the clocks go back: the first is taken, the second is {again}."
         )
-    return Moment(real, is_whole_day, note)
+        return Moment(first, is_whole_day, "" if is_whole_day else note)
+    if is_whole_day and real.date() == local:
+        return Moment(real, is_whole_day)
+    replacement = real.replace(tzinfo=None).isoformat()
+    return Moment(
+        real,
+        is_whole_day,
+        f"{local.isoformat()} does not exist there, as the clocks go forward: {replacement} is taken.",
+    )
 
 
 def _add_days(moment: Moment, days: int) -> Moment:
@@ -199,19 +210,29 @@ def _add_months(day: datetime, months: int) -> datetime:
 
 def _find_zone(name: str) -> ZoneInfo:
     """Return the zone with that name, ignoring case. Raises `ToolError` with similar names if there is none."""
-    names = _zone_names()
-    normalized = name.strip().lower().replace(" ", "_")
-    if known := names.get(normalized):
+    normalized = _normalize(name)
+    if known := _zone_names().get(normalized):
         return ZoneInfo(known)
-    place = normalized.rpartition("/")[2]
-    cities = {known.rpartition("/")[2]: known for known in names}
-    close = [cities[city] for city in get_close_matches(place, cities, NEAREST_ZONES)]
-    containing = sorted((known for known in names if place and place in known), key=len)
-    nearest = ", ".join(names[known] for known in (containing or close)[:NEAREST_ZONES])
-    hint = f"the nearest are {nearest}." if nearest else "give one such as Europe/Berlin or Asia/Tokyo."
+    nearest = list(dict.fromkeys(_rank_similar_zones(normalized)))[:NEAREST_ZONES]
+    hint = f"the nearest are {', '.join(nearest)}." if nearest else "give one such as Europe/Berlin or Asia/Tokyo."
     raise ToolError(f"There is no time zone '{name}': {hint}")
+
+
+def _rank_similar_zones(normalized: str) -> Iterator[str]:
+    """Yield similar zones: those that contain the name first, the shortest at the head, then those spelt similarly."""
+    names = _zone_names()
+    place = normalized.rpartition("/")[2]
+    if len(place) > 1:
+        yield from sorted((names[name] for name in names if place in name), key=len)
+    cities = {name.rpartition("/")[2]: names[name] for name in names}
+    yield from (names[name] for name in get_close_matches(normalized, names, NEAREST_ZONES))
+    yield from (cities[name] for name in get_close_matches(place, cities, NEAREST_ZONES))
 
 
 @cache
 def _zone_names() -> dict[str, str]:
-    return {name.lower(): name for name in sorted(available_timezones())}
+    return {_normalize(name): name for name in sorted(available_timezones())}
+
+
+def _normalize(name: str) -> str:
+    return name.strip().lower().replace(" ", "_")
