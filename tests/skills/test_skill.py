@@ -117,11 +117,15 @@ async def with_context(name: str, args: Mapping[str, Any], context: ToolContext)
     return f"{context.tool_name}: {sum(args.values())}"
 
 
+async def with_optional_context(name: str, args: Mapping[str, Any], context: ToolContext | None = None) -> str:
+    return f"{context.tool_name if context else ''}: {sum(args.values())}"
+
+
 async def with_another_default(name: str, args: Mapping[str, Any], sign: int = 1) -> str:
     return f"{name}: {sign * sum(args.values())}"
 
 
-EXECUTES: list[Any] = [OldSkill()._execute, with_context, with_another_default]
+EXECUTES: list[Any] = [OldSkill()._execute, with_context, with_optional_context, with_another_default]
 
 
 @pytest.mark.parametrize("execute", EXECUTES, ids=lambda one: one.__name__)
@@ -144,3 +148,18 @@ async def with_nothing() -> None: ...
 def test_execute_with_wrong_parameters_is_refused(execute: Any) -> None:
     with pytest.raises(AgentError, match=r"`execute` of the skill 'old'.*ToolContext"):
         Skill("old", "Adds.", tools=[SCHEMA], execute=execute)
+
+
+@pytest.mark.parametrize(
+    ("skills", "words"),
+    [
+        (["clock"], "lists 'clock' in its skills, which is a name"),
+        ("clock", "lists 'clock' in its skills, which is a name"),
+        ([OldSkill()], r"make one of it as Skill\(name, description, tools=old.get_tools\(\), execute=old._execute\)"),
+        ([Skill], "lists Skill in its skills, which is a class"),
+    ],
+    ids=["a name", "one name", "an old skill", "a class"],
+)
+def test_agent_refuses_object_that_is_no_skill(skills: Any, words: str) -> None:
+    with pytest.raises(AgentError, match=words):
+        Agent("scripted", skills=skills)

@@ -23,6 +23,8 @@ ExecuteWithoutContext = Callable[[str, Mapping[str, Any]], Awaitable[object]]
 Prompt = str | Callable[[], str]
 """A text, or a function that returns the current text."""
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 RECALLED_LINE_CHARS = 400
 """The longest recalled memory, value or note in a prompt. The skill's tool returns the whole text."""
 
@@ -194,11 +196,14 @@ class Skill:
         parameters = inspect.signature(execute).parameters.values()
         for parameter in parameters:
             refuse_special_parameter(parameter.name, f"`execute` of the skill '{self.name}'")
-        needed = sum(parameter.default is parameter.empty for parameter in parameters)
-        if needed == 3:
+        positional = [item for item in parameters if item.kind in _POSITIONAL]
+        needed = sum(item.default is item.empty for item in positional)
+        takes_any = any(item.kind is item.VAR_POSITIONAL for item in parameters)
+        names_context = any("ToolContext" in str(item.annotation) for item in positional[2:3])
+        if needed == 3 or takes_any or (names_context and needed < 3):
             served: Execute = execute
             return served
-        if needed != 2:
+        if needed > 3 or len(positional) < 2:
             raise AgentError(f"`execute` of the skill '{self.name}' must take a name, arguments and a ToolContext.")
 
         async def without_context(name: str, arguments: Mapping[str, Any], _context: ToolContext) -> object:
