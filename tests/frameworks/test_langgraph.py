@@ -155,6 +155,31 @@ async def test_tools_of_subgraph_are_limited_and_its_text_is_shown(tmp_path: Pat
     assert seen.sent()[-1] == "tool Error: ValueError: kaboom: no fuel"
 
 
+async def test_tools_ask_first_in_every_graph_that_a_node_runs(tmp_path: Path) -> None:
+    toolbox = Toolbox()
+
+    def make(model: ChatOpenAI) -> Any:
+        worker = agent_of(model, toolbox.plain("wipe"), checkpointer=None)
+
+        async def work(state: MessagesState) -> dict[str, Any]:
+            # LangGraph gives the second graph of a node, and one with its own thread, another namespace.
+            configs: list[Any] = [{}, {}, {"configurable": {"thread_id": "own"}}]
+            for config in configs:
+                await worker.ainvoke({"messages": state["messages"]}, config)
+            return {"messages": [AIMessage("Done.")]}
+
+        return from_langgraph(
+            StateGraph(MessagesState).add_node("work", work).add_edge(START, "work").compile(name="agent")
+        )
+
+    turns = [turn for disk in "CDE" for turn in (calls(("wipe", f'{{"disk": "{disk}"}}')), says("Kept."))]
+    seen, _ = await perform(Made(make), scenario(turns, reply=False), tmp_path, confirm_tools=("wipe",))
+    assert toolbox.wiped == []
+    assert [line for line in seen.lines(in_order=True) if line.startswith("failed")] == [
+        f"failed {number} denied" for number in (1, 2, 3)
+    ]
+
+
 async def test_exception_in_tool_of_inner_agent_fails_outer_tool(tmp_path: Path) -> None:
     turns = [
         calls(("ask_other", '{"task": "help"}')),

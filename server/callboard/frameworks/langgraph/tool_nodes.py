@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from callboard.calls import ToolCall, containing, current_tool
 from callboard.errors import InvalidArguments, ToolError, UnknownTool
 from callboard.frameworks.failures import tool_error
-from callboard.frameworks.langgraph.hooks import Hooks, Path, current_hooks, path_of
+from callboard.frameworks.langgraph.hooks import Hooks, Path, current_hooks
 from callboard.frameworks.langgraph.messages import messages_in, read_arguments, unreadable_error
 from callboard.frameworks.langgraph.stream import Graph
 from callboard.frameworks.progress import report_progress
@@ -48,7 +48,7 @@ def find_tool_nodes(graph: Graph, path: Path = ()) -> Iterator[Path]:
 
 @cache
 def hook_tool_nodes() -> None:
-    """Patch LangGraph so that calls of tool nodes belong to the turn, also those of graphs which a tool runs.
+    """Patch LangGraph so that calls of tool nodes belong to the turn, also in graphs that a node or a tool runs.
 
     Without a running turn nothing changes.
     """
@@ -65,7 +65,7 @@ def hook_tool_nodes() -> None:
     @wraps(arun_one)
     async def arun(node: ToolNode, call: LangChainCall, *injected: Any) -> Result:
         hooks = current_hooks.get()
-        if hooks is None or call["id"] is None or not _is_hooked(hooks):
+        if hooks is None or call["id"] is None:
             return await arun_one(node, call, *injected)
         execute = partial(arun_one, node, call, *map(_add_progress_writer, injected))
         return await _run_once(hooks, node, call, execute)
@@ -82,11 +82,6 @@ def hook_tool_nodes() -> None:
     Pregel.stream = refuse_to_block  # type: ignore[assignment, method-assign] # in front of it
     ToolNode._arun_one = arun  # type: ignore[assignment, method-assign] # in front of it
     ToolNode._run_one = run  # type: ignore[assignment, method-assign] # in front of it
-
-
-def _is_hooked(hooks: Hooks) -> bool:
-    """Return whether this node is a tool node of the turn's graph, or belongs to a graph that a tool runs."""
-    return current_tool.get() is not None or path_of(_checkpoint_namespace()) in hooks.tool_nodes
 
 
 def _checkpoint_namespace() -> str:
