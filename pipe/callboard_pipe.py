@@ -368,7 +368,7 @@ ARGUMENT_NAME = re.compile(r"^[^\s:]+:(?=\s|$)", re.MULTILINE)  # In the questio
 
 # Plain <details> is harmless HTML, but with attributes Open WebUI may draw it as a tool call or as reasoning. A
 # zero-width space breaks the tag. An HTML entity would not do, because it is not decoded in code.
-UNSAFE = re.compile("<details(?!>)")
+UNSAFE = re.compile(r"<details(?=\s|\Z)")
 GUARDED = "<\u200bdetails"
 
 # A citation, and the end of a text that may be the start of a citation or a tag.
@@ -1806,7 +1806,7 @@ class ServerClient:
 
         def read(body: Json) -> list[Json]:
             optional = {"description": "", "suggestions": [], "icon": ""}
-            return [{"name": entry["id"], **optional, **entry} for entry in body["data"]]
+            return [{**optional, **entry, "name": entry.get("name") or entry["id"]} for entry in body["data"]]
 
         try:
             async with asyncio.timeout(self._timing.models_seconds):

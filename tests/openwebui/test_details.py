@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +55,12 @@ NASTY = [
 texts = st.lists(st.sampled_from(NASTY) | st.text(max_size=6), min_size=1, max_size=4).map("".join)
 arguments = st.one_of(st.dictionaries(st.sampled_from(NASTY), texts, max_size=2), texts)
 ended_calls = st.builds(Ended, arguments, texts, st.booleans())
+
+
+@pytest.mark.parametrize("piece_chars", [1, 3, 1000])
+def test_other_tags_are_unchanged(piece_chars: int) -> None:
+    text = "`List<detailsDto>`, `<details-panel open>`, <details/> and <details> are other tags."
+    assert written([text], piece_chars) == text
 
 
 def numbered(calls: Sequence[Ended | str]) -> list[Ended | str]:

@@ -6,6 +6,7 @@ model's text between blocks can neither fake a block nor break one.
 
 import json
 import time
+from io import StringIO
 from typing import Any
 
 from callboard._bundled_files import load_bundled_module
@@ -56,7 +57,7 @@ class DetailsWriter:
 
     def __init__(self) -> None:
         self._held = ""
-        self._texts: list[str] = []
+        self._text = StringIO()
         """The text since the last block."""
         self._has_block = False
 
@@ -71,11 +72,11 @@ class DetailsWriter:
     def add_block(self, block: str) -> str:
         """Add a call's block on separate lines, after closing any open code fence or HTML."""
         before = self.finish()
-        if self._texts:
-            before += close_markdown("".join(self._texts)) + "\n\n"
+        if self._text.tell():
+            before += close_markdown(self._text.getvalue()) + "\n\n"
         elif self._has_block:
             before += "\n"
-        self._texts = []
+        self._text = StringIO()
         self._has_block = True
         return before + block
 
@@ -87,13 +88,13 @@ class DetailsWriter:
 
     def _append(self, text: str) -> str:
         text = _PIPE.UNSAFE.sub(GUARDED, text)
-        is_after_block = self._has_block and not self._texts
+        is_after_block = self._has_block and not self._text.tell()
         if is_after_block:
             # Open WebUI groups adjacent blocks, and blank text between two would split the group.
             text = text.lstrip()
         if not text:
             return ""
-        self._texts.append(text)
+        self._text.write(text)
         return f"\n\n{text}" if is_after_block else text
 
 
