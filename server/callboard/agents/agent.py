@@ -120,9 +120,14 @@ class Agent:
         }
         check_arguments(agent_id, tools=tools, **values)
         own = [given if isinstance(given, Tool) else tool(given) for given in tools]
-        values["skills"] = (*skills, *([Skill("tools", "Its own.", tools=own)] if own else ()))
+        values |= {
+            "skills": (*skills, *([Skill("tools", "Its own.", tools=own)] if own else ())),
+            "confirm": tuple(confirm),
+            "suggestions": tuple(suggestions),
+            "openwebui_tools": openwebui_tools if isinstance(openwebui_tools, str) else tuple(openwebui_tools),
+        }
         for key, value in {"agent_id": agent_id, **values}.items():
-            object.__setattr__(self, key, tuple(value) if isinstance(value, list) else value)
+            object.__setattr__(self, key, value)
         self._check_names()
 
     @property
