@@ -206,7 +206,7 @@ class ServerClient:
             raise self._make_problem(CANNOT_REACH, is_temporary=True) from error
 
     def _read_refusal(self, status: int, body: bytes) -> ServerProblem:
-        is_temporary = status in (502, 503, 504)
+        is_temporary = status in (408, 425, 429) or status >= 500
         try:
             error = json.loads(body)["error"]
             return ServerProblem(make_line(str(error["message"])), str(error.get("code")), is_temporary=is_temporary)
