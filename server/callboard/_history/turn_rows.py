@@ -18,7 +18,7 @@ from callboard.text import storable
 MAX_EVENTS = 100
 """The most status events that are stored for one call: half of them are the first, half the last."""
 ROW_BYTES = 1_000
-"""A rough estimate of the memory of a call without its texts."""
+"""A rough estimate of the memory of a row change without its texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,8 @@ class TurnRows:
         self.turn = turn
         self.ending: str | None = None
         """The run's last event as JSON, if the turn was restored and has ended."""
+        self.size_bytes = 0
+        """A rough estimate of the memory of the turn's texts."""
         self._compact_results = compact_results
         self._calls: dict[str, HistoryCall] = {}
         self._started_at: dict[str, float] = {}
@@ -100,15 +102,6 @@ class TurnRows:
         self._status_counts: Counter[str] = Counter()
         self._texts: list[str] = []
         self._round_index = -1
-
-    @property
-    def size_bytes(self) -> int:
-        """A rough estimate of the memory of the question, the calls and the texts between them."""
-        turn = self.turn
-        new_messages = list(turn.response.new_messages) if turn.response else []
-        calls = [[call.arguments, call.result, call.details] for call in self.calls]
-        rows = len(calls) * ROW_BYTES
-        return rows + _measure([turn.user_content, turn.results, new_messages, calls, self._texts])
 
     @property
     def calls(self) -> Sequence[HistoryCall]:
@@ -146,6 +139,7 @@ class TurnRows:
             return []
         stored = {call_id: storable(result) for call_id, result in (results or {}).items()}
         self.turn = replace(self.turn, user_content=user_content, results=stored, response=response)
+        self.size_bytes += _measure([user_content, stored, list(response.new_messages) if response else None])
         changes: list[RowChange] = [self.turn]
         if user_content is not None:
             text = user_content if isinstance(user_content, str) else json.dumps(user_content, ensure_ascii=False)
@@ -176,12 +170,14 @@ class TurnRows:
         self._rows_of_calls[call.tool_call_id] = row.number
         self._calls[call.tool_call_id] = replace(call, message_id=self.turn.message_id)
         self._texts.append(text_before)
+        self.size_bytes += 2 * ROW_BYTES + sum(map(getsizeof, (text_before, call.arguments))) + _measure(call.details)
         return [*changes, row]
 
     def add_status(self, tool_call_id: str, status: str, message: str, progress: float | None) -> list[RowChange]:
         """Return the change that stores a status event; see `MAX_EVENTS`."""
         replaces_one = self._status_counts[tool_call_id] >= MAX_EVENTS
         self._status_counts[tool_call_id] += 1
+        self.size_bytes += ROW_BYTES + getsizeof(message)
         stored = StoredStatus(status[:64], message, progress, time.time())
         return [NewStatus(self._rows_of_calls[tool_call_id], stored, replaces_one)]
 
@@ -190,6 +186,7 @@ class TurnRows:
         if tool_call_id not in self._calls:
             return []
         self._calls[tool_call_id] = replace(self._calls[tool_call_id], arguments=arguments)
+        self.size_bytes += getsizeof(arguments)
         return [self._change_call(tool_call_id, {"arguments": arguments})]
 
     def end_call(
@@ -201,6 +198,7 @@ class TurnRows:
         self._calls[tool_call_id] = replace(self._calls[tool_call_id], result=output)
         # The system clock may have been set back since the call started.
         ended_at = max(self._started_at.pop(tool_call_id, 0.0), time.time())
+        self.size_bytes += ROW_BYTES + getsizeof(output)
         ended = {"tool_output": output, "error_code": error_code, "ended_at": ended_at, "duration_ms": duration_ms}
         return [self._change_call(tool_call_id, ended)]
 
@@ -229,6 +227,7 @@ class TurnRows:
             changes.append(self._add_row("assistant", content=text, provider_details=written))
         if ending and self._row_count:
             changes.append(ChangedRow(0, {"ending": ending}))
+        self.size_bytes += len(changes) * ROW_BYTES + getsizeof(text)
         return changes
 
     def _add_row(self, role: str, **values: object) -> NewRow:

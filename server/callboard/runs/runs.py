@@ -168,13 +168,15 @@ class Runs:
             if continuation is not None:
                 # A request without a chat id gets the chat of the response or the call that it continues.
                 identity = identify(conversation.request)
+            # During the queries, the same request may have arrived again, or the shutdown may have begun.
+            if existing := self._find_here(run_id, identity):
+                return existing
             self._refuse_when_closing()
             is_alone = await self._stored_runs.is_alone()
             traced = self._tracer.begin(observed_run(run_id, request), agent.name)
             # Runs of the OpenAI routes end with their connection, so no other server continues them.
             packed = await self._pack(request, traced) if continuation is None and is_stored(request) else None
             stored, new = await self._begin_in_store(run_id, conversation.request, packed)
-            # During the queries, the same request may have arrived again.
             if existing := self._find_here(run_id, identity):
                 return existing
             if isinstance(stored, FollowedRun):
