@@ -212,6 +212,8 @@ LONG_ANSWERS = {
     "blank lines": ("It is warm.", "\n"),
     "blank lines behind an empty action": ("It is warm.\nAction: None", "\n"),
     "empty actions": ("It is warm.\n", "Action: None\n"),
+    "back-ticks": ("", "`"),
+    "blanks behind a fence's marks": ("~~~", " "),
 }
 
 

@@ -96,6 +96,7 @@ SHAPES: dict[str, Callable[[str], str]] = {
     "inline": lambda call: f"The page has {call}",
     "inline, amid words": lambda call: f"The page has {call} in it.",
     "in code": lambda call: f"The page has `{on_a_line(call)}`",
+    "in code with which the answer begins": lambda call: "\n".join(f"`{line}`" for line in call.split("\n")),
     "in code that is not closed": lambda call: f"The page has ``\n{call}",
     "in quotation marks": lambda call: f'The page says "{call}"',
     "behind a quotation mark": lambda call: f"The page says: “\n{call}",

@@ -36,7 +36,8 @@ from callboard_formats.text_buffer import Reading, TextBuffer, read_now
 MAX_CALLS = 50
 """The number of calls that are rescued at most: each is searched for in all messages that the model was sent."""
 
-_FENCE = regex.compile(r"(`{3,}+|~{3,}+)[ \t]*+[\w.+-]{0,40}+[ \t]*+\r?\n")
+# With limits, because a model in a loop writes back-ticks for ever.
+_FENCE = regex.compile(r"(`{3,40}+|~{3,40}+)[ \t]{0,40}+[\w.+-]{0,40}+[ \t]{0,40}+\r?\n")
 
 _TURN_ENDS = Literals((*END_TOKENS, "<|call|>", "<|user|>", "<eos>", "</tool_call>"))
 """Tokens that a model may write after its last call although the turn is over.
@@ -135,7 +136,7 @@ class Rescuer:
     def _is_at_opener(self) -> Reading[bool]:
         """Return whether a call may begin here, or a fence that may be the whole answer."""
         if (yield from self._buffer.peek()) in ("`", "~"):
-            return not self._has_text
+            return not self._has_text and bool((yield from self._buffer.match(_FENCE)))
         return bool((yield from self._buffer.match_literal(_OPENERS)))
 
     def _read_calls(self) -> Reading[Sequence[_Block]]:
