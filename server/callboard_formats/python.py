@@ -361,8 +361,10 @@ def parse_incomplete_calls(source: str) -> Sequence[WrittenCall] | None:
     return calls if len(calls) > 1 else None
 
 
-_NAMED = regex.compile(r"[,\s]*+([A-Za-z_][\w.]{0,127}+)\(")
-_HALF_NAME = regex.compile(r"[,\s]*+([A-Za-z_][\w.]{0,127}+)\Z")
+# `rows = search(query="x")` calls `search`.
+_BEFORE_NAME = r"[,\s]*+(?:[A-Za-z_]\w*+\s*+=\s*+)?"
+_NAMED = regex.compile(rf"{_BEFORE_NAME}([A-Za-z_][\w.]{{0,127}}+)\(")
+_HALF_NAME = regex.compile(rf"{_BEFORE_NAME}([A-Za-z_][\w.]{{0,127}}+)\Z")
 
 
 def _parse(source: str) -> ast.Module | None:

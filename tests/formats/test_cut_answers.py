@@ -87,6 +87,14 @@ def test_a_complete_call_runs_although_the_answer_was_cut_off(text: str, formats
     assert read(text, formats, 1000, cut=True)[1] == [None]
 
 
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_an_assigned_call_counts_beside_python_that_was_cut_off(step: int) -> None:
+    assert read("```tool_code\ntime = now()\nrows = now(zone='storms in th", ["gemma"], step, cut=True) == (
+        "",
+        [None, "invalid_args"],
+    )
+
+
 ARGUMENTS = {"zone": "a"}
 _QWEN = "<function=now>\n<parameter=zone>\na\n</parameter>\n</function>\n"
 _DSML = (
