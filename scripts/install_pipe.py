@@ -279,7 +279,7 @@ def _ask_as_user(webui: OpenWebUI, models: Sequence[str]) -> str:
         try:
             reply = str(answer["choices"][0]["message"]["content"])
         except (KeyError, IndexError, TypeError):
-            reply = read_reason(answer)
+            reply = _reason(answer)
         else:
             if status == 200 and reply and not reply.startswith(NOTICE):
                 return model
@@ -400,12 +400,12 @@ class OpenWebUI:
             status, answer = self.call("GET", "/api/v1/functions/export")
             if status == 403:
                 raise InstallFailed(
-                    f"Open WebUI does not accept this API key: {read_reason(answer)} (An admin turns on 'API Keys' "
-                    "without endpoint restrictions in its settings; or sign in with email and password.)"
+                    f"Open WebUI does not accept this API key: {_reason(answer)} (An admin turns on 'API Keys' without "
+                    "endpoint restrictions in its settings; or sign in with email and password.)"
                 )
             if status != 200:
                 raise InstallFailed(
-                    f"Open WebUI does not accept this API key, or it is not an admin's: {read_reason(answer)}"
+                    f"Open WebUI does not accept this API key, or it is not an admin's: {_reason(answer)}"
                 )
         else:
             self.token = self._token_for(credentials.email or "", credentials.password or "")
@@ -417,7 +417,7 @@ class OpenWebUI:
         if status == 429:
             raise InstallFailed(f"Open WebUI refuses more sign-ins of {email} for now; wait a few minutes.")
         if status != 200 or not isinstance(answer, dict):
-            raise InstallFailed(f"Open WebUI refused the sign-in of {email}: {read_reason(answer)}")
+            raise InstallFailed(f"Open WebUI refused the sign-in of {email}: {_reason(answer)}")
         if "token" not in answer:
             raise InstallFailed(f"Open WebUI requires a second factor of {email}; use an API key instead.")
         if answer.get("role") != "admin":
@@ -429,7 +429,7 @@ class OpenWebUI:
         """Return the answer to a call; raises `InstallFailed`, with `doing` in its message, if it does not succeed."""
         status, answer = self.call(method, path, body)
         if status != 200:
-            raise InstallFailed(f"Open WebUI could not {doing} ({status}): {read_reason(answer)}")
+            raise InstallFailed(f"Open WebUI could not {doing} ({status}): {_reason(answer)}")
         return answer
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
@@ -471,7 +471,7 @@ def _read(file: Path, noun: str) -> str:
         raise InstallFailed(f"The {noun} cannot be read: {error}.") from None
 
 
-def read_reason(answer: Any) -> str:
+def _reason(answer: Any) -> str:
     """Return Open WebUI's error message on one line."""
     detail = answer.get("detail", answer) if isinstance(answer, dict) else answer
     return " ".join(str(detail).split())[:300]

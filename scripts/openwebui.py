@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import install_pipe
+from install_pipe import EVENTS_SINCE
+from installer import InstallationFailed, Installer, Say
 from service import Service
 
 VERSION = "0.12.4"
@@ -23,8 +27,7 @@ PYTHONS = ((3, 12), (3, 11))
 # Later versions of torch have several GB; this one has a small CPU build, which pip uses if its index has it.
 TORCH = "torch==2.13.0"
 START_SECONDS = 300.0
-
-Say = Callable[[str], None]
+CALL_SECONDS = 60.0
 
 KNOWLEDGE = (
     "Knowledge and attached files are given to the model whole: searching in them needs an embedding model "
@@ -44,7 +47,7 @@ class OpenWebUIError(Exception):
 def has_events(version: str) -> bool:
     """Return whether this version calls functions with its events."""
     major, minor, *_ = version.split(".")
-    return (int(major), int(minor)) >= install_pipe.EVENTS_SINCE
+    return (int(major), int(minor)) >= EVENTS_SINCE
 
 
 # ---------------------------------------------------------------------------------------------- install
@@ -74,7 +77,7 @@ def install(version: str = VERSION, say: Say = print) -> Path:
         )
         _begun(home).touch()
         shutil.rmtree(home, ignore_errors=True)
-        _build(home, python, version)
+        _build(home, python, version, say)
         _begun(home).unlink()
     return home
 
@@ -112,18 +115,17 @@ def _runs(command: Sequence[str]) -> bool:
         return False
 
 
-def _build(home: Path, python: str, version: str) -> None:
+def _build(home: Path, python: str, version: str, say: Say) -> None:
     pip = (str(home / "bin" / "python"), "-m", "pip", "install")
-    commands: tuple[Sequence[str], ...] = (
-        (python, "-m", "venv", str(home)),
-        # pip before 23.3 does not find some extras.
-        (*pip, "--upgrade", "pip"),
-        (*pip, TORCH),
-        (*pip, f"open-webui=={version}"),
-    )
-    for command in commands:
-        if subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode:
-            raise OpenWebUIError(f"Installing Open WebUI {version} failed; the lines above say why.")
+    installer = Installer(home, home.with_name(f"{home.name}.log"), say)
+    try:
+        installer.run("Making a virtual environment", python, "-m", "venv", str(home))
+        # Only a new pip has the option that prints the progress of a download.
+        installer.run("Updating pip", *pip, "--upgrade", "pip")
+        installer.run("Installing torch", *pip, "--progress-bar=raw", TORCH)
+        installer.run("Installing Open WebUI", *pip, "--progress-bar=raw", f"open-webui=={version}")
+    except InstallationFailed as failure:
+        raise OpenWebUIError(f"Installing Open WebUI {version} failed. {failure}") from None
 
 
 @contextlib.contextmanager
@@ -198,18 +200,33 @@ def _environment(data: Path, secret_key: str) -> dict[str, str]:
 
 def first_admin(url: str, email: str, password: str) -> str:
     """Return a token of the admin, who is signed up first if the Open WebUI at `url` has no users."""
-    webui = install_pipe.OpenWebUI(url)
-    body = {"name": "Admin", "email": email, "password": password}
-    status, answer = webui.call("POST", "/api/v1/auths/signin", body)
+    status, answer = _post(f"{url}/api/v1/auths/signin", {"email": email, "password": password})
     if status != 200:
-        sign_in = install_pipe.read_reason(answer)
-        status, answer = webui.call("POST", "/api/v1/auths/signup", body)
+        body = {"name": "Admin", "email": email, "password": password}
+        refused = answer
+        status, answer = _post(f"{url}/api/v1/auths/signup", body)
         if status != 200:
-            sign_up = install_pipe.read_reason(answer)
             raise OpenWebUIError(
-                f"Open WebUI refused both the sign-in ({sign_in}) and the sign-up ({sign_up}) of {email}. If the "
+                f"Open WebUI refused both the sign-in ({refused}) and the sign-up ({answer}) of {email}. If the "
                 "password was changed there, set OPEN_WEBUI_EMAIL and OPEN_WEBUI_PASSWORD to an admin's."
             )
     if not isinstance(answer, dict) or not isinstance(answer.get("token"), str):
         raise OpenWebUIError(f"Open WebUI answered the sign-in of {email} without a token.")
     return str(answer["token"])
+
+
+def _post(url: str, body: dict[str, str]) -> tuple[int, object]:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=CALL_SECONDS) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, _detail(refusal.read())
+
+
+def _detail(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode("utf-8", "replace")

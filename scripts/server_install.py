@@ -13,9 +13,10 @@ import argparse
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+
+from installer import InstallationFailed, Installer, Say
 
 ROOT = Path(__file__).resolve().parent.parent
 SCOPES = ("server", "all", "dev")
@@ -23,7 +24,7 @@ SCOPES = ("server", "all", "dev")
 
 
 class ServerNotInstalled(Exception):
-    """The installation failed; the output of pip or uv says why."""
+    """The installation failed; the message has the last lines of its output."""
 
 
 def is_installed(scope: str = "server") -> bool:
@@ -33,7 +34,7 @@ def is_installed(scope: str = "server") -> bool:
     return any(kept == [name, _fingerprint(name)] for name in wider)
 
 
-def install_server(scope: str = "server") -> None:
+def install_server(scope: str = "server", say: Say = print) -> None:
     """Install the server with `scope` unless it is installed; raises `ServerNotInstalled`."""
     if is_installed(scope):
         return
@@ -41,13 +42,16 @@ def install_server(scope: str = "server") -> None:
     uv = shutil.which("uv")
     pip = (sys.executable, "-m", "pip", "install", "--disable-pip-version-check")
     install = (uv, "pip", "install", "--python", sys.executable) if uv else pip
-    # The lock has all dependencies and the requirements of the build, so nothing else is downloaded.
-    locked = ("--no-deps", "--require-hashes", "--requirement", str(_lock(scope)))
-    callboard = ("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    for what in (locked, callboard):
-        if subprocess.run((*install, *what), check=False, stdin=subprocess.DEVNULL).returncode:
-            tool = "uv" if uv else "pip"
-            raise ServerNotInstalled(f"{tool} could not install the Callboard server; the lines above say why.")
+    installer = Installer(Path(sys.prefix), Path(sys.prefix) / "callboard-install.log", say)
+    try:
+        # The lock has all dependencies, so pip must not add others.
+        locked = ("--no-deps", "--require-hashes", "--requirement", str(_lock(scope)))
+        installer.run("Installing the packages of the lock", *install, *locked)
+        # The lock also has the requirements of the build, so nothing else is downloaded.
+        installer.run("Installing Callboard", *install, "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    except InstallationFailed as failure:
+        tool = "uv" if uv else "pip"
+        raise ServerNotInstalled(f"{tool} could not install the Callboard server. {failure}") from None
     _stamp().write_text(f"{scope} {_fingerprint(scope)}", "utf-8")
 
 

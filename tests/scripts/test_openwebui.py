@@ -73,13 +73,10 @@ def test_a_second_installation_does_nothing(log: Path) -> None:
     assert log.read_text().count("pip install") == before
 
 
-def test_an_installation_that_fails_shows_the_output_of_pip_and_is_begun_anew(
-    broken: Path, log: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_installation_that_fails_shows_the_last_lines_and_is_begun_anew(broken: Path, log: Path) -> None:
     broken.touch()
-    with pytest.raises(openwebui.OpenWebUIError, match="lines above"):
+    with pytest.raises(openwebui.OpenWebUIError, match="no space left"):
         openwebui.install("1.2.3", lambda _: None)
-    assert "no space left" in capfd.readouterr().out
     assert openwebui.installed("1.2.3") is None
     broken.unlink()
     assert openwebui.install("1.2.3", lambda _: None) == openwebui.installed("1.2.3")
