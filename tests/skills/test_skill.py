@@ -148,18 +148,3 @@ async def with_nothing() -> None: ...
 def test_execute_with_wrong_parameters_is_refused(execute: Any) -> None:
     with pytest.raises(AgentError, match=r"`execute` of the skill 'old'.*ToolContext"):
         Skill("old", "Adds.", tools=[SCHEMA], execute=execute)
-
-
-@pytest.mark.parametrize(
-    ("skills", "words"),
-    [
-        (["clock"], "lists 'clock' in its skills, which is a name"),
-        ("clock", "lists 'clock' in its skills, which is a name"),
-        ([OldSkill()], r"make one of it as Skill\(name, description, tools=old.get_tools\(\), execute=old._execute\)"),
-        ([Skill], "lists Skill in its skills, which is a class"),
-    ],
-    ids=["a name", "one name", "an old skill", "a class"],
-)
-def test_agent_refuses_object_that_is_no_skill(skills: Any, words: str) -> None:
-    with pytest.raises(AgentError, match=words):
-        Agent("scripted", skills=skills)
