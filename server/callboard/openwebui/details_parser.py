@@ -44,7 +44,7 @@ _SUMMARY = regex.compile(r"(?<!\n)\n*+<summary>[^<]*</summary>")
 # Two line breaks surround a notice on each side: one is its own, one joins it to the text.
 _NOTICE_LINE = regex.compile(rf"(?m)\n{{0,2}}^{regex.escape(NOTICE)}.*+\n{{0,2}}")
 _SOURCE_NUMBER = regex.compile(rf"(?<=[\[ ])\d{{1,9}}#(?={CITED[1:]}\d)")
-_INNER_CALLS = regex.compile(rf"\A(?:{INNER}.*+(?:\n|\Z))++\n?")
+_OWN_LINE = regex.compile(rf"(?m)^(?!{INNER})")
 
 MAX_TAG_CHARS = 2 * 1024 * 1024
 """The longest tag that is read. The pipe writes none as long: the server cuts arguments, the pipe results."""
@@ -113,9 +113,17 @@ def _read_call(attributes: Mapping[str, str], body: str) -> PastCall:
         # The label behind the name shows the call's progress or how it ended.
         name=attributes["name"].partition(LABEL)[0],
         arguments=_decode(attributes.get("arguments", "")),
-        result=None if is_open else _INNER_CALLS.sub("", result),
+        result=None if is_open else _remove_inner_calls(result),
         round=attributes.get("round", ""),
     )
+
+
+def _remove_inner_calls(result: str) -> str:
+    """Return the result without the lines about inner calls and the empty line after them."""
+    if not result.startswith(INNER):
+        return result
+    own = _OWN_LINE.search(result)
+    return result[own.start() :].removeprefix("\n") if own else ""
 
 
 def _decode(text: str) -> str:
@@ -130,7 +138,7 @@ def _decode(text: str) -> str:
 def _translate(message: ChatMessage) -> list[ChatMessage]:
     message = _remove_labels(message)
     if message.role == "tool" and isinstance(message.content, str):
-        return [message.model_copy(update={"content": _INNER_CALLS.sub("", message.content)})]
+        return [message.model_copy(update={"content": _remove_inner_calls(message.content)})]
     text, others = _split_content(message.content)
     if message.role != "assistant" or text is None or not any(mark in text for mark in _MARKS):
         return [message]
