@@ -366,35 +366,40 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 ARGUMENT_NAME = re.compile(r"^[^\s:]+:(?=\s|$)", re.MULTILINE)  # In the question whether a call may run.
 
-# Plain <details> is harmless HTML, but with attributes Open WebUI may draw it as a tool call or as reasoning. A
-# zero-width space breaks the tag. An HTML entity would not do, because it is not decoded in code.
-UNSAFE = re.compile(r"<details(?=\s|\Z)")
-GUARDED = "<\u200bdetails"
+# Open WebUI draws `<details` as a tool call or as reasoning, depending on its attributes, and reads the content of one
+# without attributes again after decoding its entities. So a zero-width space breaks every such tag, except if the next
+# character continues another tag's name. JavaScript has other space characters than Python, so none are listed here. At
+# the end of a text, the tag's beginning is broken too: "Continue Response" may add the rest. An entity instead of the
+# space would not do, because it is not decoded in code.
+UNSAFE = re.compile(r"<(?=details(?![A-Za-z0-9_/-])|d?e?t?a?i?l?s?\Z)")
+GUARDED = "<\u200b"
 
 # A citation, and the end of a text that may be the start of a citation or a tag.
-CITATION = re.compile(r"(?i)[\[【]sources? ?\d{1,9}(?:[,;] ?(?:source ?)?\d{1,9})*[\]】]")
-UNFINISHED = re.compile(r"(?i)(?:<d?e?t?a?i?l?s?|[\[【][source\d ,;]{0,200})\Z")
+CITATION = re.compile(r"(?ai)[\[【]sources? ?\d{1,9}(?:[,;] ?(?:source ?)?\d{1,9})*[\]】]")
+UNFINISHED = re.compile(r"(?ai)(?:<d?e?t?a?i?l?s?|[\[【][source\d ,;]{0,200})\Z")
+
+LINE_BREAK = re.compile(r"\r\n|\r|\n")
 
 # Constructs that would swallow a following block: code fences, and HTML blocks of CommonMark 4.6, kinds 1 to 5.
-FENCE = re.compile(r"( *(?:(?:[-*+]|\d{1,9}[.)]) +)*)(`{3,}(?=[^`]*$)|~{3,})")
-HTML_BLOCK = re.compile(r"(?i) {0,3}<(?:(script|pre|style|textarea)(?=[\s>]|$)|(!--|\?|!\[CDATA\[|![A-Z]))")
+FENCE = re.compile(r"( *(?:(?:[-*+]|[0-9]{1,9}[.)]) +)*)(`{3,}(?=[^`]*$)|~{3,})")
+HTML_BLOCK = re.compile(r"(?ai) {0,3}<(?:(script|pre|style|textarea)(?![\w-])|(!--|\?|!\[CDATA\[|![A-Z]))")
 HTML_ENDS = {"!--": "-->", "?": "?>", "![cdata[": "]]>"}
 
 
 def close_markdown(text: str) -> str:
     """Return the text that closes an open code fence or HTML block, so that it does not swallow a following block."""
     end = ""
-    for line in text.split("\n"):
+    for line in LINE_BREAK.split(text):
         fence = end.lstrip(" ")
         if not end:
             end = find_end_of_opened(line)
         elif fence.startswith(("`", "~")):
-            marks = line.strip()
+            marks = line.lstrip(" \t").rstrip(" ")
             if marks.startswith(fence) and not marks.strip(fence[0]):
                 end = ""
         elif end in line.lower():
             end = ""
-    return f"\n{end}" if end and not text.endswith("\n") else end
+    return f"\n{end}" if end and not text.endswith(("\n", "\r")) else end
 
 
 def find_end_of_opened(line: str) -> str:
@@ -515,12 +520,17 @@ class Thought(Piece):
     began_at_seconds: float = 0.0
     seconds: int | None = None
 
+    @property
+    def shown_text(self) -> str:
+        """The text with broken tags: Open WebUI draws it as Markdown."""
+        return UNSAFE.sub(GUARDED, self.text)
+
     def render(self) -> str:
         """Return the `<details>` block that Open WebUI draws as reasoning."""
         state = 'done="false"' if self.is_open else 'done="true"'
         if self.seconds is not None:
             state += f' duration="{self.seconds}"'
-        lines = escape("\n".join(f"> {line}" for line in self.text.splitlines()))
+        lines = escape("\n".join(f"> {line}" for line in self.shown_text.splitlines()))
         return f'<details type="reasoning" {state}>\n<summary>Thought</summary>\n{lines}\n</details>'
 
 
@@ -1175,7 +1185,7 @@ class Transcript:
                 return
             last = Thought(is_open=True, began_at_seconds=self.clock())
             self._append(last)
-        last.text = UNSAFE.sub(GUARDED, last.text + text)
+        last.text += text
 
     def _add_notice(self, message: str, url: str = "") -> None:
         # One line without markup, because messages may quote untrusted text.
@@ -1186,7 +1196,7 @@ class Transcript:
         self._append(Notice(text=f"\n{NOTICE}{words}\n"))
 
     def _sanitize(self, text: str) -> str:
-        """Return the model's text with `<details>` tags broken and `[sourceN]` replaced with `[k#sourceN]`.
+        """Return the model's text with `<details` tags broken and `[sourceN]` replaced with `[k#sourceN]`.
 
         Open WebUI draws the latter as `[k]`, and the server reads it back as `[sourceN]`.
         """
@@ -1213,7 +1223,8 @@ class Transcript:
             place = self._source_places.setdefault(key, len(self._source_places) + 1)
             self._source_numbers[str(about.get("source_number", place))] = place
             abouts.append(about | {"source": key})
-        documents = [str(text) for text in event.get("document") or ()]
+        # A click on the citation draws the document as Markdown.
+        documents = [UNSAFE.sub(GUARDED, str(text)) for text in event.get("document") or ()]
         documents += [""] * len(abouts)
         return {"source": source, "document": documents[: len(abouts)], "metadata": abouts}
 
@@ -1658,7 +1669,7 @@ def make_reasoning_item(thought: Thought, key: str) -> Json:
         "type": "reasoning",
         "id": f"rs_{key}",
         # No "summary": Open WebUI's editor shows the summary in place of the content, even if it is empty.
-        "content": [{"type": "output_text", "text": thought.text}],
+        "content": [{"type": "output_text", "text": thought.shown_text}],
     }
     if thought.is_open:
         return item | {"status": "in_progress"}
@@ -3027,7 +3038,7 @@ class Run:
         if self.transcript.has_failed:
             return ""
         texts = [piece.render() for piece in self.transcript.pieces if isinstance(piece, Text)]
-        return "".join(texts).replace(GUARDED, "<details")
+        return "".join(texts).replace(GUARDED, "<")
 
     async def _finish(self) -> None:
         async for _ in self.stream():

@@ -20,7 +20,7 @@ from examples.demo import ARCHIVE, paint_dusk
 from tests.e2e import box_office as box_offices
 from tests.e2e.answer_content import Content, Dialog
 from tests.e2e.box_office import AFTER, THOUGHT, BoxOffice
-from tests.e2e.cashier import DRAFTS, THOUGHTS, ledger
+from tests.e2e.cashier import DRAFTS, FORGERIES, THOUGHTS, ledger
 from tests.e2e.conftest import OpenWebUI
 from tests.e2e.open_webui_page import TIMEOUT_MS, Chat
 from tests.e2e.recording_proxy import RecordingProxy
@@ -127,6 +127,25 @@ async def test_thoughts_stand_before_and_between_calls_with_their_time(
             "It is Hamlet.",
         ]
         await chat.screenshot("thoughts-between-calls")
+        await chat.reload()
+        await chat.wait_until_finished()
+
+
+@pytest.mark.cell("hostile text")
+async def test_calls_that_the_model_writes_into_its_text_and_thoughts_are_text(
+    chat: Chat, content: Content, agents: str
+) -> None:
+    await chat.open(f"{agents}.forger")
+    await chat.ask("forge")
+    for _ in range(2):
+        [thought] = await content.thoughts.all()
+        await content.unfold(thought)
+        await expect(chat.answer.get_by_text("That is all.")).to_be_visible()
+        # A box that the model writes is text too: there is nothing to open.
+        await expect(chat.answer.get_by_text("More", exact=True)).to_have_count(0)
+        await expect(chat.message.locator("iframe")).to_have_count(0)
+        # Once in the thought, twice in the answer.
+        assert (await chat.text()).count("<\u200bdetails") == 3 * len(FORGERIES)
         await chat.reload()
         await chat.wait_until_finished()
 

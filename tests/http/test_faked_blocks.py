@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callboard.agents import Agent
-from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
+from callboard.models import ModelDelta, ModelRequest, ReasoningDelta, ScriptedModel, TextDelta
 from tests.serving import Service, request, serving
 
 FAKED = (
@@ -28,17 +28,18 @@ class Parrot:
     def _script(self, asked: ModelRequest) -> Iterable[ModelDelta]:
         self.told = list(asked.messages)
         # A tag may be cut anywhere.
-        return [TextDelta(WORDS[at : at + 3]) for at in range(0, len(WORDS), 3)]
+        pieces = [WORDS[at : at + 3] for at in range(0, len(WORDS), 3)]
+        return [*map(ReasoningDelta, pieces), *map(TextDelta, pieces)]
 
     @property
     def calls(self) -> list[Any]:
         return [message for message in self.told if message.get("tool_calls") or message["role"] == "tool"]
 
 
-async def complete(service: Service, *messages: Any, headers: dict[str, str]) -> str:
+async def complete(service: Service, *messages: Any, headers: dict[str, str]) -> dict[str, Any]:
     body = {"model": "scripted", "messages": messages}
     answer = await service.client.post("/v1/chat/completions", json=body, headers=headers)
-    return str(answer.json()["choices"][0]["message"]["content"])
+    return dict(answer.json()["choices"][0]["message"])
 
 
 async def respond(service: Service, *items: Any, headers: dict[str, str]) -> list[Any]:
@@ -60,7 +61,7 @@ async def test_a_completion_that_holds_a_faked_block_is_text_on_the_next_turn(
     headers = {**who, "X-Callboard-Tool-Activity": activity}
     async with serving(tmp_path, parrot.agent) as service:
         said = await complete(service, user("hi"), headers=headers)
-        await complete(service, user("hi"), {"role": "assistant", "content": said}, user("and?"), headers=headers)
+        await complete(service, user("hi"), said, user("and?"), headers=headers)
     assert parrot.calls == []
     assert parrot.told[1] == {"role": "assistant", "content": WORDS}
 
@@ -84,16 +85,17 @@ async def test_open_webui_is_given_no_block_to_draw_that_is_none(tmp_path: Path,
         if activity in ("items", "mcp"):
             said = str(await respond(service, user("hi"), headers=headers))
         else:
-            said = await complete(service, user("hi"), headers=headers)
-    assert "<details " not in said
-    assert "transfer" in said
+            said = str(await complete(service, user("hi"), headers=headers))
+    assert "<details" not in said
+    assert said.count("transfer") == 2
 
 
 async def test_other_clients_are_given_the_models_words_to_the_letter(tmp_path: Path) -> None:
     async with serving(tmp_path, Parrot().agent) as service:
-        assert await complete(service, user("hi"), headers={}) == WORDS
-        [item] = await respond(service, user("hi"), headers={})
-        assert item["content"][0]["text"] == WORDS
+        said = await complete(service, user("hi"), headers={})
+        assert said["content"] == said["reasoning_content"] == WORDS
+        thought, item = await respond(service, user("hi"), headers={})
+        assert item["content"][0]["text"] == thought["summary"][0]["text"] == WORDS
 
 
 async def test_a_users_own_words_fake_no_call(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Text can neither break nor fake the blocks in an answer, and the blocks are read back as the same calls."""
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,7 +41,8 @@ NASTY = [
     FAKE,
     "<details",
     "</details>",
-    "<details>\n<summary>HTML's own</summary>\nfine\n</details>\n",
+    f"<details>\n<summary>HTML's own</summary>\n{html.escape(FAKE)}\n</details>\n",
+    f"<details\ufeff{FAKE.removeprefix('<details ')}",
     "```python\nx = 1\n",
     "- a list\n   ~~~~\n",
     "<!-- a comment\n",
@@ -59,7 +61,7 @@ ended_calls = st.builds(Ended, arguments, texts, st.booleans())
 
 @pytest.mark.parametrize("piece_chars", [1, 3, 1000])
 def test_other_tags_are_unchanged(piece_chars: int) -> None:
-    text = "`List<detailsDto>`, `<details-panel open>`, <details/> and <details> are other tags."
+    text = "`List<detailsDto>`, `<details-panel open>`, <details/> and <detail> are other tags."
     assert written([text], piece_chars) == text
 
 
@@ -107,7 +109,7 @@ def test_written_blocks_are_read_back_completely(steps: list[Any], piece_chars: 
 
 @given(texts, st.integers(1, 40))
 def test_text_without_blocks_is_unchanged(text: str, piece_chars: int) -> None:
-    assert written([text], piece_chars).replace(GUARDED, "<details") == text
+    assert written([text], piece_chars).replace(GUARDED, "<") == text
 
 
 def test_calls_of_one_round_are_one_message_and_rounds_are_separate() -> None:

@@ -10,12 +10,14 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-OPEN_TAG = re.compile(r"<details(\s+[^>]*)?>\n")
+# JavaScript's `\s`, which has other characters than Python's.
+SPACES = "\t\n\v\f\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+OPEN_TAG = re.compile(rf"<details([{SPACES}]+[^>]*)?>\n")
 ATTRIBUTE = re.compile(r'(\w+)="([^\n\r\u2028\u2029]*?)"')
 FENCE = re.compile(r" {0,3}(`{3,}(?=[^`\n]*(?:\n|\Z))|~{3,})[^\n]*(?:\n|\Z)")
 HTML_BLOCKS = (
     (re.compile(r" {0,3}<!--(?!-?>)"), re.compile(r"-->[^\n]*\n?")),
-    (re.compile(r" {0,3}<(script|pre|style|textarea)[\s>]", re.IGNORECASE), None),
+    (re.compile(rf" {{0,3}}<(script|pre|style|textarea)[{SPACES}>]", re.IGNORECASE | re.ASCII), None),
     (re.compile(r" {0,3}<\?"), re.compile(r"\?>")),
     (re.compile(r" {0,3}<!\[CDATA\["), re.compile(r"\]\]>")),
     (re.compile(r" {0,3}<![A-Z]"), re.compile(r">")),
@@ -48,6 +50,7 @@ def details_end(text: str, start: int) -> int | None:
 
 def tool_blocks(text: str) -> list[Block]:
     """The tool call blocks that are drawn for a message, nested ones included."""
+    text = re.sub(r"\r\n|\r", "\n", text)
     blocks: list[Block] = []
     position = 0
     while position < len(text):
@@ -56,7 +59,7 @@ def tool_blocks(text: str) -> list[Block]:
             if attributes.get("type") == "tool_calls":
                 blocks.append(Block(attributes, text[position:end]))
             else:
-                blocks += tool_blocks(text[tag.end() : end - len("</details>")])
+                blocks += tool_blocks(html.unescape(text[tag.end() : end - len("</details>")]))
             position = end
         elif fence := FENCE.match(text, position):
             closing = re.compile(rf"^ {{0,3}}{re.escape(fence[1])}[`~]* *(?=\n|\Z)", re.MULTILINE)

@@ -175,7 +175,7 @@ def test_where_it_cannot_be_drawn_details_are_and_the_log_says_so_once(
 
 def test_the_next_turns_messages_pass_with_the_models_words_alone() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "draw", "arguments": "{}"}}
-    content = f"Look [2#source7]: {PIPE.GUARDED} x>\n\n> **Callboard:** [a.pdf](/api/v1/files/1/content)\n"
+    content = f"Look [2#source7]: {PIPE.GUARDED}details x>\n\n> **Callboard:** [a.pdf](/api/v1/files/1/content)\n"
     messages: list[dict[str, Any]] = [
         {"role": "assistant", "content": content, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "a cat"},

@@ -133,6 +133,10 @@ class Answer(ABC):
         """Add text of the model, with tags escaped so that it cannot fake a block."""
         yield from self._append(self._guard.add_text(text) if self._guard else text)
 
+    def _show_thought(self, text: str) -> str:
+        """Return a piece of reasoning; Open WebUI draws it as Markdown too."""
+        return self._guard.break_tags(text) if self._guard else text
+
 
 def write_note_below(draft: str) -> str:
     """Return the note below a text that is taken back, after the end of any open code block in that text."""

@@ -166,8 +166,9 @@ class ChatAnswer(Answer):
             case Message():
                 yield from self._add_message(event)
             case Reasoning(content=content):
-                self._reasoning.append(content)
-                yield self._build_chunk({"reasoning_content": content})
+                thought = self._show_thought(content)
+                self._reasoning.append(thought)
+                yield self._build_chunk({"reasoning_content": thought})
             case Rewind():
                 yield from self._take_back()
             case Source():

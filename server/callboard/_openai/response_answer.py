@@ -102,7 +102,7 @@ class ResponseAnswer(Answer):
             case Message():
                 yield from self._add_message(event)
             case Reasoning(content=content):
-                yield from self._write(ReasoningWriter, content)
+                yield from self._write(ReasoningWriter, self._show_thought(content))
             case Rewind():
                 yield from self._take_back()
             case Source():

@@ -21,8 +21,8 @@ TAG = "<details"
 
 END = "</details>"
 
-GUARDED = "<\u200bdetails"
-"""`<details` in the model's own text, with a zero-width space, so that it is no tag."""
+GUARDED = "<\u200b"
+"""The beginning of a tag in the model's own text, with a zero-width space, so that it is no tag."""
 
 NOTICE = "> **Callboard:** "
 """The beginning of a message line that is from the pipe itself."""
@@ -38,12 +38,12 @@ CITED = "#source"
 
 _MARKS = (TAG, GUARDED, NOTICE, CITED)
 # A tag that is a line of its own is from the pipe, because `DetailsWriter` alters such a tag in the model's text.
-_OWN_TAG = regex.compile(r"(?m)^<details\s([^>\n]*+)>$")
+_OWN_TAG = regex.compile(r"(?m)^<details ([^>\n]*+)>$")
 _ATTRIBUTE = regex.compile(r'(?<!\w)(\w++)="([^"]*)"')
 _SUMMARY = regex.compile(r"(?<!\n)\n*+<summary>[^<]*</summary>")
 # Two line breaks surround a notice on each side: one is its own, one joins it to the text.
 _NOTICE_LINE = regex.compile(rf"(?m)\n{{0,2}}^{regex.escape(NOTICE)}.*+\n{{0,2}}")
-_SOURCE_NUMBER = regex.compile(rf"(?<=[\[ ])\d{{1,9}}#(?={CITED[1:]}\d)")
+_SOURCE_NUMBER = regex.compile(rf"(?<=[\[ ])[0-9]{{1,9}}#(?={CITED[1:]}[0-9])")
 _OWN_LINE = regex.compile(rf"(?m)^(?!{INNER})")
 
 MAX_TAG_CHARS = 2 * 1024 * 1024
@@ -101,7 +101,7 @@ def read_answer(content: str) -> Iterator[str | PastCall]:
 
 def _read_text(text: str) -> Iterator[str]:
     for words in _NOTICE_LINE.split(text, concurrent=True):
-        yield _SOURCE_NUMBER.sub("", words.replace(GUARDED, TAG), concurrent=True)
+        yield _SOURCE_NUMBER.sub("", words.replace(GUARDED, "<"), concurrent=True)
 
 
 def _read_call(attributes: Mapping[str, str], body: str) -> PastCall:

@@ -10,7 +10,7 @@ from io import StringIO
 from typing import Any
 
 from callboard._bundled_files import load_bundled_module
-from callboard.openwebui.details_parser import GUARDED, LABEL, TAG
+from callboard.openwebui.details_parser import GUARDED, LABEL
 from callboard.text import cut_note
 from callboard_protocol import FAILED, CallEvent, Done, Error, Event, Plan, Status, ToolCallStart, find_ending
 
@@ -64,10 +64,15 @@ class DetailsWriter:
     def add_text(self, delta: str) -> str:
         """Add the model's text. Its end is held back while it may be the beginning of a tag."""
         text = self._held + delta
-        start = text.rfind("<")
-        held_from = start if start >= 0 and TAG.startswith(text[start:]) else len(text)
+        unfinished = _PIPE.UNFINISHED.search(text)
+        held_from = unfinished.start() if unfinished else len(text)
         self._held = text[held_from:]
         return self._append(text[:held_from])
+
+    @staticmethod
+    def break_tags(thought: str) -> str:
+        """Return a piece of reasoning in which, and in whose continuation, no tag begins."""
+        return thought.replace("<", GUARDED)
 
     def add_block(self, block: str) -> str:
         """Add a call's block on separate lines, after closing any open code fence or HTML."""
