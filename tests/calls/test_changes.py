@@ -24,7 +24,7 @@ def resolve(written: ToolCall) -> ResolvedCall:
     payer = {"type": "string", "default": "the-first-payer"}
     schema = {"type": "object", "properties": {"thing": {"type": "string"}, "euros": PRICE, "payer": payer}}
     tool = Tool("buy", "Buys something.", schema, buy, requires_confirmation=True)
-    [call] = resolve_calls([written], {"buy": tool}, Budget(Limits()))
+    [call] = resolve_calls([written], {"buy": tool}, Budget(Limits()), Redaction())
     assert isinstance(call, ResolvedCall)
     return call
 
@@ -51,7 +51,7 @@ def test_untyped_call_with_a_secret_argument_cannot_be_changed() -> None:
         """Unlocks a door."""
 
     written = make_untyped_call("unlock", '{"door": "back", "code": "1234"}')
-    [call] = resolve_calls([written], {"unlock": unlock}, Budget(Limits()))
+    [call] = resolve_calls([written], {"unlock": unlock}, Budget(Limits()), Redaction())
     assert isinstance(call, ResolvedCall)
     assert call.tool.secret_arguments == {"code"}
     assert ChangesForm(call, Redaction()).schema == {}
@@ -62,7 +62,9 @@ def test_changes_to_a_repaired_call_keep_its_secret() -> None:
     async def unlock(door: str, code: SecretStr) -> None:
         """Unlocks a door."""
 
-    [call] = resolve_calls([ToolCall("c", "Unlock", {"door": 5, "code": "1234"})], {"unlock": unlock}, Budget(Limits()))
+    [call] = resolve_calls(
+        [ToolCall("c", "Unlock", {"door": 5, "code": "1234"})], {"unlock": unlock}, Budget(Limits()), Redaction()
+    )
     assert isinstance(call, ResolvedCall)
     assert call.repairs
     form = ChangesForm(call, Redaction())

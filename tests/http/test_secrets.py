@@ -169,27 +169,24 @@ async def test_a_tool_names_arguments_and_values_that_are_secret(tmp_path: Path)
         asking("unlock", '{"door": "front", "pin": "47-x-11-z'),
         asking("unlock", '{"door": "front", "pin": 47-x-11-v}'),
         asking("unlock", {"door": "front", "pin": ["47-x-11-w"]}),
-        chunks(text("47-x-11-y did not open it"), finish("stop")),
+        asking("unlock", {"door": "47-x-11-u", "pin": "47-x-11-u"}, in_pieces=True),
+        asking("unlock", {"door": "front", "pin": "471", "code": "47-x-11-t"}),
+        asking("unlok", {"door": "47-x-11-s", "pin": "47-x-11-r"}, in_pieces=True),
+        chunks(text("47-x-11-y and 47-x-11-r did not open it"), finish("stop")),
     ]
-    async with conversation(tmp_path, answers, unlock) as (service, sent):
-        events: list[Event] = []
-        async with service.client.stream("POST", "/v1/runs", json=request(chat_id="c", run_id="r")) as response:
-            from tests.serving import numbered
-
-            async for _, event in numbered(response):
-                events.append(event)
-                if isinstance(event, InputRequest):
-                    said = {"request_id": event.request_id, "value": True}
-                    assert (await service.client.post("/v1/runs/r/input", json=said)).is_success
-    assert given == ["47-x-11-y", "471"]
+    async with conversation(tmp_path, answers, unlock, audit=True) as (service, sent):
+        events = await service.events_with_answer(request(chat_id="c", run_id="r"), True)
+        page = (await service.client.get(f"/inspect/sent?run=r&chat=c&request={len(sent) - 1}")).text
+    assert given == ["47-x-11-y", "471", "47-x-11-u"]
     starts = [event.tool_args for event in events if isinstance(event, ToolCallStart)]
     assert starts[:2] == [{"door": "front", "pin": "[secret]"}] * 2
     questions = [event.message for event in events if isinstance(event, InputRequest)]
-    assert questions == ["door: front\npin: [secret]"] * 2
+    assert questions == ["door: front\npin: [secret]"] * 2 + ["door: [secret]\npin: [secret]"]
     errors = [event.error for event in events if isinstance(event, ToolCallError)]
     assert errors[0] == "front: [secret] with [secret] is wrong"
-    everything = everything_told(events) + everything_kept(tmp_path)
-    check_without(everything, *(f"47-x-11-{letter}" for letter in "vwyz"), "house-key-778")
+    everything = everything_told(events) + everything_kept(tmp_path) + page
+    assert "There is no tool &#39;unlok&#39;" in page
+    check_without(everything, *(f"47-x-11-{letter}" for letter in "rstuvwyz"), "house-key-778")
     check_without(json.dumps([body["messages"][-1] for body in sent]), "47-x-11-y", "house-key-778")
 
 
@@ -208,26 +205,26 @@ async def test_secret_of_a_repaired_call_is_in_no_status(tmp_path: Path) -> None
 
 
 class Login(BaseModel):
-    user: str
+    user_name: str
     password: SecretStr
 
 
-async def test_texts_inside_a_secret_argument_are_secret(tmp_path: Path) -> None:
+async def test_texts_and_keys_inside_a_secret_argument_are_secret_but_no_names_of_fields(tmp_path: Path) -> None:
     @tool(secrets=("headers", "logins"))
     async def fetch(headers: dict[str, str], logins: list[Login]) -> str:
         """Fetches a page."""
         words = [headers["Authorization"], *(login.password.get_secret_value() for login in logins)]
-        raise ToolError(f"Authorization: {' '.join(words)} is wrong")
+        raise ToolError(f"Authorization: {' '.join(words)} of a user_name is wrong")
 
     given = {
         "headers": {"Authorization": "t0k3n-of-headers"},
-        "logins": [{"user": "ann", "password": "pa55word-of-ann"}],
+        "logins": [{"user_name": "ann", "password": "pa55word-of-ann"}],
     }
     answers = [asking("fetch", given), chunks(text("no"), finish("stop"))]
     async with conversation(tmp_path, answers, fetch) as (service, _):
         events = await service.events(request(chat_id="c"))
     [error] = [event.error for event in events if isinstance(event, ToolCallError)]
-    assert error == "Authorization: [secret] [secret] is wrong"
+    assert error == "[secret]: [secret] [secret] of a user_name is wrong"
 
 
 async def test_a_tool_names_what_it_learnt_while_it_ran_and_another_run_is_not_concerned(tmp_path: Path) -> None:

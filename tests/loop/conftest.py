@@ -11,6 +11,7 @@ from callboard.agents.context import TurnContext
 from callboard.agents.tool_loop import run_tool_loop
 from callboard.calls import Allowance, Limits, Tool
 from callboard.models import Finish, ModelDelta, ModelRequest, Pause, ScriptedModel, TextDelta, ToolCallDelta
+from callboard.redaction import Redaction
 from callboard_protocol import Event, Message, ToolCallArgsDelta, User
 
 Answer = Iterable[ModelDelta | Pause]
@@ -36,6 +37,7 @@ class Stage:
     ) -> None:
         self.requests: list[ModelRequest] = []
         self.events: list[Event] = []
+        self.redaction = Redaction()
         self._answers = iter(answers)
         self._tools = tools
         self._limits = Limits(**limits)
@@ -61,6 +63,7 @@ class Stage:
             "chat_1",
             user=User(id="u1"),
             limits=self._limits,
+            redaction=self.redaction,
             allowances=self._allowances,
         )
         return run_tool_loop(context, self._tools, tool_format=self._format)

@@ -1,10 +1,12 @@
 """The tool loop: what the user sees, what the model is told, and how a turn ends."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from callboard._formats import Format
 from callboard.agents.context import RunContext
 from callboard.agents.tool_loop import run_completion
 from callboard.calls import ToolContext, ToolResult, tool
@@ -35,6 +37,18 @@ async def add(a: int, b: int) -> int:
 async def fails() -> None:
     """Fails."""
     raise ValueError("no luck")
+
+
+@tool(secrets=("pin",))
+async def unlock(door: str, pin: str) -> str:
+    """Opens a door."""
+    return f"{door} with {pin}"
+
+
+@tool(secrets=("headers",))
+async def fetch(headers: dict[str, str]) -> str:
+    """Fetches a page."""
+    return f"sent {headers}"
 
 
 def errors(events: list[Any]) -> list[tuple[str, str]]:
@@ -266,3 +280,44 @@ async def test_a_background_task_is_one_plain_completion() -> None:
         Done(finish_reason="stop"),
     ]
     assert list(seen[0].tools) == []
+
+
+PIN = "48213377"
+
+
+@pytest.mark.parametrize("tool_format", ["native", "react"])
+@pytest.mark.parametrize(
+    ("name", "arguments", "is_found"),
+    [
+        ("unlock", {"door": PIN, "pin": PIN}, True),
+        ("unlock", {"door": int(PIN), "pin": [int(PIN)]}, True),
+        ("unlock", {"door": "front", "pin": {"value": PIN}}, True),
+        ("unlock", {"door": "front", "pin": {PIN: 1}}, True),
+        ("unlock", f'{{"pin": {"[" * 500}{PIN}{"]" * 500}}}', True),
+        ("unlock", {"door": "front", "pin": "1", "code": PIN}, True),
+        ("unlock", {"doors": [], "pin_code": PIN}, True),
+        ("unlock", r'{"door": "front", "pin": "4\u0038213377"}', True),
+        ("unlock", f'{{"door": "front", "pin": "{PIN}", "pin": "1"}}', False),
+        ("unlock", f'{{"door": "front", "pin": "{PIN}', False),
+        ("unlok", {"door": "front", "pin": PIN}, True),
+        ("unlok", {"door": PIN}, False),
+        ("fetch", {"headers": {PIN: "of the house"}}, True),
+        ("fetch", {"headers": PIN}, True),
+        ("add", {"a": 1, "b": 2, "pin": PIN}, True),
+    ],
+)
+async def test_secret_of_a_call_is_hidden_from_its_start_on(
+    name: str, arguments: Any, tool_format: Any, *, is_found: bool
+) -> None:
+    """As the recorder and the inspector hide it: an event when it comes, and a request when it is looked at."""
+    answer = says(f"It was {PIN}." if is_found else "I see.")
+    stage = Stage([[wants(name, arguments)], answer], [unlock, fetch, add], tool_format=Format(tool_format))
+    shown = [
+        stage.redaction(event.model_dump_json())
+        async for event in stage.turn()
+        # The arguments of a tool without secrets are shown while the model writes them, before the start.
+        if not (isinstance(event, ToolCallArgsDelta) and event.tool_name == "add")
+    ]
+    sent = stage.redaction(json.dumps(stage.requests[-1].messages))
+    assert [text for text in [*shown, sent] if PIN[1:] in text] == []
+    assert (stage.redaction(PIN) == "[secret]") is is_found

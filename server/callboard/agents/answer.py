@@ -64,7 +64,7 @@ class Answer:
         self._reader = reader
         self._known = [tool.name for tool in tools]
         # The call of a client's function has no start event, and half-written arguments cannot be searched for secrets.
-        self._hidden = {tool.name for tool in tools if isinstance(tool, ClientTool) or tool.secret_arguments}
+        self._streamed = {tool.name for tool in tools if not (isinstance(tool, ClientTool) or tool.secret_arguments)}
         self._shown_calls: set[str] = set()
         self._max_calls = max_calls
 
@@ -104,8 +104,8 @@ class Answer:
                 case ReasoningPiece():
                     events.append(Reasoning(content=piece.text))
                 case ArgumentsPiece(call_id=call_id, name=name):
-                    # Calls that will not run are not shown: those without tools and those over the maximum.
-                    is_shown = bool(self._known) and resolve_tool_name(name, self._known) not in self._hidden
+                    # Calls that will not run are not shown: those of unknown tools and those over the maximum.
+                    is_shown = resolve_tool_name(name, self._known) in self._streamed
                     if is_shown and (call_id in self._shown_calls or len(self._shown_calls) < self._max_calls):
                         self._shown_calls.add(call_id)
                         events.append(ToolCallArgsDelta(tool_call_id=call_id, tool_name=name, delta=piece.text))

@@ -135,7 +135,7 @@ class TurnContext(CallContext, RunContext):
             self.own_budget.append(Budget(self.limits))
         self.redaction.add(*tool.secret_values)
         call = ToolCall(self.claim_tool_call_id(call_id), tool.name, arguments)
-        calls = resolve_calls([call], {tool.name: tool}, self.own_budget[0])
+        calls = resolve_calls([call], {tool.name: tool}, self.own_budget[0], self.redaction)
         events = EventBuffer()
         work = asyncio.create_task(CallRunner(events, self).run_round(calls), name=f"call {tool.name} of {self.run_id}")
         async with aclosing(events.read(work)) as reading:

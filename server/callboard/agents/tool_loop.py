@@ -28,9 +28,11 @@ from callboard.calls import (
     new_external_id,
     write_arguments,
 )
-from callboard.calls.call import read_object
+from callboard.calls.call import parse_arguments, read_object
+from callboard.calls.masking import find_secrets
 from callboard.errors import InvalidArguments, ToolDenied, ToolError
 from callboard.models import MUST_CALL, ModelRequest, TokenUsage, ToolCallDelta, with_instructions
+from callboard.redaction import MASK, Redaction
 from callboard.settings import TextCalls
 from callboard_protocol import Done, Event, FinishReason, Message, Rewind, Status, ToolCallStart
 
@@ -203,7 +205,14 @@ class _Turn:
         arguments.
         """
         text_calls = self._context.approval.text_calls
-        resolved = resolve_calls(calls, tools, self.runner.budget, text_calls=text_calls, is_cut_short=is_cut_short)
+        resolved = resolve_calls(
+            calls,
+            tools,
+            self.runner.budget,
+            self._context.redaction,
+            text_calls=text_calls,
+            is_cut_short=is_cut_short,
+        )
         self._details.note_calls([call.call for call in resolved], answer.details if answer else {})
         running = asyncio.create_task(self.runner.run_round(resolved, is_counted=answer is None))
         async with aclosing(self._events.read(running)) as events:
@@ -251,6 +260,7 @@ def resolve_calls(
     calls: Sequence[ToolCall],
     tools: Mapping[str, Tool],
     budget: Budget,
+    redaction: Redaction,
     *,
     text_calls: TextCalls = "ask",
     is_cut_short: bool = False,
@@ -259,21 +269,30 @@ def resolve_calls(
 
     `text_calls`: calls of the client's functions that were read from the model's text are resolved only with "run".
     `is_cut_short`: the model reached its token limit, so a last call without arguments may have lost them.
+
+    The values of secret arguments are added to `redaction`. If a tool has secret arguments, the arguments of a rejected
+    call are masked unless they are an object and its tool exists, because the secrets in them cannot be found.
     """
+    has_secrets = any(tool.secret_arguments for tool in tools.values())
     resolved: list[ResolvedCall | RejectedCall] = []
     for call in calls:
+        tool = tools.get(resolve_tool_name(call.name, tools))
+        written = parse_arguments(call.arguments_text) if has_secrets else None
+        redaction.add(*find_secrets(written, tool, tools.values()))
         try:
             if is_cut_short and call is calls[-1] and not call.arguments_text.strip():
                 raise InvalidArguments("The call was cut off before its arguments: the answer was too long. Try again.")
             one = _resolve(call, tools, text_calls)
+            redaction.add(*find_secrets(one.arguments, one.tool, tools.values()))
             if not one.is_external:
                 # As JSON: the values for the function may hide a secret, or have keys that JSON cannot write.
                 budget.spend_execution(one.name, read_object(one.arguments_text))
             resolved.append(one)
         except ToolError as error:
-            tool = tools.get(resolve_tool_name(call.name, tools))
             if isinstance(error, InvalidArguments) and tool and tool.secret_arguments:
                 error = InvalidArguments(NOT_REPEATED)
+            if has_secrets:
+                call = replace(call, arguments=written if tool and isinstance(written, Mapping) else MASK)
             resolved.append(RejectedCall(call, budget.refuse(error), tool))
     return resolved
 
@@ -289,7 +308,8 @@ def _resolve(call: ToolCall, tools: Mapping[str, Tool], text_calls: TextCalls) -
         text = _write_for_client(call.arguments_text, arguments)
         return ResolvedCall(replace(call, id=new_external_id()), tool, arguments, text, meant.repairs)
     # The page, the store and the model get the repaired arguments, as JSON: types such as SecretStr hide their values.
-    text = write_arguments(meant.arguments) if meant.repairs else call.arguments_text
+    is_rewritten = meant.repairs or tool.secret_arguments
+    text = write_arguments(meant.arguments) if is_rewritten else call.arguments_text
     return ResolvedCall(call, tool, arguments, text, meant.repairs)
 
 

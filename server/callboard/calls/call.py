@@ -361,7 +361,7 @@ def show_arguments(call: ResolvedCall | RejectedCall) -> str:
     """Return the call's `arguments_text` with the values of secret arguments masked."""
     if call.tool is None or not call.tool.secret_arguments:
         return call.arguments_text
-    read = call.arguments if isinstance(call, ResolvedCall) else _parse(call.arguments_text)
+    read = call.arguments if isinstance(call, ResolvedCall) else parse_arguments(call.arguments_text)
     return write_arguments(call.tool.without_secrets(read)) if isinstance(read, Mapping) else MASK
 
 
@@ -370,11 +370,11 @@ def read_object(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
     Text that is not a JSON object becomes `{"arguments": value}`, with its JSON value or the text itself.
     """
-    read = _parse(arguments)
+    read = parse_arguments(arguments)
     return read if isinstance(read, Mapping) else {"arguments": read}
 
 
-def _parse(arguments: str | Mapping[str, Any]) -> Any:
+def parse_arguments(arguments: str | Mapping[str, Any]) -> Any:
     """Return the JSON value of arguments; text that is not JSON is returned unchanged."""
     if not isinstance(arguments, str):
         return arguments
@@ -404,7 +404,7 @@ MAX_LABEL_CHARS = 60
 
 def label_call(title: str, arguments: str | Mapping[str, Any]) -> str:
     """Return the title and the first argument that is a number or one line of text: "get_weather · Oslo"."""
-    read = _parse(arguments)
+    read = parse_arguments(arguments)
     values = read.values() if isinstance(read, Mapping) else ()
     known = (value for value in values if isinstance(value, str | int | float) and not isinstance(value, bool))
     texts = (str(value).strip() for value in known)

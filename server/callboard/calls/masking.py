@@ -2,13 +2,14 @@
 
 import asyncio
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import is_dataclass
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, SecretStr
 
+from callboard.calls.tool import Tool
 from callboard.redaction import LARGE_CHARS, Redaction
 
 V = TypeVar("V")
@@ -40,24 +41,41 @@ async def mask_result(value: V, redaction: Redaction) -> V:
     return cast(V, await asyncio.to_thread(masking.walk, value))
 
 
-def find_texts(value: Any) -> Iterator[str]:
-    """Yield the texts and numbers in the value of an argument, without the keys and field names of its objects."""
-    members: Iterable[Any]
-    match value:
-        case SecretStr():
-            yield value.get_secret_value()
-            return
-        case Mapping():
-            members = value.values()
-        case list() | tuple() | set() | frozenset():
-            members = value
-        case _ if isinstance(value, BaseModel) or is_dataclass(value):
-            members = _fields_of(value).values()
-        case _:
-            yield str(value)
-            return
-    for member in members:
-        yield from find_texts(member)
+def find_secrets(arguments: object, tool: Tool | None, tools: Collection[Tool]) -> set[str]:
+    """Return the texts, keys and numbers in the secret arguments of a call of `tool`, one of its agent's `tools`.
+
+    An argument that `tool` does not have is also secret if another tool has a secret argument of that name. Returns an
+    empty set if `arguments` are not an object.
+    """
+    if not isinstance(arguments, Mapping):
+        return set()
+    declared = set(tool.parameters.get("properties", ())) if tool else set()
+    hidden = arguments.keys() & {name for one in tools for name in one.secret_arguments} - declared
+    if tool:
+        hidden |= tool.find_hidden(arguments)
+    if not hidden:
+        return set()
+    # The names of fields are also in results and in other calls.
+    schema_texts = set(_find_texts([one.parameters for one in tools]))
+    return set(_find_texts([arguments[name] for name in hidden], schema_texts))
+
+
+def _find_texts(value: Any, public_keys: Collection[str] = ()) -> Iterator[str]:
+    """Yield the texts, keys and numbers in a value, without the field names of its objects."""
+    todo = [value]
+    while todo:
+        match todo.pop():
+            case SecretStr() as secret:
+                yield secret.get_secret_value()
+            case Mapping() as members:
+                todo += [key for key in members if key not in public_keys]
+                todo += members.values()
+            case list() | tuple() | set() | frozenset() as members:
+                todo += members
+            case other if isinstance(other, BaseModel) or is_dataclass(other):
+                todo += _fields_of(other).values()
+            case other:
+                yield str(other)
 
 
 class _Walk:

@@ -39,7 +39,7 @@ from callboard.calls.context import CallClock, StatusChannel, StatusReport, Tool
 from callboard.calls.executor import execute, runs_in_thread
 from callboard.calls.forms import ChangesForm, ask_until_fitting
 from callboard.calls.limits import Budget
-from callboard.calls.masking import find_texts, mask_result
+from callboard.calls.masking import mask_result
 from callboard.calls.running_tool import contain, running_a_tool, tools_around
 from callboard.calls.tool import ToolResult
 from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
@@ -215,9 +215,6 @@ class CallRunner:
             send_question=self._ask,
             clock=self._open[call.id].clock,
         )
-        # The tool may repeat the values of its secret arguments in its result.
-        for name in tool.secret_arguments:
-            shared.redaction.add(*find_texts(call.arguments.get(name)))
         outcome: ToolResult | ToolError
         note = ""
         try:

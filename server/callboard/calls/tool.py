@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MethodType
 from typing import Any, Concatenate, Generic, NoReturn, Self, get_args, get_type_hints, overload
@@ -138,12 +138,15 @@ class Tool(Generic[P, R]):
         return self.changes is None or self.changes(arguments)
 
     def without_secrets(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments with secret values masked, and unknown ones too: they may be misspelt secrets."""
-        hidden = self.secret_arguments
-        if not hidden:
-            return dict(arguments)
-        shown = self.parameters.get("properties", {}).keys() - hidden
-        return {name: value if name in shown else MASK for name, value in arguments.items()}
+        """Return the arguments with the values of those in `find_hidden` masked."""
+        hidden = self.find_hidden(arguments)
+        return {name: MASK if name in hidden else value for name, value in arguments.items()}
+
+    def find_hidden(self, names: Iterable[str]) -> set[str]:
+        """Return which of these arguments are secret; unknown ones are too if any is, because they may be misspelt."""
+        if not self.secret_arguments:
+            return set()
+        return set(names) - (set(self.parameters.get("properties", ())) - self.secret_arguments)
 
     def _adopt_schema(self) -> None:
         if self.parameters.get("type") != "object":
