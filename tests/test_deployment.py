@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -200,15 +201,22 @@ def copies() -> list[str]:
     return re.findall(r"^COPY (.+)$", DOCKERFILE, re.MULTILINE)
 
 
-def test_the_image_is_built_from_all_that_the_wheel_needs(tmp_path: Path) -> None:
+def test_the_sdist_has_no_tests_and_all_that_the_image_and_the_wheel_need(tmp_path: Path) -> None:
+    ended = run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    with tarfile.open(tmp_path / f"callboard-{callboard.__version__}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    sdist = tmp_path / f"callboard-{callboard.__version__}"
+    assert (sdist / "SECURITY.md").is_file()
+    assert not (sdist / "tests").exists()
     source = tmp_path / "src"
     source.mkdir()
     for line in takewhile(lambda line: "--from" not in line, copies()):
         *names, _ = line.split()
         for name in names:
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy = shutil.copytree if (sdist / name).is_dir() else shutil.copy
             (source / name).parent.mkdir(exist_ok=True)
-            copy(ROOT / name, source / name)
+            copy(sdist / name, source / name)
     build = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path)
     ended = run(sys.executable, "-m", "pip", *build, source)
     assert ended.returncode == 0, ended.stderr
