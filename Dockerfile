@@ -2,7 +2,11 @@
 #
 # tests/test_deployment.py lints it with hadolint, builds its wheel and runs its health check. No container engine was
 # at hand, so no image was ever built from it.
-FROM python:3.12-slim-bookworm AS build
+#
+# `docker buildx imagetools inspect python:3.12-slim-bookworm` prints the newest digest.
+FROM python:3.12-slim-bookworm@sha256:54c85f3c47607a77f32adec749d3c81d1348bf25833671f512b26a9b6d778cb3 AS base
+
+FROM base AS build
 # Which lock of requirements/ is installed: "all", or "server" without the other frameworks, PostgreSQL and Redis.
 ARG SCOPE=all
 WORKDIR /src
@@ -16,11 +20,9 @@ COPY pipe/ pipe/
 COPY scripts/install_pipe.py scripts/
 RUN /opt/callboard/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
-FROM python:3.12-slim-bookworm
+FROM base
 RUN useradd --create-home --uid 10001 callboard && install --directory --owner=callboard --mode=700 /data
 COPY --from=build /opt/callboard/ /opt/callboard/
-COPY pipe/ /opt/callboard/pipe/
-COPY scripts/install_pipe.py /opt/callboard/scripts/
 ENV PATH=/opt/callboard/bin:$PATH \
     CALLBOARD_HOST=0.0.0.0 \
     CALLBOARD_PORT=8700 \

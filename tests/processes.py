@@ -35,7 +35,6 @@ _processes.set_forkserver_preload(
         "callboard._history",
         "alembic.command",
         "anyio._backends._asyncio",
-        "uvicorn.protocols.websockets.auto",
     ]
 )
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -134,7 +135,7 @@ def test_server_and_pipe_have_the_key_that_compose_makes_or_env_sets(tmp_path: P
     data = tmp_path / "data"
     made = run(*COMMAND, *services["key"]["command"], env=moved(services["key"]["environment"], {"/data": str(data)}))
     assert (made.returncode, made.stdout, made.stderr) == (0, "", "")
-    valves = install(services["pipe"], tmp_path / "image", data)
+    valves = install(services["pipe"], data)
     key = given or (data / "api_key").read_text().strip()
     assert valves == {"CALLBOARD_URL": "http://callboard:8700", "CALLBOARD_API_KEY": key}
     settings = {
@@ -151,6 +152,33 @@ def test_server_and_pipe_have_the_key_that_compose_makes_or_env_sets(tmp_path: P
 
 
 @pytest.mark.needs("docker-compose")
+def test_no_service_has_a_secret_on_its_command_line(tmp_path: Path) -> None:
+    secrets = {**MUST_BE_SET, "CALLBOARD_API_KEY": "a-key-of-ones-own", "POSTGRES_PASSWORD": "a-long-one"}
+    for name, service in several_services(tmp_path, example() | secrets).items():
+        words = str([service.get(part) for part in ("command", "entrypoint", "healthcheck")])
+        assert not [secret for secret in secrets.values() if secret in words], name
+
+
+@pytest.mark.needs("docker-compose")
+def test_our_containers_write_to_their_volumes_only_and_have_limits(tmp_path: Path) -> None:
+    services = several_services(tmp_path, example() | MUST_BE_SET | {"POSTGRES_PASSWORD": "a-long-one"})
+    ours = [service for service in services.values() if service["image"] == "callboard"]
+    assert len(ours) == 4
+    for service in ours:
+        assert (service["read_only"], set(service["tmpfs"]), service["cap_drop"]) == (True, {"/tmp"}, ["ALL"])
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["mem_limit"]
+        assert service["pids_limit"]
+
+
+@pytest.mark.needs("docker-compose")
+def test_open_webui_listens_on_loopback_unless_the_env_file_says_otherwise(tmp_path: Path) -> None:
+    for variables in (example(), example() | {"OPEN_WEBUI_PORT": ""}):
+        [port] = compose_services(tmp_path, variables | MUST_BE_SET)["open-webui"]["ports"]
+        assert "127.0.0.1" in str(port)
+
+
+@pytest.mark.needs("docker-compose")
 def test_names_of_the_env_file_are_trusted_beside_composes_own(tmp_path: Path) -> None:
     services = compose_services(tmp_path, example() | MUST_BE_SET | {"CALLBOARD_TRUSTED_HOSTS": "nas.lan,board.lan"})
     assert services["callboard"]["environment"]["CALLBOARD_TRUSTED_HOSTS"] == "callboard,nas.lan,board.lan"
@@ -163,23 +191,11 @@ def moved(environment: dict[str, str], places: dict[str, str]) -> dict[str, str]
     }
 
 
-def install(service: dict[str, Any], image: Path, data: Path) -> dict[str, str]:
-    """Run the pipe's service with the content of the image, and return the valves that it sets."""
-    copied = [line for line in copies() if "--from" not in line and line.split()[-1].startswith("/opt/callboard/")]
-    for line in copied:
-        source, target = line.split()
-        place = image / target.removeprefix("/opt/callboard/")
-        if (ROOT / source).is_dir():
-            shutil.copytree(ROOT / source, place)
-        else:
-            place.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / source, place)
+def install(service: dict[str, Any], data: Path) -> dict[str, str]:
+    """Run the pipe's service, and return the valves that it sets."""
     with stand_in.serving() as webui:
-        places = {"/opt/callboard": str(image), "http://open-webui:8080": webui.url, "/data": str(data)}
-        command = [sys.executable, *service["entrypoint"][1:], *service["command"]]
-        for there, here in places.items():
-            command = [word.replace(there, here) for word in command]
-        ended = run(*command, env=service["environment"])
+        command = [word.replace("http://open-webui:8080", webui.url) for word in service["command"]]
+        ended = run(*COMMAND, *command, env=moved(service["environment"], {"/data": str(data)}))
     assert ended.returncode == 0, ended.stderr
     assert webui.functions["callboard"]["is_active"]
     return webui.valves["callboard"]
@@ -188,6 +204,12 @@ def install(service: dict[str, Any], image: Path, data: Path) -> dict[str, str]:
 def test_the_linter_finds_nothing_in_the_dockerfile() -> None:
     ended = run(Path(sys.executable).parent / "hadolint", "Dockerfile")
     assert ended.returncode == 0, ended.stdout
+
+
+def test_the_base_image_is_named_by_its_digest() -> None:
+    first, *others = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert re.fullmatch(r"python:3\.12-slim-bookworm@sha256:[0-9a-f]{64}", first)
+    assert set(others) == {"base"}
 
 
 def test_the_image_does_not_run_as_root() -> None:
@@ -200,15 +222,22 @@ def copies() -> list[str]:
     return re.findall(r"^COPY (.+)$", DOCKERFILE, re.MULTILINE)
 
 
-def test_the_image_is_built_from_all_that_the_wheel_needs(tmp_path: Path) -> None:
+def test_the_sdist_has_no_tests_and_all_that_the_image_and_the_wheel_need(tmp_path: Path) -> None:
+    ended = run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    with tarfile.open(tmp_path / f"callboard-{callboard.__version__}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    sdist = tmp_path / f"callboard-{callboard.__version__}"
+    assert (sdist / "SECURITY.md").is_file()
+    assert not (sdist / "tests").exists()
     source = tmp_path / "src"
     source.mkdir()
     for line in takewhile(lambda line: "--from" not in line, copies()):
         *names, _ = line.split()
         for name in names:
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy = shutil.copytree if (sdist / name).is_dir() else shutil.copy
             (source / name).parent.mkdir(exist_ok=True)
-            copy(ROOT / name, source / name)
+            copy(sdist / name, source / name)
     build = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path)
     ended = run(sys.executable, "-m", "pip", *build, source)
     assert ended.returncode == 0, ended.stderr
@@ -285,11 +314,16 @@ def compose_several(folder: Path, variables: dict[str, str]) -> subprocess.Compl
     return run("docker-compose", "-f", "compose.yaml", "-f", SEVERAL / "compose.yaml", "config", env=clean, cwd=folder)
 
 
+def several_services(folder: Path, variables: dict[str, str]) -> dict[str, Any]:
+    ended = compose_several(folder, variables)
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = yaml.safe_load(ended.stdout)["services"]
+    return found
+
+
 @pytest.mark.needs("docker-compose")
 def test_compose_reads_two_servers_that_share_a_database_and_a_balancer_before_them(tmp_path: Path) -> None:
-    ended = compose_several(tmp_path, example() | MUST_BE_SET | {"POSTGRES_PASSWORD": "a-long-one"})
-    assert ended.returncode == 0, ended.stderr
-    services = yaml.safe_load(ended.stdout)["services"]
+    services = several_services(tmp_path, example() | MUST_BE_SET | {"POSTGRES_PASSWORD": "a-long-one"})
     others = {"key", "postgresql", "balancer", "open-webui", "pipe"}
     assert set(services) == {"callboard", "callboard-two"} | others
     one = services["callboard"]

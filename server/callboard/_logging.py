@@ -2,6 +2,8 @@
 
 import logging
 import sys
+from collections import Counter
+from time import monotonic
 from typing import TextIO
 
 import structlog
@@ -56,6 +58,7 @@ def set_up_logging(level: str, redaction: Redaction | None = None, file: TextIO 
     )
     handler = logging.StreamHandler(out)
     handler.setFormatter(_SecretlessFormatter("%(levelname)s %(name)s: %(message)s", known))
+    handler.addFilter(_Throttle())
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler])
     # The SDK logs unreadable messages in full and with a traceback; `skills.mcp` logs their causes.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
@@ -66,6 +69,33 @@ def _add_trace(_logger: object, _method: str, line: structlog.typing.EventDict) 
     if trace_id := current_trace_id():
         line["trace_id"] = trace_id
     return line
+
+
+class _Throttle(logging.Filter):
+    """Passes the same record once a second, with the number of times that it was left out in the second before.
+
+    Otherwise a client can fill the disk. asyncio logs thousands of errors a second while no descriptor is left for a
+    connection that waits: https://github.com/python/cpython/issues/151615.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._second_began = monotonic()
+        self._counts = Counter[str]()
+        self._counts_before = Counter[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if monotonic() - self._second_began >= 1:
+            self._second_began = monotonic()
+            self._counts_before, self._counts = self._counts, Counter()
+        error = record.exc_info and record.exc_info[1]
+        content = f"{record.name} {record.msg} {record.args} {error}"
+        self._counts[content] += 1
+        if self._counts[content] > 1:
+            return False
+        if (left_out := self._counts_before[content] - 1) > 0:
+            record.msg = f"{record.msg} (repeated {left_out} times)"
+        return True
 
 
 class _SecretlessFormatter(logging.Formatter):

@@ -200,6 +200,9 @@ def _configure(app: Application | Callable[[], Application], settings: Settings,
         limit_concurrency=limit,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        # A request for a WebSocket is answered like any other. uvicorn would not answer one that is not a GET, and
+        # would keep its connection.
+        ws="none",
         loop="asyncio",
         log_config=None,
         access_log=False,
