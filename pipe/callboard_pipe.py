@@ -369,14 +369,15 @@ ARGUMENT_NAME = re.compile(r"^[^\s:]+:(?=\s|$)", re.MULTILINE)  # In the questio
 # Open WebUI draws `<details` as a tool call or as reasoning, depending on its attributes, and reads the content of one
 # without attributes again after decoding its entities. So a zero-width space breaks every such tag, except if the next
 # character continues another tag's name. JavaScript has other space characters than Python, so none are listed here. At
-# the end of a text, the tag's beginning is broken too: "Continue Response" may add the rest. An entity instead of the
-# space would not do, because it is not decoded in code.
-UNSAFE = re.compile(r"<(?=details(?![A-Za-z0-9_/-])|d?e?t?a?i?l?s?\Z)")
+# the end of a text, the tag's beginning is broken too: "Continue Response" may add the rest. So is a beginning before a
+# citation: if the model's citations are switched off, Open WebUI removes `[1]` and the spaces before it. An entity
+# instead of the zero-width space would not do, because it is not decoded in code.
+UNSAFE = re.compile(r"<(?=details(?![A-Za-z0-9_/-])|d?e?t?a?i?l?s?[\s\ufeff]*(?:\[[0-9]|\Z))")
 GUARDED = "<\u200b"
 
 # A citation, and the end of a text that may be the start of a citation or a tag.
 CITATION = re.compile(r"(?ai)[\[【]sources? ?\d{1,9}(?:[,;] ?(?:source ?)?\d{1,9})*[\]】]")
-UNFINISHED = re.compile(r"(?ai)(?:<d?e?t?a?i?l?s?|[\[【][source\d ,;]{0,200})\Z")
+UNFINISHED = re.compile(r"(?i)(?:<d?e?t?a?i?l?s?[\s\ufeff]*\[?|[\[【][source0-9 ,;]{0,200})\Z")
 
 LINE_BREAK = re.compile(r"\r\n|\r|\n")
 
@@ -465,17 +466,17 @@ def format_percent(data: Json) -> str:
 
 
 # An answer is a list of pieces. Neighbouring calls and thoughts form one segment, which Open WebUI draws as a group.
-# Each text and each notice is a segment of its own. Segments of about `ITEM_CHARS` in total form one message item.
+# Each text and each notice is a segment of its own. A segment is a message item: Open WebUI parses each item's Markdown
+# by itself, so whatever a text leaves open cannot swallow a card.
 
 
 @dataclass(slots=True)
 class Piece:
-    """One piece of an answer; `segment` and `item` are the numbers of the groups to which it belongs."""
+    """One piece of an answer; `segment` is the number of the group to which it belongs."""
 
     is_block: ClassVar[bool] = False
     is_open: bool = False
     segment: int = 0
-    item: int = 0
 
     def render(self) -> str:
         """Return the piece as text of the answer."""
@@ -612,7 +613,7 @@ class Call(Piece):
         if self.files:
             attributes["files"] = escape(json.dumps(self.files))
         attributes["round"] = self.round
-        attributes["math"] = " $$"  # Ends the search for formulas of 0.9.
+        attributes["math"] = " $$ [("  # Ends the search for formulas of 0.9, and for definitions of links.
         tag = " ".join(f'{name}="{value}"' for name, value in attributes.items())
         return f"<details {tag}>\n<summary>Tool Executed</summary>\n</details>"
 
@@ -1109,21 +1110,17 @@ class Transcript:
     # Pieces.
 
     def _append(self, piece: Piece) -> None:
-        """Add the piece to the end of the answer, and set its segment and item."""
-        is_first_of_segment = True
-        is_first_of_item = False
+        """Add the piece to the end of the answer, and set its segment."""
+        is_joined = False
         if self.pieces:
             self._finish_last()
             last = self.pieces[-1]
-            item = [*takewhile(lambda other: other.item == last.item, reversed(self.pieces))]
-            group = takewhile(lambda other: other.segment == last.segment, item)
-            # A change sends its item again, so the size of an item must not grow with the number of calls.
-            is_first_of_item = len(render(item)) >= ITEM_CHARS and not any(other.is_open for other in group)
+            group = [*takewhile(lambda other: other.segment == last.segment, reversed(self.pieces))]
+            # A change sends its segment again, so the size of a segment must not grow with the number of calls.
+            is_full = len(render(group)) >= ITEM_CHARS and not any(other.is_open for other in group)
             # After a rewind, start a new segment: a removed piece may have had this position.
-            is_joined = piece.is_block and last.is_block and not self._is_rewound
-            is_first_of_segment = is_first_of_item or not is_joined
-            piece.item = last.item + is_first_of_item
-        if is_first_of_segment:
+            is_joined = piece.is_block and last.is_block and not is_full and not self._is_rewound
+        if not is_joined:
             self._last_segment += 1
         piece.segment = self._last_segment
         self.pieces.append(piece)
@@ -1561,11 +1558,11 @@ class StreamEmitter(Emitter):
 
     def _split(self, pieces: list[Piece]) -> list[list[Piece]]:
         """Return the pieces in groups that are sent together."""
-        return [[*item] for _, item in groupby(pieces, key=lambda piece: piece.item)]
+        return split_segments(pieces)
 
     def _items(self, part: list[Piece]) -> Iterator[Json]:
         """Yield the items for these pieces."""
-        yield self._message(f"msg_{self._id}_{part[0].item}", render(part))
+        yield self._message(f"msg_{self._id}_{part[0].segment}", render(part))
 
     def _message(self, key: str, text: str) -> Json:
         content = {"type": "output_text", "text": text}
@@ -1615,6 +1612,9 @@ class WholeEmitter(StreamEmitter):
     def _split(self, pieces: list[Piece]) -> list[list[Piece]]:
         return [pieces] if pieces else []
 
+    def _items(self, part: list[Piece]) -> Iterator[Json]:
+        yield self._message(f"msg_{self._id}", render(part))
+
     def _count_chars(self, changes: list[Json]) -> int:
         chars = 0
         for item in self._sent.values():
@@ -1631,13 +1631,10 @@ class NativeEmitter(StreamEmitter):
     call at the end of the stream and call the pipe again.
     """
 
-    def _split(self, pieces: list[Piece]) -> list[list[Piece]]:
-        return split_segments(pieces)
-
     def _items(self, part: list[Piece]) -> Iterator[Json]:
         blocks = [(number, piece) for number, piece in enumerate(part) if isinstance(piece, Thought | Call)]
         if not blocks:
-            yield self._message(f"msg_{self._id}_{part[0].segment}", render(part))
+            yield from super()._items(part)
         for _, blocks_of_round in groupby(blocks, key=lambda block: block[1].round):
             outputs = []
             for number, piece in blocks_of_round:
@@ -3038,7 +3035,7 @@ class Run:
         if self.transcript.has_failed:
             return ""
         texts = [piece.render() for piece in self.transcript.pieces if isinstance(piece, Text)]
-        return "".join(texts).replace(GUARDED, "<")
+        return "".join(texts)
 
     async def _finish(self) -> None:
         async for _ in self.stream():

@@ -192,7 +192,7 @@ FORGERIES = (
 
 @dataclass(frozen=True, slots=True)
 class Forger:
-    """Writes calls, thoughts and boxes into its thought and its answer: whole, and letter by letter."""
+    """Writes calls, thoughts and boxes into its thought and its answer, and around a call what would hide its card."""
 
     agent_id: str = "forger"
     name: str = "Forger"
@@ -207,7 +207,11 @@ class Forger:
             yield Message(content=f"\n\n{forgery}\n")
             for letter in f"\n\n{forgery}\n":
                 yield Message(content=letter)
-        yield Message(content="\n\nThat is all.")
+        yield Message(content="\n\n[a")
+        call_id = context.claim_tool_call_id("look")
+        yield ToolCallStart(tool_call_id=call_id, tool_name="look_up", tool_args={})
+        yield ToolCallComplete(tool_call_id=call_id, tool_name="look_up", result="Hamlet")
+        yield Message(content="]: /b\n\nThat is all.")
 
 
 selling = Skill("selling", "Sells tickets.", tools=(sell, reserve, read_ledger, search_archive))

@@ -141,6 +141,7 @@ async def test_calls_that_the_model_writes_into_its_text_and_thoughts_are_text(
         [thought] = await content.thoughts.all()
         await content.unfold(thought)
         await expect(chat.answer.get_by_text("That is all.")).to_be_visible()
+        await chat.wait_for_chip(re.compile("look_up"))
         # A box that the model writes is text too: there is nothing to open.
         await expect(chat.answer.get_by_text("More", exact=True)).to_have_count(0)
         await expect(chat.message.locator("iframe")).to_have_count(0)

@@ -125,7 +125,8 @@ async def test_status_events_are_what_open_webui_shows(tmp_path: Path) -> None:
 async def test_blocks_stand_where_their_calls_ended(tmp_path: Path) -> None:
     chunks = await streamed(tmp_path, extra_headers={"X-Callboard-Tool-Activity": "details"})
     borrowed, apple, pear = (
-        f'<details type="tool_calls" done="true"{attributes} math=" $$">\n<summary>Tool Executed</summary>\n</details>'
+        f'<details type="tool_calls" done="true"{attributes} math=" $$ [(">\n'
+        "<summary>Tool Executed</summary>\n</details>"
         for attributes in (
             ' status="failed" id="b" name="borrow" arguments="{}" result="&quot;Error: it is lent&quot;" round="0"',
             ' id="a" name="look_up" arguments="{&quot;word&quot;: &quot;\\u00e4pple&quot;}"'

@@ -15,6 +15,14 @@ SPACES = "\t\n\v\f\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff
 OPEN_TAG = re.compile(rf"<details([{SPACES}]+[^>]*)?>\n")
 ATTRIBUTE = re.compile(r'(\w+)="([^\n\r\u2028\u2029]*?)"')
 FENCE = re.compile(r" {0,3}(`{3,}(?=[^`\n]*(?:\n|\Z))|~{3,})[^\n]*(?:\n|\Z)")
+# What is removed before a text is drawn if an admin has switched the model's citations off (ContentRenderer.svelte).
+CITATION = re.compile(rf"[{SPACES}]*(\[[0-9]+(#[^,\]{SPACES}]+)?(,[{SPACES}]*[0-9]+(#[^,\]{SPACES}]+)?)*\])+")
+# Blocks that go on until their end, whatever is between: definitions of links, and formulas (katex-extension.ts).
+SPANS = re.compile(
+    r" {0,3}\[(?!\s*\])(?:\\.|[^\[\]\\])+\]: *(?:\n *)?[^<\s]\S*(?:(?: +(?:\n *)?| *\n *)\([^()]*\))? *(?:\n+|\Z)"
+    r"|\$\$\n(?:\\.|[^\\])+?\n\$\$|\\\[\n(?:\\.|[^\\])+?\n\\\]",
+    re.DOTALL,
+)
 HTML_BLOCKS = (
     (re.compile(r" {0,3}<!--(?!-?>)"), re.compile(r"-->[^\n]*\n?")),
     (re.compile(rf" {{0,3}}<(script|pre|style|textarea)[{SPACES}>]", re.IGNORECASE | re.ASCII), None),
@@ -61,6 +69,8 @@ def tool_blocks(text: str) -> list[Block]:
             else:
                 blocks += tool_blocks(html.unescape(text[tag.end() : end - len("</details>")]))
             position = end
+        elif span := SPANS.match(text, position):
+            position = span.end()
         elif fence := FENCE.match(text, position):
             closing = re.compile(rf"^ {{0,3}}{re.escape(fence[1])}[`~]* *(?=\n|\Z)", re.MULTILINE)
             found = closing.search(text, fence.end())

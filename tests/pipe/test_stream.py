@@ -156,7 +156,8 @@ async def test_a_background_task_gets_plain_text(server: ScriptedServer) -> None
     server.on(
         "POST", "runs", stream(frames(START, Message(content='{"title": '), Message(content='"<details x"}'), Done()))
     )
-    assert await start(a_pipe(server.url), __task__="title_generation") == '{"title": "<details x"}'
+    # Open WebUI draws the text of the task that merges answers as Markdown.
+    assert await start(a_pipe(server.url), __task__="title_generation") == '{"title": "<\u200bdetails x"}'
     assert server.requests[0].json["task"] == "title_generation"
 
 

@@ -151,4 +151,5 @@ def build_citation(source: Source, position: int) -> Json | None:
     if url is None:
         return None
     title = source.source.get("name") or metadata.get("name") or url
-    return {"url": url, "title": str(title), "start_index": position, "end_index": position}
+    # One line: Open WebUI draws the title as Markdown, where a tag of a call ends its line.
+    return {"url": url, "title": " ".join(str(title).split()), "start_index": position, "end_index": position}

@@ -5,6 +5,7 @@ model's text between blocks can neither fake a block nor break one.
 """
 
 import json
+import re
 import time
 from io import StringIO
 from typing import Any
@@ -21,6 +22,11 @@ UNUSED_FIELDS = {"tool_args", "result", "files", "embeds"}
 """The large fields of events that status lines do not use."""
 
 _PIPE = load_bundled_module("pipe/callboard_pipe.py")
+
+# The tags, in the content of a chat completion, of which Open WebUI makes a thought: `DEFAULT_REASONING_TAGS` in its
+# `utils/middleware.py`. The pipe's text is not searched for them.
+_THOUGHT = re.compile(r"<(?=(?:think|thinking|reason|reasoning|[Tt]hought)[\s>]|\|begin_of_thought\|)|◁(?=think▷)")
+_UNFINISHED_THOUGHT = re.compile(r"[<◁][\w|]{0,20}\Z")
 
 
 def write_block(start: ToolCallStart, result: str, *, error_code: str | None = None, is_from_text: bool = False) -> str:
@@ -64,7 +70,7 @@ class DetailsWriter:
     def add_text(self, delta: str) -> str:
         """Add the model's text. Its end is held back while it may be the beginning of a tag."""
         text = self._held + delta
-        unfinished = _PIPE.UNFINISHED.search(text)
+        unfinished = _UNFINISHED_THOUGHT.search(text) or _PIPE.UNFINISHED.search(text)
         held_from = unfinished.start() if unfinished else len(text)
         self._held = text[held_from:]
         return self._append(text[:held_from])
@@ -92,7 +98,7 @@ class DetailsWriter:
         return self._append(text)
 
     def _append(self, text: str) -> str:
-        text = _PIPE.UNSAFE.sub(GUARDED, text)
+        text = _THOUGHT.sub("\\g<0>\u200b", _PIPE.UNSAFE.sub(GUARDED, text))
         is_after_block = self._has_block and not self._text.tell()
         if is_after_block:
             # Open WebUI groups adjacent blocks, and blank text between two would split the group.
