@@ -377,7 +377,7 @@ GUARDED = "<\u200b"
 
 # A citation, and the end of a text that may be the start of a citation or a tag.
 CITATION = re.compile(r"(?ai)[\[【]sources? ?\d{1,9}(?:[,;] ?(?:source ?)?\d{1,9})*[\]】]")
-UNFINISHED = re.compile(r"(?i)(?:<d?e?t?a?i?l?s?[\s\ufeff]*\[?|[\[【][source0-9 ,;]{0,200})\Z")
+UNFINISHED = re.compile(r"(?i)(?:<d?e?t?a?i?l?s?[\s\ufeff]{0,200}\[?|[\[【][source0-9 ,;]{0,200})\Z")
 
 LINE_BREAK = re.compile(r"\r\n|\r|\n")
 
