@@ -191,6 +191,8 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
         assert (waiting["run_id"], waiting["request_id"], waiting["tool_name"]) == ("run", question_of(seen), "refund")
         assert (waiting["arguments"], waiting["message_id"]) == ('{"seat": 7}', "message")
         assert await list_approvals(other, "bob") == []
+        taken = await other.client.post("/v1/runs", json=request(agent="careful", run_id="run", user={"id": "bob"}))
+        assert taken.status_code == 409
         await answer(other, question_of(seen), True)
         seen += await read(other, seen[-1][0])
         assert await list_approvals(other) == []
