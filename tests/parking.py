@@ -1,9 +1,10 @@
 """A server with a run that waits for the approval of a call."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from callboard import Agent, Skill, tool
 from callboard_protocol import Event, InputRequest, Parked
@@ -27,8 +28,13 @@ class ParkedRun:
 
 
 @asynccontextmanager
-async def parked_run(folder: Path, seats: Sequence[int] = (7,)) -> AsyncIterator[ParkedRun]:
-    """Start a server, and a run that is parked: it has a call that waits for each of the seats."""
+async def parked_run(
+    folder: Path, seats: Sequence[int] = (7,), headers: Mapping[str, str] | None = None, **settings: Any
+) -> AsyncIterator[ParkedRun]:
+    """Start a server, and a run that is parked: it has a call that waits for each of the seats.
+
+    `headers` are those of each request of the service's client.
+    """
     paid: list[int] = []
 
     @tool(requires_confirmation=True)
@@ -50,8 +56,9 @@ async def parked_run(folder: Path, seats: Sequence[int] = (7,)) -> AsyncIterator
     ids = {"agent": "till", "run_id": "run", "chat_id": "chat", "message_id": "message"}
     async with (
         OpenAIServer(script) as model,
-        serving(folder, agent, model_base_url=model.base_url, model="m") as service,
+        serving(folder, agent, model_base_url=model.base_url, model="m", **settings) as service,
     ):
+        service.client.headers.update(headers or {})
         body = request(**ids, user={"id": "ann", "name": "Ann"}, approvals_wait=True)
         async with service.client.stream("POST", "/v1/runs", json=body) as response:
             async for _, event in numbered(response):

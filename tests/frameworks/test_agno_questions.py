@@ -56,7 +56,7 @@ async def test_options_are_choices_and_answer_is_passed_on(
     ("declared", "reply", "told"),
     [
         ({"requires_user_input": True, "user_input_fields": ["b"]}, {"b": "3"}, "5"),
-        ({"requires_user_input": True, "user_input_fields": ["b"]}, False, "the user declined to answer"),
+        ({"requires_user_input": True, "user_input_fields": ["b"]}, False, "the question was declined"),
         ({"requires_user_input": True, "user_input_fields": ["b"]}, None, "no answer came in time"),
         ({"external_execution": True}, None, "to be run outside"),
     ],

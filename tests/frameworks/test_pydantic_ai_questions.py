@@ -143,7 +143,7 @@ def invite() -> Party:
         (choose_seats, '{"play": "Hamlet"}', {"seats": "2", "row": "2"}, "Hamlet", '{"seats":2,"row":"balcony"}'),
         (choose_colour, "{}", "2", "Ask for a colour.", "blue"),
         (ask_name, '{"first": "a", "second": "b"}', "Viola", "first: a\nsecond: b", "Viola"),
-        (choose_seats, '{"play": "Hamlet"}', False, "Hamlet", "the user declined to answer"),
+        (choose_seats, '{"play": "Hamlet"}', False, "Hamlet", "the question was declined"),
         (choose_seats, '{"play": "Hamlet"}', None, "Hamlet", "no answer came in time"),
         (invite, "{}", None, None, "invite cannot ask the user, because the field 'guests'"),
     ],

@@ -84,7 +84,8 @@ async def test_a_cut_connection_loses_and_doubles_nothing(tmp_path: Path) -> Non
         check([*first, *read(rest.content)])
 
 
-async def test_the_same_run_id_attaches_instead_of_starting_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chat_id", ["c", None])
+async def test_the_same_run_id_attaches_instead_of_starting_again(tmp_path: Path, chat_id: str | None) -> None:
     started = []
     go_on = asyncio.Event()
 
@@ -94,8 +95,8 @@ async def test_the_same_run_id_attaches_instead_of_starting_again(tmp_path: Path
         yield Message(content="once")
 
     async with serving(tmp_path, ScriptedAgent(script)) as service:
-        both = [asyncio.create_task(service.events(request(run_id="r", chat_id="c"))) for _ in range(2)]
-        async with service.client.stream("POST", "/v1/runs", json=request(run_id="r", chat_id="c")) as response:
+        both = [asyncio.create_task(service.events(request(run_id="r", chat_id=chat_id))) for _ in range(2)]
+        async with service.client.stream("POST", "/v1/runs", json=request(run_id="r", chat_id=chat_id)) as response:
             await anext(numbered(response))
             go_on.set()
         one, other = await asyncio.gather(*both)

@@ -17,13 +17,18 @@ from callboard._named_keys import KeysFile, add_named_key, remove_named_key
 from callboard.agents import RunContext
 from callboard.http.auth import UNNAMED_KEY, ApiKey, api_key
 from callboard.http.principal import Principal
+from callboard.runs import Grants
 from callboard.storage import AuditFilter
-from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart
+from callboard_protocol import Event, InputRequest, Message, ToolCallComplete, ToolCallStart
+from tests.http.test_signed_users import SECRET, signed
 from tests.inspect.looking import look
-from tests.serving import ScriptedAgent, Service, request, serving
+from tests.serving import ScriptedAgent, Service, numbered, request, serving
 
 KEY = "a-long-secret-key"
 PAGES = ("/inspect", "/inspect/", "/inspect/run?id=r&chat=c", "/inspect/sent?run=r", "/inspect/run.jsonl?id=r&chat=c")
+
+
+QUESTION = InputRequest(request_id="q", kind="confirmation", title="Sure?", timeout_seconds=600)
 
 
 async def answer(_: RunContext) -> AsyncIterator[Event]:
@@ -181,7 +186,57 @@ async def test_audit_names_the_key_of_a_run_of_try_it(tmp_path: Path) -> None:
         [run] = service.state.runs
         await run.wait()
         entries = [entry async for page in service.state.store.audit().read(AuditFilter()) for entry in page]
-        assert {entry.key for entry in entries} == {"ann"}
+        assert {entry.key for entry in entries} == {"inspector: ann"}
+
+
+@pytest.mark.parametrize("user", ["ann", None])
+async def test_if_open_webui_signs_the_pages_change_nothing_of_a_user(tmp_path: Path, user: str | None) -> None:
+    async def ask(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content=repr(await context.ask(QUESTION)))
+
+    async with serving(tmp_path, ScriptedAgent(ask), open_webui_jwt_secret=SECRET) as service:
+        client = service.client
+        client.headers.update(signed())
+        mine = {"user_id": user} if user else {}
+        body = request(chat_id="try-1", message_id="m", run_id="r", user=user and {"id": user})
+        async with client.stream("POST", "/v1/runs", json=body) as response:
+            events = numbered(response)
+            while not isinstance((await anext(events))[1], InputRequest):
+                pass
+            grants = Grants(service.state.store, user or "nobody", "try-1")
+            await grants.add("scripted", "look")
+            seen = set()
+            shown = {"user": user} if user else {}
+            for path in ("", "run?id=r&chat=try-1", "chat?id=try-1", "try?agent=scripted&chat=try-1"):
+                page = (await client.get(httpx.URL(f"/inspect/{path}").copy_merge_params(shown))).text
+                seen |= set(re.findall(r">(\w+)</button>", page))
+                assert ("because Open WebUI signs" in page) is (user is not None), path
+            assert seen == {"Copy"} | (set() if user else {"Stop", "Forget", "Allow", "Refuse", "Send"})
+            [token, *_] = re.findall('name="token" value="([^"]+)"', page)
+            forms = {
+                f"/approve?run=r&question=q&value=yes&of={user or ''}": {},
+                f"/stop?run=r&of={user or ''}": {},
+                "/revoke": {"chat": "try-1", "agent": "scripted", "tool": "look"},
+                "/forget": {"chat": "try-1", "sure": "yes"},
+                "/try/answer": {"chat": "try-1", "run": "r", "question": "q", "kind": "confirmation", "value": "yes"},
+                "/try/send": {"agent": "scripted", "message": "hi"},
+            }
+            if user:
+                for path, form in forms.items():
+                    address = httpx.URL(f"/inspect{path}").copy_merge_params(shown)
+                    refused = await client.post(address, data={"token": token, **form})
+                    assert (refused.status_code, "only the user" in refused.text) == (401, True), path
+                assert (await client.get("/v1/runs/r", params=mine)).json()["ended"] is False
+                assert await grants.has("scripted", "look")
+            else:
+                # As with the key alone in the API.
+                form = {"token": token, **forms["/try/answer"]}
+                assert (await client.post("/inspect/try/answer", data=form)).status_code == 303
+            answer = {"request_id": "q", "value": False}
+            answered = await client.post("/v1/runs/r/input", params=mine, json=answer)
+            assert answered.status_code == (202 if user else 404)
+            said = [event.content async for _, event in events if isinstance(event, Message)]
+            assert said == [repr(user is None)]
 
 
 async def test_sign_out_deletes_the_cookie(tmp_path: Path) -> None:

@@ -11,12 +11,16 @@ from playwright.async_api import Browser, expect
 
 from callboard import Agent, Skill, tool
 from callboard.calls import ToolContext
+from callboard.calls.approval import APPROVED, APPROVED_IN_INSPECTOR, REFUSED_IN_INSPECTOR, UNCLEAR
+from callboard.runs import Grants
 from callboard.skills.skill import SkillState
+from callboard.storage import ToolCallFilter
 from callboard.testing import Call, FakeModel
+from callboard_protocol import InputRequest
 from examples.demo import demo_agent
 from tests.collecting import TESTS_RUN
 from tests.inspect.looking import DESKTOP, PHONE, Looking, look
-from tests.serving import Service, serving
+from tests.serving import Service, numbered, request, serving
 
 if TESTS_RUN:
     from pydantic_ai import Agent as PydanticAgent
@@ -219,20 +223,49 @@ async def test_tool_that_is_always_allowed_is_listed_in_its_chat_and_revoked(loo
     model = FakeModel([Call("sell", seats=2)], "Sold.", [Call("sell", seats=3)], "Sold again.")
     clerk = Agent("clerk", "Sells.", (SELLING,), model=model)
     async with serving(tmp_path, clerk) as service:
+        body = request(agent="clerk", chat_id="c", user={"id": "ann"})
+        await service.events_with_answer({**body, "run_id": "two"}, "always")
+        await service.events({**body, "run_id": "three"})
         page = looking.page
-        await page.goto(url(service, "/try?agent=clerk&user=ann"))
-        await page.get_by_label("Message").fill("Two seats")
-        await page.get_by_role("button", name="Send").click()
-        await page.get_by_role("button", name="Allow always in this chat").click()
-        await expect(page.locator("#content")).to_contain_text("Sold.")
-        await page.get_by_label("Message").fill("Three seats")
-        await page.get_by_role("button", name="Send").click()
-        await expect(page.locator("#content")).to_contain_text("Sold again.")
-        await page.get_by_role("link", name="This chat, as it is stored").click()
+        await page.goto(url(service, "/chat?id=c"))
         await expect(page.locator("#content")).to_contain_text("Allowed always in this chat")
         await looking.check("chat-always-allowed")
         await page.get_by_role("button", name="Revoke").click()
         await expect(page.locator("#content")).not_to_contain_text("Allowed always in this chat")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "told"),
+    [
+        ("yes", "confirmation", APPROVED_IN_INSPECTOR),
+        ("no", "confirmation", REFUSED_IN_INSPECTOR),
+        # Only the user can allow a tool always. No button sends these forms.
+        ("always", "confirmation", REFUSED_IN_INSPECTOR),
+        ("always", "", UNCLEAR),
+    ],
+)
+async def test_an_answer_in_try_it_is_the_inspectors_and_allows_nothing_always(
+    tmp_path: Path, value: str, kind: str, told: str
+) -> None:
+    clerk = Agent("clerk", "Sells.", (SELLING,), model=FakeModel([Call("sell", seats=2)], "I see."))
+    async with serving(tmp_path, clerk) as service:
+        try_it = Trying(service, "ann")
+        await try_it.post("send", message="Two seats")
+        [run] = service.state.runs
+        chat_id = str(run.identity.chat_id)
+        async with service.client.stream("GET", f"/v1/runs/{run.run_id}/events?user_id=ann") as response:
+            questions = (event.request_id async for _, event in numbered(response) if isinstance(event, InputRequest))
+            # The user's own answer does not fit, so the question is asked again.
+            unfit = {"request_id": await anext(questions), "value": {"arguments": {"seats": "many"}}}
+            await service.client.post(f"/v1/runs/{run.run_id}/input?user_id=ann", json=unfit)
+            form = {"chat": chat_id, "run": run.run_id, "question": await anext(questions)}
+            await try_it.post("answer", value=value, kind=kind, **form)
+            await run.wait()
+        store = service.state.store
+        [call] = (await store.chats("ann").tool_calls(ToolCallFilter(chat_id), 1)).tool_calls
+        assert told in [*(step.message for step in call.events), (call.result or "").removeprefix("Error: ")]
+        assert APPROVED not in [step.message for step in call.events]
+        assert await Grants(store, "ann", chat_id).list() == []
 
 
 class Trying:

@@ -2,14 +2,20 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from playwright.async_api import Browser, expect
 
 from callboard._inspect import now_pages
-from callboard_protocol import Done, ToolCallComplete, ToolCallError
+from callboard._named_keys import add_named_key
+from callboard.calls.approval import APPROVED, APPROVED_IN_INSPECTOR, REFUSED_IN_INSPECTOR
+from callboard.storage import AuditFilter, GivenAnswer
+from callboard_protocol import Done, ToolCallComplete, ToolCallError, ToolStatus
+from tests.http.test_signed_users import SECRET, signed
 from tests.inspect.looking import PHONE, Looking, look
-from tests.parking import parked_run
+from tests.parking import ParkedRun, parked_run
 
 pytestmark = [pytest.mark.needs("browser"), pytest.mark.asyncio(loop_scope="session")]
 
@@ -54,10 +60,67 @@ async def test_a_page_about_a_user_neither_lists_nor_answers_approvals_of_others
         client = parked.service.client
         assert "Waiting for approval" not in (await client.get("/inspect/?user=bob")).text
         assert "Waiting for approval" in (await client.get("/inspect/?user=ann")).text
-        [waiting] = (await client.get("/v1/approvals?user_id=ann")).json()["approvals"]
-        page = (await client.get("/inspect/?user=bob")).text
-        [token] = set(re.findall('name="token" value="([^"]+)"', page))
-        query = {"user": "bob", "run": "run", "of": "ann", "question": waiting["request_id"], "value": "yes"}
-        refused = await client.post("/inspect/approve", params=query, data={"token": token})
-        assert refused.status_code == 404
+        assert (await press(parked, "yes", user="bob")).status_code == 404
         assert parked.paid == []
+
+
+async def test_if_open_webui_signs_only_the_user_answers_an_approval(tmp_path: Path) -> None:
+    async with parked_run(tmp_path, headers=signed(), open_webui_jwt_secret=SECRET) as parked:
+        page = (await parked.service.client.get("/inspect/")).text
+        assert "{&#34;seat&#34;: 7}" in page
+        assert "Only the user can answer, because Open WebUI signs for its users." in page
+        assert "/approve" not in page
+        for value in ("yes", "no"):
+            refused = await press(parked, value)
+            assert refused.status_code == 401
+            assert "only the user can do this, because Open WebUI signs for its users" in refused.text
+        assert parked.paid == []
+        answer = {"request_id": await find_question(parked), "value": True}
+        assert (await parked.service.client.post("/v1/runs/run/input?user_id=ann", json=answer)).status_code == 202
+        await parked.read_rest()
+        assert parked.paid == [7]
+
+
+@pytest.mark.parametrize("value", ["yes", "no"])
+@pytest.mark.parametrize("has_key", [True, False])
+async def test_an_answer_of_the_inspector_is_recorded_as_the_inspectors(
+    tmp_path: Path, value: str, *, has_key: bool
+) -> None:
+    name = "k" * 64 if has_key else None
+    file = tmp_path / "keys" / "api_keys"
+    headers = {"Authorization": f"Bearer {add_named_key(file, name)}"} if name else {}
+    settings: dict[str, Any] = {"api_keys_file": file} if name else {}
+    async with parked_run(tmp_path, headers=headers, audit=True, **settings) as parked:
+        question = await find_question(parked)
+        assert (await press(parked, value)).status_code == 303
+        store = parked.service.state.store
+        by = f"inspector: {name}" if name else "inspector"
+        given = (await store.stored_runs("reader").signals(["run"]))["run"].answers[question]
+        assert given == GivenAnswer(value == "yes", by, in_inspector=True)
+        events = await parked.read_rest()
+        messages = {event.data.message for event in events if isinstance(event, ToolStatus)}
+        entries = [entry async for page in store.audit().read(AuditFilter()) for entry in page]
+        told = [(entry.kind, entry.key, entry.outcome) for entry in entries]
+        assert told[0] == ("call", name, None)
+        if value == "yes":
+            assert APPROVED_IN_INSPECTOR in messages
+            assert APPROVED not in messages
+            assert told[1:] == [("approved", by[:64], None), ("ended", name, "complete")]
+        else:
+            [error] = [event.error for event in events if isinstance(event, ToolCallError)]
+            assert error == REFUSED_IN_INSPECTOR
+            assert told[1:] == [("ended", by[:64], "denied")]
+
+
+async def find_question(parked: ParkedRun) -> str:
+    [waiting] = (await parked.service.client.get("/v1/approvals?user_id=ann")).json()["approvals"]
+    return str(waiting["request_id"])
+
+
+async def press(parked: ParkedRun, value: str, **query: str) -> httpx.Response:
+    """Press Allow ("yes") or Deny ("no"), also if the page does not show the button."""
+    client = parked.service.client
+    page = (await client.get("/inspect/", params=query)).text
+    [token] = set(re.findall('name="token" value="([^"]+)"', page))
+    query |= {"run": "run", "of": "ann", "question": await find_question(parked), "value": value}
+    return await client.post("/inspect/approve", params=query, data={"token": token})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callboard.calls.approval import ALLOWED_ALWAYS, ANSWERED, APPROVED
+from callboard.calls.approval import AGREED, ANSWERED
 from callboard_protocol import (
     Done,
     Event,
@@ -257,8 +257,7 @@ def reported(message: str) -> ToolStatus:
 @pytest.mark.parametrize(
     ("events", "still_open"),
     [
-        ([asked("approve:c1"), reported(APPROVED)], []),
-        ([asked("approve:c1"), reported(ALLOWED_ALWAYS)], []),
+        *(([asked("approve:c1"), reported(agreed)], []) for agreed in AGREED),
         ([asked("q1"), reported("no answer"), asked("q2"), reported(ANSWERED)], []),
         ([asked("q1"), reported(ANSWERED), asked("q2")], ["q2"]),
         # At once: the status does not say which of them was answered.

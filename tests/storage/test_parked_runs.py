@@ -14,6 +14,7 @@ from sqlalchemy import select, update
 
 from callboard import Agent, Skill, ToolResult, tool
 from callboard._application.retention import drop_expired
+from callboard.calls.approval import REFUSED, REFUSED_IN_INSPECTOR
 from callboard.runs import Grants, inputs
 from callboard.runs.forgetting import END_RUNS_SECONDS, forget_user
 from callboard.runs.left_runs import CANNOT_RUN
@@ -191,6 +192,8 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
         assert (waiting["run_id"], waiting["request_id"], waiting["tool_name"]) == ("run", question_of(seen), "refund")
         assert (waiting["arguments"], waiting["message_id"]) == ('{"seat": 7}', "message")
         assert await list_approvals(other, "bob") == []
+        taken = await other.client.post("/v1/runs", json=request(agent="careful", run_id="run", user={"id": "bob"}))
+        assert taken.status_code == 409
         await answer(other, question_of(seen), True)
         seen += await read(other, seen[-1][0])
         assert await list_approvals(other) == []
@@ -204,20 +207,22 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
 
 
 @pytest.mark.parametrize("change", [{"needs_approval": False}, {"can_pay": False}])
+@pytest.mark.parametrize(("in_inspector", "error"), [(False, REFUSED), (True, REFUSED_IN_INSPECTOR)])
 async def test_a_refusal_of_a_parked_call_goes_to_the_model_also_if_the_tool_no_longer_asks_or_is_gone(
-    serve: Serve, till: Till, model: OpenAIServer, change: Mapping[str, bool]
+    serve: Serve, till: Till, model: OpenAIServer, change: Mapping[str, bool], error: str, *, in_inspector: bool
 ) -> None:
     async with serve("one") as one:
         seen = await park(one)
     vars(till).update(change)
     async with serve("other") as other:
-        await answer(other, question_of(seen), False)
+        parked = await other.state.runs.find("run", "ann")
+        await parked.answer(question_of(seen), GivenAnswer(False, in_inspector=in_inspector))
         seen += await read(other, seen[-1][0])
     check(seen)
     [refused] = [event for _, event in seen if isinstance(event, ToolCallError)]
-    assert refused.code == "denied"
+    assert (refused.code, refused.error) == ("denied", error)
     assert till.paid == []
-    assert "refused" in model.requests[1]["messages"][-1]["content"]
+    assert model.requests[1]["messages"][-1]["content"] == f"Error: {error}"
 
 
 async def test_the_model_gets_to_know_that_an_allowed_call_was_not_run_because_its_tool_is_gone(

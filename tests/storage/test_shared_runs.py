@@ -37,7 +37,7 @@ from tests.runs.promises import check
 from tests.scraping import scrape
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
 from tests.storage.conftest import new_database
-from tests.storage.trouble import locked_by_another_program
+from tests.storage.trouble import locked_by_another_program, refusals
 from tests.storage.turns import RecordedSteps
 
 HANGING = str(Path(__file__).with_name("hanging_agent.py"))
@@ -92,6 +92,18 @@ async def two_servers(folder: Path, database_url: str, play: Play) -> AsyncItera
 
 def body(**fields: Any) -> dict[str, Any]:
     return request(run_id="run", chat_id="chat", message_id="message", user={"id": "ann"}, **fields)
+
+
+TAKING_ITS_ID: list[dict[str, Any]] = [
+    {"chat_id": "another chat"},
+    {"user": {"id": "bob"}, "chat_id": "another chat"},
+    # None of these runs would be stored.
+    {"user": {"id": "bob"}},
+    {"user": {"id": "bob"}, "chat_id": None, "message_id": None},
+    {"user": None, "chat_id": None, "message_id": None},
+    {"user": {"id": "bob"}, "task": "title_generation"},
+]
+"""The changes to the request of a run with which another user, or another chat, would take the id of the run."""
 
 
 async def read_bytes(service: Service, after: int = 0) -> bytes:
@@ -175,8 +187,10 @@ async def test_a_run_of_another_server_is_visible_only_to_its_user_and_its_id_is
         await one.events(body())
         for user in ({"user_id": "bob"}, {}):
             assert (await other.client.get("/v1/runs/run/events", params=user)).status_code == 404
-        refused = await other.client.post("/v1/runs", json={**body(), "chat_id": "another chat"})
-        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "run_conflict")
+        for changed in TAKING_ITS_ID:
+            refused = await other.client.post("/v1/runs", json={**body(), **changed})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (409, "run_conflict"), changed
+        assert await read_bytes(other) == await read_bytes(one)
     assert play.runs == 1
 
 
@@ -574,6 +588,28 @@ async def test_a_run_that_comes_back_while_its_first_life_is_still_tidying_up_is
         assert cancelled.is_success
         await again.wait()
         assert again.last_event == Done(finish_reason="cancelled")
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_of_two_users_who_begin_a_run_with_one_id_at_once_one_has_it_and_no_row_is_left_of_the_other(
+    tmp_path: Path, database_url: str, database: Path
+) -> None:
+    play = Play()
+    async with serving(tmp_path, ScriptedAgent(play.script), database_url=database_url) as service:
+        with refusals(1) as is_refused:
+            async with locked_by_another_program(database):
+                stored = asyncio.create_task(service.client.post("/v1/runs", json=body()))
+                await is_refused.wait()
+                unstored = request(run_id="run", user={"id": "bob"})
+                async with service.client.stream("POST", "/v1/runs", json=unstored) as response:
+                    await anext(numbered(response))
+                assert not stored.done()
+        for refused in (await stored, await service.client.post("/v1/runs", json=body())):
+            assert (refused.status_code, refused.json()["error"]["code"]) == (409, "run_conflict")
+        assert await service.state.store.stored_runs("server").find(["run"]) == {}
+        play.going_on.set()
+        assert (await service.client.get("/v1/runs/run?user_id=bob")).status_code == 200
+    assert play.runs == 1
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -72,9 +72,8 @@ class AccessControl:
         except CallboardError as error:
             visit = Visit(base, None)
             response = render("refused.html", visit, find_status(error), title="Refused", reason=str(error))
-        session = scope[SCOPE_KEY].session if SCOPE_KEY in scope else None
-        # Log lines of this request contain the key's name, as for requests to the API.
-        with bound_contextvars(**({"key": session.caller} if session and session.caller else {})):
+        # Log lines of this request contain the caller's name, as for requests to the API.
+        with bound_contextvars(**({"key": scope[SCOPE_KEY].caller} if SCOPE_KEY in scope else {})):
             await (response or self._app)(scope, receive, send_with_headers)
 
     async def _check(self, request: Request, visit: Visit) -> Response | None:
@@ -94,8 +93,11 @@ class AccessControl:
             response = RedirectResponse(f"{visit.base}/", HTTPStatus.SEE_OTHER)
             delete_cookie(response, visit.base or "/")
             return response
-        request.scope[SCOPE_KEY] = Visit(visit.base, session, visit.user, self._signing_in.is_needed, form)
-        await request.app.state.watch.forget_deleted_chats(get_server_state(request).store)
+        state = get_server_state(request)
+        request.scope[SCOPE_KEY] = Visit(
+            visit.base, session, visit.user, self._signing_in.is_needed, state.user_verifier.is_required, form
+        )
+        await request.app.state.watch.forget_deleted_chats(state.store)
         return None
 
     async def _sign_in(self, request: Request, visit: Visit) -> Response:

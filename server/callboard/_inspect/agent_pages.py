@@ -17,12 +17,10 @@ from starlette.routing import Route
 
 from callboard._inspect.page import is_part_request, read_state, redirect, show
 from callboard._inspect.shown import ShownRun, show_stored
-from callboard._inspect.visit import Visit
 from callboard._inspect.watch import WatchedRun
 from callboard.agents import Agent, AgentLike, DescribedAgent, Description
-from callboard.calls import ALWAYS
-from callboard.errors import RequestError, Unauthorized, UnknownChat, UnknownInput, UnknownRun
-from callboard.http import ServerState, refuse_invalid
+from callboard.errors import RequestError, UnknownChat, UnknownInput, UnknownRun
+from callboard.http import refuse_invalid
 from callboard.runs import Run
 from callboard.storage import GivenAnswer, Overview
 from callboard_protocol import RunRequest
@@ -82,7 +80,7 @@ async def agent(request: Request) -> Response:
 
 async def try_it(request: Request) -> Response:
     """Show the chat of "Try it" with an agent."""
-    visit, state, _ = read_state(request)
+    _, state, _ = read_state(request)
     found = state.registry.get(request.query_params.get("agent", ""))
     chat_id = request.query_params.get("chat") or ""
     turns = await _read_chat(request, chat_id) if chat_id else []
@@ -96,7 +94,6 @@ async def try_it(request: Request) -> Response:
         chat_id=chat_id,
         turns=turns,
         is_live=is_live,
-        may_send=_may_send(visit, state),
         is_for_some=not state.runs.access.admits(found.agent_id, None),
         said=_read_role_and_groups(request.query_params),
     )
@@ -109,8 +106,7 @@ async def send(request: Request) -> Response:
     message = visit.form.get("message", "").strip()
     chat_id = visit.form.get("chat") or f"{CHAT_PREFIX}{token_hex(8)}"
     _check_chat(chat_id)
-    if not _may_send(visit, state):
-        raise Unauthorized("on this server, users need a signature of Open WebUI: try the agent without a user")
+    visit.check_may_act_for(visit.user)
     if not 0 < len(message) <= MAX_MESSAGE_CHARS:
         raise RequestError("write a message first")
     body: dict[str, Any] = {
@@ -142,17 +138,19 @@ async def answer(request: Request) -> Response:
     run = await state.runs.find(visit.form.get("run", ""), visit.user)
     if run.identity.chat_id != chat_id:
         raise UnknownRun("there is no such run in this chat")
+    visit.check_may_act_for(run.identity.user_id)
     value: object = visit.form.get("value", "")
     kind = visit.form.get("kind")
     if kind in ("confirmation", "form"):
         # Only the buttons "Allow" and "Answer" send "yes".
-        value = ALWAYS if value == ALWAYS else value == "yes"
+        value = value == "yes"
     if kind == "form" and value:
         named = [name for name in visit.form if name.startswith(FIELD_PREFIX)]
         value = {name.removeprefix(FIELD_PREFIX): visit.form[name] for name in named}
     # The question may have been answered elsewhere or have timed out. The page shows the outcome.
     with suppress(UnknownInput):
-        await run.answer(visit.form.get("question", ""), GivenAnswer(value, visit.caller))
+        given = GivenAnswer(value, visit.caller, in_inspector=True)
+        await run.answer(visit.form.get("question", ""), given)
     return redirect(visit.link("try", agent=run.identity.agent_id, chat=chat_id, **_read_role_and_groups(visit.form)))
 
 
@@ -203,11 +201,6 @@ async def _list_messages(overview: Overview, chat_id: str) -> list[dict[str, Any
         cursor = page.next_cursor
         if cursor is None:
             return found[::-1]
-
-
-def _may_send(visit: Visit, state: ServerState) -> bool:
-    """Return whether the page may start a run for the shown user. It may not if users need a signature."""
-    return visit.user is None or not state.user_verifier.is_required
 
 
 def _read_role_and_groups(given: Mapping[str, str]) -> dict[str, str]:

@@ -94,6 +94,7 @@ async def revoke(request: Request) -> Response:
     visit, state, _ = read_state(request)
     chat_id = visit.form.get("chat", "")
     found = await state.store.overview(visit.user_filter).chat(chat_id)
+    visit.check_may_act_for(found.user_id)
     if found.user_id:
         grants = Grants(state.store, found.user_id, chat_id)
         tool = visit.form.get("agent", ""), visit.form.get("tool", ""), visit.form.get("origin", "")
@@ -107,6 +108,7 @@ async def forget(request: Request) -> Response:
     chat_id = visit.form.get("chat", "")
     if visit.form.get("sure") != "yes":
         raise RequestError("forgetting a chat cannot be undone: tick 'I am sure'")
+    visit.check_may_act_for((await state.store.overview(visit.user_filter).chat(chat_id)).user_id)
     try:
         await state.store.chats(visit.user_filter).delete(chat_id)
     finally:

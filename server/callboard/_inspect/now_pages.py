@@ -55,9 +55,11 @@ async def _find_now(request: Request) -> dict[str, object]:
 
 async def stop(request: Request) -> Response:
     """Stop a run. The query names the run and its user."""
+    visit = read_visit(request)
     run = await find_run(request)
+    visit.check_may_act_for(run.identity.user_id)
     await run.cancel_for_client()
-    return redirect(read_visit(request).link("run", id=run.run_id, chat=run.identity.chat_id))
+    return redirect(visit.link("run", id=run.run_id, chat=run.identity.chat_id))
 
 
 async def approve(request: Request) -> Response:
@@ -65,9 +67,11 @@ async def approve(request: Request) -> Response:
     visit = read_visit(request)
     query = request.query_params
     run = await find_run(request)
+    visit.check_may_act_for(run.identity.user_id)
     # The question may have been answered elsewhere. The page then no longer lists it.
     with suppress(UnknownInput):
-        await run.answer(query.get("question") or "", GivenAnswer(query.get("value") == "yes", visit.caller))
+        given = GivenAnswer(query.get("value") == "yes", visit.caller, in_inspector=True)
+        await run.answer(query.get("question") or "", given)
     return redirect(visit.link())
 
 

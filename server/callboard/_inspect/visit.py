@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 
 from callboard._inspect.signing_in import Session
+from callboard.errors import Unauthorized
 from callboard.storage import ANY_USER
 
 SCOPE_KEY = "callboard.visit"
@@ -20,6 +21,7 @@ class Visit:
         base: The path of the inspector.
         user: The user whose data is shown; None for all users.
         can_sign_out: The server has keys, so the page has a sign-out button.
+        users_sign: Open WebUI signs for its users, so only they may decide and change what is theirs.
         form: The fields of a posted form.
     """
 
@@ -27,6 +29,7 @@ class Visit:
     session: Session | None = None
     user: str | None = None
     can_sign_out: bool = False
+    users_sign: bool = False
     form: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -35,9 +38,9 @@ class Visit:
         return ANY_USER if self.user is None else self.user
 
     @property
-    def caller(self) -> str | None:
-        """The name of the key that was used to sign in."""
-        return self.session.caller if self.session else None
+    def caller(self) -> str:
+        """The name in logs and the audit: `inspector`, followed by the name of the key that was used to sign in."""
+        return f"inspector: {self.session.caller}" if self.session and self.session.caller else "inspector"
 
     @property
     def token(self) -> str:
@@ -47,6 +50,17 @@ class Visit:
     def can_see(self, user_id: str | None) -> bool:
         """Return whether this user's data may be shown."""
         return self.user is None or self.user == user_id
+
+    def may_act_for(self, user_id: str | None) -> bool:
+        """Return whether the pages may decide and change what is this user's; None stands for no user."""
+        return user_id is None or not self.users_sign
+
+    def check_may_act_for(self, user_id: str | None) -> None:
+        """Raise `Unauthorized` if only the user may do it, as in the API, which then needs the user's signature."""
+        if not self.may_act_for(user_id):
+            raise Unauthorized(
+                "only the user can do this, because Open WebUI signs for its users (CALLBOARD_OPEN_WEBUI_JWT_SECRET)"
+            )
 
     def link(self, *steps: str, **query: object) -> str:
         """Return the URL of a page from the steps of its path and the query parameters that are not empty.

@@ -42,6 +42,9 @@ APPROVED = "approved"
 """The message after the user has agreed. It is recorded before the tool runs: a server that takes over the run finds
 it and does not ask again."""
 
+APPROVED_IN_INSPECTOR = "approved in the inspector"
+"""The message in place of `APPROVED` if a person in the inspector has agreed, and not the user."""
+
 CHANGED = "changed"
 CHANGED_BY_USER = "arguments changed by the user"
 """The status of a call whose arguments the user has changed, and the message of that status."""
@@ -52,8 +55,15 @@ ALWAYS = "always"
 ALLOWED_ALWAYS = "allowed always in this chat"
 """The message in place of `APPROVED` if the user has said so, now or at an earlier call."""
 
+AGREED = (APPROVED, APPROVED_IN_INSPECTOR, ALLOWED_ALWAYS)
+"""All messages that say that a call may run."""
+
 DO_NOT_RETRY = "Do not try again: tell the user what was not done."
 REFUSED = "Not run: the user refused it. Do not try again; ask what they would like instead."
+REFUSED_IN_INSPECTOR = (
+    "Not run: a person in the inspector refused it, not the user. Do not try again; ask the user what they would like "
+    "instead."
+)
 NOT_ASKED = (
     "Not run: the user could not be asked, so they have not refused it. A question needs a chat that its user has "
     f"open. {DO_NOT_RETRY}"
@@ -99,8 +109,9 @@ class Approval:
     A call needs approval if its tool says so, or if the tool's name matches one of `patterns`. `text_calls` is the
     setting for calls that were read from the model's text and may change something. `can_ask` is False on the OpenAI
     routes, whose clients cannot show a question. `was_asked` returns False if no user could be shown a request for
-    which `answer_to` returned None. `remembered` are the tools that are always allowed; None if there is no chat or
-    user to remember them for.
+    which `answer_to` returned None; `is_from_inspector` returns True if a person in the inspector answered the request,
+    and not the user. `remembered` are the tools that are always allowed; None if there is no chat or user to remember
+    them for.
     """
 
     patterns: Sequence[str] = ()
@@ -108,6 +119,7 @@ class Approval:
     text_calls: TextCalls = "ask"
     can_ask: bool = True
     was_asked: Callable[[InputRequest], bool] = lambda _: True
+    is_from_inspector: Callable[[InputRequest], bool] = lambda _: False
     remembered: RememberedApprovals | None = None
 
     def is_needed(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
@@ -187,18 +199,19 @@ class Approval:
         )
 
     async def apply(self, answer: Any, request: InputRequest, tool_name: str) -> str:
-        """Return `APPROVED` or `ALLOWED_ALWAYS` if the user has agreed.
+        """Return one of the messages `AGREED` if the call may run.
 
-        Raises `ToolDenied` if they refuse, `ToolNotAsked` if no user could be asked, and `ToolNotAnswered` if no answer
-        came or the answer is neither true nor false.
+        Raises `ToolDenied` if it is refused, `ToolNotAsked` if no user could be asked, and `ToolNotAnswered` if no
+        answer came or the answer is neither true nor false. Only the user can allow a tool always.
         """
+        is_from_inspector = self.is_from_inspector(request)
         if answer is True:
-            return APPROVED
-        if answer == ALWAYS and request.remember and self.remembered:
+            return APPROVED_IN_INSPECTOR if is_from_inspector else APPROVED
+        if answer == ALWAYS and request.remember and self.remembered and not is_from_inspector:
             await self.remembered.add(tool_name)
             return ALLOWED_ALWAYS
         if answer is False:
-            raise ToolDenied(REFUSED)
+            raise ToolDenied(REFUSED_IN_INSPECTOR if is_from_inspector else REFUSED)
         raise self.explain_no_answer(request) if answer is None else ToolNotAnswered(UNCLEAR)
 
 

@@ -392,6 +392,9 @@ class CallRunner:
         self.report(call.id, StatusReport(PENDING, WAITING))
 
         async def send(asked: InputRequest) -> Any:
+            # A question that is asked again has another id.
+            nonlocal request
+            request = asked
             self._events.send(asked)
             return await self.approval.answer_to(asked)
 

@@ -9,7 +9,7 @@ from callboard.frameworks.turn import Turn
 from callboard_protocol import InputRequest
 
 AGENT_ASKS = "The agent asks"
-DECLINED = "Not run: the user declined to answer. Do not ask again; ask what they would like instead."
+DECLINED = "Not run: the question was declined. Do not ask it again; ask what the user would like instead."
 
 
 async def ask_user(

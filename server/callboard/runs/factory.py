@@ -246,6 +246,7 @@ class RunFactory:
                 self._settings.text_calls,
                 can_ask=conversation.can_ask,
                 was_asked=inputs.was_asked,
+                is_from_inspector=inputs.is_from_inspector,
                 remembered=self._find_grants(request, inputs, offer),
             ),
             services=self._services,

@@ -224,6 +224,11 @@ class Inputs:
         taken = self._taken.get(request.request_id)
         return taken is None or taken.asked
 
+    def is_from_inspector(self, request: InputRequest) -> bool:
+        """Return whether a person in the inspector gave the answer to a question."""
+        taken = self._taken.get(request.request_id)
+        return taken is not None and taken.in_inspector
+
     def find_answer_key(self, request_id: str) -> str | None:
         """Return the name of the API key that a question was answered with; None if unknown."""
         taken = self._taken.get(request_id)

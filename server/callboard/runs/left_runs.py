@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from callboard._history import HistoryCall, StoredTurn
 from callboard.agents import Agent, AgentLike
 from callboard.calls import ToolCall, format_error
-from callboard.calls.approval import ALWAYS, CHANGED, PENDING, REFUSED, is_approval
+from callboard.calls.approval import ALWAYS, CHANGED, PENDING, REFUSED, REFUSED_IN_INSPECTOR, is_approval
 from callboard.calls.call import REPAIRED, EndedCall, RunningCall, follow_call
 from callboard.errors import StorageError, ToolDenied
 from callboard.redaction import MASK
@@ -63,7 +63,7 @@ READ_BYTES = 1024 * 1024
 STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED, CHANGED})
 """The statuses that a call reports before its tool runs; any other status means that the tool has started."""
 
-CANNOT_RUN = "Not run: the user allowed it, but this server cannot run it now. Its tool may not be available."
+CANNOT_RUN = "Not run: it was allowed, but this server cannot run it now. Its tool may not be available."
 """The error of an allowed call, for example if its tool is of an MCP server that has not started yet."""
 
 NOT_STARTED = "Not run: the server stopped before this call started."
@@ -327,12 +327,13 @@ def _is_external(call: HistoryCall) -> bool:
 
 
 def _mention_answer(end: ToolCallError, left: LeftRun) -> ToolCallError:
-    """Return the end of a call that will not run again; it names the answer if the user has answered its question."""
+    """Return the end of a call that will not run again; it names the answer if its question has one."""
     given = left.signals.answers.get(APPROVAL_PREFIX + end.tool_call_id)
     if given is None or end.tool_call_id not in left.unapproved:
         return end
     if given.value is False:
-        return end.model_copy(update={"error": REFUSED, "code": ToolDenied.code})
+        refused = REFUSED_IN_INSPECTOR if given.in_inspector else REFUSED
+        return end.model_copy(update={"error": refused, "code": ToolDenied.code})
     has_agreed = given.value in (True, ALWAYS) or isinstance(given.value, dict)
     return end.model_copy(update={"error": CANNOT_RUN}) if has_agreed else end
 

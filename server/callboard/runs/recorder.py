@@ -15,9 +15,9 @@ from callboard._formats import answer_key
 from callboard._history import HistoryCall, RowChange, TurnRows
 from callboard.agents import NOTHING_SAID
 from callboard.calls import format_error
-from callboard.calls.approval import ALLOWED_ALWAYS, ALWAYS, APPROVED, is_approval
+from callboard.calls.approval import AGREED, ALLOWED_ALWAYS, ALWAYS, is_approval
 from callboard.calls.throttle import Throttle
-from callboard.errors import AgentError, RunLost
+from callboard.errors import AgentError, RunLost, ToolDenied
 from callboard.models import ChatDict
 from callboard.redaction import MASK, Redaction, without_paths
 from callboard.runs.call_tracker import CallTracker, OpenCall
@@ -362,7 +362,7 @@ class Recorder:
             throttle.flush()
             self._record_changes(call, step, step.data.arguments, self._inputs.find_answer_key(asked))
             return
-        if step.data.message not in (APPROVED, ALLOWED_ALWAYS):
+        if step.data.message not in AGREED:
             throttle.put(step)
             return
         throttle.flush()
@@ -416,12 +416,15 @@ class Recorder:
             output = event.result
             code = None
             measured["result_chars"] = len(output)
+        values: dict[str, str | None] = {"outcome": code or COMPLETE}
+        if code == ToolDenied.code and (asked := self._asked_about.pop(event.tool_call_id, None)):
+            values["key"] = self._inputs.find_answer_key(asked)
         self.calls.end(call)
         self._text.keep_text()
         self._text.send_after_text(
             event.model_copy(update=measured),
             self._rows.end_call(call.tool_call_id, output, code, duration_ms) if self._rows else [],
-            self._make_audit_entry("ended", call.tool_call_id, call.tool_name, outcome=code or COMPLETE),
+            self._make_audit_entry("ended", call.tool_call_id, call.tool_name, **values),
         )
 
     async def _wait_until_stored(self) -> None:

@@ -177,17 +177,20 @@ class Runs:
             # Runs of the OpenAI routes end with their connection, so no other server continues them.
             packed = await self._pack(request, traced) if continuation is None and is_stored(request) else None
             stored, new = await self._begin_in_store(run_id, conversation.request, packed)
-            if existing := self._find_here(run_id, identity):
-                return existing
-            if isinstance(stored, FollowedRun):
-                # The chat id of the stored run: `open_conversation` gives one to a request with functions and no chat.
-                _check_identity(stored, identify(conversation.request))
-                return stored
-            if self.is_closing and stored and not new:
-                # Otherwise another server would take over the run, although the client got an error.
-                with suppress(StorageError):
-                    await self._stored_runs.withdraw(run_id)
-            self._refuse_when_closing()
+            try:
+                if existing := self._find_here(run_id, identity):
+                    return existing
+                if isinstance(stored, FollowedRun):
+                    # With the stored chat id: `open_conversation` gives one to a request with functions and no chat.
+                    _check_identity(stored, identify(conversation.request))
+                    return stored
+                self._refuse_when_closing()
+            except (RunConflict, ShuttingDown):
+                if isinstance(stored, StoredRun) and not new:
+                    # Otherwise the run would stay active, or another server would take it over, without a client.
+                    with suppress(StorageError):
+                        await self._stored_runs.withdraw(run_id)
+                raise
             spec = RunSpec(
                 run_id,
                 identity,
@@ -323,23 +326,26 @@ class Runs:
     ) -> tuple[StoredRun | FollowedRun | None, NewRun | None]:
         """Begin the run in the database as this server's; return (None, None) if the run is not stored.
 
-        The first value is a `FollowedRun` if another server has begun a run with that id. `packed` is the request for a
-        server that continues the run. If the database fails, the second value is what the run's record needs to begin
-        the run later. Raises `StorageError` if there may be other servers.
+        The first value is a `FollowedRun` if the database has a run with that id. `packed` is the request for a server
+        that continues the run. If the database fails, the second value is what the run's record needs to begin the run
+        later. Raises `StorageError` if there may be other servers.
         """
-        if not is_stored(request):
-            return None, None
         mine = StoredRun(run_id, *identify(request), last_seq=1)
         first = encode(1, RunStart(run_id=run_id, agent=request.agent))
+        there: StoredRun | None = None
         try:
-            there = await self._stored_runs.begin(mine, packed, self._settings.max_user_runs, first)
+            if is_stored(request):
+                there = await self._stored_runs.begin(mine, packed, self._settings.max_user_runs, first)
+            elif request.run_id:
+                # A run that is not stored would hide the stored run with its id from that run's user at this server.
+                there = (await self._stored_runs.find([run_id])).get(run_id)
         except StorageError as error:
             if not await self._stored_runs.is_alone():
                 # Another server may have the run already, or begin it at the same time.
                 raise
             _log.warning("run_not_begun", run_id=run_id, error=str(error))
-            return mine, NewRun(packed, first)
-        return (mine if there is mine else self._follow(there)), None
+            return (mine, NewRun(packed, first)) if is_stored(request) else (None, None)
+        return (self._follow(there) if there and there is not mine else there), None
 
     def _follow(self, stored: StoredRun) -> FollowedRun:
         return FollowedRun(stored, self._stored_runs, self._poller, self._runs.get)

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
 from callboard._history.records import ChatDict, StoredStatus
@@ -117,12 +117,14 @@ class StoredFrame:
 class GivenAnswer:
     """An answer to a question: any JSON value, and the name of the API key of the request, None if unknown.
 
-    `asked` is False if the question could not be shown to a user; `value` is None then.
+    `asked` is False if the question could not be shown to a user; `value` is None then. `in_inspector`: a person in the
+    inspector gave the answer, not the user.
     """
 
     value: Any
     key: str | None = None
     asked: bool = True
+    in_inspector: bool = False
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -131,7 +133,7 @@ class GivenAnswer:
 
     def to_json(self) -> str:
         """Return the answer as JSON for the database."""
-        return json.dumps({"value": self.value, "key": self.key} | ({} if self.asked else {"asked": False}))
+        return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +186,11 @@ class AuditEntry:
     """An entry of the audit. The store sets `at` (seconds since the epoch) and `id`.
 
     Kinds: `call` means that the model asked for the call and nothing of it has run yet; `handed_over` is run by the
-    client; `changed` has the `arguments` as the user has changed them; `approved` means that the user has approved the
-    call, with the `outcome` `always` if they allow its tool in this chat from now on; `ended` has the `outcome`, which
-    is `complete` or an error code, and tells whether the call has run; `forgotten` means that the arguments of the
-    user's calls were deleted. `key` is the name of the API key of the request or approval, None if unknown.
+    client; `changed` has the `arguments` as the user has changed them; `approved` means that the user, or a person in
+    the inspector, has approved the call, with the `outcome` `always` if the user allows its tool in this chat from now
+    on; `ended` has the `outcome`, which is `complete` or an error code, and tells whether the call has run; `forgotten`
+    means that the arguments of the user's calls were deleted. `key` is the name of the API key of the request, the
+    approval or the refusal, after `inspector` if the inspector sent it; None if unknown.
     """
 
     kind: AuditKind

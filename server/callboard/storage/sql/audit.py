@@ -13,6 +13,7 @@ from callboard.storage.values import SECONDS_A_DAY, AuditEntry, AuditFilter
 COLUMNS = ("kind", "user_id", "key", "agent_id", "chat_id", "run_id", "tool_call_id", "tool_name", "outcome")
 MAX_TOOL_NAME_CHARS = 255
 MAX_OUTCOME_CHARS = 64
+MAX_KEY_CHARS = 64
 GIVEN: dict[str, Any] = {name: bindparam(name) for name in COLUMNS}
 # Null seconds make `keep_until` null.
 KEEP_UNTIL = now() + bindparam("keep_seconds", type_=Double)
@@ -31,6 +32,8 @@ class Audit:
         row: dict[str, object] = {name: getattr(entry, name) for name in COLUMNS}
         # Models choose tool names, and agents error codes; the protocol limits the length of the other values.
         row["tool_name"] = entry.tool_name and entry.tool_name[:MAX_TOOL_NAME_CHARS]
+        # The inspector adds its own name to the name of a key.
+        row["key"] = entry.key and entry.key[:MAX_KEY_CHARS]
         row["outcome"] = entry.outcome and entry.outcome[:MAX_OUTCOME_CHARS]
         row["keep_seconds"] = keep_days * SECONDS_A_DAY or None
         audit_id = connection.execute(ADD_ENTRY, row).scalar_one()
