@@ -82,9 +82,9 @@ def _grown() -> str:
 
 
 @server.tool(structured_output=False)
-async def ask(context: Context) -> str | InputRequiredResult:
-    """Asks the user where they are, and returns what it is answered."""
-    if context.input_responses:
+async def ask(context: Context, again: bool = False) -> str | InputRequiredResult:
+    """Asks the user where they are, and returns what it is answered, or asks again."""
+    if context.input_responses and not again:
         return context.input_responses["where"].model_dump_json(exclude_none=True)
     fields = {"town": {"type": "string", "minLength": 2}, "since": {"type": "string", "format": "date-time"}}
     schema = {"type": "object", "properties": fields, "required": ["town"]}
