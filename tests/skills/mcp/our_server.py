@@ -3,11 +3,13 @@
 import asyncio
 import os
 import sys
+from contextlib import suppress
 
 import anyio
 import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import (
     ElicitRequest,
     ElicitRequestFormParams,
@@ -70,9 +72,11 @@ async def die() -> str:
 
 
 @server.tool()
-async def grow(context: Context) -> str:
-    """Gives the server another tool."""
-    server.add_tool(_grown, "grown", description="Came later.")
+async def grow(context: Context, description: str = "Came later.") -> str:
+    """Gives the server another tool, in place of the one that it gave before."""
+    with suppress(ToolError):
+        server.remove_tool("grown")
+    server.add_tool(_grown, "grown", description=description)
     await context.notify_tools_changed()
     return "grown"
 
