@@ -16,9 +16,10 @@ ANSWER = "It is done."
 
 @dataclass
 class ParkedRun:
-    """A server, its parked run `run` of the user `ann`, and the seats that its tool was called with."""
+    """A server, its parked run `run` of the user `ann`, its agent, and the seats that its tool was called with."""
 
     service: Service
+    agent: Agent
     paid: list[int] = field(default_factory=list)
 
     async def read_rest(self) -> list[Event]:
@@ -66,4 +67,4 @@ async def parked_run(
                     answer = {"request_id": event.request_id, "value": None, "asked": False}
                     assert (await service.client.post("/v1/runs/run/input?user_id=ann", json=answer)).is_success
             assert isinstance(event, Parked)
-        yield ParkedRun(service, paid)
+        yield ParkedRun(service, agent, paid)

@@ -325,6 +325,9 @@ class InputRequest(Event):
     form. The answer may then be an object, which allows the call: `arguments` has the values of all fields of the form,
     changed or not. A field without a value is left out of the call. With `remember`, `"always": true` in the object
     allows the tool always. The answers true and `always` allow the call as the model made it.
+
+    `tool_fingerprint` is a hash of the tool that such a `confirmation` is about. If the tool has another one when the
+    answer arrives, because its server, description or schema has changed, the answer does not allow the call.
     """
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
@@ -348,6 +351,7 @@ class InputRequest(Event):
         default=None, exclude_if=is_none
     )
     remember: bool = Field(default=False, exclude_if=not_)
+    tool_fingerprint: Name = Field(default="", exclude_if=not_)
     tool_call_id: str | None = None
     timeout_seconds: float | None = Field(default=None, gt=0)
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -355,3 +356,23 @@ def test_tool_has_side_effects_unless_it_is_read_only() -> None:
 
     assert look.read_only
     assert not book.read_only
+
+
+def test_fingerprint_is_the_same_everywhere_and_changes_with_all_that_is_shown() -> None:
+    fields = {"to": {"type": "string", "enum": ["ä", "b"]}, "amount": {"type": "number", "minimum": 0.5}}
+    schema = {"type": "object", "properties": fields, "required": ["to"]}
+    pay: Tool = Tool("pay", "Pays.", schema, lambda **_: "paid")
+    # Written down, because the next start of the server and other servers have to find the same.
+    assert pay.fingerprint == "bebc5cb849ec138269d6e4a82bffc9d62aaaa40de2fd5d74cbb9a282e102a0f6"
+    reordered = {name: schema[name] for name in reversed(schema)} | {"properties": dict(reversed(fields.items()))}
+    assert replace(pay, parameters=reordered, function=print, timeout_seconds=5).fingerprint == pay.fingerprint
+    changes: list[dict[str, Any]] = [
+        {"name": "pay_twice"},
+        {"description": "Pays twice."},
+        {"title": "Pay"},
+        {"origin": "bank"},
+        {"parameters": {**schema, "required": []}},
+    ]
+    assert len({replace(pay, **change).fingerprint for change in [{}, *changes]}) == 1 + len(changes)
+    moved = replace(pay, find_current=lambda _: replace(pay, description="Pays twice."))
+    assert moved.fingerprint == replace(pay, description="Pays twice.").fingerprint

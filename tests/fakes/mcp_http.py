@@ -22,12 +22,13 @@ class ForgetfulServer:
     a stream of notifications, which ends when the sessions are forgotten. `is_always_forgetful`: each call is refused.
     `release`: an answer waits for it, if there is one; `waiting` and `refused` say that a call waits and was refused.
     `error`: the answer to each call, if there is one. `raw`: the parts of the body that answers a call, in which `ID`
-    stands for its id.
+    stands for its id. `description` is the tool's.
     """
 
     def __init__(self, status: int = 404, body: str | dict[str, Any] = "", *, has_stream: bool = False) -> None:
         self.sessions: set[str] = set()
         self.runs = 0
+        self.description = "Runs."
         self.initialized = 0
         self.is_always_forgetful = False
         self.release: asyncio.Event | None = None
@@ -80,7 +81,8 @@ class ForgetfulServer:
                 return self._answer(message, result, {SESSION: session})
             case "tools/list":
                 schema = {"type": "object", "properties": {}}
-                return self._answer(message, {"tools": [{"name": "run", "inputSchema": schema}]})
+                tool = {"name": "run", "description": self.description, "inputSchema": schema}
+                return self._answer(message, {"tools": [tool]})
             case "tools/call":
                 return await self._run(message)
             case _ if "id" in message:

@@ -293,7 +293,8 @@ def _as_the_client_sends(events: Sequence[Event]) -> list[dict[str, Any]]:
 async def _check_stored(store: Store, seen: Performance) -> None:
     """Every call is stored with its whole result."""
     stored = {record.tool_call_id: record for record in (await store.chats(USER.id).history(CHAT_ID)).calls}
-    assert list(stored) == seen.started
+    # An earlier performance in this folder belongs to the same chat.
+    assert list(stored)[-len(seen.started) :] == seen.started
     for event in seen.events:
         match event:
             case ToolCallComplete():

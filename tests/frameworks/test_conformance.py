@@ -1,16 +1,21 @@
 """Every scenario runs through the built-in loop and every adapter, and a listener sees the same events."""
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
-from callboard_protocol import ToolCallError
+from callboard.agents import AgentLike
+from callboard.calls.approval import TOOL_CHANGED
+from callboard_protocol import InputRequest, ToolCallError
 from tests.fakes.openai_server import Body
 from tests.frameworks.columns import FRAMEWORKS, Column
-from tests.frameworks.scenario import INSTRUCTIONS
+from tests.frameworks.scenario import INSTRUCTIONS, calls, says, scenario
 from tests.frameworks.scenarios import SCENARIOS, Scenario
 from tests.frameworks.stage import is_system, perform
+from tests.frameworks.toolbox import Toolbox
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(" ", "_"))
@@ -55,6 +60,24 @@ def assert_instructed(request: Body, scenario: Scenario) -> None:
     places = [system.find(words) for words in wanted]
     assert places[0] >= 0
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
+async def test_tool_that_is_always_allowed_asks_again_when_it_has_changed(framework: Column, tmp_path: Path) -> None:
+    class NextRelease:
+        def agent(
+            self, base_url: str, tools: Sequence[str], toolbox: Toolbox
+        ) -> AbstractAsyncContextManager[AgentLike]:
+            toolbox.plain("wipe").__doc__ = "Wipes a disk, and its copies."
+            return framework.agent(base_url, tools, toolbox)
+
+    wipe = scenario([calls(("wipe", '{"disk": "C"}')), says("Done.")], tools=["wipe"], reply="always")
+    asked: list[str] = []
+    for release in (framework, framework, NextRelease()):
+        seen, toolbox = await perform(release, wipe, tmp_path)
+        asked += [event.message for event in seen.events if isinstance(event, InputRequest)]
+        assert toolbox.wiped == ["C"]
+    assert asked == ["disk: C", f"{TOOL_CHANGED}\n\ndisk: C"]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)

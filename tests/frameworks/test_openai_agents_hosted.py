@@ -79,7 +79,8 @@ async def test_approval_request_of_hosted_server_asks_user(tmp_path: Path) -> No
     seen, requests = await play([answer(ASKS), answer(WIPED), speech("Done.")], tmp_path, disks("always"), reply=True)
     assert seen.lines(in_order=True)[0] == "call 1 wipe {'disk': 'C'}"
     [question] = [event for event in seen.events if isinstance(event, InputRequest)]
-    assert question.message == "disk: C"
+    assert question.message == "A tool of the MCP server 'disks', which OpenAI runs.\n\ndisk: C"
+    assert not question.remember
     [said] = [item for item in requests[1]["input"] if item.get("type") == "mcp_approval_response"]
     assert said["approve"] is True
     assert "result 1 C is empty" in seen.lines(in_order=True)

@@ -18,7 +18,7 @@ from callboard.calls.approval import REFUSED, REFUSED_IN_INSPECTOR
 from callboard.runs import Grants, inputs
 from callboard.runs.forgetting import END_RUNS_SECONDS, forget_user
 from callboard.runs.left_runs import CANNOT_RUN
-from callboard.storage import ANY_USER, GivenAnswer, Store, StoredFrame, StoredRun
+from callboard.storage import ANY_USER, UNANSWERED_CALL, GivenAnswer, Store, StoredFrame, StoredRun
 from callboard.storage.sql import run_record
 from callboard.storage.sql.tables import chats, messages, run_files, run_inputs, runs
 from callboard.storage.sql.tables import events as frames
@@ -77,6 +77,7 @@ class Till:
         self.going_on = asyncio.Event()
         self.needs_approval = True
         self.can_pay = True
+        self.description = "Pay a seat back."
 
     def agent(self) -> Agent:
         @tool(requires_confirmation=self.needs_approval)
@@ -101,6 +102,7 @@ class Till:
             await self.going_on.wait()
             return ToolResult("free", sources=(Source(source={"name": "plan", "url": "https://plan.example/7"}),))
 
+        refund = replace(refund, description=self.description)
         tellers = [Skill("refunds", "Pays seats back.", tools=[refund])] if self.can_pay else []
         return Agent("careful", skills=[Skill("seats", "Sells seats.", tools=[look]), *tellers])
 
@@ -206,10 +208,10 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
     assert model.requests[1]["messages"][-1]["content"] == "Seat 7 is paid back."
 
 
-@pytest.mark.parametrize("change", [{"needs_approval": False}, {"can_pay": False}])
+@pytest.mark.parametrize("change", [{"needs_approval": False}, {"can_pay": False}, {"description": "Pays twice."}])
 @pytest.mark.parametrize(("in_inspector", "error"), [(False, REFUSED), (True, REFUSED_IN_INSPECTOR)])
-async def test_a_refusal_of_a_parked_call_goes_to_the_model_also_if_the_tool_no_longer_asks_or_is_gone(
-    serve: Serve, till: Till, model: OpenAIServer, change: Mapping[str, bool], error: str, *, in_inspector: bool
+async def test_a_refusal_of_a_parked_call_goes_to_the_model_also_if_the_tool_has_changed_or_is_gone(
+    serve: Serve, till: Till, model: OpenAIServer, change: Mapping[str, Any], error: str, *, in_inspector: bool
 ) -> None:
     async with serve("one") as one:
         seen = await park(one)
@@ -255,6 +257,42 @@ async def test_a_parked_call_runs_with_the_changed_arguments_and_changes_that_do
     check(seen)
     assert till.paid == [8]
     assert model.requests[1]["messages"][-1]["content"].endswith("Seat 8 is paid back.")
+
+
+@pytest.mark.parametrize("answers", [[REFUND, REFUND, ANSWER]])
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_call_whose_tool_has_changed_since_its_question_does_not_run_and_the_next_call_asks(
+    serve: Serve, till: Till, model: OpenAIServer, waits: bool
+) -> None:
+    async with serve("one") as one:
+        seen = await park(one) if waits else await leave_question_open(one)
+    till.description = "Pay a seat back twice."
+    async with serve("other") as other:
+        if waits:
+            await answer(other, question_of(seen), True)
+        async with other.client.stream("GET", f"/v1/runs/run/events?user_id=ann&after={seen[-1][0]}") as response:
+            async for found in numbered(response):
+                seen.append(found)
+                if isinstance(found[1], InputRequest):
+                    assert found[1].request_id != question_of(seen)
+                    assert till.paid == []
+                    await answer(other, found[1].request_id, True)
+    check(seen)
+    [error] = [event for _, event in seen if isinstance(event, ToolCallError)]
+    assert (error.code, error.error) == ("interrupted", CANNOT_RUN if waits else UNANSWERED_CALL)
+    assert model.requests[1]["messages"][-1]["content"] == f"Error: {error.error}"
+    assert till.paid == [7]
+
+
+async def leave_question_open(service: Service) -> list[tuple[int, Event]]:
+    """Start a run whose approval cannot wait, and return the events up to its question."""
+    seen: list[tuple[int, Event]] = []
+    async with service.client.stream("POST", "/v1/runs", json=body(approvals_wait=False)) as response:
+        async for found in numbered(response):
+            seen.append(found)
+            if isinstance(found[1], InputRequest):
+                break
+    return seen
 
 
 async def test_a_run_is_parked_when_the_time_for_the_answer_is_over(serve: Serve, till: Till) -> None:
@@ -329,7 +367,7 @@ async def test_run_is_not_parked_while_a_parked_call_runs_because_its_tool_is_al
     till.slow = {7}
     async with serve("one") as one:
         seen = await park(one)
-        await Grants(one.state.store, "ann", "chat").add("careful", "refund")
+        await Grants(one.state.store, "ann", "chat").add("careful", "refund", till.agent().tools[-1].fingerprint)
         await answer(one, question_of(seen, 8), True)
         async with one.client.stream("GET", f"/v1/runs/run/events?user_id=ann&after={seen[-1][0]}") as response:
             async for found in numbered(response):
@@ -370,7 +408,7 @@ async def test_a_parked_call_of_the_models_text_waits_on_although_its_tool_is_al
     serve: Serve, till: Till
 ) -> None:
     async with serve("one") as one:
-        await Grants(one.state.store, "ann", "chat").add("careful", "refund")
+        await Grants(one.state.store, "ann", "chat").add("careful", "refund", till.agent().tools[-1].fingerprint)
         seen = await park(one)
         await answer(one, question_of(seen, 8), True)
         seen += await read(one, seen[-1][0])
@@ -546,8 +584,8 @@ async def test_a_parked_run_is_gone_with_its_chat_and_its_call_never_runs(
 ) -> None:
     async with serve("one", retention_days=30) as one:
         seen = await park(one)
-        await Grants(one.state.store, "ann", "chat").add("careful", "refund")
-        await Grants(one.state.store, "ann", "other chat").add("careful", "refund")
+        await Grants(one.state.store, "ann", "chat").add("careful", "refund", till.agent().tools[-1].fingerprint)
+        await Grants(one.state.store, "ann", "other chat").add("careful", "refund", till.agent().tools[-1].fingerprint)
         await remove(one)
         assert await list_approvals(one) == []
         given = {"request_id": question_of(seen), "value": True}

@@ -97,8 +97,7 @@ async def revoke(request: Request) -> Response:
     visit.check_may_act_for(found.user_id)
     if found.user_id:
         grants = Grants(state.store, found.user_id, chat_id)
-        tool = visit.form.get("agent", ""), visit.form.get("tool", ""), visit.form.get("origin", "")
-        await grants.revoke(*tool)
+        await grants.revoke(visit.form.get("agent", ""), visit.form.get("tool", ""))
     return redirect(visit.link("chat", id=chat_id))
 
 

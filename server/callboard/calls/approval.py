@@ -29,6 +29,16 @@ MAX_SHOWN_CHARS = 8_000
 FROM_TEXT = "This call was read from the model's text, not called natively: the model may only be quoting it."
 """The reason that a question gives if the call asks only because it was read from text."""
 
+TOOL_CHANGED = (
+    "This tool has changed since you allowed it always: its server, its description or its parameters are not the same."
+)
+"""The reason that a question gives if the user has allowed the tool always, as it was."""
+
+TOOL_CHANGED_SINCE_QUESTION = (
+    "the tool has changed since you were asked: its server, its description or its parameters are not the same"
+)
+"""The reason that a question is asked again."""
+
 PENDING = "pending"
 WAITING = "waiting for approval"
 """The status of a call while its user is asked, and the message of that status."""
@@ -95,11 +105,14 @@ def is_approval(request_id: str) -> bool:
 class RememberedApprovals(Protocol):
     """The tools that the user has allowed always in the chat."""
 
-    async def answer(self, request: InputRequest, tool_name: str) -> None:
-        """Answer an approval before it is asked, if its tool is always allowed."""
+    async def answer(self, request: InputRequest, tool_name: str) -> bool:
+        """Answer an approval before it is asked, if its tool is always allowed.
 
-    async def add(self, tool_name: str) -> None:
-        """Allow the tool always."""
+        Return whether the tool has changed since it was allowed, and therefore needs an answer of the user.
+        """
+
+    async def add(self, tool_name: str, fingerprint: str) -> None:
+        """Allow the tool always, as long as it has this fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,33 +186,35 @@ class Approval:
         title: str = "",
         reason: str = "",
         form: Mapping[str, Any] = MappingProxyType({}),
+        fingerprint: str = "",
     ) -> InputRequest:
         """Return the question: `reason`, and the arguments exactly as the tool will get them.
 
         `title` is the name of the tool for people, if it has one. `form` is the schema of the arguments that the user
-        may change. Raises `ToolNotAsked` if the arguments are too long.
+        may change. Only a tool with a `fingerprint` can be allowed always. Raises `ToolNotAsked` if the arguments are
+        too long.
         """
         shown = list_arguments(arguments)
-        # A question with a reason is drawn from its message, which has both.
-        values = None if reason else show_values(arguments)
         if len(shown) > MAX_SHOWN_CHARS:
             raise ToolNotAsked(
                 f"Not run: its arguments are over {MAX_SHOWN_CHARS} characters, too long to be approved."
             )
-        return InputRequest(
+        request = InputRequest(
             # Not random: if another server asks again, an answer to the first question still counts.
             request_id=f"{APPROVAL_PREFIX}{tool_call_id}",
             kind="confirmation",
             title=f"Run {title} ({tool_name})?" if title else f"Run {tool_name}?",
-            message=f"{reason}\n\n{shown}" if reason else shown,
-            arguments=values,
+            message=shown,
+            arguments=show_values(arguments),
             schema=dict(form),
-            remember=self.remembered is not None and not reason,
+            remember=self.remembered is not None and bool(fingerprint) and not reason,
             tool_call_id=tool_call_id,
+            tool_fingerprint=fingerprint,
         )
+        return add_reason(request, reason) if reason else request
 
-    async def apply(self, answer: Any, request: InputRequest, tool_name: str) -> str:
-        """Return one of the messages `AGREED` if the call may run.
+    async def apply(self, answer: Any, request: InputRequest, tool_name: str, fingerprint: str) -> str:
+        """Return one of the messages `AGREED` if a call of the tool with this fingerprint may run.
 
         Raises `ToolDenied` if it is refused, `ToolNotAsked` if no user could be asked, and `ToolNotAnswered` if no
         answer came or the answer is neither true nor false. Only the user can allow a tool always.
@@ -208,11 +223,16 @@ class Approval:
         if answer is True:
             return APPROVED_IN_INSPECTOR if is_from_inspector else APPROVED
         if answer == ALWAYS and request.remember and self.remembered and not is_from_inspector:
-            await self.remembered.add(tool_name)
+            await self.remembered.add(tool_name, fingerprint)
             return ALLOWED_ALWAYS
         if answer is False:
             raise ToolDenied(REFUSED_IN_INSPECTOR if is_from_inspector else REFUSED)
         raise self.explain_no_answer(request) if answer is None else ToolNotAnswered(UNCLEAR)
+
+
+def add_reason(request: InputRequest, reason: str) -> InputRequest:
+    """Return the question with a reason before its message. Without `arguments` it is drawn from its message."""
+    return request.model_copy(update={"message": f"{reason}\n\n{request.message}", "arguments": None})
 
 
 def list_arguments(arguments: Mapping[str, Any]) -> str:

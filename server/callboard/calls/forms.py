@@ -78,7 +78,8 @@ async def ask_until_fitting(question: InputRequest, ask: AnswerTo, read: ReadAns
             # After a takeover the question has the same id, so that an answer that was given before still counts. It
             # does not begin with `APPROVAL_PREFIX`, because no run is parked for it.
             again = {"request_id": f"again{number}:{question.request_id}", "message": message, "form": form}
-            asked = question.model_copy(update=again)
+            # Without `arguments`, an approval is drawn from its message, which has the reason.
+            asked = question.model_copy(update={**again, "arguments": None})
     return None
 
 

@@ -18,8 +18,11 @@ from callboard.calls.approval import (
     CHANGED_BY_USER,
     FROM_TEXT,
     PENDING,
+    TOOL_CHANGED,
+    TOOL_CHANGED_SINCE_QUESTION,
     UNFIT,
     WAITING,
+    add_reason,
 )
 from callboard.calls.call import (
     REPAIRED,
@@ -37,11 +40,11 @@ from callboard.calls.call import (
 )
 from callboard.calls.context import CallClock, StatusChannel, StatusReport, ToolContext
 from callboard.calls.executor import execute, runs_in_thread
-from callboard.calls.forms import ChangesForm, ask_until_fitting
+from callboard.calls.forms import ChangesForm, UnfitAnswer, ask_until_fitting
 from callboard.calls.limits import Budget
 from callboard.calls.masking import mask_result
 from callboard.calls.running_tool import contain, running_a_tool, tools_around
-from callboard.calls.tool import ToolResult
+from callboard.calls.tool import Tool, ToolResult, make_fingerprint
 from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
 from callboard.redaction import without_paths
 from callboard.text import storable
@@ -135,6 +138,8 @@ class CallRunner:
         self._events = events
         self._context = context
         self._open: dict[str, RunningCall] = {}
+        self.shown_tools: dict[str, object] = {}
+        """A framework's tools by name, as its model is shown them. Only these of its tools can be allowed always."""
 
     @property
     def is_over_limit(self) -> bool:
@@ -249,7 +254,7 @@ class CallRunner:
         reason = FROM_TEXT if call.call.rescued else ""
         shown = ToolCall(call.id, tool.name, tool.without_secrets(call.arguments))
         form = ChangesForm(call, self._context.redaction)
-        await self.approve(shown, title=tool.title, reason=reason, form=form)
+        await self.approve(shown, tool=tool, reason=reason, form=form)
         return form.call
 
     # --- Calls that a framework runs --------------------------------------------------------------------------------
@@ -371,38 +376,54 @@ class CallRunner:
     # --- Both kinds -------------------------------------------------------------------------------------------------
 
     async def approve(
-        self, call: ToolCall, *, title: str = "", reason: str = "", form: ChangesForm | None = None
+        self, call: ToolCall, *, tool: Tool | None = None, reason: str = "", form: ChangesForm | None = None
     ) -> None:
         """Ask the user whether a call that has started may run, with their changes in `form`.
 
-        Raises `ToolDenied` unless they agree.
+        If the tool changes before the answer, the user is asked again. Raises `ToolDenied` unless they agree.
         """
         self.approval.check_can_ask(call.name)
+
+        def find_fingerprint() -> str:
+            if tool:
+                return tool.fingerprint
+            return make_fingerprint(self.shown_tools[call.name]) if call.name in self.shown_tools else ""
+
+        fingerprint = find_fingerprint()
         request = self.approval.request(
             call.name,
             read_object(call.arguments),
             call.id,
-            title=title,
+            title=tool.title if tool else "",
             reason=reason,
             form=form.schema if form else {},
+            fingerprint=fingerprint,
         )
-        if request.remember and self.approval.remembered:
-            # The recorder drops a question that already has an answer, see `Inputs.open`.
-            await self.approval.remembered.answer(request, call.name)
+        # The recorder drops a question that already has an answer, see `Inputs.open`.
+        remembered = self.approval.remembered if request.remember else None
+        if remembered and await remembered.answer(request, call.name):
+            request = add_reason(request, TOOL_CHANGED)
         self.report(call.id, StatusReport(PENDING, WAITING))
 
-        async def send(asked: InputRequest) -> Any:
+        async def send(question: InputRequest) -> Any:
             # A question that is asked again has another id.
             nonlocal request
-            request = asked
+            asked = request = question.model_copy(update={"tool_fingerprint": fingerprint})
             self._events.send(asked)
             return await self.approval.answer_to(asked)
 
+        def read(answer: Any) -> Any:
+            nonlocal fingerprint
+            if answer not in (None, False) and fingerprint != (current := find_fingerprint()):
+                fingerprint = current
+                raise UnfitAnswer(TOOL_CHANGED_SINCE_QUESTION)
+            return form.read(answer) if form else answer
+
         with self.waiting(call.id):
-            answer = await ask_until_fitting(request, send, form.read if form else None)
+            answer = await ask_until_fitting(request, send, read)
             if answer is None and form and form.was_unfit:
                 raise ToolNotAnswered(UNFIT)
-            agreed = await self.approval.apply(answer, request, call.name)
+            agreed = await self.approval.apply(answer, request, call.name, fingerprint)
         if form and form.call.call.is_changed:
             self._show_changes(form.call)
         self.report(call.id, StatusReport("processing", agreed))

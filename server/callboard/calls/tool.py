@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -67,6 +69,9 @@ class Tool(Generic[P, R]):
     `secrets`: names of arguments whose values are not shown, stored or logged, and values that are removed from every
     text. For a secret that the tool gets while it runs, use `ToolContext.secret`.
     `is_method`: the function takes `self`, so the tool must be taken from an instance (`desk.write`).
+    `origin`: the server or program that has the tool, if it is not the agent's own. A tool of another origin is another
+    tool, although it may look the same.
+    `find_current`: returns the tool of a name as its server lists it now; None if it is not listed.
     """
 
     name: str
@@ -83,6 +88,8 @@ class Tool(Generic[P, R]):
     changes: NeedsConfirmation | None = field(default=None, repr=False)
     secrets: Sequence[str | SecretStr] = field(default=(), repr=False)
     is_method: bool = field(default=False, repr=False)
+    origin: str = field(default="", repr=False)
+    find_current: Callable[[str], Tool | None] | None = field(default=None, repr=False, compare=False)
     secret_arguments: frozenset[str] = field(init=False, repr=False, compare=False)
     """The names of its arguments whose values are secret."""
     secret_values: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -128,6 +135,12 @@ class Tool(Generic[P, R]):
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
 
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the tool as it is now, which changes with its origin, name, description and schema."""
+        now = (self.find_current and self.find_current(self.name)) or self
+        return make_fingerprint([now.origin, now.name, now.title, now.description, now.parameters])
+
     def asks_first(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether the tool itself demands approval of a call with these arguments."""
         needed = self.requires_confirmation
@@ -159,6 +172,12 @@ class Tool(Generic[P, R]):
             refuse_special_parameter(name, f"The tool '{self.name}'")
         object.__setattr__(self, "read_arguments", reader)
         object.__setattr__(self, "context_parameter", _find_context_parameter(self.function))
+
+
+def make_fingerprint(shown: object) -> str:
+    """Return a hash of a JSON value, which does not depend on the order of an object's members."""
+    text = json.dumps(to_jsonable_python(shown, fallback=str), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_context(annotation: object) -> bool:

@@ -5,7 +5,7 @@ pace.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import takewhile
@@ -145,6 +145,16 @@ class Turn:
         if tools_around():
             return
         self.events.send(ToolCallArgsDelta(tool_call_id=call_id, tool_name=name, delta=delta))
+
+    def note_tools(self, tools: Iterable[object]) -> None:
+        """Note the tools that the model is offered, as the JSON objects that it is sent: `{"name": …}` in any form.
+
+        Only such a tool can be allowed always, and it asks again if its object has changed.
+        """
+        origins = {tool.name: tool.origin for tool in self.context.openwebui_tools}
+        for tool in tools:
+            if isinstance(tool, Mapping) and (name := (tool.get("function") or tool).get("name")):
+                self.calls.shown_tools[name] = origins.get(name), tool
 
     def observe_request(self, model: str, messages: int, tools: int) -> ObservedRequest:
         """Report the start of a model request to the run's observers.

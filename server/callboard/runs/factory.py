@@ -16,14 +16,14 @@ from callboard.calls import ClientTool, Services, SourceNumbers
 from callboard.errors import RunLost, StorageError
 from callboard.models import ChatDict, content_text
 from callboard.observers import ObservedRun, Observer, RunObservers, RunPrepared, RunTakenOver, RunTracer, TracedRun
-from callboard.openwebui.offered_tools import Offer, remove_unusable_prompts
+from callboard.openwebui.offered_tools import remove_unusable_prompts
 from callboard.redaction import Redaction
 from callboard.runs.attachments import ReadableFiles
 from callboard.runs.call_tracker import CallIds, CallTracker
 from callboard.runs.chosen_model import find_model
 from callboard.runs.conversation import Conversation
 from callboard.runs.files import RunFiles
-from callboard.runs.grants import Grants, RunGrants, find_origin_of_tool
+from callboard.runs.grants import Grants, RunGrants
 from callboard.runs.inputs import Inputs
 from callboard.runs.left_runs import LeftRun, Reopened, end_run, read_left_run
 from callboard.runs.links import Links
@@ -247,7 +247,7 @@ class RunFactory:
                 can_ask=conversation.can_ask,
                 was_asked=inputs.was_asked,
                 is_from_inspector=inputs.is_from_inspector,
-                remembered=self._find_grants(request, inputs, offer),
+                remembered=self._find_grants(request, inputs),
             ),
             services=self._services,
             functions=spec.functions,
@@ -368,12 +368,11 @@ class RunFactory:
         for event in last:
             observers.tell(event)
 
-    def _find_grants(self, request: RunRequest, inputs: Inputs, offer: Offer) -> RunGrants | None:
+    def _find_grants(self, request: RunRequest, inputs: Inputs) -> RunGrants | None:
         if not is_stored(request) or request.user is None:
             return None
         grants = Grants(self._services.store, request.user.id, str(request.chat_id))
-        origins = {tool.name: find_origin_of_tool(tool) for tool in offer.tools}
-        return RunGrants(grants, inputs, request.agent, origins)
+        return RunGrants(grants, inputs, request.agent)
 
     def _share_call_ids(self, conversation: Conversation, *, is_alone: bool) -> CallIds:
         """Return the call ids of the chat. Concurrent runs of a chat share one object, so that they use different ids.

@@ -1,8 +1,11 @@
-"""The tools that users have allowed always in a chat, so that later calls of them run without a question."""
+"""The tools that users have allowed always in a chat, so that later calls of them run without a question.
+
+A grant holds for the tool as it was when the user allowed it. A tool with another fingerprint asks again.
+"""
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -12,31 +15,24 @@ from callboard.errors import StorageError
 from callboard.runs.inputs import Inputs
 from callboard.storage import GivenAnswer, Store
 from callboard.storage.values import GRANTS, digest
-from callboard_protocol import InputRequest, OpenWebUITool
+from callboard_protocol import InputRequest
 
 MAX_LISTED = 100
-OWN = ""
-"""The origin of an agent's own tools."""
 
 _log = structlog.get_logger(__name__)
-
-
-def find_origin_of_tool(tool: OpenWebUITool) -> str:
-    """Return the origin of a tool of Open WebUI. The name is not enough, because other tools may have the same name."""
-    return f"openwebui/{tool.id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
     """A tool of an agent that its user has allowed always in a chat, at `at` in seconds since the epoch.
 
-    `origin` says where the tool comes from; a tool of the same name with another origin still asks.
+    It holds while the tool has this `fingerprint` (`Tool.fingerprint`).
     """
 
     agent_id: str
     tool_name: str
     at: float
-    origin: str = OWN
+    fingerprint: str
 
 
 class Grants:
@@ -49,52 +45,56 @@ class Grants:
     async def list(self) -> Sequence[Grant]:
         """Return the grants, at most `MAX_LISTED`."""
         found = [one.value for one in await self._records.find(self._prefix, limit=MAX_LISTED)]
-        return [Grant(one["agent"], one["tool"], one["at"], one.get("origin", OWN)) for one in found]
+        # Records without a fingerprint are of an earlier version: they are no grants any more.
+        known = [one for one in found if "tool_fingerprint" in one]
+        return [Grant(one["agent"], one["tool"], one["at"], one["tool_fingerprint"]) for one in known]
 
-    async def has(self, agent_id: str, tool_name: str, origin: str = OWN) -> bool:
-        """Return whether the agent may run the tool without a question."""
-        return await self._records.get(self._key(agent_id, tool_name, origin)) is not None
+    async def find(self, agent_id: str, tool_name: str) -> str:
+        """Return the fingerprint of the tool that the user has allowed always; "" if there is none."""
+        record = await self._records.get(self._key(agent_id, tool_name))
+        return str(record.value.get("tool_fingerprint", "")) if record else ""
 
-    async def add(self, agent_id: str, tool_name: str, origin: str = OWN) -> None:
-        """Allow the tool always."""
-        value = {"agent": agent_id, "tool": tool_name, "at": time.time(), "origin": origin}
-        await self._records.put(self._key(agent_id, tool_name, origin), value)
+    async def add(self, agent_id: str, tool_name: str, fingerprint: str) -> None:
+        """Allow the tool always, as long as it has this fingerprint."""
+        value = {"agent": agent_id, "tool": tool_name, "at": time.time(), "tool_fingerprint": fingerprint}
+        await self._records.put(self._key(agent_id, tool_name), value)
 
-    async def revoke(self, agent_id: str, tool_name: str, origin: str = OWN) -> bool:
+    async def revoke(self, agent_id: str, tool_name: str) -> bool:
         """Ask again before the tool runs; False if it was not allowed."""
-        return await self._records.remove(self._key(agent_id, tool_name, origin))
+        return await self._records.remove(self._key(agent_id, tool_name))
 
-    def _key(self, agent_id: str, tool_name: str, origin: str) -> str:
-        return self._prefix + digest("\0".join([agent_id, tool_name, *([origin] if origin else [])]))
+    def _key(self, agent_id: str, tool_name: str) -> str:
+        return self._prefix + digest(f"{agent_id}\0{tool_name}")
 
 
 class RunGrants:
-    """The grants that hold for one run, as its approvals use them. A database that fails counts as no grant.
+    """The grants of one run, as its approvals use them. A database that fails counts as no grant."""
 
-    `origins` are the origins of the tools that are not the agent's own, by their names.
-    """
-
-    def __init__(self, grants: Grants, inputs: Inputs, agent_id: str, origins: Mapping[str, str]) -> None:
+    def __init__(self, grants: Grants, inputs: Inputs, agent_id: str) -> None:
         self._grants = grants
         self._inputs = inputs
         self._agent_id = agent_id
-        self._origins = origins
         self._reading = asyncio.Lock()
 
-    async def answer(self, request: InputRequest, tool_name: str) -> None:
-        """Answer an approval before it is asked, if its tool is always allowed."""
+    async def answer(self, request: InputRequest, tool_name: str) -> bool:
+        """Answer an approval before it is asked, if its tool is always allowed.
+
+        Return whether the tool has changed since it was allowed.
+        """
         try:
             # One after the other, so that the user is asked about parallel calls in their order.
             async with self._reading:
-                is_allowed = await self._grants.has(self._agent_id, tool_name, self._origins.get(tool_name, OWN))
-            if is_allowed:
+                allowed = await self._grants.find(self._agent_id, tool_name)
+            if allowed == request.tool_fingerprint:
                 await self._inputs.answer_early(request.request_id, GivenAnswer(ALWAYS))
         except StorageError as error:
             _log.warning("grant_not_read", tool=tool_name, error=str(error))
+            return False
+        return allowed not in ("", request.tool_fingerprint)
 
-    async def add(self, tool_name: str) -> None:
-        """Allow the tool always in this chat."""
+    async def add(self, tool_name: str, fingerprint: str) -> None:
+        """Allow the tool always in this chat, as long as it has this fingerprint."""
         try:
-            await self._grants.add(self._agent_id, tool_name, self._origins.get(tool_name, OWN))
+            await self._grants.add(self._agent_id, tool_name, fingerprint)
         except StorageError as error:
             _log.warning("grant_not_stored", tool=tool_name, error=str(error))

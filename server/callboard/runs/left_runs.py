@@ -63,7 +63,10 @@ READ_BYTES = 1024 * 1024
 STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED, CHANGED})
 """The statuses that a call reports before its tool runs; any other status means that the tool has started."""
 
-CANNOT_RUN = "Not run: it was allowed, but this server cannot run it now. Its tool may not be available."
+CANNOT_RUN = (
+    "Not run: it was allowed, but its tool has changed since the question, or is not available now. Call it again if it "
+    "still fits; then the user is asked again."
+)
 """The error of an allowed call, for example if its tool is of an MCP server that has not started yet."""
 
 NOT_STARTED = "Not run: the server stopped before this call started."
@@ -84,6 +87,7 @@ class LeftRun:
         open_calls: The calls without an end, by call ids.
         unstarted: The names of the tools of calls that have not started, although another call has started or ended
             since their first arguments, by call ids. A `Rewind` does not remove them.
+        fingerprints: The fingerprints of the tools of calls that the user was asked to approve, by call ids.
         unapproved: The open calls that wait for the user's approval; their tools have not run.
         next_round: The round of the next call.
         has_open_text: Text was sent after the last start or end of a call.
@@ -96,6 +100,7 @@ class LeftRun:
     call_ids: frozenset[str] = frozenset()
     open_calls: Mapping[str, RunningCall] = field(default_factory=dict)
     unstarted: Mapping[str, str] = field(default_factory=dict)
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
     unapproved: Collection[str] = ()
     next_round: int = 0
     has_open_text: bool = False
@@ -135,7 +140,7 @@ async def read_left_run(stored_runs: StoredRuns, run_id: str) -> LeftRun:
 
 def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
     calls: dict[str, RunningCall | EndedCall] = {}
-    asked: set[str] = set()
+    fingerprints: dict[str, str] = {}
     sources: list[Source] = []
     has_open_text = False
     answer: list[str] = []
@@ -144,7 +149,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
     for event in events:
         match event:
             case InputRequest(tool_call_id=str() as call_id, request_id=request_id) if is_approval(request_id):
-                asked.add(call_id)
+                fingerprints[call_id] = event.tool_fingerprint
             case Source():
                 sources.append(event)
             case TextEvent():
@@ -169,7 +174,10 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
         call_ids=frozenset(call_id for call_id, call in calls.items() if not call.start.parent_call_id),
         open_calls=running,
         unstarted=_find_unstarted(events),
-        unapproved={call_id for call_id, call in running.items() if call_id in asked and not _has_reported(call)},
+        fingerprints=fingerprints,
+        unapproved={
+            call_id for call_id, call in running.items() if call_id in fingerprints and not _has_reported(call)
+        },
         next_round=max(((call.start.round_index or 0) + 1 for call in calls.values()), default=0),
         has_open_text=has_open_text,
         answer="".join(answer),
@@ -354,7 +362,8 @@ def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collectio
     A call runs again if its tool only reads or is repeatable, if the user has not approved it, if its tool always asks
     and has not reported anything, or if the client runs its tool: the client runs a request once, also if it is sent
     again. A call with a secret argument never runs again, because the value is not stored; nor does a call of a
-    framework's agent, because it is unknown what its tools change.
+    framework's agent, because it is unknown what its tools change; nor a call whose tool has changed since the user was
+    asked about it.
     """
     if not isinstance(agent, Agent):
         return frozenset()
@@ -366,6 +375,8 @@ def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collectio
         tool = tools.get(call.name)
         if tool is None:
             return call.name in openwebui_tools
+        if left.fingerprints.get(call_id, tool.fingerprint) != tool.fingerprint:
+            return False
         if tool.read_only or tool.repeatable:
             return True
         # A tool that always asks runs only after the approval is stored, and then its call has reported. The settings

@@ -85,6 +85,8 @@ def _make_tool(given: OpenWebUITool, inputs: Inputs, recorder: Recorder, client_
         context_parameter="callboard_context",
         # The client runs a request once, also if another server sends it again.
         repeatable=True,
+        # Other tools of Open WebUI may have the same name.
+        origin=f"openwebui/{given.id}",
     )
 
 

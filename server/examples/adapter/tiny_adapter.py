@@ -25,6 +25,7 @@ class TurnHooks(TinyHooks):
 
     def offer(self, schemas: list[Message]) -> list[Message]:
         """Offer no tools once the turn's limit of calls is reached, so that the model answers."""
+        self.turn.note_tools(schemas)
         return [] if self.turn.calls.is_over_limit else schemas
 
     async def run_tool(self, call: Message, perform: Callable[[], Awaitable[str]]) -> str:

@@ -3,11 +3,13 @@
 import asyncio
 import os
 import sys
+from contextlib import suppress
 
 import anyio
 import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import (
     ElicitRequest,
     ElicitRequestFormParams,
@@ -70,9 +72,11 @@ async def die() -> str:
 
 
 @server.tool()
-async def grow(context: Context) -> str:
-    """Gives the server another tool."""
-    server.add_tool(_grown, "grown", description="Came later.")
+async def grow(context: Context, description: str = "Came later.") -> str:
+    """Gives the server another tool, in place of the one that it gave before."""
+    with suppress(ToolError):
+        server.remove_tool("grown")
+    server.add_tool(_grown, "grown", description=description)
     await context.notify_tools_changed()
     return "grown"
 
@@ -82,9 +86,9 @@ def _grown() -> str:
 
 
 @server.tool(structured_output=False)
-async def ask(context: Context) -> str | InputRequiredResult:
-    """Asks the user where they are, and returns what it is answered."""
-    if context.input_responses:
+async def ask(context: Context, again: bool = False) -> str | InputRequiredResult:
+    """Asks the user where they are, and returns what it is answered, or asks again."""
+    if context.input_responses and not again:
         return context.input_responses["where"].model_dump_json(exclude_none=True)
     fields = {"town": {"type": "string", "minLength": 2}, "since": {"type": "string", "format": "date-time"}}
     schema = {"type": "object", "properties": fields, "required": ["town"]}

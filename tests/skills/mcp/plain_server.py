@@ -2,7 +2,8 @@
 
 The script has `pages` (the tools of each page of the list), `results` (by tool name, what is answered; `raw` by tool
 name, the JSON text that is answered in its place), `cursor` (that of every page, so that the list never ends),
-`asks` (a request that it makes of its client in every call, whose reply is its result), `refusal` (the message of the
+`asks` (a request that it makes of its client in every call, whose reply is its result), `times` (how often it makes
+this request, one after the other; the replies are lines), `refusal` (the message of the
 error with which it refuses each list), and words for what else it does: `deaf` (ends for nothing but SIGKILL), `mute`
 (never answers), `noisy` (writes to standard output what is no message), `restless` (reports a change after each list),
 `busy` (reports a change at a call, refuses the list that is read then with this message, and answers the call after the
@@ -38,8 +39,11 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
                 more = {"nextCursor": script["cursor"]}
             return {"result": {"tools": script["pages"][page], **more}}
         case "tools/call" if "asks" in script:
-            send({"id": "question", **script["asks"]})
-            return {"result": {"content": [{"type": "text", "text": sys.stdin.readline()}]}}
+            replies = []
+            for _ in range(script.get("times", 1)):
+                send({"id": "question", **script["asks"]})
+                replies.append(sys.stdin.readline())
+            return {"result": {"content": [{"type": "text", "text": "".join(replies)}]}}
         case "tools/call":
             return {"result": script["results"][parameters["name"]]}
         case _:

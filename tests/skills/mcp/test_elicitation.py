@@ -11,6 +11,7 @@ import pytest
 
 from callboard.errors import ToolError
 from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.elicitation import MAX_QUESTIONS
 from callboard.skills.mcp.server import RunningServer
 from callboard_protocol import InputRequest, User
 from tests.skills.mcp.conftest import QUICK, Log, Make, Played
@@ -66,6 +67,53 @@ async def test_server_of_the_older_protocol_gets_the_users_answer(
     played.answers = [answer]
     async with played.lifespan():
         assert json.loads((await played.call("a")).text)["result"] == told
+
+
+async def test_texts_of_a_form_are_cleaned_like_its_message_and_its_values_are_not(plain: Make) -> None:
+    hidden = "\u202e\U000e0041\u200b"
+    fields = {
+        f"to{hidden}wn": {"type": "string"},
+        "color": {
+            "type": "string",
+            "title": f"Co{hidden}lor",
+            "enum": [f"re{hidden}d"],
+            "enumNames": [f"Re{hidden}d"],
+        },
+        "size": {"enum": [f"lar{hidden}ge"]},
+        "tags": {"type": "array", "items": {"anyOf": [{"const": "a", "title": f"{hidden}A"}]}},
+        "when": {"type": "string", "description": f"A\nday{hidden}", "format": "date"},
+    }
+    asks = elicitation(message=f"Where{hidden}?", requestedSchema={"type": "object", "properties": fields})
+    played = plain(listed("a"), asks=asks)
+    given = {f"to{hidden}wn": "Graz", "color": f"re{hidden}d", "size": f"lar{hidden}ge", "tags": ["a"]}
+    played.answers = [given]
+    async with played.lifespan():
+        assert json.loads((await played.call("a")).text)["result"]["content"] == given
+    [question] = played.questions
+    shown = question.form["properties"]
+    assert question.message == "Where?"
+    assert [field["title"] for field in shown.values()] == ["town", "Color", "size", "tags", "when"]
+    assert shown["color"]["oneOf"] == [{"const": f"re{hidden}d", "title": "Red"}]
+    assert shown["size"]["oneOf"] == [{"const": f"lar{hidden}ge", "title": "large"}]
+    assert shown["tags"]["items"]["anyOf"] == [{"const": "a", "title": "A"}]
+    assert shown["when"]["description"] == "A\nday"
+
+
+async def test_questions_of_a_call_over_the_limit_are_refused_with_the_reason(ours: Make, plain: Make) -> None:
+    asks = elicitation(requestedSchema=TOWN)
+    older = plain(listed("a"), asks=asks, times=MAX_QUESTIONS + 1)
+    older.answers = [False] * 2 * MAX_QUESTIONS
+    async with older.lifespan():
+        *replies, last = map(json.loads, (await older.call("a")).text.splitlines())
+        assert [reply["result"]["action"] for reply in replies] == ["decline"] * MAX_QUESTIONS
+        assert f"at most {MAX_QUESTIONS}" in last["error"]["message"]
+    assert len(older.questions) == MAX_QUESTIONS
+    newest = ours()
+    newest.answers = [False] * 2 * MAX_QUESTIONS
+    async with newest.lifespan():
+        with pytest.raises(ToolError, match=f"at most {MAX_QUESTIONS}"):
+            await newest.call("ask", again=True)
+    assert len(newest.questions) == MAX_QUESTIONS
 
 
 @pytest.mark.parametrize(

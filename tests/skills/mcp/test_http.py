@@ -171,6 +171,16 @@ async def test_forgotten_session_is_renewed_and_refused_calls_are_repeated(
         assert far.server.state.status == "ready"
 
 
+async def test_refused_call_is_not_repeated_in_a_new_session_if_its_tool_has_changed() -> None:
+    async with ForgetfulServer() as server, beside(server).running() as far:
+        server.description = "Runs twice."
+        server.forget()
+        with pytest.raises(ToolError, match="Not run: far_run has changed"):
+            await far.call("run")
+        assert server.runs == 0
+        assert (await far.call("run")).text == "run 1"
+
+
 async def test_a_tool_that_does_not_know_its_own_session_fails_its_call() -> None:
     async with ForgetfulServer(200, {"code": -32000, "message": "Session 7 not found"}) as server:
         async with beside(server).running() as far:

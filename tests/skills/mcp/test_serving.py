@@ -1,12 +1,13 @@
 """MCP servers in a running Callboard: the user's view, approvals, and the end of all processes."""
 
+import asyncio
 import json
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,19 @@ import pytest
 
 from callboard.agents import Agent
 from callboard.calls import tool
+from callboard.calls.approval import TOOL_CHANGED, TOOL_CHANGED_SINCE_QUESTION
 from callboard.errors import AgentError
+from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
 from callboard.skills.mcp import McpServer, McpServers, connection
-from callboard_protocol import InputRequest, ToolCallComplete, ToolCallError, ToolStatus
+from callboard_protocol import Done, InputRequest, ToolCallComplete, ToolCallError, ToolStatus
 from tests import processes
 from tests.fakes.openai_server import Answer, OpenAIServer, call, chunks, finish, text
-from tests.serving import Service, request
+from tests.http.test_grants import ADA, ask, questions
+from tests.loop.conftest import wants
+from tests.serving import Service, numbered, request, serving
 from tests.skills.calling import serving_model
-from tests.skills.mcp.conftest import HERE, children_of, is_alive
+from tests.skills.mcp.conftest import HERE, Log, children_of, is_alive
 
 SERVER = str(HERE / "our_server.py")
 # The SDK takes seconds to import on a busy machine, and a server of ours waits for tools for a few only.
@@ -215,3 +220,99 @@ async def test_applications_have_own_servers_of_same_name(tmp_path: Path) -> Non
     assert [any(name.startswith("first_") for name in names) for names in offered] == [True, False]
     assert [any(name.startswith("second_") for name in names) for names in offered] == [False, True]
     assert len(set(pids)) == 2
+
+
+def listed(name: str, description: str, **properties: Any) -> dict[str, Any]:
+    return {"name": name, "description": description, "inputSchema": {"type": "object", "properties": properties}}
+
+
+FIELDS = {"to": {"type": "string", "default": "ada"}, "by": {"type": "string"}}
+PAY = listed("pay", "Pays.", **FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("program", "key", "tools", "asks"),
+    [
+        ("a", "second-key", [PAY, listed("look", "Looks.")], False),
+        ("a", "first-key", [listed("look", "Looks."), listed("pay", "Pays.", **dict(reversed(FIELDS.items())))], False),
+        ("a", "first-key", [listed("pay", "Pays twice.", **FIELDS)], True),
+        ("a", "first-key", [listed("pay", "Pays.", **FIELDS, amount={"type": "integer"})], True),
+        ("b", "first-key", [PAY], True),
+    ],
+)
+async def test_tool_that_is_always_allowed_asks_again_when_it_or_its_server_has_changed(
+    tmp_path: Path, program: str, key: str, tools: Sequence[Any], asks: bool
+) -> None:
+    def serve(
+        program: str, key: str, tools: Sequence[Any]
+    ) -> AbstractAsyncContextManager[tuple[Service, OpenAIServer]]:
+        path = tmp_path / f"{program}.json"
+        results = {"pay": {"content": [{"type": "text", "text": "paid"}]}}
+        path.write_text(json.dumps({"pages": [tools], "results": results}))
+        args = [str(HERE / "plain_server.py"), str(path), f"--api-key={key}"]
+        bank = McpServer("bank", command=sys.executable, args=args, confirm="always")
+        return serving_model(tmp_path, script("bank_pay", "{}") * 2, Agent("shop", skills=(bank,)))
+
+    async with serve("a", "first-key", [PAY]) as (service, _):
+        assert len(questions(await ask(service, "always"))) == 1
+    async with serve(program, key, tools) as (service, _):
+        asked = questions(await ask(service, "always"))
+        again = questions(await ask(service, False))
+    assert [question.message.startswith(TOOL_CHANGED) for question in asked] == [True] * asks
+    assert all(question.remember for question in asked)
+    assert again == []
+
+
+async def test_change_of_a_tool_during_its_question_or_in_mid_turn_asks_again(tmp_path: Path, log: Log) -> None:
+    is_paused = asyncio.Event()
+    may_go_on = asyncio.Event()
+
+    @tool
+    async def pause() -> str:
+        """Waits."""
+        is_paused.set()
+        await may_go_on.wait()
+        return "waited"
+
+    def answer(asked: ModelRequest) -> list[ModelDelta]:
+        """Make the calls that the last question lists, one after another."""
+        place = max(index for index, message in enumerate(asked.messages) if message["role"] == "user")
+        wanted = asked.messages[place]["content"].split("; ")
+        made = sum(message["role"] == "tool" for message in asked.messages[place:])
+        return [wants(*wanted[made].split(" ", 1))] if made < len(wanted) else [TextDelta("There.")]
+
+    def turn(wanted: str) -> dict[str, Any]:
+        return {"messages": [{"role": "user", "content": wanted}]}
+
+    async def change(service: Service, description: str) -> None:
+        await service.events(request(agent="shop", **turn(f"ours_grow {json.dumps({'description': description})}")))
+        await log.until("mcp_server_ready")
+
+    ours = McpServer("ours", command=sys.executable, args=[SERVER])
+    model = ScriptedModel(answer)
+    agent = Agent("shop", skills=(ours,), tools=[pause], confirm=("ours_grown",), model=model)
+    async with serving(tmp_path, agent) as service:
+        await log.until("mcp_server_ready")
+        await change(service, "Pays.")
+        asked: list[InputRequest] = []
+        body = request(agent="shop", run_id="r", chat_id="c", user=ADA, **turn("ours_grown"))
+        async with service.client.stream("POST", "/v1/runs", json=body) as response:
+            async for _, event in numbered(response):
+                if isinstance(event, InputRequest):
+                    asked.append(event)
+                    if len(asked) == 1:
+                        await change(service, "Pays twice.")
+                    sent = {"request_id": event.request_id, "value": "always"}
+                    assert (await service.client.post("/v1/runs/r/input?user_id=ada", json=sent)).is_success
+        assert isinstance(event, Done)
+        unchanged = await ask(service, False, **turn("ours_grown"))
+        in_mid_turn = asyncio.create_task(ask(service, False, **turn("pause; ours_grown")))
+        await is_paused.wait()
+        await change(service, "Pays thrice.")
+        may_go_on.set()
+        changed = await in_mid_turn
+    assert [TOOL_CHANGED_SINCE_QUESTION in question.message for question in asked] == [False, True]
+    assert [event.result for event in unchanged if isinstance(event, ToolCallComplete)] == ["here"]
+    assert questions(unchanged) == []
+    assert [question.message.startswith(TOOL_CHANGED) for question in questions(changed)] == [True]
+    assert [event.code for event in changed if isinstance(event, ToolCallError)] == ["denied"]

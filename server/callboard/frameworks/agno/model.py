@@ -280,6 +280,7 @@ def _hooked_request(model: _HookedModel, request: dict[str, Any]) -> Iterator[Ca
         yield lambda _: None
         return
     turn = hooks.turn
+    turn.note_tools(request.get("tools") or ())
     is_main = model.callboard_model_role == "main"
     hooks.failure = None
     if is_main and hooks.has_failed_answer:

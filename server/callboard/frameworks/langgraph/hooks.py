@@ -188,7 +188,7 @@ class Hooks(BaseCallbackHandler):
             messages[0], has_hooked_node=path[:-1] in self.hooked_graphs, is_in_tool=is_in_tool
         )
         model = metadata.get("ls_model_name") or parameters.get("model") or ""
-        self._call_in_loop(self._begin_request, answer, model, len(parameters.get("tools") or ()))
+        self._call_in_loop(self._begin_request, answer, model, parameters.get("tools") or ())
 
     def on_llm_new_token(self, token: object, *, chunk: object = None, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's
         """Read a chunk of an answer."""
@@ -242,8 +242,9 @@ class Hooks(BaseCallbackHandler):
         if (answer := self._answers.pop(run_id, None)) is not None:
             self._call_in_loop(self._end_request, answer, None, error)
 
-    def _begin_request(self, answer: Answer, model: str, tools: int) -> None:
-        answer.request = self.turn.observe_request(model, len(answer.messages), tools)
+    def _begin_request(self, answer: Answer, model: str, tools: Sequence[Any]) -> None:
+        self.turn.note_tools(tools)
+        answer.request = self.turn.observe_request(model, len(answer.messages), len(tools))
 
     def _end_request(self, answer: Answer, message: object, error: BaseException | None = None) -> None:
         """Count the request's tokens and report its end."""

@@ -40,6 +40,7 @@ def hook_hosted_tool(tool: Tool, hooks: Hooks) -> Tool | None:
 def _hook_mcp_tool(tool: HostedMCPTool, hooks: Hooks) -> HostedMCPTool:
     author = tool.on_approval_request
     policy = tool.tool_config.get("require_approval", "always")
+    label = tool.tool_config["server_label"]
 
     async def decide(request: MCPToolApprovalRequest) -> MCPToolApprovalFunctionResult:
         approval_request = request.data
@@ -58,7 +59,8 @@ def _hook_mcp_tool(tool: HostedMCPTool, hooks: Hooks) -> HostedMCPTool:
                 return answer
         if turn.calls.approval.names(approval_request.name) or (needs_approval and author is None):
             try:
-                await turn.calls.approve(call)
+                # With a reason, so that it cannot be allowed always: nothing but its name is known here.
+                await turn.calls.approve(call, reason=f"A tool of the MCP server '{label}', which OpenAI runs.")
             except ToolDenied as denied:
                 turn.calls.fail(call_id, denied)
                 return {"approve": False, "reason": str(denied)}

@@ -118,6 +118,11 @@ class HookedModel(Model):
         stream = self._model.stream_response(
             system, input, model_settings, tools, output_schema, handoffs, tracing, **more
         )
+        hooks.turn.note_tools(
+            # Tools that are no functions are described by the SDK.
+            {name: getattr(tool, name, None) for name in ("name", "description", "params_json_schema")}
+            for tool in tools
+        )
         name = str(getattr(self._model, "model", type(self._model).__name__))
         offered = len(tools) + len(handoffs)
         try:

@@ -92,6 +92,10 @@ class Hooks(AbstractCapability[Any]):
         self.has_rejected_answer = any(_is_rejection(part, self.output_tools) for part in last)
         self.output_tools = {tool.name for tool in offered.output_tools}
         self._offered = {tool.name for tool in offered.function_tools}
+        self.turn.note_tools(
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters_json_schema}
+            for tool in offered.function_tools
+        )
         self._ids.clear()
         self._is_last_request = self.turn.calls.is_over_limit
         if ctx.tool_manager is not None:

@@ -22,11 +22,15 @@ MAX_TITLE_CHARS = 80
 Call = Callable[[str, Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
 """Runs a tool, by the server's own name of it."""
 
+Find = Callable[[str], Tool | None]
+"""Finds a tool in the server's latest list by its name for the model; None if it is not there."""
+
 
 def build_catalogue(
     declaration: ServerDeclaration,
     listed: "Iterable[McpTool]",
     call: Call,
+    find: Find,
     leave_out: Callable[[str, str], None],
 ) -> tuple[Tool, ...]:
     """Return at most `MAX_TOOLS` of the tools that the declaration offers, named `<server>_<tool>`.
@@ -47,13 +51,13 @@ def build_catalogue(
             given.add(entry.name)
             name = _make_name(declaration.prefix, entry.name, tools)
             try:
-                tools[name] = _make_tool(name, declaration, entry, call)
+                tools[name] = _make_tool(name, declaration, entry, call, find)
             except AgentError as error:
                 leave_out(entry.name, str(error))
     return tuple(tools.values())
 
 
-def _make_tool(name: str, declaration: ServerDeclaration, listed: "McpTool", call: Call) -> Tool:
+def _make_tool(name: str, declaration: ServerDeclaration, listed: "McpTool", call: Call, find: Find) -> Tool:
     hints = listed.annotations
     # A hint of an untrusted server must not let a tool run without approval, or again after a failure.
     # https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool
@@ -76,6 +80,9 @@ def _make_tool(name: str, declaration: ServerDeclaration, listed: "McpTool", cal
         read_only=read_only,
         requires_confirmation=asks,
         title=clean_text(declaration.hide(" ".join(title.split())), MAX_TITLE_CHARS),
+        # With the server's own name of the tool, because two of its names may become the same one.
+        origin=f"{declaration.identity} {listed.name}",
+        find_current=find,
     )
 
 

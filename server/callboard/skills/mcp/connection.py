@@ -24,6 +24,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp_types import (
     ElicitRequestParams,
     ElicitResult,
+    ErrorData,
     Implementation,
     ServerNotification,
     ToolListChangedNotification,
@@ -96,7 +97,7 @@ async def connect(
             case _:
                 pass
 
-    async def on_question(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:  # noqa: ARG001 - the SDK names it
+    async def on_question(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:  # noqa: ARG001 - the SDK names it
         return await elicit(params, declaration, signals)
 
     client = Client(

@@ -1,5 +1,6 @@
 """Declarations of MCP servers: how each is reached, and which of its tools need the user's approval."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import field
@@ -65,6 +66,12 @@ class ServerDeclaration:
     def prefix(self) -> str:
         """The beginning of the names of its tools."""
         return re.sub(r"[^A-Za-z0-9_-]+", "_", self.name).strip("_")[:32]
+
+    @property
+    def identity(self) -> str:
+        """The program or address of the server, without secrets. Another server may have the same name."""
+        place = [self.url] if self.url else [self.command, *self.args, str(self.cwd or "")]
+        return json.dumps([self.hide(part) for part in place])
 
     def offers(self, tool_name: str) -> bool:
         """Return whether the tool may be used, by the server's own name of it."""

@@ -100,6 +100,10 @@ class RunningServer:
         """Return its tools, or those it had before it was lost."""
         return self._tools
 
+    def find_tool(self, name: str) -> Tool | None:
+        """Return the tool of this name in the latest list, None if there is none."""
+        return next((tool for tool in self._tools if tool.name == name), None)
+
     def list_conditions(self) -> tuple[str, ...]:
         """Return a line about its state, for example `files: ready, 4 tools`, and its notes."""
         name = self.declaration.name
@@ -132,15 +136,23 @@ class RunningServer:
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Run a tool at the server. Raises `ToolError`, also if the server does not run."""
+        name = self.declaration.name
+        tool = self.find_tool(context.tool_name)
+        fingerprint = tool and tool.fingerprint
         for _ in range(2):
             session = await self._wait_for_session()
+            if tool and tool.fingerprint != fingerprint:
+                # The user may have allowed the call of the tool as it was before the new session.
+                raise ToolError(
+                    f"Not run: {context.tool_name} has changed, because the MCP server '{name}' has restarted. Call it "
+                    "again if it still fits."
+                )
             try:
                 return await session.call(tool_name, arguments, context)
             except ForgottenSession:
                 # Refused before it ran, so it is safe to repeat in a new session:
                 # https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
-                _log.info("mcp_session_forgotten", server=self.declaration.name, tool=tool_name[:MAX_NAME_CHARS])
-        name = self.declaration.name
+                _log.info("mcp_session_forgotten", server=name, tool=tool_name[:MAX_NAME_CHARS])
         raise ToolError(f"The MCP server '{name}' refused the call twice: {FORGOTTEN}. The call was not carried out.")
 
     async def _wait_for_session(self) -> "Session":
@@ -281,7 +293,7 @@ class RunningServer:
         if self._session is session and read == self._read:
             return False
         self._read = read
-        self._tools = build_catalogue(self.declaration, listed, self.call, signals.leave_out)
+        self._tools = build_catalogue(self.declaration, listed, self.call, self.find_tool, signals.leave_out)
         self._session = session
         signals.renewed.set()
         self._ready_since = self._ready_since or time.monotonic()
