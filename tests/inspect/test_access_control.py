@@ -204,7 +204,7 @@ async def test_if_open_webui_signs_the_pages_change_nothing_of_a_user(tmp_path: 
             while not isinstance((await anext(events))[1], InputRequest):
                 pass
             grants = Grants(service.state.store, user or "nobody", "try-1")
-            await grants.add("scripted", "look")
+            await grants.add("scripted", "look", "f")
             seen = set()
             shown = {"user": user} if user else {}
             for path in ("", "run?id=r&chat=try-1", "chat?id=try-1", "try?agent=scripted&chat=try-1"):
@@ -227,7 +227,7 @@ async def test_if_open_webui_signs_the_pages_change_nothing_of_a_user(tmp_path: 
                     refused = await client.post(address, data={"token": token, **form})
                     assert (refused.status_code, "only the user" in refused.text) == (401, True), path
                 assert (await client.get("/v1/runs/r", params=mine)).json()["ended"] is False
-                assert await grants.has("scripted", "look")
+                assert await grants.find("scripted", "look") == "f"
             else:
                 # As with the key alone in the API.
                 form = {"token": token, **forms["/try/answer"]}

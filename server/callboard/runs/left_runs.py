@@ -64,8 +64,8 @@ STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED, CHANGE
 """The statuses that a call reports before its tool runs; any other status means that the tool has started."""
 
 CANNOT_RUN = (
-    "Not run: it was allowed, but its tool has changed since the question, or is not available now. Call it again if it "
-    "still fits; then the user is asked again."
+    "Not run: it was allowed, but its tool has changed since the question, or is not available now. Call it again if "
+    "it still fits; then the user is asked again."
 )
 """The error of an allowed call, for example if its tool is of an MCP server that has not started yet."""
 
