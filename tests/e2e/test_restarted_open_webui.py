@@ -187,6 +187,8 @@ async def ask_at_the_closed_gate(chat: Chat, model: str) -> None:
     await chat.open(model)
     await chat.send("tell")
     await chat.wait_for_chip(GATE)
+    # A busy page gets the address of a new chat after its first answer has begun.
+    await chat.page.wait_for_url("**/c/*")
 
 
 def without_times(text: str) -> str:
