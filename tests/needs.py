@@ -13,7 +13,7 @@ Plain pytest leaves out slow tests and those whose needs are not met, and its he
 
 import os
 import shutil
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import pytest
@@ -55,6 +55,19 @@ NEEDS = {
     "open-webui": Need("a real Open WebUI, a download of 3 GB"),
 }
 OF_AN_END_TO_END_TEST = ("browser", "open-webui")
+OF_BENCHMARKS: Mapping[str, Sequence[str]] = {
+    "stream": ("open-webui",),
+    "history": (),
+    "scale": ("postgresql", "redis"),
+    "finish": ("postgresql", "redis"),
+    "parsing": (),
+    "hostility": (),
+    "memory": (),
+    "observe": (),
+    "start": (),
+    "frameworks": (),
+    "browser": OF_AN_END_TO_END_TEST,
+}
 
 
 class Selection:
