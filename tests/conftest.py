@@ -1,3 +1,7 @@
+import tests.isolation  # noqa: F401 - before packages that read the environment when they are imported
+
+# isort: split
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -56,6 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
+    # The commands read `.env` in the working directory, and the user may have one in the clone.
+    os.chdir(Path.home())
     set_aside_what_is_there()
 
 

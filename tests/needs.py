@@ -5,13 +5,15 @@ stands for a browser and a real Open WebUI, `slow` for a test that takes long, `
 A test that drives a browser is slow.
 
 Plain pytest leaves out slow tests and those whose needs are not met, and its header says so. `--everything`, as
-`scripts/test` runs pytest, leaves out thorough tests only: an unmet need ends the run before its first test.
+`scripts/test --all` runs pytest, leaves out thorough tests only: an unmet need ends the run before its first test.
 `--thorough` runs those too.
+
+`python -m tests.needs` prints the Debian packages that are missing.
 """
 
 import os
 import shutil
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import pytest
@@ -23,14 +25,17 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Something that tests cannot do without; `advice` says why it is not there, and how to get it.
-
-    Without `is_there` it is what the tests download themselves, for those alone who ask for everything.
-    """
+    """Something that tests cannot do without: Debian packages, or otherwise a download, which tests make themselves."""
 
     what: str
-    advice: str
-    is_there: Callable[[], bool] | None = None
+    packages: str = ""
+    is_installed: Callable[[], bool] = lambda: False
+
+    def is_met(self, may_download: bool) -> bool:
+        return self.is_installed() if self.packages else may_download
+
+    def __str__(self) -> str:
+        return f"{self.what}: apt-get install {self.packages}" if self.packages else self.what
 
 
 def find(*commands: str) -> Callable[[], bool]:
@@ -39,17 +44,30 @@ def find(*commands: str) -> Callable[[], bool]:
 
 
 NEEDS = {
-    "postgresql": Need("PostgreSQL", "no initdb found: apt-get install postgresql", postgres.is_installed),
-    "redis": Need("Redis", "no redis-server found: apt-get install redis-server", find("redis-server", "redis-cli")),
-    "npm": Need("Node.js", "no node or npm found: apt-get install nodejs npm", find("node", "npm")),
-    "docker-compose": Need("docker-compose", "not found: apt-get install docker-compose", find("docker-compose")),
-    "nginx": Need("nginx", "not found: apt-get install nginx-light", find("nginx")),
-    "systemd": Need("systemd", "no systemd-analyze found: apt-get install systemd", find("systemd-analyze")),
-    "browser": Need("a browser", "none found: apt-get install chromium", lambda: any(map(shutil.which, BROWSERS))),
-    "downloads": Need("packages of PyPI or npm", "downloaded by pytest --everything"),
-    "open-webui": Need("a real Open WebUI", "3 GB, downloaded once by pytest --everything -m e2e"),
+    "postgresql": Need("PostgreSQL", "postgresql", postgres.is_installed),
+    "redis": Need("Redis", "redis-server", find("redis-server", "redis-cli")),
+    "npm": Need("Node.js", "nodejs npm", find("node", "npm")),
+    "docker-compose": Need("docker-compose", "docker-compose", find("docker-compose")),
+    "nginx": Need("nginx", "nginx", find("nginx")),
+    "systemd": Need("systemd", "systemd", find("systemd-analyze")),
+    "browser": Need("a browser", "chromium", lambda: any(map(shutil.which, BROWSERS))),
+    "downloads": Need("downloads from PyPI or npm"),
+    "open-webui": Need("a real Open WebUI, a download of 3 GB"),
 }
 OF_AN_END_TO_END_TEST = ("browser", "open-webui")
+OF_BENCHMARKS: Mapping[str, Sequence[str]] = {
+    "stream": ("open-webui",),
+    "history": (),
+    "scale": ("postgresql", "redis"),
+    "finish": ("postgresql", "redis"),
+    "parsing": (),
+    "hostility": (),
+    "memory": (),
+    "observe": (),
+    "start": (),
+    "frameworks": (),
+    "browser": OF_AN_END_TO_END_TEST,
+}
 
 
 class Selection:
@@ -57,24 +75,25 @@ class Selection:
 
     def __init__(self, everything: bool, thorough: bool) -> None:
         self._everything = everything
+        self._unmet = {name for name, need in NEEDS.items() if not need.is_met(everything)}
         marks = [] if thorough else ["thorough"] if everything else ["slow", "thorough"]
         self._left_out_marks = frozenset(marks)
 
     def pytest_report_header(self) -> list[str]:
-        reasons = [f"{need.what}: {need.advice}" for name, need in NEEDS.items() if not self._is_met(name)]
+        left_out = [f"tests that need {need}" for need in describe(self._unmet)]
         if "slow" in self._left_out_marks:
-            reasons.append("time: slow tests, and those that drive a browser, are run by scripts/test")
+            left_out.append("slow tests, and those that drive a browser")
         if "thorough" in self._left_out_marks:
-            reasons.append("more time: thorough tests are run by scripts/test --thorough")
-        return ["left out for want of", *(f"  {reason}" for reason in reasons)] if reasons else []
+            left_out.append("thorough tests")
+        heading = "left out (scripts/test --all leaves out only thorough tests, scripts/test --release none)"
+        return [heading, *(f"  {tests}" for tests in left_out)] if left_out else []
 
     # After `-m` and `-k`: a need of tests that were not selected is no error.
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        unmet = {name for item in items for name in needs_of(item) if not self._is_met(name)}
+        unmet = {name for item in items for name in needs_of(item)} & self._unmet
         if self._everything and unmet:
-            reasons = [f"{NEEDS[name].what}: {NEEDS[name].advice}" for name in sorted(unmet)]
-            raise pytest.UsageError("\n  ".join(["--everything, but these are missing:", *reasons]))
+            raise pytest.UsageError("\n  ".join(["--everything, but these are missing:", *describe(unmet)]))
         left_out = [item for item in items if needs_of(item) & unmet or self._is_left_out(item)]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
@@ -83,9 +102,10 @@ class Selection:
         marks = {mark.name for mark in item.iter_markers()} | ({"slow"} if "browser" in needs_of(item) else set())
         return not marks.isdisjoint(self._left_out_marks)
 
-    def _is_met(self, name: str) -> bool:
-        is_there = NEEDS[name].is_there
-        return is_there() if is_there else self._everything
+
+def describe(names: Set[str]) -> list[str]:
+    """Return a line for each need: what it is and how to get it."""
+    return [str(need) for name, need in NEEDS.items() if name in names]
 
 
 def needs_of(item: pytest.Item) -> Set[str]:
@@ -116,9 +136,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return the number of processes of a run of all tests: more than processors, because many tests wait.
 
-    `scripts/test` runs the browser beside them, so these are fewer. Named files and folders run in this process, which
-    starts sooner.
+    With `--everything` they start databases and servers, so these are fewer. Named files and folders run in this
+    process, which starts sooner.
     """
     is_whole_run = config.args_source is not pytest.Config.ArgsSource.ARGS
     per_processor = 2 if config.getoption("everything") else 3
     return per_processor * (os.cpu_count() or 1) if is_whole_run else 0
+
+
+if __name__ == "__main__":
+    print(*(need.packages for need in NEEDS.values() if not need.is_met(may_download=True)))

@@ -12,10 +12,8 @@ OLDEST_PIP = "22.3"
 
 
 def run(*command: str | Path, folder: Path) -> str:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    ended = subprocess.run(
-        command, cwd=folder, env=environment | {"HOME": str(folder)}, capture_output=True, text=True, check=False
-    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

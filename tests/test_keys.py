@@ -12,14 +12,8 @@ import pytest
 
 from callboard._keys import make_api_key, read_api_key
 from callboard.errors import SettingsError
-from callboard.settings import known_settings, load_settings, make_server_key
+from callboard.settings import load_settings, make_server_key
 from tests.processes import COMMAND, environment, run, serving
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in known_settings():
-        monkeypatch.delenv(f"CALLBOARD_{name.upper()}", raising=False)
 
 
 @pytest.fixture

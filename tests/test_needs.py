@@ -74,11 +74,11 @@ def test_a_plain_run_leaves_out_what_cannot_run_and_what_takes_long_and_says_so_
     assert code == 0
     assert "1 passed, 6 deselected" in said
     header, _ = said.split("collected", 1)
-    assert "docker-compose: not found: apt-get install docker-compose" in header
-    assert "Node.js: no node or npm found: apt-get install nodejs npm" in header
-    assert "a browser: none found: apt-get install chromium" in header
-    assert "time: slow tests, and those that drive a browser, are run by scripts/test" in header
-    assert "more time: thorough tests are run by scripts/test --thorough" in header
+    assert "scripts/test --all leaves out only thorough tests, scripts/test --release none" in header
+    assert "tests that need docker-compose: apt-get install docker-compose" in header
+    assert "tests that need Node.js: apt-get install nodejs npm" in header
+    assert "slow tests, and those that drive a browser" in header
+    assert "  thorough tests" in header
 
 
 def test_a_test_runs_if_its_need_is_met(machine: Machine) -> None:
@@ -94,8 +94,8 @@ def test_a_plain_run_downloads_nothing(machine: Machine) -> None:
     code, said = machine.pytest()
     assert code == 0
     assert "2 passed, 5 deselected" in said
-    assert "packages of PyPI or npm: downloaded by pytest --everything" in said
-    assert "a real Open WebUI: 3 GB, downloaded once by pytest --everything -m e2e" in said
+    assert "tests that need downloads from PyPI or npm" in said
+    assert "tests that need a real Open WebUI, a download of 3 GB" in said
 
 
 def test_everything_leaves_out_thorough_tests_alone(machine: Machine) -> None:
@@ -110,14 +110,14 @@ def test_a_thorough_run_with_everything_leaves_out_nothing(machine: Machine) -> 
     code, said = machine.pytest("--everything", "--thorough")
     assert code == 0
     assert "7 passed" in said
-    assert "time: " not in said
+    assert "slow tests" not in said
 
 
 def test_everything_ends_before_the_first_test_if_a_need_is_not_met(machine: Machine) -> None:
     machine.install("node", "npm", "chromium")
     code, said = machine.pytest("--everything")
     assert code == pytest.ExitCode.USAGE_ERROR
-    assert "docker-compose: not found: apt-get install docker-compose" in said
+    assert "docker-compose: apt-get install docker-compose" in said
     assert "passed" not in said
 
 

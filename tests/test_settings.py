@@ -19,14 +19,6 @@ from callboard.settings import (
 )
 
 
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)  # where no .env is
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    for name in known_settings():
-        monkeypatch.delenv(f"CALLBOARD_{name.upper()}", raising=False)
-
-
 def test_by_default_the_server_listens_on_loopback_only() -> None:
     settings = load_settings()
     assert (settings.host, settings.port, settings.api_key) == ("127.0.0.1", 8700, None)

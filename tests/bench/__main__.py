@@ -26,6 +26,7 @@ from tests.bench.size import FULL, SMOKE, Size
 from tests.bench.starting import measure_starting
 from tests.bench.streaming import measure_streaming
 from tests.bench.writing import measure_writing
+from tests.needs import NEEDS, OF_BENCHMARKS, describe
 
 Measure = Callable[[Path, Size], Awaitable[list[Target]]]
 
@@ -64,6 +65,9 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     names = [arguments.benchmark] if arguments.benchmark else list(BENCHMARKS)
+    missing = {need for name in names for need in OF_BENCHMARKS[name] if not NEEDS[need].is_met(may_download=True)}
+    if missing:
+        parser.error("\n  ".join(["these are missing:", *describe(missing)]))
     # The server's line for each run would stand between the tables.
     set_up_logging("warning")
     targets = asyncio.run(run(names, SMOKE if arguments.smoke else FULL))

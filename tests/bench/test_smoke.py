@@ -4,47 +4,53 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import openwebui
+from tests.needs import OF_BENCHMARKS
 
 INSTALLING_SECONDS = 900
 """How long a test may take that may have to install Open WebUI."""
 ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"scripts/bench ([a-z]+)")
 MAY_BE_MISSING = {"agentos", "hayhooks"}
-STORES = ("postgresql", "redis")
-MARKS: dict[str, list[pytest.MarkDecorator]] = {
-    "stream": [pytest.mark.e2e, pytest.mark.timeout(INSTALLING_SECONDS)],
-    "browser": [pytest.mark.e2e, pytest.mark.timeout(INSTALLING_SECONDS)],
-    "history": [pytest.mark.slow],
-    "scale": [pytest.mark.slow, pytest.mark.needs(*STORES)],
-    "finish": [pytest.mark.slow, pytest.mark.needs(*STORES)],
-    "parsing": [pytest.mark.slow],
-    "hostility": [pytest.mark.slow],
-    "memory": [pytest.mark.slow],
-    "observe": [pytest.mark.slow],
-    "start": [pytest.mark.slow],
-    "frameworks": [pytest.mark.slow],
-}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in MARKS.items()])
+def bench(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.bench", *arguments]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'scripts'}{os.pathsep}{ROOT}", **variables}
+    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def marks(needs: Sequence[str]) -> list[pytest.MarkDecorator]:
+    if "open-webui" in needs:
+        return [pytest.mark.e2e, pytest.mark.timeout(INSTALLING_SECONDS)]
+    return [pytest.mark.slow, pytest.mark.needs(*needs)]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(needs)) for name, needs in OF_BENCHMARKS.items()])
 def test_benchmark_runs_at_its_smallest_size(name: str, request: pytest.FixtureRequest) -> None:
     if request.node.get_closest_marker("e2e"):
         openwebui.install()
-    variables = {**os.environ, "PYTHONPATH": f"{ROOT / 'scripts'}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-m", "tests.bench", "--smoke", name]
-    ran = subprocess.run(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    ran = bench("--smoke", name)
     assert ran.returncode == 0, ran.stdout
     assert f"No error in {name}" in ran.stdout
     assert set(re.findall(r"Left out: (\w+)", ran.stdout)) <= MAY_BE_MISSING
 
 
+@pytest.mark.slow
+def test_a_benchmark_says_first_what_is_missing() -> None:
+    ran = bench("scale", PATH="")
+    assert ran.returncode == 2
+    assert "error: these are missing:\n" in ran.stdout
+    assert ran.stdout.endswith("  Redis: apt-get install redis-server\n")
+
+
 def test_every_benchmark_has_a_smoke_test() -> None:
-    assert _benchmarks() == MARKS.keys()
+    assert _benchmarks() == OF_BENCHMARKS.keys()
 
 
 def test_benchmarks_that_the_documents_name_exist() -> None:

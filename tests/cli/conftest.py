@@ -1,7 +1,6 @@
 """The doctor, called as the command line calls it."""
 
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,8 +62,6 @@ def add_functions(webui: StandIn) -> None:
 
 @pytest.fixture
 def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Doctor]:
-    for name in [name for name in os.environ if name.startswith(("CALLBOARD_", "OPEN_WEBUI_"))]:
-        monkeypatch.delenv(name)
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)
     handlers = list(logging.getLogger().handlers)

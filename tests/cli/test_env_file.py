@@ -1,6 +1,5 @@
 """The commands read `.env` in the working directory, after the environment, and report a broken file with advice."""
 
-import os
 from pathlib import Path
 
 import httpx
@@ -15,8 +14,6 @@ AGENT = 'from callboard import Agent, register\nregister(Agent("mine", "My own."
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in [name for name in os.environ if name.startswith("CALLBOARD_")]:
-        monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
 
 

@@ -1,6 +1,7 @@
-"""The README's commands, taken out of it and run as they stand by somebody who has nothing but Python.
+"""The README's commands, taken out of it and run by somebody who has nothing but Python.
 
 A fresh clone, an empty home, no cache, no uv, and the pip that came with that Python; `--python=PATH` says which it is.
+Only the ports are others, because the README's may be in use.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page
 
 import openwebui
-from service import Service, answers, port_is_free
+from service import Service, answers, free_port, port_is_free
 from tests.e2e.open_webui_page import Chat, sign_in
 
 pytestmark = [
@@ -38,10 +39,6 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 EMAIL = "you@example.org"
 PASSWORD = "the-password-of-you"
-OF_THE_MACHINE = re.compile(
-    r"PIP_|UV_INDEX|SSL_CERT|REQUESTS_CA|CURL_CA|LANG$|LC_|TERM$|(https?|no)_proxy$", re.IGNORECASE
-)
-"""How this machine reaches the package index; everything else in the environment is left behind."""
 
 
 def commands(heading: str) -> list[str]:
@@ -59,6 +56,9 @@ class Newcomer:
     clone: Path
     environment: dict[str, str]
     _terminals: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def port(self, name: str) -> int:
+        return int(self.environment[name])
 
     def begin(self, script: str) -> subprocess.Popen[str]:
         """Type the commands into a terminal of their own and leave them running.
@@ -132,10 +132,11 @@ def newcomer(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         cache.mkdir(parents=True)
         made = openwebui.install()
         (cache / made.name).symlink_to(made)
-    kept = {name: value for name, value in os.environ.items() if OF_THE_MACHINE.match(name)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "XDG_"))}
+    ports = {name: str(free_port()) for name in ("CALLBOARD_PORT", "OPEN_WEBUI_PORT")}
     path = f"{programs}:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
     assert shutil.which("uv", path=path) is None
-    person = Newcomer(clone, {**kept, "HOME": str(home), "PATH": path})
+    person = Newcomer(clone, {**kept, **ports, "HOME": str(home), "PATH": path})
     yield person
     person.close()
     # 3 GB, of which pytest would keep three: those of the last three runs.
@@ -169,8 +170,6 @@ async def ask_the_demo(page: Page, url: str, artifacts: Path, picture: str) -> N
 
 async def test_try_it(newcomer: Newcomer, stranger: Page, artifacts: Path) -> None:
     [script] = commands("Try it")
-    for name, port in (("CALLBOARD_PORT", 8700), ("OPEN_WEBUI_PORT", 8080)):
-        assert port_is_free("127.0.0.1", port), f"something uses port {port} ({name}): stop it for this test"
     terminal = newcomer.begin(script)
     said = wait_for("Ctrl-C stops everything.", terminal.stdout)
     if "Installing Open WebUI" in said:
@@ -182,16 +181,14 @@ async def test_try_it(newcomer: Newcomer, stranger: Page, artifacts: Path) -> No
     await sign_in(stranger, url, email, password)
     await ask_the_demo(stranger, url, artifacts, "readme_try_it")
     assert newcomer.press_ctrl_c(terminal) == 0
-    assert all(port_is_free("127.0.0.1", port) for port in (8700, 8080))
+    assert all(port_is_free("127.0.0.1", newcomer.port(name)) for name in ("CALLBOARD_PORT", "OPEN_WEBUI_PORT"))
 
 
 @contextmanager
 def open_webui_of_their_own(address: str, newcomer: Newcomer, data: Path) -> Iterator[None]:
-    """An Open WebUI that was there before, at the README's address."""
-    port = int(address.rpartition(":")[2])
-    assert port_is_free("127.0.0.1", port), f"something uses port {port}: stop it for this test"
+    """An Open WebUI that was there before."""
     home = Path(newcomer.environment["HOME"], ".cache", "callboard", f"open-webui-{openwebui.VERSION}")
-    service: Service = openwebui.service(home, data, port, secret_key="readme")
+    service: Service = openwebui.service(home, data, newcomer.port("OPEN_WEBUI_PORT"), secret_key="readme")
     try:
         service.start()
         service.wait_until_healthy(openwebui.START_SECONDS)
@@ -205,22 +202,23 @@ async def test_you_have_an_open_webui_already(
     newcomer: Newcomer, stranger: Page, artifacts: Path, tmp_path: Path
 ) -> None:
     first, second = commands("You have an Open WebUI already?")
-    address = found(second, r"--url (\S+)").rstrip("/")
+    address = f"http://localhost:{newcomer.port('OPEN_WEBUI_PORT')}"
+    server = f"http://127.0.0.1:{newcomer.port('CALLBOARD_PORT')}"
     newcomer.environment["OPEN_WEBUI_PASSWORD"] = PASSWORD
     with open_webui_of_their_own(address, newcomer, tmp_path):
         serve = newcomer.begin(first)
         wait_for('"listening"', serve.stdout)
-        newcomer.run(second)
+        newcomer.run(second.replace("http://localhost:3000", address))
         await sign_in(stranger, address, EMAIL, PASSWORD)
         await ask_the_demo(stranger, address, artifacts, "readme_open_webui_already")
         newcomer.press_ctrl_c(serve)
         # The key that was made is asked for from the next start on; the pipe has it.
         again = newcomer.begin(". venv/bin/activate\ncallboard serve")
         wait_for('"listening"', again.stdout)
-        assert refuses_strangers("http://127.0.0.1:8700/v1/models")
+        assert refuses_strangers(f"{server}/v1/models")
         await ask_the_demo(stranger, address, artifacts, "readme_open_webui_already_with_a_key")
         newcomer.press_ctrl_c(again)
-    assert not answers("http://127.0.0.1:8700/health")
+    assert not answers(f"{server}/health")
 
 
 def refuses_strangers(url: str) -> bool:

@@ -22,9 +22,8 @@ class Up:
 
     def __init__(self, data: Path) -> None:
         self.ports = {"CALLBOARD_PORT": free_port(), "OPEN_WEBUI_PORT": free_port()}
-        settings = {name: str(port) for name, port in self.ports.items()} | {"CALLBOARD_DATA_DIR": str(data)}
-        others = {n: v for n, v in os.environ.items() if not n.startswith(("CALLBOARD_", "OPEN_WEBUI_"))}
-        self._environment = others | settings
+        settings = {name: str(port) for name, port in self.ports.items()}
+        self._environment = os.environ | settings | {"CALLBOARD_DATA_DIR": str(data)}
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> str:

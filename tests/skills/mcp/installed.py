@@ -43,7 +43,7 @@ def once(name: str, packages: Sequence[str], install: Callable[[Path], None]) ->
 
     It is created if it is missing, incomplete, or has other packages, safely for several processes.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "callboard"
+    cache = Path(os.environ["XDG_CACHE_HOME"], "callboard")
     folder = cache / name
     stamp = cache / f"{name}.installed"
     cache.mkdir(parents=True, exist_ok=True)
