@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 
 KEPT = re.compile(
-    r"PATH|LD_LIBRARY_PATH|TE?MP(DIR)?|TERM|LANG|LC_.*|CI|(PYTHON|PYTEST|PIP|UV|NPM_CONFIG|SSL_CERT).*"
-    r"|(REQUESTS|CURL)_CA_BUNDLE|NODE_EXTRA_CA_CERTS|XDG_CACHE_HOME",
+    r"PATH|LD_LIBRARY_PATH|TE?MP(DIR)?|TERM|LANG|LC_.*|CI|(PYTHON|PYENV|PYTEST|PIP|UV|NPM_CONFIG|NODE|SSL_CERT).*"
+    r"|(REQUESTS|CURL)_CA_BUNDLE|XDG_CACHE_HOME|OMP_.*|.*BLAS_.*",
     re.IGNORECASE,
 )
-"""The variables that stay: the system's, Python's and the package managers'."""
+"""The variables that stay: of the system, of Python, of number libraries, and of package managers."""
 LINKED = (".gitconfig", ".npmrc", ".config/pip", ".local/share/uv")
 """The files and folders of git and package managers in the user's home folder, which the empty one links to."""
 
