@@ -11,10 +11,10 @@ from callboard._logging import set_up_logging
 from tests.bench.agentos import measure_agentos
 from tests.bench.browsing import measure_browsing
 from tests.bench.crowd import measure_crowd
-from tests.bench.filing import measure_filing
 from tests.bench.finishing import measure_finishing
 from tests.bench.handing import measure_handing
 from tests.bench.hostility import measure_hostility
+from tests.bench.memory import measure_memory
 from tests.bench.observing import measure_observing
 from tests.bench.parsing import measure_parsing
 from tests.bench.replaying import measure_replay
@@ -37,7 +37,7 @@ BENCHMARKS: dict[str, Sequence[Measure]] = {
     "finish": (measure_finishing,),
     "parsing": (measure_parsing,),
     "hostility": (measure_hostility,),
-    "memory": (measure_filing,),
+    "memory": (measure_memory,),
     "observe": (measure_observing,),
     "start": (measure_starting,),
     "frameworks": (measure_agentos,),

@@ -66,8 +66,8 @@ class WatchedRun:
         left_out: The newest messages that did not fit into the conversation.
         left_out_count: The number of all messages that did not fit.
         texts: The texts before the calls of each round, by the round's index.
-        text: The text since the last call.
-        kept_chars: The number of characters at the beginning of `text` that a rewind does not remove.
+        pieces: The pieces of the text since the last call.
+        kept_count: The number of pieces at the beginning that a rewind does not remove.
         request_chars: The size of the messages, options and tools of all requests.
         chars: The size of all kept data.
     """
@@ -83,8 +83,8 @@ class WatchedRun:
     left_out_count: int = 0
     questions: dict[str, InputRequest] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
-    text: str = ""
-    kept_chars: int = 0
+    pieces: list[str] = field(default_factory=list)
+    kept_count: int = 0
     status: str = ""
     ended_at: float | None = None
     ending: Done | Error | None = None
@@ -110,7 +110,7 @@ class WatchedRun:
             reason=reason,
             question=question or self.redaction(self.asked),
             texts=dict(self.texts),
-            text=self.text,
+            text="".join(self.pieces),
             calls=calls,
             call_count=len(calls),
             error_count=sum(call.is_failed for call in calls),
@@ -124,11 +124,12 @@ class WatchedRun:
         """Add an observation of the run."""
         match observation:
             case Message():
-                self.text += observation.content
+                # Not joined before it is shown: strings that grow leave holes in the heap, a hundred times their size.
+                self.pieces.append(observation.content)
                 self.chars += len(observation.content)
             case Rewind():
-                self.chars -= len(self.text) - self.kept_chars
-                self.text = self.text[: self.kept_chars]
+                self.chars -= sum(map(len, self.pieces[self.kept_count :]))
+                del self.pieces[self.kept_count :]
             case RunPrepared():
                 self.given = tuple(observation.messages)
                 self.asked = _find_question(observation.messages)
@@ -193,15 +194,15 @@ class WatchedRun:
         call = follow_call(self.calls, event)
         match event:
             case ToolCallStart():
-                if self.text:
-                    self.texts[event.round_index] = self.texts.get(event.round_index, "") + self.text
-                self.text = ""
-                self.kept_chars = 0
+                if self.pieces:
+                    self.texts[event.round_index] = self.texts.get(event.round_index, "") + "".join(self.pieces)
+                self.pieces.clear()
+                self.kept_count = 0
                 self.chars += CALL_CHARS + count_chars(event.tool_args)
             case ToolStatus() if call:
                 self.chars += len(event.data.message)
             case ToolCallComplete() | ToolCallError():
-                self.kept_chars = len(self.text)
+                self.kept_count = len(self.pieces)
                 if isinstance(call, EndedCall):
                     self.chars += len(call.result_text) + count_chars(*call.files, *call.embeds)
                 others = [one for one in self.questions.values() if one.tool_call_id != event.tool_call_id]

@@ -1,6 +1,7 @@
 """Reads one answer of the model from its stream: makes its events, its calls and the finish reason. No I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
 from typing import Any
 
 from callboard._formats import ArgumentsPiece, ClaimId, Piece, Reader, ReasoningPiece, TextPiece, resolve_tool_name
@@ -53,7 +54,8 @@ class Answer:
     """
 
     def __init__(self, reader: Reader, tools: Sequence[Tool], max_calls: int) -> None:
-        self.text: list[str] = []
+        # Not a list of pieces, because a token takes ten times the memory of its characters.
+        self._text = StringIO()
         self.usage: TokenUsage | None = None
         self.details: Mapping[str, Any] = {}
         self.calls: list[ToolCall] = []
@@ -99,7 +101,7 @@ class Answer:
         for piece in pieces:
             match piece:
                 case TextPiece():
-                    self.text.append(piece.text)
+                    self._text.write(piece.text)
                     events.append(Message(content=piece.text))
                 case ReasoningPiece():
                     events.append(Reasoning(content=piece.text))
@@ -110,6 +112,11 @@ class Answer:
                         self._shown_calls.add(call_id)
                         events.append(ToolCallArgsDelta(tool_call_id=call_id, tool_name=name, delta=piece.text))
         return events
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return self._text.getvalue()
 
     @property
     def reason(self) -> str | None:
@@ -140,9 +147,9 @@ class Answer:
                 "Ask again. If this happens often, look at the endpoint's log."
             )
         if words := "".join(self._refusal):
-            if "".join(self.text).strip():
+            if self.text.strip():
                 yield Message(content="\n\n")
-            self.text.append(words)
+            self._text.write(words)
             yield Message(content=words, refusal=True)
         for url in self._pictures:
             call_id = claim_id("")
@@ -162,4 +169,4 @@ class Answer:
             reason, notice = "max_turns", LIMIT_REACHED
         elif word := self._finish.word or (self.reason not in KNOWN_REASONS and self.reason):
             notice = f"{notice} The endpoint's reason: {word}."
-        return reason, "" if self._pictures or "".join(self.text).strip() else notice
+        return reason, "" if self._pictures or self.text.strip() else notice

@@ -228,7 +228,7 @@ class _Turn:
                 else call
                 for call in resolved
             ]
-            text = "".join(answer.text) if answer else ""
+            text = answer.text if answer else ""
             match self._messages[-1:]:
                 case [{"role": "assistant", "content": str(begun)} as last] if answer and "tool_calls" not in last:
                     # The client asked to continue this message, and some endpoints refuse two in a row.
@@ -247,7 +247,7 @@ class _Turn:
         else:
             answer = self.answer
             follows_calls = any(message["role"] == "tool" for message in self._messages[-1:])
-            self._details.note_answer("".join(answer.text), answer.details, follows_calls=follows_calls)
+            self._details.note_answer(answer.text, answer.details, follows_calls=follows_calls)
             reason, notice = answer.conclude(is_over_limit=self.runner.is_over_limit)
             if notice:
                 events.append(Message(content=notice, refusal=reason == "refusal"))

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
+from io import StringIO
 from itertools import takewhile
 from typing import Any, get_args
 
@@ -57,11 +58,15 @@ class Turn:
         self._line_ends = 0
         self._thought = LeadingThought()
         self._is_discarded = False
-        self.draft = ""
-        """The text of the answer since the last start or end of a call, which `rewind` takes back."""
+        self._draft = StringIO()
         self.call_events = 0
         """The number of starts and ends of calls so far. When it changes, `rewind` no longer reaches the earlier text.
         """
+
+    @property
+    def draft(self) -> str:
+        """Return the text of the answer since the last start or end of a call, which `rewind` takes back."""
+        return self._draft.getvalue()
 
     @property
     def has_text(self) -> bool:
@@ -82,7 +87,7 @@ class Turn:
         """Add a piece of the answer, which may begin with a thought between `<think>` and `</think>`."""
         if not text or self._is_discarded:
             return
-        self.draft += text
+        self._draft.write(text)
         self._send(*self._thought.feed(text))
 
     def begin_paragraph(self) -> None:
@@ -107,7 +112,7 @@ class Turn:
         """
         self._has_text = self._had_text_before_call
         self._begins_paragraph = True
-        self.draft = ""
+        self._draft = StringIO()
         self._thought = LeadingThought()
         self.events.send(Rewind())
 
@@ -249,7 +254,7 @@ class Turn:
         if not isinstance(event, ToolCallStart | ToolCallComplete | ToolCallError):
             return
         self.finish_answer()
-        self.draft = ""
+        self._draft = StringIO()
         self.call_events += 1
         if isinstance(event, ToolCallStart):
             # Text before a call does not count as an answer to the call's result.

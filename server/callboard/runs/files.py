@@ -3,7 +3,6 @@
 Files are in memory until the run's events are stored, then only in the database.
 """
 
-import ctypes
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
@@ -19,7 +18,6 @@ MAX_RUN_CHARS = 64 * 1024 * 1024
 """The most characters of `data:` URLs that the files of one run may have."""
 
 _log = structlog.get_logger(__name__)
-_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 class RunFiles:
@@ -76,11 +74,9 @@ class RunFiles:
     def drop_stored(self) -> None:
         """Drop the files from memory, because they are in the database."""
         if self._urls:
-            self._memory.add(-sum(map(len, self._urls.values())))
+            size_bytes = sum(map(len, self._urls.values()))
             self._urls.clear()
-            if _malloc_trim:
-                # Otherwise glibc keeps hundreds of MiB after large files.
-                _malloc_trim(0)
+            self._memory.add(-size_bytes)
 
 
 def read_file(run_id: str, file_id: str, url: str | None) -> Data:

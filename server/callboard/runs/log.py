@@ -43,7 +43,8 @@ class EventLog:
         memory: RunMemory | None = None,
         on_append: Callable[[Event], None] = lambda _: None,
     ) -> None:
-        self._memory = memory or RunMemory()
+        self.memory = memory or RunMemory()
+        """Counts the memory of the run."""
         self._on_append = on_append
         self._frames: deque[bytes] = deque()
         self._first_seq = 1
@@ -114,6 +115,11 @@ class EventLog:
         return self._record is not None and self._record.writer is not None
 
     @property
+    def is_stored(self) -> bool:
+        """Whether the database has all events so far."""
+        return self._record is not None and self.is_recorded and self._record.is_stored
+
+    @property
     def failure(self) -> StorageError | None:
         """The error because of which the run continues without the database; None if there is none."""
         return self._record.failure if self._record else None
@@ -144,7 +150,7 @@ class EventLog:
         frame = encode(seq, event)
         self._frames.append(frame)
         self._count_bytes(len(frame))
-        while len(self._frames) > 1 and (self._bytes > MAX_LOG_BYTES or not self._memory.make_room()):
+        while len(self._frames) > 1 and (self._bytes > MAX_LOG_BYTES or not self.memory.make_room()):
             self._count_bytes(-len(self._frames.popleft()))
             self._first_seq += 1
         if self._record:
@@ -164,6 +170,12 @@ class EventLog:
         """Close the log: listeners end after the last event."""
         self.closed = True
         self._wake()
+
+    def drop(self) -> None:
+        """Drop all frames; listeners that have not read them read them from the database, if they are stored."""
+        self._first_seq += len(self._frames)
+        self._frames.clear()
+        self._count_bytes(-self._bytes)
 
     async def hand_over(self) -> bool:
         """Let another server continue the run; return False if not all events are stored."""
@@ -248,7 +260,7 @@ class EventLog:
 
     def _count_bytes(self, size_bytes: int) -> None:
         self._bytes += size_bytes
-        self._memory.add(size_bytes)
+        self.memory.add(size_bytes)
 
     def _wake(self) -> None:
         for changed in self._waiting:

@@ -1,12 +1,18 @@
-"""Limits the memory of the logs and files of runs, in bytes, for each user and for the whole server.
+"""Limits the memory of the logs, texts and files of runs, in bytes, for each user and for the whole server.
 
 When over a limit, ended runs are evicted first, oldest first. If that is not enough, the growing log drops its oldest
-frames.
+frames. Freed memory is returned to the system.
 """
 
+import ctypes
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+TRIM_BYTES = 32 * 1024 * 1024
+"""The freed memory that is returned to the system at once, because each return blocks the server for milliseconds."""
+
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 @dataclass(slots=True)
@@ -20,6 +26,7 @@ class MemoryBudget:
     max_user_bytes: float = float("inf")
     evict_oldest: Callable[[str | None], bool] = lambda _: False
     _used_by_user: Counter[str] = field(default_factory=Counter)
+    _freed_bytes: int = 0
 
     @property
     def used_bytes(self) -> int:
@@ -31,6 +38,11 @@ class MemoryBudget:
         self._used_by_user[user] += size_bytes
         if not self._used_by_user[user]:
             del self._used_by_user[user]
+        self._freed_bytes -= min(size_bytes, 0)
+        if self._freed_bytes >= TRIM_BYTES and _malloc_trim:
+            # Otherwise glibc keeps hundreds of MiB in the holes between other objects.
+            self._freed_bytes = 0
+            _malloc_trim(0)
 
     def make_room(self, user: str) -> bool:
         """Evict ended runs until the usage is within the limits; return False if it still exceeds them."""

@@ -112,7 +112,7 @@ class Recorder:
         self._inputs = inputs
         # Not a method, which would make a reference cycle with the text writer.
         self._send = partial(_send, log, inputs, files, link)
-        self._text = TextWriter(self._redaction, self.earlier_sources, self._send)
+        self._text = TextWriter(self._redaction, self.earlier_sources, self._send, log.memory if rows else None)
         self.calls = calls
         """The calls of the run."""
         self._client_calls: list[str] = []

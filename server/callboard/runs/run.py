@@ -102,6 +102,8 @@ class Run:
         self.inputs.park = self.leave
         self._grace_seconds = grace_seconds
         self._listeners = 0
+        self.on_unread: Callable[[], None] = lambda: None
+        """Called when the last listener leaves."""
         self.readers = 0
         """The number of listeners that are reading the log; `listening` also counts those that do not read yet."""
         self._grace_timer: asyncio.TimerHandle | None = None
@@ -261,6 +263,7 @@ class Run:
             self._listeners -= 1
             if not self._listeners:
                 self._await_listeners()
+                self.on_unread()
 
     def _await_listeners(self) -> None:
         if not self.ended and self._needs_listeners:

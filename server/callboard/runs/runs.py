@@ -428,6 +428,7 @@ class Runs:
     def _on_run_end(self, run: Run, chat_id: str | None, memory: RunMemory, observers: RunObservers) -> None:
         """Release the slot of a run that has ended, and delete its log after `keep_run_seconds`.
 
+        If its events are stored, the log is deleted when the last listener leaves: later ones read the database.
         A chat that the server made for the request is deleted after an answer, so the same request with results of the
         client's functions is then refused. After any other end it stays, because the client may continue it, for
         example with such results.
@@ -452,12 +453,15 @@ class Runs:
             case _:
                 pass
         asyncio.get_running_loop().call_later(self._settings.keep_run_seconds, self._forget, run.run_id)
+        if run.log.is_stored:
+            run.on_unread = partial(self._forget, run.run_id)
 
     def _forget(self, run_id: str) -> None:
         # It may have been evicted already.
         if memory := self._ended.pop(run_id, None):
+            # A slow listener, or a reference cycle, may keep the run in memory.
+            self._runs.pop(run_id).log.drop()
             memory.close()
-            del self._runs[run_id]
 
     def _evict_oldest(self, user: str | None) -> bool:
         oldest = next((run_id for run_id, memory in self._ended.items() if user in (None, memory.user)), None)

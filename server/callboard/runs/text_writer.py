@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from itertools import groupby
+from sys import getsizeof
 
 from callboard._history import RowChange
 from callboard.redaction import RedactedStream, Redaction
 from callboard.runs.earlier_sources import EarlierSources
+from callboard.runs.memory_budget import RunMemory
 from callboard.storage import AuditEntry
 from callboard.text import storable
 from callboard_protocol import Event, Message, Rewind, TextEvent
@@ -21,12 +23,17 @@ class TextWriter:
     Text is delayed by at most `COALESCE_SECONDS`; text that arrives slowly is sent immediately. Text that may be the
     beginning of a secret is held back until more text or another event follows. A source of an earlier turn is sent
     before the text that cites it, because clients only link sources that they know.
+
+    `memory` counts the answer's text, which is collected for the store; None if the run is not stored.
     """
 
-    def __init__(self, redaction: Redaction, sources: EarlierSources, send: Callable[..., None]) -> None:
+    def __init__(
+        self, redaction: Redaction, sources: EarlierSources, send: Callable[..., None], memory: RunMemory | None
+    ) -> None:
         self._redaction = redaction
         self._sources = sources
         self._send = send
+        self._memory = memory
         self._held: dict[Hashable, tuple[TextEvent, RedactedStream]] = {}
         self._unstored: list[str] = []
         self._kept_count = 0
@@ -62,7 +69,7 @@ class TextWriter:
 
     def rewind(self) -> None:
         """Remove the text since `keep_text`; send a `Rewind` if listeners have seen a part of it."""
-        del self._unstored[self._kept_count :]
+        self._remove_text(self._kept_count)
         self._held.clear()
         self._delayed.clear()
         self._send_delayed()
@@ -72,16 +79,28 @@ class TextWriter:
 
     def restore(self, text: str) -> None:
         """Add text that another server has sent, and that has no row yet; `rewind` does not remove it."""
-        self._unstored.append(text)
+        self._collect_text(text)
         self.keep_text()
 
     def take_answer(self) -> str:
         """Return the answer's text since the last call of this method, for the store."""
         # Redact the whole text again: reasoning may have separated two halves of a secret.
         text = self._redaction("".join(self._unstored))
-        self._unstored.clear()
+        self._remove_text(0)
         self._kept_count = 0
         return text
+
+    def _collect_text(self, text: str) -> None:
+        if self._memory:
+            self._unstored.append(text)
+            self._memory.add(getsizeof(text))
+
+    def _remove_text(self, first: int) -> None:
+        """Remove the pieces of the answer's text from number `first` on."""
+        size_bytes = sum(map(getsizeof, self._unstored[first:]))
+        del self._unstored[first:]
+        if self._memory:
+            self._memory.add(-size_bytes)
 
     def _release(self, stream: Hashable) -> None:
         event, redacted = self._held.pop(stream)
@@ -91,7 +110,6 @@ class TextWriter:
         if not text:
             return
         if isinstance(event, Message):
-            self._unstored.append(text)
             for source in self._sources.take_cited(text):
                 self._send_delayed()
                 self._send(source)
@@ -113,5 +131,9 @@ class TextWriter:
         for _, neighbours in groupby(delayed, key=lambda event: event.stream):
             first, *rest = neighbours
             self._has_sent_removable = True
-            self._send(first.with_text("".join([first.text, *(event.text for event in rest)])) if rest else first)
+            joined = first.with_text("".join([first.text, *(event.text for event in rest)])) if rest else first
+            if isinstance(joined, Message):
+                # Not its pieces: a token takes ten times the memory of its characters.
+                self._collect_text(joined.text)
+            self._send(joined)
         self._sent_at = asyncio.get_running_loop().time()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from io import StringIO
 from typing import Any
 
 from agno.models.message import Citations
@@ -37,8 +38,8 @@ class EventTranslator:
         self._hooks = hooks
         self._turn = hooks.turn
         self._run_id: str | None = None
-        self._answer = ""
-        self._reasoning = ""
+        self._answer = StringIO()
+        self._reasoning = StringIO()
         self._cited: set[str] = set()
         self._open_calls: dict[str, str | None] = {}
         """The open calls by id.
@@ -95,16 +96,16 @@ class EventTranslator:
                 self._add_reasoning(event.reasoning_content)
             case "ReasoningStep":
                 # The event repeats all earlier reasoning.
-                self._add_reasoning(event.reasoning_content.removeprefix(self._reasoning))
-            case "RunCompleted" if not self._answer:
+                self._add_reasoning(event.reasoning_content.removeprefix(self._reasoning.getvalue()))
+            case "RunCompleted" if not self._answer.getvalue():
                 # Repeats the streamed text. Structured answers are not streamed and come only here.
                 self._add_answer(event)
             case "RunCompleted":
                 self._apply_final_content(event.content)
-            case "ParserModelResponseStarted" if self._answer:
+            case "ParserModelResponseStarted" if self._answer.getvalue():
                 # The text so far is a draft, from which the parser model makes the answer.
                 self._turn.rewind()
-                self._answer = ""
+                self._answer = StringIO()
             case "RunError":
                 self._fail(event)
             case "RunCancelled":
@@ -131,18 +132,19 @@ class EventTranslator:
         if reasoning := getattr(event, "reasoning_content", None):
             self._add_reasoning(reasoning)
         if text := _to_text(event.content):
-            self._answer += text
+            self._answer.write(text)
             self._turn.add_text(text)
         self._add_sources(getattr(event, "citations", None))
 
     def _apply_final_content(self, content: object) -> None:
         """Replace the model's text by the run's final content if a hook has changed it."""
         draft = self._turn.draft
-        text = draft if self._hooks.has_dropped_answer else self._answer
+        answer = self._answer.getvalue()
+        text = draft if self._hooks.has_dropped_answer else answer
         if not draft.strip() or content is None or _is_same(content, text, draft):
             return
         # Text before the last call cannot be taken back.
-        before = self._answer.removesuffix(draft)
+        before = answer.removesuffix(draft)
         self._turn.replace_text(_to_text(content).removeprefix(before))
 
     def _add_sources(self, citations: Citations | None) -> None:
@@ -152,7 +154,7 @@ class EventTranslator:
                 self._turn.add_source(to_source(cited.url, cited.title))
 
     def _add_reasoning(self, thought: str) -> None:
-        self._reasoning += thought
+        self._reasoning.write(thought)
         self._turn.add_reasoning(thought)
 
     async def _start_call(self, event: Any) -> None:
