@@ -4,13 +4,16 @@ When over a limit, ended runs are evicted first, oldest first. If that is not en
 frames. Freed memory is returned to the system.
 """
 
+import asyncio
 import ctypes
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 TRIM_BYTES = 32 * 1024 * 1024
-"""The freed memory that is returned to the system at once, because each return blocks the server for milliseconds."""
+"""The freed memory after which memory is returned to the system, which blocks the server for some milliseconds."""
+TRIM_SECONDS = 1
+"""The time from the free to the return, in which copies are freed too, for example of a text that is being stored."""
 
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
@@ -42,7 +45,7 @@ class MemoryBudget:
         if self._freed_bytes >= TRIM_BYTES and _malloc_trim:
             # Otherwise glibc keeps hundreds of MiB in the holes between other objects.
             self._freed_bytes = 0
-            _malloc_trim(0)
+            asyncio.get_running_loop().call_later(TRIM_SECONDS, _malloc_trim, 0)
 
     def make_room(self, user: str) -> bool:
         """Evict ended runs until the usage is within the limits; return False if it still exceeds them."""
