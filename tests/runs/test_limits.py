@@ -202,6 +202,19 @@ async def test_text_counts_until_it_is_stored_and_nobody_reads_it(tmp_path: Path
         assert (await service.client.get("/v1/runs/run/events")).text.count("x") == 1_000_000
 
 
+async def test_slow_listener_gets_a_whole_run_that_is_neither_stored_nor_kept(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        for _ in range(150):
+            yield Message(content="x" * 50_000)
+
+    async with serving(tmp_path, ScriptedAgent(script), keep_run_seconds=0) as service:
+        async with service.client.stream("POST", "/v1/runs", json=request()) as response:
+            events = numbered(response)
+            await anext(events)
+            await scrape_until(service.client, lambda seen: seen.sum("callboard_runs_total") == 1)
+            assert [event async for _, event in events][-1] == Done()
+
+
 async def test_oldest_ended_runs_of_a_user_over_the_memory_budget_are_evicted(tmp_path: Path) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         for number in range(100):

@@ -265,6 +265,11 @@ class Run:
                 self._await_listeners()
                 self.on_unread()
 
+    def drop_unread_log(self) -> None:
+        """Drop the log if the run has no listener, because reference cycles keep the run in memory for a while."""
+        if not self._listeners:
+            self.log.drop()
+
     def _await_listeners(self) -> None:
         if not self.ended and self._needs_listeners:
             self._grace_timer = asyncio.get_running_loop().call_later(self._grace_seconds, self._consider_giving_up)

@@ -459,15 +459,16 @@ class Runs:
     def _forget(self, run_id: str) -> None:
         # It may have been evicted already.
         if memory := self._ended.pop(run_id, None):
-            # A slow listener, or a reference cycle, may keep the run in memory.
-            self._runs.pop(run_id).log.drop()
             memory.close()
+            self._runs.pop(run_id).drop_unread_log()
 
     def _evict_oldest(self, user: str | None) -> bool:
         oldest = next((run_id for run_id, memory in self._ended.items() if user in (None, memory.user)), None)
         if oldest is None:
             return False
         _log.info("ended_run_forgotten", run_id=oldest)
+        # A slow listener would keep it in memory.
+        self._runs[oldest].log.drop()
         self._forget(oldest)
         return True
 
