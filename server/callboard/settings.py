@@ -270,8 +270,8 @@ class Settings(BaseSettings):
     run_memory_mib: int = Field(
         default=512,
         ge=64,
-        description="Memory for the events and files of runs, in MiB, a quarter of it for one user; over it, ended "
-        "runs are dropped before `KEEP_RUN_SECONDS`",
+        description="Memory for the events, texts and files of runs, in MiB, a quarter of it for one user; over it, "
+        "ended runs are dropped before `KEEP_RUN_SECONDS`",
     )
     max_connections: int = Field(
         default=65_536,

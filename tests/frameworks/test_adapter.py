@@ -26,6 +26,7 @@ from callboard_protocol import (
     ToolStatus,
     Usage,
 )
+from tests.measuring import measuring_memory
 
 Play = Callable[[Turn], Awaitable[None]]
 
@@ -335,3 +336,17 @@ async def test_failure_message_contains_no_file_paths() -> None:
 
     [error] = [event for event in await all_of(play) if isinstance(event, ToolCallError)]
     assert error.error == "FileNotFoundError: '…/notes.txt'"
+
+
+async def test_a_piece_of_a_text_does_not_copy_the_text_before_it() -> None:
+    memories = []
+
+    async def play(turn: Turn) -> None:
+        turn.add_text("x" * 1_000_000)
+        with measuring_memory() as memory:
+            turn.add_text("y")
+        memories.append(memory)
+        assert turn.draft == "x" * 1_000_000 + "y"
+
+    await all_of(play)
+    assert [memory.peak_bytes < 100_000 for memory in memories] == [True]

@@ -6,6 +6,7 @@ from callboard._inspect.watch import RunWatch, WatchedRun, count_chars
 from callboard.models import ChatDict, ModelRequest, TextDelta, TokenUsage
 from callboard.observers import ModelAnswered, ModelAsked, ObservedRun, RunLeft, RunPrepared, RunTakenOver
 from callboard_protocol import Done, Message, Rewind, RunStart, ToolCallComplete, ToolCallStart
+from tests.measuring import measuring_memory
 
 SYSTEM = {"role": "system", "content": "Be kind."}
 
@@ -256,3 +257,14 @@ def test_left_out_messages_are_dropped_if_memory_is_short() -> None:
     watch.observe(run("live"), asked(user("y" * 900)))
     assert (seen.left_out, seen.left_out_count) == ((), 1)
     assert sent_messages(seen, 0) == [user("y" * 900)]
+
+
+def test_a_piece_of_a_text_does_not_copy_the_text_before_it() -> None:
+    # Strings that grow piece by piece leave holes of all sizes in the heap.
+    watch = RunWatch()
+    seen = begin(watch)
+    watch.observe(run("r"), Message(content="x" * 1_000_000))
+    with measuring_memory() as memory:
+        watch.observe(run("r"), Message(content="y"))
+    assert memory.peak_bytes < 100_000
+    assert seen.show().text == "x" * 1_000_000 + "y"

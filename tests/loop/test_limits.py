@@ -6,11 +6,14 @@ from datetime import date
 import pytest
 from pydantic import SecretStr
 
+from callboard._formats.native_reader import NativeReader
+from callboard.agents import answer as answer_module
 from callboard.agents.tool_loop import MAX_CALLS_PER_ANSWER
 from callboard.calls import MAX_NAME_CHARS, Allowance, tool
 from callboard.models import TextDelta
 from callboard_protocol import Done, Event, Status, ToolCallArgsDelta, ToolCallComplete, ToolCallError, ToolCallStart
 from tests.loop.conftest import Answer, Stage, results_sent, says, text_of, wants
+from tests.measuring import measuring_memory
 
 
 @tool
@@ -196,3 +199,13 @@ async def test_turn_of_a_model_that_repeats_a_call_forever_ends() -> None:
     events = await stage.play()
     assert text_of(events) == "I give up."
     assert events[-1] == Done(finish_reason="max_turns")
+
+
+def test_answer_of_many_tokens_takes_little_more_memory_than_its_characters() -> None:
+    answer = answer_module.Answer(NativeReader(str), (), max_calls=1)
+    with measuring_memory() as memory:
+        # Python 3.11 joins them when there are more than 100,000.
+        for number in range(100_100):
+            answer.feed(TextDelta(f"{number:06}"))
+    assert len(answer.text) == 600_600
+    assert memory.kept_bytes < 1_000_000

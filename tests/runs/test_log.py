@@ -7,7 +7,9 @@ import pytest
 from callboard.errors import LogExpired
 from callboard.runs import log as log_module
 from callboard.runs.log import EventLog
+from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard_protocol import Message
+from tests.measuring import measuring_memory
 from tests.runs.promises import read
 
 
@@ -68,5 +70,21 @@ async def test_slow_listener_gets_an_error_if_its_next_event_was_dropped(monkeyp
     await anext(listener)
     for number in range(50):
         log.append(Message(content=str(number)))
+    with pytest.raises(LogExpired):
+        await anext(listener)
+
+
+async def test_listener_that_stops_reading_keeps_no_frames_of_a_log_that_is_dropped() -> None:
+    budget = MemoryBudget()
+    log = EventLog(RunMemory(budget))
+    listener = log.tail()
+    with measuring_memory() as memory:
+        for _ in range(100):
+            log.append(Message(content="x" * 100_000))
+        await anext(listener)
+        log.drop()
+    # The frames of its chunk.
+    assert memory.kept_bytes < 1_000_000 < memory.peak_bytes
+    assert budget.used_bytes == 0
     with pytest.raises(LogExpired):
         await anext(listener)

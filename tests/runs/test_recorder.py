@@ -18,6 +18,7 @@ from callboard.runs.call_tracker import CallIds, CallTracker
 from callboard.runs.files import RunFiles
 from callboard.runs.inputs import Inputs
 from callboard.runs.log import EventLog
+from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard.runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL, Ending, Recorder
 from callboard.storage import Store, StoredRun
 from callboard.storage.sql import database as database_module
@@ -40,6 +41,7 @@ from callboard_protocol import (
     ToolStatusData,
     Usage,
 )
+from tests.measuring import measuring_memory
 from tests.runs.promises import check, read
 from tests.storage.trouble import locked_by_another_program
 
@@ -431,3 +433,20 @@ async def test_an_agent_that_continues_after_its_run_was_released_or_has_ended_s
     await (recorder.finish(ending) if ending else recorder.pause())
     with pytest.raises(RunLost, match="takes no more events"):
         await recorder.record(ToolCallStart(tool_call_id="a", tool_name="sell", tool_args={}))
+
+
+async def test_text_of_an_answer_is_counted_without_its_pieces_until_its_row_is_made() -> None:
+    turn = Turn("chat", "run", None, None, None)
+    for rows, copies in ((TurnRows(turn), 2), (None, 1)):
+        budget = MemoryBudget()
+        log = EventLog(RunMemory(budget))
+        recorder = plain_recorder(log, rows=rows)
+        with measuring_memory() as memory:
+            for number in range(10_000):
+                await recorder.record(Message(content=f"{number:05}"))
+            await recorder.record(Status(content="The text before is sent."))
+        # An event and, for a stored run, the text.
+        assert copies * 50_000 < budget.used_bytes < copies * 50_000 + 40_000
+        assert memory.kept_bytes < 300_000
+        await recorder.record(ToolCallStart(tool_call_id="a", tool_name="search"))
+        assert budget.used_bytes < 90_000

@@ -12,6 +12,7 @@ from callboard.storage import Store
 from callboard.storage.sql.database import ROWS_PER_PAGE
 from callboard.storage.sql.tables import messages, tool_events
 from callboard.storage.sql.turn_writer import TurnWriter
+from tests.measuring import measuring_memory
 from tests.storage.turns import StoredSteps
 
 TURN = Turn(chat_id="chat", run_id="run", message_id="m1", user_id="ann", user_content="What is new?")
@@ -123,3 +124,11 @@ async def test_a_long_chat_is_read_whole_and_a_round_has_its_calls_of_the_next_p
     question, first_round, *tools = await store.chats("ann").messages("chat")
     assert (question.tool_calls, [tool.tool_call_id for tool in tools]) == (None, ids)
     assert [call["id"] for call in first_round.tool_calls or ()] == ids
+
+
+def test_finished_turn_keeps_no_texts() -> None:
+    turn = TurnRows(TURN)
+    with measuring_memory() as memory:
+        turn.start_call(HistoryCall("a", "search", "{}", 0, 0), "x" * 1_000_000)
+        turn.finish("y" * 1_000_000, is_answered=True)
+    assert memory.kept_bytes < 100_000

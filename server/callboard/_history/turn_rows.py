@@ -216,9 +216,12 @@ class TurnRows:
         about the text, `ending` is the run's last event as JSON.
         """
         changes: list[RowChange] = []
+        texts = self._texts
+        # The run is kept for a while.
+        self._texts = []
         if is_answered:
             # The text before and between rounds may contain citations too.
-            for call in compact_message_tools(self.calls, "".join([*self._texts, text]), self._compact_results):
+            for call in compact_message_tools(self.calls, "".join([*texts, text]), self._compact_results):
                 if call != self._calls[call.tool_call_id]:
                     self._calls[call.tool_call_id] = call
                     changes.append(self._change_call(call.tool_call_id, {"replay_output": call.result}))

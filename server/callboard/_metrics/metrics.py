@@ -50,7 +50,7 @@ class GaugeMetrics:
         self._open_runs = gauge("callboard_runs_open", "Runs under way.", "agent")
         self._waiting_runs = gauge("callboard_runs_waiting", "Runs that wait for a slot.")
         self._listeners = gauge("callboard_listeners", "Listeners of runs, including runs of other servers.")
-        self._log_bytes = gauge("callboard_log_bytes", "The memory that logs and files of runs take.")
+        self._log_bytes = gauge("callboard_log_bytes", "The memory that logs, texts and files of runs take.")
         self._waiting_writes = gauge("callboard_store_waiting_writes", "Writes that wait for the store.")
         self._unwritten_turns = gauge("callboard_store_unwritten_turns", "Turns that the store could not write yet.")
 

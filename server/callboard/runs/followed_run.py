@@ -1,4 +1,4 @@
-"""A run of another server, or of this server before its restart: read from the database."""
+"""A run of another server, or one that has ended: read from the database."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

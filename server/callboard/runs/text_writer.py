@@ -133,7 +133,7 @@ class TextWriter:
             self._has_sent_removable = True
             joined = first.with_text("".join([first.text, *(event.text for event in rest)])) if rest else first
             if isinstance(joined, Message):
-                # Not its pieces: a token takes ten times the memory of its characters.
+                # Not each piece of it: a token takes ten times the memory of its characters.
                 self._collect_text(joined.text)
             self._send(joined)
         self._sent_at = asyncio.get_running_loop().time()
