@@ -11,6 +11,7 @@ Plain pytest leaves out slow tests and those whose needs are not met, and its he
 `python -m tests.needs` prints the Debian packages that are missing.
 """
 
+import argparse
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -60,12 +61,10 @@ OF_BENCHMARKS: Mapping[str, Sequence[str]] = {
     "history": (),
     "scale": ("postgresql", "redis"),
     "finish": ("postgresql", "redis"),
-    "parsing": (),
     "hostility": (),
     "memory": (),
     "observe": (),
     "start": (),
-    "frameworks": (),
     "browser": OF_AN_END_TO_END_TEST,
 }
 
@@ -106,6 +105,12 @@ class Selection:
 def describe(names: Set[str]) -> list[str]:
     """Return a line for each need: what it is and how to get it."""
     return [str(need) for name, need in NEEDS.items() if name in names]
+
+
+def require(parser: argparse.ArgumentParser, names: Set[str]) -> None:
+    """End a command whose needs are not met, and say how to get them."""
+    if missing := {name for name in names if not NEEDS[name].is_met(may_download=True)}:
+        parser.error("\n  ".join(["these are missing:", *describe(missing)]))
 
 
 def needs_of(item: pytest.Item) -> Set[str]:

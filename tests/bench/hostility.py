@@ -3,23 +3,21 @@
 import asyncio
 import multiprocessing
 import time
-from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import httpx
 
 from tests import processes
-from tests.bench.report import Target, milliseconds, print_table
-from tests.bench.size import FULL, SMOKE, Size
+from tests.bench.report import FULL, SMOKE, Size, Target, milliseconds, print_table
 from tests.http.hostile import Body, hostile_bodies
 
-BODIES = {FULL: None, SMOKE: 2}
-"""How many of the bodies are sent; None: all."""
+BODIES = {FULL: slice(None), SMOKE: slice(-2, None)}
+"""Which of the bodies are sent; the last ones are small."""
 MAX_DELAY_MS = 250
 
 
-async def measure_hostility(folder: Path, size: Size) -> list[Target]:
+async def measure(folder: Path, size: Size) -> list[Target]:
     """Prints, for each body, its answer's status and the longest that a second client waited meanwhile."""
     rows = []
     longest = 0.0
@@ -30,7 +28,7 @@ async def measure_hostility(folder: Path, size: Size) -> list[Target]:
         second.start()
         try:
             async with httpx.AsyncClient(base_url=url, timeout=None) as first:
-                for name, make in islice(hostile_bodies().items(), BODIES[size]):
+                for name, make in [*hostile_bodies().items()][BODIES[size]]:
                     status, waited = await _measure(first, ours, make())
                     longest = max(longest, waited)
                     rows.append((name, status, milliseconds(waited)))

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 
 from tests import processes
-from tests.bench.memory_agents import FILES
-from tests.bench.report import Target, print_table
-from tests.bench.size import FULL, SMOKE, Size
+from tests.bench.agents import FILES
+from tests.bench.report import FULL, SMOKE, Size, Target, print_table
+from tests.bench.served import AGENTS
 
 USERS = 5
 MEMORY_MIB = 512
@@ -26,7 +26,7 @@ AFTER_ALL = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Runs of an agent of `memory_agents`, `at_once` at a time, each with so many MiB."""
+    """Runs of an agent of `agents`, `at_once` at a time, each with so many MiB."""
 
     what: str
     agent: str
@@ -49,7 +49,7 @@ LOADS = {
 }
 
 
-async def measure_memory(folder: Path, size: Size) -> list[Target]:
+async def measure(folder: Path, size: Size) -> list[Target]:
     """Print the resident memory before, at most and after each load."""
     rows = []
     targets = []
@@ -64,8 +64,7 @@ async def measure_memory(folder: Path, size: Size) -> list[Target]:
 
 
 async def _measure(folder: Path, load: Load, wait_seconds: float) -> tuple[int, int, int]:
-    agents = str(Path(__file__).with_name("memory_agents.py"))
-    with processes.serving(folder, AGENTS=agents, RUN_MEMORY_MIB=str(MEMORY_MIB)) as (url, command):
+    with processes.serving(folder, AGENTS=AGENTS, RUN_MEMORY_MIB=str(MEMORY_MIB)) as (url, command):
         processes.discard(command.stderr)
         before = read_mib(command.pid, "VmRSS")
         room = asyncio.Semaphore(load.at_once)

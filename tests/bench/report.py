@@ -1,15 +1,27 @@
-"""What a benchmark says: tables, and targets that were met or missed."""
+"""The two sizes of the benchmarks, and their output: tables, and targets that were met or missed."""
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
+
+
+class Size(Enum):
+    """`FULL` measures and is judged. `SMOKE` only shows that a benchmark runs, and downloads nothing."""
+
+    FULL = "full"
+    SMOKE = "smoke"
+
+
+FULL = Size.FULL
+SMOKE = Size.SMOKE
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A measured value and its bound, which it may not go beyond; `at_least` turns it into a lower bound.
+    """A measured value and its upper bound; with `at_least` a lower bound.
 
-    An `aim` that is missed is told and fails nothing.
+    A missed `aim` is reported, but does not fail.
     """
 
     what: str
@@ -30,7 +42,7 @@ class Target:
 
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table for people: the first column to the left, numbers to the right."""
+    """Print a table: the first column is aligned left, the others right."""
     cells = [list(headings), *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     print(f"\n{title}\n")
@@ -47,7 +59,7 @@ def leave_out(what: str, why: str) -> None:
 
 
 def say(line: str) -> None:
-    """What is being done, beside the tables."""
+    """Print the progress, apart from the tables."""
     print(line, file=sys.stderr, flush=True)
 
 

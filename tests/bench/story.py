@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart, ToolStatus, ToolStatusData
-from tests.bench.size import FULL, SMOKE
+from tests.bench.report import FULL, SMOKE
 
 CHUNKS = {FULL: 3_000, SMOKE: 120}
 CHUNKS_PER_CALL = 60

@@ -19,8 +19,7 @@ import httpx
 import install_pipe
 import openwebui
 from service import free_port
-from tests.bench.report import leave_out, say
-from tests.bench.size import FULL, Size
+from tests.bench.report import FULL, Size, leave_out, say
 
 CREDENTIALS = install_pipe.Credentials("admin@localhost", "password-of-the-benchmark")
 ANSWER_SECONDS = 300.0
@@ -113,12 +112,6 @@ class OpenWebUI:
         body = {"id": model_id, "base_model_id": base_model_id, "name": model_id, "is_active": True}
         extras = {"meta": {"toolIds": list(tool_ids)}, "params": {"function_calling": "native"}, "access_grants": []}
         await self._call("POST", "/api/v1/models/create", {**body, **extras})
-
-    async def sign_up(self, name: str) -> "OpenWebUI":
-        """The same Open WebUI for another admin, made now."""
-        account = {"name": name, "email": f"{name}@localhost", "password": CREDENTIALS.password, "role": "admin"}
-        token = (await self._call("POST", "/api/v1/auths/add", account))["token"]
-        return replace(self, token=token, http=_client(self.url, token))
 
     async def ask(self, model: str, text: str) -> Answer:
         """A question in a new chat, and its answer once it is saved."""

@@ -204,7 +204,7 @@ LONG = {
 }
 
 
-# Quadratic time would be minutes. `tests.bench parsing` measures the time.
+# Quadratic time would be minutes.
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())

@@ -20,8 +20,7 @@ from callboard_protocol import Event, Message
 from tests.bench import story
 from tests.bench.feeds import feed
 from tests.bench.own_calls import own_calls
-from tests.bench.report import Target, milliseconds, print_table, say
-from tests.bench.size import FULL, SMOKE, Size
+from tests.bench.report import FULL, SMOKE, Size, Target, milliseconds, print_table, say
 from tests.bench.webui import OpenWebUI, at_hand, running
 from tests.browsers import CHROMIUM_FLAGS, chromium
 from tests.e2e.open_webui_page import Chat
@@ -101,7 +100,7 @@ class Cost:
         return version, load.name, way, finished, f"{self.size / 1000:,.0f}", growth
 
 
-async def measure_browsing(folder: Path, size: Size) -> list[Target]:
+async def measure(folder: Path, size: Size) -> list[Target]:
     """Prints the table; Callboard's time per call may not grow with the calls before it."""
     rows: list[tuple[object, ...]] = []
     targets: list[Target] = []

@@ -19,9 +19,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from tests.bench import served
-from tests.bench.report import Target, milliseconds, print_table, say
-from tests.bench.served import Engine, Served
-from tests.bench.size import FULL, SMOKE, Size
+from tests.bench.report import FULL, SMOKE, Size, Target, milliseconds, print_table, say
+from tests.bench.served import Served
 from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, call, chunks, finish, text, usage
 from tests.fakes.otlp_receiver import OtlpReceiver
 from tests.serving import request
@@ -100,7 +99,7 @@ class Spent:
     processor_seconds: float
 
 
-async def measure_observing(folder: Path, size: Size) -> list[Target]:
+async def measure(folder: Path, size: Size) -> list[Target]:
     """Prints the table: the same runs, unseen and seen."""
     pieces = PIECES[size]
     rounds = ROUNDS[size]
@@ -136,11 +135,9 @@ async def _compare(
     with ExitStack() as running:
         servers = []
         for kind, how in (("unseen", SEEN["nothing"]), ("seen", seen)):
-            own = folder / kind
-            own.mkdir(parents=True)
-            engine = Engine({"MODEL_BASE_URL": model_url, "MODEL": "m", **how.settings}, [])
+            settings = {"MODEL_BASE_URL": model_url, "MODEL": "m", **how.settings}
             with _variables({"OTEL_EXPORTER_OTLP_ENDPOINT": receiver_url} if how.is_traced else {}):
-                [server] = running.enter_context(served.serving(own, engine, 1))
+                [server] = running.enter_context(served.serving(folder / kind, settings))
             servers.append(server)
             await _spend(server)
         scraping = asyncio.create_task(_scrape(servers))

@@ -12,8 +12,8 @@ import openwebui
 from tests import processes
 from tests.bench import story
 from tests.bench.feeds import feed, openai_feed
-from tests.bench.report import Target, milliseconds, print_table, say
-from tests.bench.size import FULL, SMOKE, Size
+from tests.bench.report import FULL, SMOKE, Size, Target, milliseconds, print_table, say
+from tests.bench.served import AGENTS
 from tests.bench.webui import Answer, OpenWebUI, at_hand, running
 
 HERE = Path(__file__).parent
@@ -55,7 +55,7 @@ UNJOINED_CALLS = Way("Callboard, with calls, every event a frame", f"unjoined_ca
 WAYS = (STRINGS, EVENTS, CONNECTION, DICTS, JOINED, UNJOINED, CALLS, UNJOINED_CALLS)
 
 
-async def measure_streaming(folder: Path, size: Size) -> list[Target]:
+async def measure(folder: Path, size: Size) -> list[Target]:
     """Prints the table; Callboard is judged by the slower of its ways.
 
     Its server joins text that comes fast, which no other way does; but where nothing is joined there is only the
@@ -65,7 +65,7 @@ async def measure_streaming(folder: Path, size: Size) -> list[Target]:
         return []
     chunks = story.CHUNKS[size]
     async with AsyncExitStack() as stack:
-        server, _ = stack.enter_context(processes.serving(folder / "server", AGENTS=str(HERE / "agents.py")))
+        server, _ = stack.enter_context(processes.serving(folder / "server", AGENTS=AGENTS))
         webui = await stack.enter_async_context(running(folder))
         text = await stack.enter_async_context(feed(story.text_only(chunks)))
         calls = await stack.enter_async_context(feed(story.with_calls(chunks)))
