@@ -67,6 +67,12 @@ OF_BENCHMARKS: Mapping[str, Sequence[str]] = {
     "start": (),
     "browser": OF_AN_END_TO_END_TEST,
 }
+OF_ENGINES: Mapping[str, Sequence[str]] = {
+    "sqlite": (),
+    "postgresql": ("postgresql",),
+    "redis": ("postgresql", "redis"),
+}
+"""The needs of `scripts/faults`, for each store."""
 
 
 class Selection:

@@ -41,8 +41,9 @@ def test_benchmark_runs_at_its_smallest_size(name: str, request: pytest.FixtureR
 
 
 @pytest.mark.slow
-def test_a_benchmark_says_first_what_is_missing() -> None:
-    ran = run("tests.bench", "scale", PATH="")
+@pytest.mark.parametrize("command", [("tests.bench", "scale"), ("tests.faults", "1", "--engine", "redis")])
+def test_a_command_says_first_what_is_missing(command: Sequence[str]) -> None:
+    ran = run(*command, PATH="")
     assert ran.returncode == 2
     assert "error: these are missing:\n" in ran.stdout
     assert ran.stdout.endswith("  Redis: apt-get install redis-server\n")

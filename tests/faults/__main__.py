@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.faults.campaign import run_campaign
 from tests.faults.engines import ENGINES
+from tests.needs import OF_ENGINES, require
 
 
 def main() -> int:
@@ -21,6 +22,7 @@ def main() -> int:
     options = parser.parse_args()
     seed = random.randrange(10**6) if options.seed is None else options.seed
     engines = options.engine or [*ENGINES]
+    require(parser, {need for engine in engines for need in OF_ENGINES[engine]})
     is_well = True
     for engine in engines:
         folder = options.logs / engine if options.logs else Path(tempfile.mkdtemp(prefix=f"callboard-faults-{engine}-"))
