@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from callboard._logging import set_up_logging
 from tests.bench.report import FULL, SMOKE, Size, Target
 from tests.needs import OF_BENCHMARKS, require
 
@@ -35,8 +36,6 @@ def main() -> int:
     arguments = parser.parse_args()
     names = [arguments.benchmark] if arguments.benchmark else [*OF_BENCHMARKS]
     require(parser, {need for name in names for need in OF_BENCHMARKS[name]})
-    from callboard._logging import set_up_logging
-
     # The server's line for each run would stand between the tables.
     set_up_logging("warning")
     targets = asyncio.run(run(names, SMOKE if arguments.smoke else FULL))

@@ -27,7 +27,7 @@ from tests.serving import request
 
 PIECES = {FULL: 300, SMOKE: 10}
 TOKENS_A_SECOND = 200
-RUNS = 4
+RUNS = {FULL: 4, SMOKE: 1}
 """The runs at one time."""
 ROUNDS = {FULL: 12, SMOKE: 2}
 MOST = 3.0
@@ -102,7 +102,6 @@ class Spent:
 async def measure(folder: Path, size: Size) -> list[Target]:
     """Prints the table: the same runs, unseen and seen."""
     pieces = PIECES[size]
-    rounds = ROUNDS[size]
     rows = []
     targets = []
     async with OpenAIServer(answering(pieces)) as model:
@@ -110,7 +109,7 @@ async def measure(folder: Path, size: Size) -> list[Target]:
             receiver = running.enter_context(OtlpReceiver())
             for name in CHOSEN[size]:
                 say(f"seen by {name} …")
-                unseen, seen_ones = await _compare(folder / name, SEEN[name], model.base_url, receiver.url, rounds)
+                unseen, seen_ones = await _compare(folder / name, SEEN[name], model.base_url, receiver.url, size)
                 more = [(one.seconds / other.seconds - 1) * 100 for one, other in zip(seen_ones, unseen, strict=True)]
                 targets.append(Target(f"a run seen by {name}, longer", statistics.median(more), MOST, "%"))
                 processor = [
@@ -119,8 +118,8 @@ async def measure(folder: Path, size: Size) -> list[Target]:
                 ]
                 rows.append((name, f"{statistics.median(more):+.2f} %", _spread(more), *processor))
     print_table(
-        f"{rounds} × {RUNS} runs at once of three requests to a model, three calls and {pieces} pieces of text, "
-        f"{TOKENS_A_SECOND} a second",
+        f"{ROUNDS[size]} × {RUNS[size]} runs at once of three requests to a model, three calls and "
+        f"{pieces} pieces of text, {TOKENS_A_SECOND} a second",
         ("seen by", "longer, median of the rounds", "the middle half", "processor ms a run, unseen", "seen"),
         rows,
     )
@@ -129,7 +128,7 @@ async def measure(folder: Path, size: Size) -> list[Target]:
 
 
 async def _compare(
-    folder: Path, seen: Seen, model_url: str, receiver_url: str, rounds: int
+    folder: Path, seen: Seen, model_url: str, receiver_url: str, size: Size
 ) -> tuple[list[Spent], list[Spent]]:
     """Return what runs take unseen and seen, in each round."""
     with ExitStack() as running:
@@ -139,21 +138,21 @@ async def _compare(
             with _variables({"OTEL_EXPORTER_OTLP_ENDPOINT": receiver_url} if how.is_traced else {}):
                 [server] = running.enter_context(served.serving(folder / kind, settings))
             servers.append(server)
-            await _spend(server)
+            await _spend(server, RUNS[size])
         scraping = asyncio.create_task(_scrape(servers))
         spent: tuple[list[Spent], list[Spent]] = ([], [])
-        for number in range(rounds):
+        for number in range(ROUNDS[size]):
             for which in (0, 1) if number % 2 else (1, 0):
-                spent[which].append(await _spend(servers[which]))
+                spent[which].append(await _spend(servers[which], RUNS[size]))
         scraping.cancel()
     return spent
 
 
-async def _spend(server: Served) -> Spent:
+async def _spend(server: Served, runs: int) -> Spent:
     """Return what each of some runs at once takes."""
     before = _processor_seconds(server.process.pid)
-    seconds = await asyncio.gather(*(_run(server) for _ in range(RUNS)))
-    processor_seconds = (_processor_seconds(server.process.pid) - before) / RUNS
+    seconds = await asyncio.gather(*(_run(server) for _ in range(runs)))
+    processor_seconds = (_processor_seconds(server.process.pid) - before) / runs
     return Spent(statistics.median(seconds), processor_seconds)
 
 

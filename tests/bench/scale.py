@@ -30,6 +30,8 @@ READ_RUNS = {FULL: 20, SMOKE: 2}
 """As many as one process has time for, listeners and all: delays are to be those of the log, and not of a queue."""
 READ_PIECES = {FULL: 40, SMOKE: 3}
 
+SHARED = {FULL: "PostgreSQL", SMOKE: "SQLite"}
+"""The store of several servers, and of idle listeners."""
 SERVERS = {FULL: (1, 2, 4), SMOKE: (2,)}
 STREAMS = {FULL: 40, SMOKE: 2}
 """As many as two processors have time for, with all servers, their store and the listeners."""
@@ -190,7 +192,7 @@ async def _measure_servers(folder: Path, size: Size) -> list[Target]:
     events = STREAMS[size] * PIECES[size]
     for count in SERVERS[size]:
         own = folder / str(count)
-        with served.postgresql(own) as engine, served.serving(own, engine.settings, count) as servers:
+        with ENGINES[SHARED[size]](own) as engine, served.serving(own, engine.settings, count) as servers:
             # What is imported and connected with the first run.
             await _run_many(servers, count, "paced", 1)
             say(f"{count} servers …")
@@ -199,8 +201,8 @@ async def _measure_servers(folder: Path, size: Size) -> list[Target]:
         costs.append((taken.servers + taken.store) / events)
         rows.append((count, *map(milliseconds, (taken.servers / events, taken.store / events))))
     print_table(
-        f"{STREAMS[size]} answers at once over PostgreSQL, {1 / agents.PACE_SECONDS:.0f} events a second each",
-        ("servers", "processor ms an event", "PostgreSQL's"),
+        f"{STREAMS[size]} answers at once over {SHARED[size]}, {1 / agents.PACE_SECONDS:.0f} events a second each",
+        ("servers", "processor ms an event", "the store's own"),
         rows,
     )
     if size is SMOKE:
@@ -224,7 +226,7 @@ async def _run_many(servers: Sequence[Served], runs: int, agent: str, count: int
 
 async def _measure_listeners(folder: Path, size: Size) -> None:
     """Print the table: runs that say nothing, without and with listeners."""
-    with served.postgresql(folder) as engine, served.serving(folder, engine.settings) as servers:
+    with ENGINES[SHARED[size]](folder) as engine, served.serving(folder, engine.settings) as servers:
         async with AsyncExitStack() as listening:
             say(f"{IDLE_RUNS[size]} idle runs …")
             run_ids = [uuid4().hex for _ in range(IDLE_RUNS[size])]
@@ -238,8 +240,8 @@ async def _measure_listeners(folder: Path, size: Size) -> None:
                 await listening.enter_async_context(_hearing(servers[0], "GET", path))
             rows.append(await _rest(f"{LISTENERS[size]:,}", servers, engine, size))
     print_table(
-        f"{IDLE_RUNS[size]} runs that say nothing, and their listeners, at a server of PostgreSQL",
-        ("listeners", "server s a minute", "PostgreSQL s a minute"),
+        f"{IDLE_RUNS[size]} runs that say nothing, and their listeners, at a server of {SHARED[size]}",
+        ("listeners", "server s a minute", "its store s a minute"),
         rows,
     )
 
