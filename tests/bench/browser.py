@@ -25,7 +25,6 @@ from tests.bench.webui import OpenWebUI, at_hand, running
 from tests.browsers import CHROMIUM_FLAGS, chromium
 from tests.e2e.open_webui_page import Chat
 
-HERE = Path(__file__).parent
 VERSIONS = {FULL: (openwebui.VERSION, "0.11.4", "0.9.6", "0.8.12"), SMOKE: (openwebui.VERSION,)}
 MAX_GROWTH = 1.5
 SETTLE_SECONDS = 60.0
@@ -109,7 +108,7 @@ async def measure(folder: Path, size: Size) -> list[Target]:
         home.mkdir()
         async with running(home, version) as webui, _browser() as browser:
             for load in LOADS[size]:
-                async for way, cost in _ways(home, webui, browser, version, load):
+                async for way, cost in _ways(webui, browser, version, load):
                     rows.append(cost.row(version, load, way))
                     if cost.seconds == inf and way.startswith("Callboard"):
                         targets.append(Target(f"{way}, {version}: {load.name}", inf, SETTLE_SECONDS, "s to finished"))
@@ -121,9 +120,7 @@ async def measure(folder: Path, size: Size) -> list[Target]:
     return targets
 
 
-async def _ways(
-    folder: Path, webui: OpenWebUI, browser: Browser, version: str, load: Load
-) -> AsyncIterator[tuple[str, Cost]]:
+async def _ways(webui: OpenWebUI, browser: Browser, version: str, load: Load) -> AsyncIterator[tuple[str, Cost]]:
     size = f"{load.calls}_{load.chars}" + "_paced" * bool(load.pause_seconds)
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(feed(load.events(), pause_seconds=load.pause_seconds))
@@ -134,22 +131,10 @@ async def _ways(
             await webui.install(function_id, install_pipe.PIPE, {"CALLBOARD_URL": server.url, "RENDERING": rendering})
             models[f"Callboard, {rendering}"] = f"{function_id}.{story.MODEL}"
         if not load.pause_seconds:
-            models["blocks by events"] = await _blocks(folder, webui, load)
             models["Open WebUI's own tools"] = await stack.enter_async_context(own_calls(webui, load.calls, load.chars))
         for way, model in models.items():
             say(f"{version}: {load.name}: {way} …")
             yield way, await _watched(webui, browser, version, model, load)
-
-
-async def _blocks(folder: Path, webui: OpenWebUI, load: Load) -> str:
-    source = (HERE / "pipes" / "blocks.py").read_text("utf-8")
-    name = f"blocks_{load.calls}_{load.chars}"
-    blocks = folder / f"{name}.py"
-    source = source.replace("CALLS = 0", f"CALLS = {load.calls}")
-    source = source.replace("CHARS = 0", f"CHARS = {load.chars}")
-    blocks.write_text(source, "utf-8")
-    await webui.install(name, blocks)
-    return name
 
 
 async def _watched(webui: OpenWebUI, browser: Browser, version: str, model: str, load: Load) -> Cost:

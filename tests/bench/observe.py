@@ -12,10 +12,11 @@ import asyncio
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 from uuid import uuid4
 
 from tests.bench import served
@@ -80,17 +81,6 @@ def answering(count: int) -> Callable[[Body], Answer]:
     return answer
 
 
-@contextmanager
-def _variables(variables: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
 @dataclass(frozen=True)
 class Spent:
     """What a run takes, the median of some: seconds from its request to its end, and of the processor."""
@@ -135,7 +125,7 @@ async def _compare(
         servers = []
         for kind, how in (("unseen", SEEN["nothing"]), ("seen", seen)):
             settings = {"MODEL_BASE_URL": model_url, "MODEL": "m", **how.settings}
-            with _variables({"OTEL_EXPORTER_OTLP_ENDPOINT": receiver_url} if how.is_traced else {}):
+            with patch.dict(os.environ, {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver_url} if how.is_traced else {}):
                 [server] = running.enter_context(served.serving(folder / kind, settings))
             servers.append(server)
             await _spend(server, RUNS[size])

@@ -54,13 +54,12 @@ Pipe.pipe = _timed
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`seconds` from the start of what answers, the pipe or the endpoint, until the answer is saved at `saved_at`.
+    """`seconds` from the start of what answers, the pipe or the endpoint, until the answer is saved.
 
     `updates` is how many strings or dicts the pipe yielded; None where none did.
     """
 
     seconds: float
-    saved_at: float
     updates: int | None
     content: str
 
@@ -139,7 +138,7 @@ class OpenWebUI:
         started = float((self.notes / "started").read_text())
         updates = self.notes / "updates"
         content = stored["chat"]["history"]["messages"][message_id]["content"]
-        return Answer(saved - started, saved, int(updates.read_text()) if updates.exists() else None, content)
+        return Answer(saved - started, int(updates.read_text()) if updates.exists() else None, content)
 
     async def _saved(self, chat_id: str) -> float:
         async with asyncio.timeout(ANSWER_SECONDS):
