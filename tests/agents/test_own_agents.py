@@ -196,16 +196,6 @@ async def test_a_run_that_is_cancelled_stops_its_tool(tmp_path: Path) -> None:
     assert events[-1] == Done(finish_reason="cancelled")
 
 
-async def test_a_question_of_the_agents_own_reaches_the_user(tmp_path: Path) -> None:
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        question = InputRequest(request_id="q", kind="input", title="Your name?", timeout_seconds=60)
-        yield Message(content=f"Hello {await context.ask(question)}.")
-
-    async with serving(tmp_path, ScriptedAgent(script)) as service:
-        events = await answered(service, "Ann")
-    assert of(Message, events)[-1].content == "Hello Ann."
-
-
 async def starts_by_itself(context: RunContext) -> AsyncIterator[Event]:
     yield ToolCallStart(tool_call_id="own", tool_name="wipe", tool_args={})
     ran.append("wipe")
@@ -301,24 +291,3 @@ async def test_error_of_a_call_has_no_secret_of_its_tool() -> None:
 
     with pytest.raises(ToolError, match=r"^refused \[secret\]$"):
         await RunContext("r", [], str, ScriptedModel()).call(log_in, {})
-
-
-def test_the_context_shows_what_an_author_may_use_and_nothing_else() -> None:
-    shown = {name for name in dir(RunContext("r", [], str, ScriptedModel())) if not name.startswith("_")}
-    assert shown == {
-        "ask",
-        "call",
-        "chat_id",
-        "claim_tool_call_id",
-        "functions",
-        "limits",
-        "message_id",
-        "messages",
-        "model",
-        "must_call",
-        "openwebui_tools",
-        "options",
-        "run_id",
-        "task",
-        "user",
-    }
