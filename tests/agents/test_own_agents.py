@@ -130,16 +130,8 @@ async def test_call_that_must_ask_does_not_run_over_openais_routes(tmp_path: Pat
     assert ran == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        ({"a": "one"}, "invalid_args"),
-        ({}, "invalid_args"),
-        ('{"a": 1', "invalid_args"),
-        ({"a": 1, "c": 2}, "invalid_args"),
-    ],
-)
-async def test_arguments_that_do_not_fit_are_shown_and_nothing_runs(tmp_path: Path, arguments: Any, code: str) -> None:
+@pytest.mark.parametrize("arguments", [{"a": "one"}, '{"a": 1'])
+async def test_arguments_that_do_not_fit_are_shown_and_nothing_runs(tmp_path: Path, arguments: Any) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         await context.call(add, arguments, call_id="model_1")
         yield Message(content="never")
@@ -147,9 +139,9 @@ async def test_arguments_that_do_not_fit_are_shown_and_nothing_runs(tmp_path: Pa
     async with serving(tmp_path, ScriptedAgent(script)) as service:
         events = await answered(service, True)
     [error] = of(ToolCallError, events)
-    assert (error.code, error.tool_call_id) == (code, "model_1")
+    assert (error.code, error.tool_call_id) == ("invalid_args", "model_1")
     assert isinstance(events[-1], Error)
-    assert events[-1].code == code
+    assert events[-1].code == "invalid_args"
     assert ran == []
 
 
