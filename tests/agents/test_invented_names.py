@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from callboard.agents import Agent
 from callboard.agents.tool_loop import resolve_calls
 from callboard.calls import Budget, Limits, ResolvedCall, Tool, ToolCall, tool
 from callboard.redaction import Redaction
@@ -36,7 +37,7 @@ SKILLS = (
     HomeAssistant(URL, "token"),
     Seerr(URL, "key"),
 )
-TOOLS: dict[str, Tool] = {one.name: one for skill in SKILLS for one in skill.tools}
+TOOLS = {one.name: one for one in Agent("a", skills=SKILLS).tools}
 
 BED = ({"name": "Bed Light"}, {"entity_id": "Bed Light"}, {"targets": ["Bed Light"]})
 DUNE = ({"id": 7, "type": "movie"}, {"tmdbId": 7, "mediaType": "movie"}, {"media_id": "7", "kind": "movie"})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from structlog.testing import capture_logs
 
-from callboard._formats import Format
+from callboard._formats import Format, ToolFormat
 from callboard.calls import Tool, tool
 from callboard.models import Finish, ReasoningDelta, TextDelta
 from callboard_protocol import (
@@ -94,6 +94,7 @@ async def test_a_truncated_call_is_never_completed() -> None:
 
 
 FORMATS = {"react": Format("react"), "xml": Format("xml")}
+TEXT_AND_NATIVE: list[ToolFormat] = ["native", "react", "xml"]
 CALLS = {
     "react": 'Thought: Sums.\nAction: add\nAction Input: {"a": 1, "b": 2}\n',
     "xml": '<think>Sums.</think><tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>',
@@ -139,7 +140,7 @@ STEPS = [
 
 async def test_a_turn_has_the_same_events_in_every_format() -> None:
     told = []
-    for tool_format in ("native", *FORMATS):
+    for tool_format in TEXT_AND_NATIVE:
         stage = Stage([speak(tool_format, *step) for step in STEPS], TOOLS, tool_format=Format(tool_format))
         events = await stage.play()
         assert results(events) == ["5 about x", "3", "sent", "4 about masks"]
