@@ -19,7 +19,6 @@ from callboard_protocol import (
     InputRequest,
     RunStart,
     ToolCallComplete,
-    ToolCallError,
     ToolCallStart,
     ToolStatus,
     ToolStatusData,
@@ -318,53 +317,6 @@ async def test_native_item_shows_that_it_waits_for_the_user(server: ScriptedServ
     async with waiting(server, "confirmation", "native") as (until, _, seen, _page):
         await until(lambda seen: "delete · waiting for approval" in json.dumps(reduce_native(seen), ensure_ascii=False))
     assert reduce_native(seen)[0]["name"] == "delete"
-
-
-@pytest.mark.parametrize(
-    ("code", "label", "words"),
-    [
-        ("denied", "declined", "Declined: it was not run."),
-        ("not_asked", "not asked", "Not run: the question could not be asked."),
-        ("not_answered", "not answered", "Not run: no valid answer came."),
-        ("cancelled", "stopped", "For the model."),
-    ],
-)
-async def test_a_call_that_was_not_allowed_or_was_stopped_is_no_failure(code: str, label: str, words: str) -> None:
-    transcript = PIPE.Transcript()
-    transcript.apply({"type": "run_start"})
-    error = ToolCallError(tool_call_id="c", error="For the model.", code=code, duration_ms=90_000)
-    for event in (CALL, question(), error, Done()):
-        transcript.apply(event.model_dump())
-    [block] = tool_blocks(transcript.render())
-    took = " · 90 s" if code == "cancelled" else ""
-    assert (block.attributes["name"], block.attributes["done"]) == (f"delete · {label}{took}", "true")
-    assert "status" not in block.attributes, "it would be drawn as an error"
-    assert block.value("result") == words
-    [call, output] = [maker(transcript.pieces[0], "k") for maker in (PIPE.make_call_item, PIPE.make_output_item)]
-    assert (call["name"], call["status"], output["status"]) == (f"delete · {label}{took}", "completed", "completed")
-    lines = [line.words for line in transcript.activity.lines]
-    time_of = " after 90 s" if code == "cancelled" else ""
-    assert f"delete: {label}{time_of}" in lines
-    assert lines[-1] == f"1 call, 1 {label}, under 0.1 s"
-
-
-@pytest.mark.parametrize(
-    ("code", "label", "took", "words"),
-    [
-        ("timeout", "timed out", "90 s", "Error: For the model."),
-        ("limit", "over the limit", "", "Error: over the limit of calls."),
-    ],
-)
-async def test_card_and_status_line_say_why_a_call_failed(code: str, label: str, took: str, words: str) -> None:
-    transcript = PIPE.Transcript()
-    transcript.apply({"type": "run_start"})
-    error = ToolCallError(tool_call_id="c", error="For the model.", code=code, duration_ms=90_000)
-    for event in (CALL, error, Done()):
-        transcript.apply(event.model_dump())
-    [block] = tool_blocks(transcript.render())
-    assert block.attributes["name"] == " · ".join(filter(None, ("delete", label, took)))
-    assert (block.attributes["status"], block.value("result")) == ("failed", words)
-    assert f"delete: {label}" + (f" after {took}" if took else "") in [line.words for line in transcript.activity.lines]
 
 
 # --- Endings.
