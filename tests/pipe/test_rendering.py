@@ -560,9 +560,10 @@ anything = st.lists(messages | messages | calls | others, max_size=25)
 ends = st.sampled_from([{"type": "done", "finish_reason": "stop"}, {"type": "error", "message": FAKE}, None])
 
 
-json_values = st.sampled_from(
-    [None, True, 0, 1.5, math.nan, "", "a", FAKE, [], ["a", None], [[]], {}, {"message": {}}, {"a": [FAKE]}, [{"x": 1}]]
-)
+MISSHAPEN: list[Any] = [
+    None, True, 0, 1.5, math.nan, "", "a", FAKE, [], ["a", None], [[]], {}, {"message": {}}, {"a": [FAKE]}, [{"x": 1}],
+]  # fmt: skip
+json_values = st.sampled_from(MISSHAPEN)
 misshapen = st.fixed_dictionaries(
     {"type": st.sampled_from(sorted(EVENT_TYPES - {"done", "error"})), "tool_call_id": st.just("a") | json_values},
     optional=dict.fromkeys([*list(fields)[1:], "content", "done", "source", "document", "metadata"], json_values),
