@@ -1,21 +1,13 @@
 """The native rendering: Open WebUI's own items; every call has an output at the end."""
 
-import json
 from typing import Any
-
-from hypothesis import given
-from hypothesis import strategies as st
 
 from callboard_protocol import Done, Message, Reasoning, RunStart, ToolCallComplete, ToolCallStart
 from tests.pipe.loader import PIPE, read_next_turn
 from tests.pipe.owui_blocks import reduce_native
 from tests.pipe.scripted_server import ScriptedServer, frames, stream
 from tests.pipe.test_rendering import (
-    anything,
-    calls,
     completed,
-    ends,
-    finish,
     message,
     started,
     status,
@@ -89,36 +81,6 @@ def test_a_change_sends_its_own_item_and_no_other() -> None:
     [update] = emitter.updates(transcript, 101)
     assert update["item"]["call_id"] == "b"
     assert emitter.updates(transcript, 102) == []
-
-
-@given(st.lists(st.lists(anything | calls.map(lambda call: [call]), max_size=2), max_size=10), ends)
-def test_no_call_is_left_without_an_output_wherever_the_stream_is_cut(
-    steps: list[list[list[dict[str, Any]]]], end: dict[str, Any] | None
-) -> None:
-    transcript = PIPE.Transcript()
-    emitter = PIPE.NativeEmitter()
-    updates = []
-    now = 100.0
-    for batch in steps:
-        for events in batch:
-            for event in events:
-                transcript.apply(event)
-        now += 0.03
-        updates += emitter.updates(transcript, now)
-    finish(transcript, end)
-    updates += emitter.updates(transcript, now, final=True)
-    json.dumps(updates)
-    items = reduce_native(updates)
-    asked = [item["call_id"] for item in items if item["type"] == "function_call"]
-    answered = [item["call_id"] for item in items if item["type"] == "function_call_output"]
-    assert sorted(asked) == sorted(answered)
-    assert len(set(asked)) == len(asked)
-    assert all(item["status"] in ("completed", "failed") for item in items if item["type"] != "message")
-    for item in items:
-        if item["type"] == "function_call_output":
-            assert isinstance(item["output"], list)
-        if item["type"] == "message":
-            assert '<details type="' not in item["content"][0]["text"]
 
 
 async def test_the_valve_chooses_it(server: ScriptedServer) -> None:

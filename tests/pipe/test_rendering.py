@@ -9,7 +9,7 @@ import unicodedata
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from callboard_protocol import EVENT_TYPES
@@ -363,11 +363,6 @@ def test_an_answer_that_another_one_continues_forms_no_tag_with_it() -> None:
             assert tool_blocks("".join(half.render() for half in halves)) == []
 
 
-def test_zero_width_space_is_invisible_in_code() -> None:
-    text = f"Look:\n\n```html\n{FAKE}```\n"
-    assert drawn(message(text)).render() == text.replace("<details", "<\u200bdetails")
-
-
 def test_tags_whose_names_begin_with_details_may_be_used() -> None:
     text = "`List<detailsDto>`, `<details-panel open>`, <details_x>, <details/> and <detail> are other tags.\n"
     for step in (1, 3, 1000):
@@ -626,26 +621,69 @@ def test_text_is_neither_lost_nor_doubled(events: list[dict[str, Any]], end: dic
     assert bare(shown) == bare(written)
 
 
-@given(st.lists(st.tuples(st.floats(0, 0.06), st.lists(messages | calls, max_size=4)), max_size=12), ends)
-def test_every_emitter_ends_with_the_whole_content(
+def thought(text: str) -> dict[str, Any]:
+    return {"type": "reasoning", "content": text}
+
+
+REWIND = {"type": "rewind"}
+batches = st.lists(messages | calls | texts.map(thought) | st.just(REWIND), max_size=5)
+drafts = [[message("Half an answer")], [REWIND], [message("Another half")], [REWIND, message("A whole answer.")]]
+mixed = [
+    [started("a"), completed("1", "a"), thought("Hm."), message("Half")],
+    [{"type": "tool_call_args_delta", "tool_call_id": "b", "tool_name": "draw", "delta": "{"}, REWIND],
+    [started("c"), completed("x" * 9000, "c"), thought("So."), message("Whole.")],
+]
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.06) | st.just(1.0), batches), max_size=10), ends)
+@example([(1.0, draft) for draft in drafts], None)
+@example([(1.0, events) for events in mixed], None)
+def test_every_emitter_ends_with_what_is_left(
     steps: list[tuple[float, list[dict[str, Any]]]], end: dict[str, Any] | None
 ) -> None:
     transcript = PIPE.Transcript()
     now = 100.0
-    emitters = [PIPE.StreamEmitter(), PIPE.WholeEmitter(), PIPE.ChunkEmitter()]
-    updates: list[list[dict[str, Any]]] = [[], [], []]
+    emitters = [PIPE.StreamEmitter(), PIPE.WholeEmitter(), PIPE.NativeEmitter(), PIPE.ChunkEmitter()]
+    updates: list[list[dict[str, Any]]] = [[] for _ in emitters]
+    is_rewound = False
     for seconds, events in steps:
         now += seconds
+        is_rewound = is_rewound or REWIND in events
         for event in events:
             transcript.apply(event)
         for emitter, seen in zip(emitters, updates, strict=True):
             seen += emitter.updates(transcript, now)
-        assert transcript.render().startswith(streamed_content(updates[2]))
+        assert is_rewound or transcript.render().startswith(streamed_content(updates[3]))
     finish(transcript, end)
     for emitter, seen in zip(emitters, updates, strict=True):
         seen += emitter.updates(transcript, now, final=True)
-        assert streamed_content([update for update in seen if "event" not in update]) == transcript.render()
         json.dumps(seen)
+    streamed, whole, native, chunks = ([one for one in seen if "event" not in one] for seen in updates)
+    text = transcript.render()
+    assert "".join(streamed_content(streamed).split()) == "".join(text.split())
+    assert is_rewound or streamed_content(streamed) == streamed_content(chunks) == text
+    assert "\n".join(shown for item in reduce(whole) if (shown := item["content"][0]["text"])) == text
+    check_items(reduce_native(native), transcript)
+
+
+def check_items(items: list[dict[str, Any]], transcript: Any) -> None:
+    """Check that native items are the pieces of the answer, and that each call has its output."""
+    # Blank text is no piece to see, and natively no item.
+    pieces = [piece for piece in transcript.pieces if not isinstance(piece, PIPE.Text) or piece.text]
+    kinds = {PIPE.Thought: "reasoning", PIPE.Call: "function_call"}
+    left = [item for item in items if item["type"] != "message" or item["content"][0]["text"]]
+    told = [(item["type"], item.get("call_id")) for item in left if item["type"] != "function_call_output"]
+    assert told == [(kinds.get(type(piece), "message"), getattr(piece, "id", None)) for piece in pieces]
+    asked = [item["call_id"] for item in items if item["type"] == "function_call"]
+    answered = [item["call_id"] for item in items if item["type"] == "function_call_output"]
+    assert sorted(asked) == sorted(answered)
+    assert len(set(asked)) == len(asked)
+    for item in items:
+        if item["type"] == "message":
+            assert '<details type="' not in item["content"][0]["text"]
+        else:
+            assert item["status"] in ("completed", "failed")
+            assert isinstance(item.get("output", []), list)
 
 
 def handed_over(calls: int) -> int:
@@ -664,15 +702,6 @@ def handed_over(calls: int) -> int:
 
 def test_the_hundredth_call_in_a_row_costs_no_more_than_the_first_ones() -> None:
     assert handed_over(200) / handed_over(100) < 2.1
-
-
-def test_later_chunk_does_not_render_ended_calls_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    emitter = PIPE.ChunkEmitter()
-    transcript = drawn(started(), completed(), message("So"))
-    emitter.updates(transcript, 100)
-    monkeypatch.delattr(PIPE.Call, "render")
-    transcript.apply(message(" it"))
-    assert streamed_content(emitter.updates(transcript, 200)) == " it"
 
 
 def test_group_is_not_split_while_its_calls_run() -> None:
