@@ -1,13 +1,10 @@
 """The demo agent: every kind of tool call, on any prompt, without any model."""
 
-import json
-
 import pytest
 
 from callboard._formats import round_messages
-from callboard.calls import SourceNumbers, ToolCall
-from callboard.data_urls import read_data_url
-from callboard_protocol import Done, Event, Source, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
+from callboard.calls import ToolCall
+from callboard_protocol import Done, Event, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
 from examples.demo import demo_agent
 from tests.agents.conftest import ContextFor, play, text_of
 
@@ -83,18 +80,6 @@ async def test_words_in_the_prompt_pick_single_scenes(context_for: ContextFor, p
     assert events[-1] == Done(finish_reason="stop")
 
 
-async def test_nasty_text_is_in_the_answer_the_arguments_and_the_result(context_for: ContextFor) -> None:
-    events = await play(demo_agent(pace=0), context_for("nasty"))
-    [start] = [event for event in events if isinstance(event, ToolCallStart)]
-    [complete] = [event for event in events if isinstance(event, ToolCallComplete)]
-    assert isinstance(start.tool_args, str)
-    for nasty in ("</details><img src=x onerror=", "{{user}}", "<think>", "\u2028", "\u2029", "\u0085", "`", '"'):
-        assert nasty in text_of(events)
-        assert nasty in complete.result
-        assert nasty in json.loads(start.tool_args)["text"]
-    assert text_of(events[: events.index(start)]).endswith("```python\nprint('still open')\n")
-
-
 async def test_it_remembers_the_calls_of_earlier_turns(context_for: ContextFor) -> None:
     calls = [ToolCall("a", "get_weather", "{}"), ToolCall("b", "book_table", "{}")]
     results = ['{"city": "Oslo"}', "Error: fully booked"]
@@ -109,28 +94,6 @@ async def test_it_remembers_the_calls_of_earlier_turns(context_for: ContextFor) 
     assert '- `get_weather`: `{"city": "Oslo"}`' in said
     assert "- `book_table`: `Error: fully booked`" in said
     assert "no tool call" in text_of(await play(demo_agent(pace=0), context_for("remember?")))
-
-
-async def test_a_title_is_a_title_and_no_demo(context_for: ContextFor) -> None:
-    prompt = "### Task:\nGenerate a title.\nUSER: fail slow big"
-    said = text_of(await play(demo_agent(pace=0), context_for(prompt, task="title_generation")))
-    assert json.loads(said)["title"] == "fail slow big"
-
-
-async def test_its_picture_is_a_png_too_large_to_be_inlined_and_its_page_a_page(context_for: ContextFor) -> None:
-    events = await play(demo_agent(pace=0), context_for("picture, page"))
-    painted, shown = (event for event in events if isinstance(event, ToolCallComplete))
-    data = read_data_url(painted.files[0]["url"])
-    assert data.content.startswith(b"\x89PNG")
-    assert len(data.content) > 64 * 1024
-    assert shown.embeds[0].startswith("<!DOCTYPE html>")
-
-
-async def test_its_sources_are_numbered_on_from_those_of_the_chat(context_for: ContextFor) -> None:
-    events = await play(demo_agent(pace=0), context_for("cite", sources=SourceNumbers(4)))
-    numbers = [event.metadata[0]["source_number"] for event in events if isinstance(event, Source)]
-    assert numbers == [5, 6]
-    assert "in 1989 [source6]; the Globe had burned down in 1613 [source5]" in text_of(events)
 
 
 async def test_nothing_is_sold_without_the_users_consent(context_for: ContextFor) -> None:
