@@ -178,28 +178,6 @@ async def test_tool_that_ignores_its_cancellation_is_not_waited_for(stage: Stage
     await ended.wait()
 
 
-async def test_cancelling_the_call_cancels_the_tool(stage: Stage) -> None:
-    started = asyncio.Event()
-    cancelled: list[bool] = []
-
-    @tool
-    async def works() -> None:
-        """Works until it is stopped."""
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            cancelled.append(True)
-            raise
-
-    running = asyncio.create_task(stage.run(works))
-    await started.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert cancelled == [True]
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [

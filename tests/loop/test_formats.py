@@ -19,7 +19,7 @@ from callboard_protocol import (
     ToolCallStart,
     ToolStatus,
 )
-from tests.loop.conftest import Answer, Stage, results_sent, says, text_of, wants
+from tests.loop.conftest import Answer, Stage, says, text_of, wants
 
 
 @tool
@@ -218,13 +218,6 @@ async def test_call_in_an_unexpected_format_runs_only_with_rescue_and_is_reporte
     assert {"event": "calls_in_another_format", "chosen": "rescue"}.items() <= logs[0].items()
 
 
-@pytest.mark.parametrize("written", CALLS)
-async def test_call_in_text_stays_text_with_the_native_format(written: str) -> None:
-    said = CALLS[written].removeprefix("Thought: Sums.\n").removeprefix("<think>Sums.</think>")
-    events = await Stage([tokens(said)], TOOLS, tool_format=Format("native")).play()
-    assert (results(events), text_of(events)) == ([], said)
-
-
 async def test_a_call_in_another_format_than_the_one_asked_for_asks_first(name: str) -> None:
     [written] = CALLS.keys() - {name}
     stage = Stage([tokens(CALLS[written]), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
@@ -259,20 +252,3 @@ async def test_model_at_the_limit_is_told_that_it_has_no_more_calls(name: str) -
     assert events[-1] == Done(finish_reason="max_turns")
     assert "No tool can be called any more" in stage.requests[-1].messages[0]["content"]
     assert stage.requests[-1].stops
-
-
-async def test_text_without_tools_loses_only_the_markers_of_the_format(name: str) -> None:
-    events = await Stage([tokens(ENDS[name])], tool_format=FORMATS[name]).play()
-    assert text_of(events) == "It is 3."
-    said = "Action: movies are great, and <b>bold</b>."
-    assert text_of(await Stage([says(said)], tool_format=FORMATS[name]).play()) == said
-
-
-async def test_an_unknown_tool_in_the_text_is_an_error_that_names_the_closest(name: str) -> None:
-    stage = Stage([tokens(CALLS[name].replace("add", "ad_d")), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
-    assert results(await stage.play()) == ["3"]
-    stage = Stage([tokens(CALLS[name].replace("add", "serch")), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
-    [(code, shown)] = errors(await stage.play())
-    assert (code, "Did you mean 'search'?" in shown) == ("unknown_tool", True)
-    assert results_sent(stage) == []
-    assert "Did you mean" in stage.requests[1].messages[-1]["content"]

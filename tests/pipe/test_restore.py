@@ -181,6 +181,18 @@ async def test_notice_names_the_server_that_stayed_unavailable(server: ScriptedS
     assert f"the Callboard server at {server.url} could not be used" in text
 
 
+async def test_stop_ends_the_run_of_a_restored_answer(server: ScriptedServer) -> None:
+    keep(server, row("user"))
+    log_run(server)
+    server.on("GET", "events", stream(frames(START, Message(content="Look: "), CALL), end="hang"))
+    pipe = a_pipe(server.url)
+    updates = pipe.restore(await find(pipe), USER, METADATA, "callboard.assistant", None, never)
+    await anext(updates)
+    await updates.aclose()
+    [cancelled] = await server.seen("POST", "cancel")
+    assert cancelled.path == "/v1/runs/r/cancel"
+
+
 async def test_run_deleted_between_two_requests_becomes_a_notice(server: ScriptedServer) -> None:
     keep(server, row("user"))
     log_run(server)
