@@ -59,10 +59,11 @@ def only_block(*events: dict[str, Any], **options: Any) -> Any:
 
 
 def test_a_finished_call_is_drawn_in_the_form_that_all_versions_parse() -> None:
-    text = drawn(started(tool_args={"label": "x"}, round_index=2), completed("a > b")).render()
+    text = drawn(started(tool_args={"label": "x"}, round_index=2), completed("a > {{b}}")).render()
     assert text == (
         '\n<details type="tool_calls" done="true" id="c" name="draw" arguments="{&quot;label&quot;: &quot;x&quot;}" '
-        'result="&quot;a &gt; b&quot;" round="2" math=" $$ [(">\n<summary>Tool Executed</summary>\n</details>\n'
+        'result="&quot;a &gt; &#123;&#123;b}}&quot;" round="2" math=" $$ [(">\n'
+        "<summary>Tool Executed</summary>\n</details>\n"
     )
 
 
@@ -638,6 +639,12 @@ mixed = [
 @given(st.lists(st.tuples(st.floats(0, 0.06) | st.just(1.0), batches), max_size=10), ends)
 @example([(1.0, draft) for draft in drafts], None)
 @example([(1.0, events) for events in mixed], None)
+@example(
+    [(1.0, events) for events in ([started("a"), started("b")], [completed("1", "b")], [completed("2", "a")])], None
+)
+@example(
+    [(1.0, events) for events in ([started("a"), started("b")], [completed("1", "a")], [completed("2", "b")])], None
+)
 def test_every_emitter_ends_with_what_is_left(
     steps: list[tuple[float, list[dict[str, Any]]]], end: dict[str, Any] | None
 ) -> None:
