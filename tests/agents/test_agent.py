@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-import callboard
 from callboard._formats import FormatChoice, ToolFormat
 from callboard.agents import Agent, Limits
 from callboard.agents.agent import with_system_prompt
@@ -58,10 +57,6 @@ def test_the_clients_own_system_message_is_kept_after_it_and_one_is_all_there_is
     assert with_system_prompt("", [hello]) == [hello]
 
 
-def test_an_agent_is_called_by_its_id_where_it_has_no_name() -> None:
-    assert (Agent("usher").name, Agent("usher", name="The usher").name) == ("usher", "The usher")
-
-
 @pytest.mark.parametrize("agent_id", ["", "two words", "ü", "x" * 129])
 def test_ids_that_a_model_list_cannot_hold_are_refused(agent_id: str) -> None:
     with pytest.raises(AgentError, match="cannot have the id"):
@@ -96,12 +91,6 @@ async def test_model_and_limits_of_the_agent_override_the_servers(context_for: C
     assert events[-1] == Done(finish_reason="max_turns")
 
 
-async def test_without_limits_of_its_own_the_servers_hold(context_for: ContextFor) -> None:
-    context = context_for("hi", model=Recording(), user=User(id="u"), limits=Limits(max_tool_calls=2))
-    events = await play(Agent("a", skills=(SKILL,)), context)
-    assert sum(isinstance(event, ToolCallComplete) for event in events) == 2
-
-
 async def test_a_background_task_gets_no_tools_and_no_prompt(context_for: ContextFor) -> None:
     model = Recording()
     agent = Agent("a", skills=(SKILL,), prompt="You are an usher.")
@@ -111,35 +100,9 @@ async def test_a_background_task_gets_no_tools_and_no_prompt(context_for: Contex
     assert list(model.requests[0].messages) == [{"role": "user", "content": "### Task: title"}]
 
 
-def test_callboard_exports_all_names_that_an_agent_file_needs() -> None:
-    names = {"Agent", "Skill", "ToolContext", "ToolResult", "register", "report_status", "tool"}
-    assert names <= set(callboard.__all__)
-    assert all(hasattr(callboard, name) for name in callboard.__all__)
-
-
 def test_a_skill_cannot_have_a_limit_that_allows_nothing() -> None:
     with pytest.raises(AgentError, match="max_tool_calls"):
         Skill("home", "Switches.", tools=(who,), max_tool_calls=0)
-
-
-async def test_a_skills_own_limit_holds_for_its_tools(context_for: ContextFor) -> None:
-    @tool
-    def switch(state: str) -> str:
-        """Switches a light."""
-        return state
-
-    def script(request: ModelRequest) -> Iterator[ModelDelta]:
-        played = sum(message["role"] == "tool" for message in request.messages)
-        if played < 4:
-            yield ToolCallDelta(0, None, "switch", f'{{"state": "{played}"}}')
-        else:
-            yield TextDelta("Three times.")
-
-    home = Skill("home", "Switches.", tools=(switch,), max_tool_calls=3)
-    events = await play(Agent("a", skills=(home,), model=ScriptedModel(script)), context_for("go"))
-    assert sum(isinstance(event, ToolCallComplete) for event in events) == 3
-    assert [event.code for event in events if isinstance(event, ToolCallError)] == ["limit"]
-    assert text_of(events) == "Three times."
 
 
 @pytest.mark.parametrize(
@@ -153,25 +116,3 @@ async def test_the_servers_format_holds_unless_the_agent_has_its_own(
     agent = Agent("a", skills=(SKILL,), tool_format=agents)
     await play(agent, context_for("go", model=model, formats=FormatChoice(servers), user=User(id="u", name="Ada")))
     assert bool(model.requests[0].stops) is asked_in_text
-
-
-async def test_observed_native_calls_of_a_model_count_for_all_agents_with_it(context_for: ContextFor) -> None:
-    formats = FormatChoice("react")
-    written = '{"name": "who", "arguments": {}}'
-    native = Recording()
-    in_text = ScriptedModel(lambda _: [TextDelta(written)], native.name)
-    by_name = {"native": native, "in text": in_text}
-    called = []
-    for name in ("in text", "native", "in text"):
-        context = context_for("go", formats=formats, user=User(id="u", name="Ada"))
-        events = await play(Agent(name.replace(" ", "-"), skills=(SKILL,), model=by_name[name]), context)
-        called.append(any(isinstance(event, ToolCallError | ToolCallComplete) for event in events))
-    assert called == [True, True, False]
-    assert text_of(events) == written
-
-
-async def test_the_servers_format_is_not_for_a_model_that_the_agent_brings(context_for: ContextFor) -> None:
-    model = Recording()
-    context = context_for("go", formats=FormatChoice("react"), user=User(id="u", name="Ada"))
-    await play(Agent("a", skills=(SKILL,), model=model), context)
-    assert model.requests[0].tools

@@ -5,7 +5,6 @@ from pathlib import Path
 import httpx
 
 from callboard_protocol import Decoder, Done, Event, Message, ToolCallComplete, decode
-from tests.fakes.home_assistant import TOKEN, HomeAssistantServer
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
 from tests.processes import serving
 
@@ -26,23 +25,3 @@ async def test_with_the_models_address_alone_the_assistant_is_of_use(tmp_path: P
     assert [request["model"] for request in model.requests] == ["the-only-one"] * 2
     offered = {tool["function"]["name"] for tool in model.requests[0]["tools"]}
     assert offered == {"search", "web_fetch", "memory", "history", "profile", "self", "model", "time"}
-    assert "The tool home" not in model.requests[0]["messages"][0]["content"]
-
-
-async def test_where_a_home_assistant_is_set_up_the_assistant_has_all_nine_tools_and_knows_the_house(
-    tmp_path: Path,
-) -> None:
-    asked = chunks(call("home", '{"action": "query", "area": "kitchen"}', call_id="c"), finish("tool_calls"))
-    answers = [asked, chunks(text("The lights are on."), finish("stop"))]
-    body = {"agent": "assistant", "messages": [{"role": "user", "content": "What is on in the kitchen?"}]}
-    async with OpenAIServer(answers, models=["m"]) as model, HomeAssistantServer() as home:
-        there = {"HOME_ASSISTANT_URL": home.url, "HOME_ASSISTANT_TOKEN": TOKEN}
-        with serving(tmp_path, MODEL_BASE_URL=model.base_url, **there) as (url, _):
-            async with httpx.AsyncClient(base_url=url, timeout=None) as client:
-                stream = (await client.post("/v1/runs", json=body)).content
-    events = [event for frame in Decoder().feed(stream) if (event := decode(frame))]
-    [told] = [event.result for event in events if isinstance(event, ToolCallComplete)]
-    assert "Kitchen Lights (light.kitchen_lights)" in told
-    offered = {tool["function"]["name"] for tool in model.requests[0]["tools"]}
-    assert offered == {"search", "web_fetch", "memory", "history", "profile", "self", "model", "time", "home"}
-    assert "The tool home knows the user's house." in model.requests[0]["messages"][0]["content"]

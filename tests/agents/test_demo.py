@@ -1,13 +1,10 @@
 """The demo agent: every kind of tool call, on any prompt, without any model."""
 
-import json
-
 import pytest
 
 from callboard._formats import round_messages
-from callboard.calls import SourceNumbers, ToolCall
-from callboard.data_urls import read_data_url
-from callboard_protocol import Done, Event, Source, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
+from callboard.calls import ToolCall
+from callboard_protocol import Done, Event, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
 from examples.demo import demo_agent
 from tests.agents.conftest import ContextFor, play, text_of
 
@@ -37,45 +34,6 @@ async def test_any_prompt_shows_the_whole_range(context_for: ContextFor) -> None
     assert events[-1] == Done(finish_reason="stop")
 
 
-@pytest.mark.parametrize(
-    ("prompt", "tools"),
-    [
-        ("please fail", ["book_table"]),
-        ("Slow!", ["generate_image"]),
-        ("something BIG", ["read_archive"]),
-        ("be nasty", ["echo_nasty"]),
-        ("think", ["get_weather"]),
-        ("a picture", ["draw_picture"]),
-        ("a page", ["show_clock"]),
-        ("cite it", ["search_archive"]),
-        ("let me approve", ["sell_ticket"]),
-        ("Something slow", ["generate_image"]),
-        ("Ask me before you delete", ["delete_draft"]),
-        ("A picture", ["draw_picture"]),
-        (
-            "Show me everything",
-            [
-                "get_weather",
-                "get_weather",
-                "generate_image",
-                "get_weather",
-                "draw_picture",
-                "show_clock",
-                "search_archive",
-                "book_table",
-                "delete_draft",
-            ],
-        ),
-        ("slow and then fail", ["generate_image", "book_table"]),
-        ("slowly failing", ["get_weather", "get_weather", "generate_image", "book_table"]),
-    ],
-)
-async def test_words_in_the_prompt_pick_single_scenes(context_for: ContextFor, prompt: str, tools: list[str]) -> None:
-    events = await play(demo_agent(pace=0), context_for(prompt))
-    assert [event.tool_name for event in events if isinstance(event, ToolCallStart)] == tools
-    assert events[-1] == Done(finish_reason="stop")
-
-
 KNOWLEDGE = """### Task:
 Respond to the user query using the provided context, incorporating inline citations in the format [id].
 
@@ -90,35 +48,36 @@ Respond to the user query using the provided context, incorporating inline citat
 """What Open WebUI puts before a question with knowledge, shortened."""
 
 
-async def test_a_question_with_knowledge_is_no_background_task_and_its_words_alone_pick_scenes(
-    context_for: ContextFor,
-) -> None:
-    events = await play(demo_agent(pace=0), context_for(f"{KNOWLEDGE}cite it"))
-    assert [event.tool_name for event in events if isinstance(event, ToolCallStart)] == ["search_archive"]
-
-
-async def test_the_big_result_is_big(context_for: ContextFor) -> None:
-    events = await play(demo_agent(pace=0), context_for("big"))
-    assert [len(event.result) for event in events if isinstance(event, ToolCallComplete)] == [200_000]
-
-
-async def test_after_a_failing_call_the_model_says_something_sensible(context_for: ContextFor) -> None:
-    events = await play(demo_agent(pace=0), context_for("fail"))
-    [error] = [event for event in events if isinstance(event, ToolCallError)]
-    assert "fully booked" in error.error
-    assert "fully booked" in text_of(events)
-
-
-async def test_nasty_text_is_in_the_answer_the_arguments_and_the_result(context_for: ContextFor) -> None:
-    events = await play(demo_agent(pace=0), context_for("nasty"))
-    [start] = [event for event in events if isinstance(event, ToolCallStart)]
-    [complete] = [event for event in events if isinstance(event, ToolCallComplete)]
-    assert isinstance(start.tool_args, str)
-    for nasty in ("</details><img src=x onerror=", "{{user}}", "<think>", "\u2028", "\u2029", "\u0085", "`", '"'):
-        assert nasty in text_of(events)
-        assert nasty in complete.result
-        assert nasty in json.loads(start.tool_args)["text"]
-    assert text_of(events[: events.index(start)]).endswith("```python\nprint('still open')\n")
+@pytest.mark.parametrize(
+    ("prompt", "tools"),
+    [
+        ("please fail", ["book_table"]),
+        ("Slow!", ["generate_image"]),
+        ("something BIG", ["read_archive"]),
+        ("think", ["get_weather"]),
+        ("Ask me before you delete", ["delete_draft"]),
+        (f"{KNOWLEDGE}cite it", ["search_archive"]),
+        (
+            "Show me everything",
+            [
+                "get_weather",
+                "get_weather",
+                "generate_image",
+                "get_weather",
+                "draw_picture",
+                "show_clock",
+                "search_archive",
+                "book_table",
+                "delete_draft",
+            ],
+        ),
+        ("slowly failing", ["get_weather", "get_weather", "generate_image", "book_table"]),
+    ],
+)
+async def test_words_in_the_prompt_pick_single_scenes(context_for: ContextFor, prompt: str, tools: list[str]) -> None:
+    events = await play(demo_agent(pace=0), context_for(prompt))
+    assert [event.tool_name for event in events if isinstance(event, ToolCallStart)] == tools
+    assert events[-1] == Done(finish_reason="stop")
 
 
 async def test_it_remembers_the_calls_of_earlier_turns(context_for: ContextFor) -> None:
@@ -135,40 +94,6 @@ async def test_it_remembers_the_calls_of_earlier_turns(context_for: ContextFor) 
     assert '- `get_weather`: `{"city": "Oslo"}`' in said
     assert "- `book_table`: `Error: fully booked`" in said
     assert "no tool call" in text_of(await play(demo_agent(pace=0), context_for("remember?")))
-
-
-async def test_a_second_turn_starts_anew_with_ids_of_its_own(context_for: ContextFor) -> None:
-    first = await play(demo_agent(pace=0), context_for("fail"))
-    second = await play(demo_agent(pace=0), context_for("fail"))
-    used = {event.tool_call_id for event in (*first, *second) if isinstance(event, ToolCallStart)}
-    assert len(used) == 2
-
-
-async def test_a_title_is_a_title_and_no_demo(context_for: ContextFor) -> None:
-    prompt = "### Task:\nGenerate a title.\nUSER: fail slow big"
-    said = text_of(await play(demo_agent(pace=0), context_for(prompt, task="title_generation")))
-    assert json.loads(said)["title"] == "fail slow big"
-
-
-async def test_it_thinks_before_it_speaks(context_for: ContextFor) -> None:
-    events = await play(demo_agent(pace=0), context_for("think"))
-    assert kinds(events)[:3] == ["reasoning", "message", "tool_call_start"]
-
-
-async def test_its_picture_is_a_png_too_large_to_be_inlined_and_its_page_a_page(context_for: ContextFor) -> None:
-    events = await play(demo_agent(pace=0), context_for("picture, page"))
-    painted, shown = (event for event in events if isinstance(event, ToolCallComplete))
-    data = read_data_url(painted.files[0]["url"])
-    assert data.content.startswith(b"\x89PNG")
-    assert len(data.content) > 64 * 1024
-    assert shown.embeds[0].startswith("<!DOCTYPE html>")
-
-
-async def test_its_sources_are_numbered_on_from_those_of_the_chat(context_for: ContextFor) -> None:
-    events = await play(demo_agent(pace=0), context_for("cite", sources=SourceNumbers(4)))
-    numbers = [event.metadata[0]["source_number"] for event in events if isinstance(event, Source)]
-    assert numbers == [5, 6]
-    assert "in 1989 [source6]; the Globe had burned down in 1613 [source5]" in text_of(events)
 
 
 async def test_nothing_is_sold_without_the_users_consent(context_for: ContextFor) -> None:

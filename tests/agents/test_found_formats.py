@@ -15,7 +15,7 @@ from callboard.models import DescribedModel, ModelDescription, OpenAICompatible
 from callboard.skills import Skill
 from callboard_protocol import Event, Reasoning, ToolCallStart
 from tests.agents.conftest import ContextFor, play, text_of
-from tests.fakes.model_servers import llama_cpp, ollama, sglang, vllm
+from tests.fakes.model_servers import llama_cpp, vllm
 from tests.fakes.openai_server import Body, Chunks, OpenAIServer, Page, Refusal, Silence, call, chunks, finish, text
 
 HERMES = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
@@ -90,15 +90,8 @@ def told(logs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 ENDPOINTS = {
     "llama.cpp": (llama_cpp(NEMOTRON_WORDS), "its chat template (llama.cpp)"),
     "llama.cpp, by its prompt": (llama_cpp("{{ x }}", prompt=NEMOTRON_WORDS), "its chat template (llama.cpp)"),
-    "Ollama": (ollama(NEMOTRON_WORDS), "its chat template (Ollama)"),
-    "vLLM": (vllm(prompt=NEMOTRON_WORDS), "its chat template (vLLM)"),
-    "vLLM, by its template": (vllm(template=NEMOTRON_WORDS), "its chat template (vLLM)"),
     "vLLM, by its files": (
         vllm(model="my-model", root="/m/nvidia/NVIDIA-Nemotron-Nano-9B-v2"),
-        "its other name nvidia/NVIDIA-Nemotron-Nano-9B-v2",
-    ),
-    "SGLang": (
-        sglang("nvidia/NVIDIA-Nemotron-Nano-9B-v2"),
         "its other name nvidia/NVIDIA-Nemotron-Nano-9B-v2",
     ),
 }
@@ -121,14 +114,6 @@ async def test_a_template_goes_before_a_name(context_for: ContextFor) -> None:
     async with turns(context_for, says(NEMOTRON, "12."), llama_cpp(NEMOTRON_WORDS), name="qwen3-8b") as model:
         await model.play()
         assert await model.format() == "nemotron_nano"
-
-
-async def test_without_a_template_the_name_says_it(context_for: ContextFor) -> None:
-    async with turns(context_for, says(HERMES, "12."), name="qwen3-8b") as model:
-        with capture_logs() as logs:
-            await model.play()
-        assert await model.format() == "hermes"
-        assert told(logs) == [("hermes", "its name")]
 
 
 async def test_where_nothing_tells_calls_at_the_end_are_rescued_as_before_and_the_log_says_so(
@@ -163,25 +148,43 @@ async def test_a_call_in_a_fence_is_rescued_again_because_it_does_not_show_the_s
         assert await model.format() == "auto"
 
 
-async def test_a_model_that_calls_natively_is_never_asked_about(context_for: ContextFor) -> None:
-    async with turns(context_for, says("natively", "12.", HERMES), llama_cpp(QWEN_WORDS)) as model:
-        await model.play()
-        assert text_of(await model.play()) == HERMES
-        assert model.server.asked == []
-
-
-async def test_a_model_that_only_talks_is_never_asked_about(context_for: ContextFor) -> None:
-    async with turns(context_for, says("Hello."), llama_cpp(QWEN_WORDS)) as model:
-        await model.play()
-        assert model.server.asked == []
-
-
-@pytest.mark.parametrize("chosen", ["native", "rescue", "react"])
-async def test_in_a_format_that_was_chosen_nobody_asks(context_for: ContextFor, chosen: ToolFormat) -> None:
-    formats = FormatChoice(chosen)
-    async with turns(context_for, says(HERMES, "12."), llama_cpp(QWEN_WORDS), formats=formats) as model:
+@pytest.mark.parametrize(
+    ("chosen", "answers"),
+    [
+        ("auto", ["Hello."]),
+        ("auto", ["natively", HERMES]),
+        ("hermes", ["natively", "12."]),
+        ("native", [HERMES]),
+        ("rescue", [HERMES, "12."]),
+        ("react", [HERMES, "12."]),
+    ],
+)
+async def test_without_a_call_in_text_or_with_a_format_that_was_chosen_nobody_asks(
+    context_for: ContextFor, chosen: ToolFormat, answers: list[str]
+) -> None:
+    async with turns(context_for, says(*answers), llama_cpp(QWEN_WORDS), formats=FormatChoice(chosen)) as model:
         await model.play()
         assert model.server.asked == []
+
+
+async def test_an_endpoint_that_told_nothing_is_asked_again_after_a_while_and_logged_once(
+    context_for: ContextFor,
+) -> None:
+    now_seconds = 0.0
+    pages: dict[str, Page] = {"GET /props": Refusal(503, "loading")}
+    formats = FormatChoice(call_styles=CallStyles(ModelDescriptions(lambda: now_seconds)))
+    async with turns(context_for, says(*[NEMOTRON, "12."] * 4), pages, formats=formats) as model:
+        with capture_logs() as logs:
+            await model.play()
+            now_seconds = 601.0
+            await model.play()
+        assert len(told(logs)) == 1
+        pages.update(llama_cpp(NEMOTRON_WORDS))
+        await model.play()
+        assert await model.format() == "auto"
+        now_seconds = 1202.0
+        await model.play()
+        assert await model.format() == "nemotron_nano"
 
 
 async def test_the_answer_does_not_wait_for_the_endpoint(context_for: ContextFor) -> None:
@@ -199,33 +202,6 @@ async def test_runs_side_by_side_ask_once_and_later_ones_do_not(context_for: Con
         await asyncio.gather(*(model.play() for _ in range(3)))
         await model.play()
         assert [one.route for one in model.server.asked].count("GET /props") == 1
-
-
-async def test_an_endpoint_that_told_nothing_is_asked_again_after_a_while(context_for: ContextFor) -> None:
-    now_seconds = 0.0
-    pages: dict[str, Page] = {"GET /props": Refusal(503, "loading")}
-    formats = FormatChoice(call_styles=CallStyles(ModelDescriptions(lambda: now_seconds)))
-    script = says(*[NEMOTRON, "12."] * 3)
-    async with turns(context_for, script, pages, formats=formats) as model:
-        await model.play()
-        pages.update(llama_cpp(NEMOTRON_WORDS))
-        await model.play()
-        assert await model.format() == "auto"
-        now_seconds = 601.0
-        await model.play()
-        assert await model.format() == "nemotron_nano"
-
-
-async def test_what_nothing_tells_after_a_while_either_is_not_logged_again(context_for: ContextFor) -> None:
-    now_seconds = 0.0
-    formats = FormatChoice(call_styles=CallStyles(ModelDescriptions(lambda: now_seconds)))
-    async with turns(context_for, says(*[NEMOTRON, "12."] * 2), formats=formats) as model:
-        with capture_logs() as logs:
-            await model.play()
-            now_seconds = 601.0
-            await model.play()
-        assert [one.route for one in model.server.asked].count("GET /props") == 2
-        assert len(told(logs)) == 1
 
 
 async def test_two_endpoints_may_have_different_models_of_one_name(context_for: ContextFor) -> None:
@@ -269,13 +245,6 @@ async def test_of_a_family_that_was_chosen_the_endpoint_tells_whether_its_prompt
         assert await model.format() == "hermes"
         assert [one.route for one in model.server.asked].count("GET /props") == 1
         assert told(logs) == []
-
-
-async def test_a_family_that_was_chosen_is_not_asked_about_before_it_has_called(context_for: ContextFor) -> None:
-    async with turns(context_for, says("12.", "natively", "12."), formats=FormatChoice("hermes")) as model:
-        await model.play()
-        await model.play()
-        assert model.server.asked == []
 
 
 async def test_what_is_found_holds_for_the_next_answer_of_the_same_turn(context_for: ContextFor) -> None:

@@ -130,16 +130,8 @@ async def test_call_that_must_ask_does_not_run_over_openais_routes(tmp_path: Pat
     assert ran == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        ({"a": "one"}, "invalid_args"),
-        ({}, "invalid_args"),
-        ('{"a": 1', "invalid_args"),
-        ({"a": 1, "c": 2}, "invalid_args"),
-    ],
-)
-async def test_arguments_that_do_not_fit_are_shown_and_nothing_runs(tmp_path: Path, arguments: Any, code: str) -> None:
+@pytest.mark.parametrize("arguments", [{"a": "one"}, '{"a": 1'])
+async def test_arguments_that_do_not_fit_are_shown_and_nothing_runs(tmp_path: Path, arguments: Any) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         await context.call(add, arguments, call_id="model_1")
         yield Message(content="never")
@@ -147,9 +139,9 @@ async def test_arguments_that_do_not_fit_are_shown_and_nothing_runs(tmp_path: Pa
     async with serving(tmp_path, ScriptedAgent(script)) as service:
         events = await answered(service, True)
     [error] = of(ToolCallError, events)
-    assert (error.code, error.tool_call_id) == (code, "model_1")
+    assert (error.code, error.tool_call_id) == ("invalid_args", "model_1")
     assert isinstance(events[-1], Error)
-    assert events[-1].code == code
+    assert events[-1].code == "invalid_args"
     assert ran == []
 
 
@@ -194,16 +186,6 @@ async def test_a_run_that_is_cancelled_stops_its_tool(tmp_path: Path) -> None:
                     await service.client.post("/v1/runs/r/cancel")
     assert [event.code for event in of(ToolCallError, events)] == ["cancelled"]
     assert events[-1] == Done(finish_reason="cancelled")
-
-
-async def test_a_question_of_the_agents_own_reaches_the_user(tmp_path: Path) -> None:
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        question = InputRequest(request_id="q", kind="input", title="Your name?", timeout_seconds=60)
-        yield Message(content=f"Hello {await context.ask(question)}.")
-
-    async with serving(tmp_path, ScriptedAgent(script)) as service:
-        events = await answered(service, "Ann")
-    assert of(Message, events)[-1].content == "Hello Ann."
 
 
 async def starts_by_itself(context: RunContext) -> AsyncIterator[Event]:
@@ -301,24 +283,3 @@ async def test_error_of_a_call_has_no_secret_of_its_tool() -> None:
 
     with pytest.raises(ToolError, match=r"^refused \[secret\]$"):
         await RunContext("r", [], str, ScriptedModel()).call(log_in, {})
-
-
-def test_the_context_shows_what_an_author_may_use_and_nothing_else() -> None:
-    shown = {name for name in dir(RunContext("r", [], str, ScriptedModel())) if not name.startswith("_")}
-    assert shown == {
-        "ask",
-        "call",
-        "chat_id",
-        "claim_tool_call_id",
-        "functions",
-        "limits",
-        "message_id",
-        "messages",
-        "model",
-        "must_call",
-        "openwebui_tools",
-        "options",
-        "run_id",
-        "task",
-        "user",
-    }

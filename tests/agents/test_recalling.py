@@ -82,8 +82,10 @@ async def test_agent_recalls_only_data_of_its_own_skills(tmp_path: Path) -> None
     assert "remembers" not in listening.prompts[0]
 
 
-@pytest.mark.parametrize(("setting", "fields"), [({"recall": False}, {}), ({}, {"recall": False})])
-async def test_the_setting_and_the_client_switch_it_off(
+@pytest.mark.parametrize(
+    ("setting", "fields"), [({"recall": False}, {}), ({}, {"recall": False}), ({}, {"task": "title_generation"})]
+)
+async def test_the_setting_the_client_and_a_background_task_switch_it_off(
     tmp_path: Path, setting: dict[str, Any], fields: dict[str, Any]
 ) -> None:
     listening = Listening()
@@ -91,14 +93,6 @@ async def test_the_setting_and_the_client_switch_it_off(
         await fill(service.state.store)
         assert statuses(await run(service, **fields)) == []
     assert "remembers" not in listening.prompts[0]
-
-
-async def test_a_background_task_recalls_nothing(tmp_path: Path) -> None:
-    listening = Listening()
-    async with serving(tmp_path, an_agent(listening)) as service:
-        await fill(service.state.store)
-        assert statuses(await run(service, task="title_generation")) == []
-    assert listening.prompts == [""]
 
 
 async def test_what_is_recalled_is_bounded_however_much_there_is_and_no_kind_takes_all_the_room(

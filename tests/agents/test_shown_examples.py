@@ -117,3 +117,16 @@ async def test_the_shopper_asks_before_it_clears_the_list(tmp_path: Path) -> Non
     assert [event.code for event in events if isinstance(event, ToolCallError)] == ["denied"]
     assert [event.data.status for event in events if isinstance(event, ToolStatus)]
     assert isinstance(events[-1], Done)
+
+
+async def test_the_painter_paints_in_sight(tmp_path: Path) -> None:
+    painter = loaded("painter.py", "painter")
+    asked = chunks(call("generate_image", '{"prompt": "an empty stage"}', call_id="c"), finish("tool_calls"))
+    async with OpenAIServer([asked, chunks(text("Here it is."), finish("stop"))]) as model:
+        async with serving(tmp_path, painter, model_base_url=model.base_url, model="m") as service:
+            events = await service.events(request(agent="painter"))
+    assert [event.data.progress for event in events if isinstance(event, ToolStatus)] == list(range(0, 100, 10))
+    assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["A picture of an empty stage."]
+    assert Message(content="Here it is.") in events
+    offered = [tool["function"]["name"] for tool in model.requests[0]["tools"]]
+    assert offered == ["generate_image", "search", "web_fetch", "memory"]

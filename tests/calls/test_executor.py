@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from callboard.calls import StatusReport, Tool, ToolContext, ToolResult, execute, report_status, tool
+from callboard.calls import StatusReport, Tool, ToolContext, ToolResult, report_status, tool
 from callboard.calls.tool import as_result
 from callboard.errors import ToolError, ToolTimeout
 from callboard_protocol import Source
@@ -27,14 +27,6 @@ class UnreadableToolError(ToolError):
 
     def __str__(self) -> str:
         raise ValueError("no words")
-
-
-@tool
-async def waits(context: ToolContext) -> str:
-    """Waits for ever."""
-    await context.status("processing")
-    await asyncio.Event().wait()
-    return "never"
 
 
 async def test_plain_and_async_functions_and_those_that_return_awaitables_all_run(
@@ -96,10 +88,8 @@ async def test_plain_functions_run_in_threads_and_do_not_block_the_event_loop(st
     ("raised", "message"),
     [
         (KeyError("x"), "KeyError: 'x'"),
-        (ZeroDivisionError(), "ZeroDivisionError"),
         (StopIteration("s"), "RuntimeError: coroutine raised StopIteration"),
         (SystemExit(3), "SystemExit: 3"),
-        (KeyboardInterrupt(), "KeyboardInterrupt"),
         (GeneratorExit(), "GeneratorExit"),
         (BaseExceptionGroup("two", [KeyboardInterrupt()]), "BaseExceptionGroup: two (1 sub-exception)"),
         (Unreadable(), "Unreadable"),
@@ -151,26 +141,22 @@ async def test_tool_that_cancels_itself_gives_an_error_and_the_run_continues(sta
         await stage.run(by_hand(gives_up))
 
 
-async def test_a_tool_out_of_time_is_cancelled(stage: Stage, by_hand: ByHand) -> None:
+async def test_a_tool_out_of_its_own_time_is_cancelled_and_its_reports_are_passed_on(
+    stage: Stage, by_hand: ByHand
+) -> None:
     cancelled = asyncio.Event()
 
-    async def hangs() -> None:
+    async def hangs(context: ToolContext) -> None:
+        await context.status("processing")
         try:
             await asyncio.Event().wait()
         finally:
             cancelled.set()
 
-    with pytest.raises(ToolTimeout, match=r"by_hand did not end within 0\.01 s"):
-        await stage.run(by_hand(hangs), 0.01)
+    with pytest.raises(ToolTimeout, match=r"by_hand did not end within 0\.05 s"):
+        await stage.run(by_hand(hangs, timeout_seconds=0.05), 3600)
     await cancelled.wait()
-
-
-async def test_time_limit_of_a_tool_overrides_the_servers(stage: Stage, by_hand: ByHand) -> None:
-    async def hangs() -> None:
-        await asyncio.Event().wait()
-
-    with pytest.raises(ToolTimeout, match=r"0\.01 s"):
-        await stage.run(by_hand(hangs, timeout_seconds=0.01), 3600)
+    assert stage.reports == [StatusReport("processing")]
 
 
 async def test_tool_that_ignores_its_cancellation_is_not_waited_for(stage: Stage, by_hand: ByHand) -> None:
@@ -190,35 +176,6 @@ async def test_tool_that_ignores_its_cancellation_is_not_waited_for(stage: Stage
         await stage.run(by_hand(stubborn), 0.01)
     release.set()
     await ended.wait()
-
-
-async def test_thread_that_is_out_of_time_is_not_waited_for(stage: Stage, by_hand: ByHand) -> None:
-    release = threading.Event()
-    with pytest.raises(ToolTimeout):
-        await stage.run(by_hand(lambda: release.wait(10)), 0.01)
-    release.set()
-
-
-async def test_cancelling_the_call_cancels_the_tool(stage: Stage) -> None:
-    started = asyncio.Event()
-    cancelled: list[bool] = []
-
-    @tool
-    async def works() -> None:
-        """Works until it is stopped."""
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            cancelled.append(True)
-            raise
-
-    running = asyncio.create_task(stage.run(works))
-    await started.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert cancelled == [True]
 
 
 @pytest.mark.parametrize(
@@ -333,13 +290,3 @@ async def test_reports_after_the_end_of_a_call_are_ignored(stage: Stage, by_hand
     await said.wait()
     await kept[0].status("too late too")
     assert stage.reports == []
-
-
-def test_a_report_outside_of_any_call_does_nothing() -> None:
-    report_status("processing", "nobody is listening", 5)
-
-
-async def test_reports_of_a_tool_before_its_timeout_are_passed_on(stage: Stage) -> None:
-    with pytest.raises(ToolTimeout):
-        await execute(waits, {}, stage.context(waits), default_timeout_seconds=0.05)
-    assert stage.reports == [StatusReport("processing")]

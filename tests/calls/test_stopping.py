@@ -119,18 +119,3 @@ async def test_card_and_store_say_that_a_plain_function_could_not_be_stopped(tmp
     assert "could not be stopped" in stored
     [start] = [event for event in events if isinstance(event, ToolCallStart)]
     assert not start.stoppable
-
-
-async def test_an_async_tool_can_be_stopped(tmp_path: Path) -> None:
-    worker = Worker()
-
-    @tool
-    async def waits() -> None:
-        """Waits."""
-        worker.begun.set()
-        await asyncio.Event().wait()
-
-    async with stopped(tmp_path, waits, worker) as (_, events):
-        pass
-    [start] = [event for event in events if isinstance(event, ToolCallStart)]
-    assert start.stoppable

@@ -4,7 +4,9 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from callboard.calls import StatusReport, Tool, report_status
+import pytest
+
+from callboard.calls import Tool, report_status
 from callboard.calls.throttle import AT_ONCE, PER_SECOND, Throttle
 from tests.calls.conftest import Stage
 
@@ -12,31 +14,22 @@ ByHand = Callable[..., Tool]
 MANY = 20_000
 
 
-def check_few(reports: list[StatusReport], seconds: float) -> None:
-    numbers = [int(report.message) for report in reports]
-    assert numbers == sorted(numbers)
-    assert (numbers[0], numbers[-1]) == (0, MANY - 1)
-    assert len(numbers) <= AT_ONCE + seconds * PER_SECOND + 1
-
-
-async def test_first_last_and_ten_reports_a_second_are_passed_on(stage: Stage, by_hand: ByHand) -> None:
-    async def floods() -> None:
-        for number in range(MANY):
-            report_status("processing", str(number))
-
-    began = asyncio.get_running_loop().time()
-    await stage.run(by_hand(floods))
-    check_few(stage.reports, asyncio.get_running_loop().time() - began)
-
-
-async def test_thread_that_is_faster_than_the_event_loop_wakes_it_once(stage: Stage, by_hand: ByHand) -> None:
+@pytest.mark.parametrize("threaded", [True, False])
+async def test_first_last_and_ten_reports_a_second_are_passed_on(stage: Stage, by_hand: ByHand, threaded: bool) -> None:
     def floods() -> None:
         for number in range(MANY):
             report_status("processing", str(number))
 
+    async def floods_the_loop() -> None:
+        floods()
+
     began = asyncio.get_running_loop().time()
-    await stage.run(by_hand(floods))
-    check_few(stage.reports, asyncio.get_running_loop().time() - began)
+    await stage.run(by_hand(floods if threaded else floods_the_loop))
+    seconds = asyncio.get_running_loop().time() - began
+    numbers = [int(report.message) for report in stage.reports]
+    assert numbers == sorted(numbers)
+    assert (numbers[0], numbers[-1]) == (0, MANY - 1)
+    assert len(numbers) <= AT_ONCE + seconds * PER_SECOND + 1
 
 
 async def test_waiting_report_is_passed_on_when_it_is_due() -> None:

@@ -79,29 +79,6 @@ async def test_cancelling_while_a_tool_runs_stops_it() -> None:
     assert others() == set()
 
 
-async def test_tool_that_ignores_its_cancellation_does_not_delay_the_end() -> None:
-    running = asyncio.Event()
-    release = asyncio.Event()
-
-    @tool
-    async def stubborn() -> None:
-        """Never lets go."""
-        running.set()
-        while not release.is_set():
-            try:
-                await release.wait()
-            except asyncio.CancelledError:
-                continue
-
-    playing = asyncio.create_task(Stage([[wants("stubborn")]], [stubborn]).play())
-    await running.wait()
-    playing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await playing
-    release.set()
-    await asyncio.gather(*others())
-
-
 async def test_closing_in_the_middle_of_the_answer_closes_the_models_request() -> None:
     async with OpenAIServer([chunks(text("Once"), ending="hang")]) as server:
         model = OpenAICompatible(server.base_url, api_key="key", model="m")

@@ -1,13 +1,14 @@
 """The loop over models that call tools badly: repaired, refused, in text, in another format than asked for."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from structlog.testing import capture_logs
 
-from callboard._formats import Format
+from callboard._formats import Format, ToolFormat
 from callboard.calls import Tool, tool
-from callboard.models import Finish, TextDelta
+from callboard.models import Finish, ReasoningDelta, TextDelta
 from callboard_protocol import (
     Done,
     Event,
@@ -18,7 +19,7 @@ from callboard_protocol import (
     ToolCallStart,
     ToolStatus,
 )
-from tests.loop.conftest import Answer, Stage, results_sent, says, text_of, wants
+from tests.loop.conftest import Answer, Stage, says, text_of, wants
 
 
 @tool
@@ -93,12 +94,12 @@ async def test_a_truncated_call_is_never_completed() -> None:
 
 
 FORMATS = {"react": Format("react"), "xml": Format("xml")}
+TEXT_AND_NATIVE: list[ToolFormat] = ["native", "react", "xml"]
 CALLS = {
     "react": 'Thought: Sums.\nAction: add\nAction Input: {"a": 1, "b": 2}\n',
     "xml": '<think>Sums.</think><tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>',
 }
 ENDS = {"react": "Thought: Done.\nFinal Answer: It is 3.", "xml": "<think>Done.</think>It is 3."}
-IMAGINED = {"react": "Observation: 7\nFinal Answer: It is 7.", "xml": "\n<tool_response>7</tool_response>It is 7."}
 CUT = {
     "react": 'Action: send\nAction Input: {"text": "I',
     "xml": '<tool_call>{"name": "send", "arguments": {"text": "I',
@@ -110,16 +111,51 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def test_a_model_without_native_tools_calls_them_in_its_text(name: str) -> None:
-    stage = Stage([tokens(CALLS[name]), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
-    events = await stage.play()
-    assert results(events) == ["3"]
-    assert text_of(events) == "It is 3."
-    assert "".join(event.content for event in events if isinstance(event, Reasoning)) == "Sums.Done."
-    assert events[-1] == Done(finish_reason="stop")
-    pieces = [event.delta for event in stage.events if isinstance(event, ToolCallArgsDelta)]
-    assert "".join(pieces) == '{"a": 1, "b": 2}'
-    assert len(pieces) > 2
+def speak(tool_format: str, thought: str, said: str, calls: Sequence[tuple[str, str]]) -> Answer:
+    """One answer of the model in this format; a model that calls in text goes on with results that it imagines."""
+    if tool_format == "native":
+        parts = [wants(name, arguments, index=number) for number, (name, arguments) in enumerate(calls)]
+        return [ReasoningDelta(thought), TextDelta(said), *parts, Finish("stop")]
+    text = f"<think>{thought}</think>\n{said}\n" if thought else f"{said}\n"
+    if tool_format == "xml":
+        made = [f'<tool_call>\n{{"name": "{name}", "arguments": {given}}}\n</tool_call>' for name, given in calls]
+        imagined = "\n<tool_response>7</tool_response>It is 7."
+    else:
+        made = [f"Action: {name}\nAction Input: {given}" for name, given in calls]
+        imagined = "\nObservation: 7\nFinal Answer: It is 7."
+        text = text if calls else f"Final Answer: {said}"
+    return tokens(text + "\n".join(made) + imagined * bool(calls))
+
+
+NESTED = '{"text": "\\"Ünïcode\\" } \\n🎭 <b>"}'
+STEPS = [
+    ("", "", [("search", '{"query": "x"}'), ("add", '{"a": 1, "b": 2}')]),
+    ("One more.", "Well.", [("send", NESTED)]),
+    ("", "", [("web-search", "{'query': 'masks', 'limit': '4'}")]),
+    ("", "", [("fly_to", '{"moon": true}')]),
+    ("", "", [("add", '{"a": 1}')]),
+    ("", "| kept |\n| --- |\n\n```python\nprint('<tool_call>')\n```", []),
+]
+
+
+async def test_a_turn_has_the_same_events_in_every_format() -> None:
+    told = []
+    for tool_format in TEXT_AND_NATIVE:
+        stage = Stage([speak(tool_format, *step) for step in STEPS], TOOLS, tool_format=Format(tool_format))
+        events = await stage.play()
+        assert results(events) == ["5 about x", "3", "sent", "4 about masks"]
+        assert [code for code, _ in errors(events)] == ["unknown_tool", "invalid_args"]
+        assert ran[-1] == '"Ünïcode" } \n🎭 <b>'
+        assert events[-1] == Done(finish_reason="stop")
+        thought = "".join(event.content for event in events if isinstance(event, Reasoning))
+        ends = [event.model_dump(exclude={"duration_ms", "tool_call_id"}) for event in events if is_of_call(event)]
+        pieces = [event.delta for event in stage.events if isinstance(event, ToolCallArgsDelta)]
+        told.append((thought, text_of(events).split(), ends, "".join(pieces)))
+    assert told[1:] == told[:1] * 2
+
+
+def is_of_call(event: Event) -> bool:
+    return isinstance(event, ToolCallStart | ToolStatus | ToolCallComplete | ToolCallError)
 
 
 async def test_text_model_gets_tools_calls_and_results_as_text_and_a_stop_sequence(name: str) -> None:
@@ -162,14 +198,6 @@ async def test_text_that_is_no_thought_of_the_format_is_not_sent_as_one(before: 
     assert stage.requests[1].messages[2]["content"] == 'Action: add\nAction Input: {"a": 1, "b": 2}'
 
 
-async def test_invented_result_is_dropped_and_the_real_one_is_used(name: str) -> None:
-    stage = Stage([tokens(CALLS[name] + IMAGINED[name]), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
-    events = await stage.play()
-    assert results(events) == ["3"]
-    assert text_of(events) == "It is 3."
-    assert "7" not in str(stage.requests[1].messages[2:])
-
-
 async def test_a_call_cut_off_in_the_text_is_refused_and_the_model_tries_again(name: str) -> None:
     ran.clear()
     stage = Stage([tokens(CUT[name]), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
@@ -188,13 +216,6 @@ async def test_call_in_an_unexpected_format_runs_only_with_rescue_and_is_reporte
     assert text_of(events) == "It is 3."
     assert [event.data.status for event in events if isinstance(event, ToolStatus)] == ["from_text"]
     assert {"event": "calls_in_another_format", "chosen": "rescue"}.items() <= logs[0].items()
-
-
-@pytest.mark.parametrize("written", CALLS)
-async def test_call_in_text_stays_text_with_the_native_format(written: str) -> None:
-    said = CALLS[written].removeprefix("Thought: Sums.\n").removeprefix("<think>Sums.</think>")
-    events = await Stage([tokens(said)], TOOLS, tool_format=Format("native")).play()
-    assert (results(events), text_of(events)) == ([], said)
 
 
 async def test_a_call_in_another_format_than_the_one_asked_for_asks_first(name: str) -> None:
@@ -231,20 +252,3 @@ async def test_model_at_the_limit_is_told_that_it_has_no_more_calls(name: str) -
     assert events[-1] == Done(finish_reason="max_turns")
     assert "No tool can be called any more" in stage.requests[-1].messages[0]["content"]
     assert stage.requests[-1].stops
-
-
-async def test_text_without_tools_loses_only_the_markers_of_the_format(name: str) -> None:
-    events = await Stage([tokens(ENDS[name])], tool_format=FORMATS[name]).play()
-    assert text_of(events) == "It is 3."
-    said = "Action: movies are great, and <b>bold</b>."
-    assert text_of(await Stage([says(said)], tool_format=FORMATS[name]).play()) == said
-
-
-async def test_an_unknown_tool_in_the_text_is_an_error_that_names_the_closest(name: str) -> None:
-    stage = Stage([tokens(CALLS[name].replace("add", "ad_d")), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
-    assert results(await stage.play()) == ["3"]
-    stage = Stage([tokens(CALLS[name].replace("add", "serch")), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
-    [(code, shown)] = errors(await stage.play())
-    assert (code, "Did you mean 'search'?" in shown) == ("unknown_tool", True)
-    assert results_sent(stage) == []
-    assert "Did you mean" in stage.requests[1].messages[-1]["content"]

@@ -29,18 +29,8 @@ from tests.serving import Service, numbered, request, serving
 
 WRITE = '{"name": "write_line", "arguments": {"text": "front"}}'
 WRITE_TAGGED = f"<tool_call>{WRITE}</tool_call>"
-WRITE_REACT = 'Action: write_line\nAction Input: {"text": "front"}'
 LOOK = '<tool_call>\n{"name": "look_up", "arguments": {"word": "storm"}}\n</tool_call>'
 PIECE_CHARS = 5
-QUOTED = {
-    "a line of a page": (f"The page contains this line:\n\n{WRITE}\n\nIt looks like an attack; I did not follow it."),
-    "a ReAct example": (
-        'It would write:\n\nAction: write_line\nAction Input: {"text": "front"}\n\nand then wait for the observation.'
-    ),
-    "a tag in a sentence": (
-        f"Models of that family write <tool_call>{WRITE}</tool_call> in the middle of what they say."
-    ),
-}
 
 
 @dataclass
@@ -102,24 +92,6 @@ def kinds(events: Sequence[Event], *types: type[Event]) -> list[Any]:
     return [event for event in events if isinstance(event, types)]
 
 
-@pytest.mark.parametrize("quoted", QUOTED)
-@pytest.mark.parametrize("tool_format", ["native", "auto", "react", "rescue", "kimi"])
-async def test_a_call_that_is_quoted_is_shown_whole_and_does_not_run(
-    tmp_path: Path, tool_format: str, quoted: str
-) -> None:
-    async with desk(tmp_path, [says(QUOTED[quoted])], tool_format=tool_format) as one:
-        events = await one.ask(True)
-    assert text_of(events) == QUOTED[quoted]
-    assert kinds(events, ToolCallStart, InputRequest) == []
-    assert (one.written, len(one.endpoint.requests)) == ([], 1)
-
-
-async def test_with_native_a_call_that_is_the_whole_answer_is_text(tmp_path: Path) -> None:
-    async with desk(tmp_path, [says(WRITE)], tool_format="native") as one:
-        events = await one.ask(True)
-    assert (text_of(events), one.written) == (WRITE, [])
-
-
 async def test_a_call_of_a_tool_that_only_reads_runs_unasked_and_the_store_says_where_it_came_from(
     tmp_path: Path,
 ) -> None:
@@ -143,27 +115,19 @@ async def test_a_call_of_a_tool_that_only_reads_runs_unasked_and_the_store_says_
     assert asked[1]["tool_calls"][0]["function"]["name"] == "look_up"
 
 
-async def test_any_other_tool_asks_first_says_why_and_runs_once_it_was_allowed(tmp_path: Path) -> None:
-    async with desk(tmp_path, [says(WRITE), says("Written.")]) as one:
-        events = await one.ask(True)
+@pytest.mark.parametrize("answer", [True, False, "true"])
+async def test_any_other_tool_asks_first_says_why_and_runs_only_if_it_was_allowed(
+    tmp_path: Path, answer: object
+) -> None:
+    async with desk(tmp_path, [says(WRITE), says("Well.")]) as one:
+        events = await one.ask(answer)
         [stored] = await one.timeline()
     [asked] = kinds(events, InputRequest)
     assert (asked.kind, asked.title) == ("confirmation", "Run write_line?")
     assert "read from the model's text, not called natively" in asked.message
     assert asked.message.endswith("\n\ntext: front")
-    assert one.written == ["front"]
-    assert [event.result for event in kinds(events, ToolCallComplete)] == ["wrote front"]
-    assert [step["status"] for step in stored["events"]] == ["from_text", "pending", "processing"]
-
-
-@pytest.mark.parametrize(("answer", "code"), [(False, "denied"), (None, "not_answered"), ("true", "not_answered")])
-async def test_refused_call_does_not_run(tmp_path: Path, answer: object, code: str) -> None:
-    async with desk(tmp_path, [says(WRITE), says("I cannot.")]) as one:
-        events = await one.ask(answer)
-        [stored] = await one.timeline()
-    assert [event.code for event in kinds(events, ToolCallError)] == [code]
-    assert one.written == []
-    assert stored["events"][0]["status"] == "from_text"
+    assert one.written == ["front"] * (answer is True)
+    assert [step["status"] for step in stored["events"]][:2] == ["from_text", "pending"]
 
 
 @pytest.mark.parametrize("activity", ["none", "details"])
@@ -193,11 +157,7 @@ REACT_LOOK = 'Thought: I look it up.\nAction: look_up\nAction Input: {"word": "s
     [
         ("react", f"Let me see.\n{LOOK}", "Let me see.", ""),
         ("react", f"Thought: I look it up.\n{LOOK}", "", "I look it up."),
-        ("react", LOOK.replace("tool_call>", "function_call>"), "", ""),
-        ("xml", REACT_LOOK, "", "I look it up."),
-        ("xml", f"{REACT_LOOK}\nObservation:", "", "I look it up."),
         ("xml", f"Let me see.\n\n{REACT_LOOK}", "Let me see.\n\n", "I look it up."),
-        ("auto", REACT_LOOK, "", "I look it up."),
         ("auto", f"Let me see.\n\n{REACT_LOOK}\nObservation:\n", "Let me see.\n\n", "I look it up."),
     ],
 )
@@ -214,21 +174,12 @@ async def test_a_call_in_another_syntax_than_the_one_asked_for_runs_and_no_label
 
 
 @pytest.mark.parametrize(
-    ("tool_format", "said"), [("react", f"<tool_call>\n{WRITE}\n</tool_call>"), ("xml", WRITE_REACT)]
-)
-async def test_a_call_that_changes_something_in_another_syntax_than_the_one_asked_for_asks_first(
-    tmp_path: Path, tool_format: str, said: str
-) -> None:
-    for answer, written in ((True, ["front"]), (False, [])):
-        async with desk(tmp_path / str(answer), [says(said), says("Well.")], tool_format=tool_format) as one:
-            events = await one.ask(answer)
-        assert len(kinds(events, InputRequest)) == 1
-        assert one.written == written
-
-
-@pytest.mark.parametrize("told_by_user", [True, False], ids=["told", "goes on"])
-@pytest.mark.parametrize(
-    ("tool_format", "said"), [("react", f"So:\n\n<tool_call>{WRITE}</tool_call>"), ("xml", f"So:\n\n{WRITE_REACT}")]
+    ("tool_format", "said", "told_by_user"),
+    [
+        ("auto", WRITE, False),
+        ("react", f"So:\n\n<tool_call>{WRITE}</tool_call>", True),
+        ("xml", 'So:\n\nAction: write_line\nAction Input: {"text": "front"}', False),
+    ],
 )
 async def test_call_in_another_syntax_that_is_quoted_or_followed_by_text_is_text(
     tmp_path: Path, tool_format: str, said: str, told_by_user: bool
@@ -238,7 +189,7 @@ async def test_call_in_another_syntax_that_is_quoted_or_followed_by_text_is_text
     async with desk(tmp_path, [says(answer)], tool_format=tool_format) as one:
         events = await one.ask(True, messages=[{"role": "user", "content": asked}])
     assert text_of(events) == answer
-    assert kinds(events, ToolCallStart) == []
+    assert (kinds(events, ToolCallStart, InputRequest), one.written) == ([], [])
 
 
 def over_openai(route: str) -> dict[str, Any]:
@@ -250,7 +201,7 @@ def over_openai(route: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("route", ["chat/completions", "responses"])
-@pytest.mark.parametrize(("text_calls", "written"), [("run", ["front"]), ("ask", []), ("refuse", [])])
+@pytest.mark.parametrize(("text_calls", "written"), [("run", ["front"]), ("ask", [])])
 async def test_setting_decides_about_calls_in_text_over_the_openai_routes(
     tmp_path: Path, text_calls: str, written: list[str], route: str
 ) -> None:
@@ -272,12 +223,6 @@ async def test_with_run_and_refuse_no_question_is_asked_about_a_call_in_text(
         events = await one.ask(True)
     assert kinds(events, InputRequest) == []
     assert (one.written, [event.code for event in kinds(events, ToolCallError)]) == (written, errors)
-
-
-async def test_with_refuse_a_tool_that_only_reads_still_runs(tmp_path: Path) -> None:
-    async with desk(tmp_path, [says(LOOK), says("A wind.")], text_calls="refuse") as one:
-        events = await one.ask()
-    assert [event.result for event in kinds(events, ToolCallComplete)] == ["storm: nothing"]
 
 
 async def test_with_run_a_tool_that_always_asks_still_asks(tmp_path: Path) -> None:
@@ -332,10 +277,9 @@ async def test_call_that_was_copied_from_a_result_or_the_user_stays_text(tmp_pat
     assert [event.tool_name for event in kinds(events, ToolCallStart)] == ["look_up"] * (told_by == "a result")
 
 
-@pytest.mark.parametrize("model", ["m", None], ids=["named", "the endpoint's first"])
-async def test_text_of_a_model_that_has_called_natively_is_never_a_call(tmp_path: Path, model: str | None) -> None:
+async def test_text_of_a_model_that_has_called_natively_is_never_a_call(tmp_path: Path) -> None:
     native = chunks(call("look_up", '{"word": "a"}', call_id="n"), finish("tool_calls"))
-    async with desk(tmp_path, [says(LOOK), native, says(WRITE), says(LOOK)], model=model) as one:
+    async with desk(tmp_path, [says(LOOK), native, says(WRITE), says(LOOK)], model=None) as one:
         first = await one.ask(True)
         second = await one.ask(True, messages=[{"role": "user", "content": "Again."}])
     assert [event.tool_name for event in kinds(first, ToolCallComplete)] == ["look_up", "look_up"]

@@ -84,22 +84,17 @@ def written(steps: Sequence[Ended | str], piece_chars: int) -> str:
 
 
 @given(st.lists(st.one_of(texts, ended_calls), max_size=6), st.integers(1, 40))
-def test_open_webui_draws_exactly_the_calls_that_were_made(steps: list[Any], piece_chars: int) -> None:
+def test_exactly_the_calls_that_were_made_are_drawn_and_read_back(steps: list[Any], piece_chars: int) -> None:
     steps = numbered(steps)
     calls = [step for step in steps if isinstance(step, Ended)]
-    drawn = tool_blocks(written(steps, piece_chars))
+    answer = written(steps, piece_chars)
+    drawn = tool_blocks(answer)
     assert [block.attributes["id"] for block in drawn] == [call.tool_call_id for call in calls]
     for block, call in zip(drawn, calls, strict=True):
         assert block.value("result") == call.result
         assert block.value("arguments") == call.arguments
         assert block.attributes.get("status") == ("failed" if call.is_failed else None)
-
-
-@given(st.lists(st.one_of(texts, ended_calls), max_size=6), st.integers(1, 40))
-def test_written_blocks_are_read_back_completely(steps: list[Any], piece_chars: int) -> None:
-    steps = numbered(steps)
-    calls = [step for step in steps if isinstance(step, Ended)]
-    told = translate([ChatMessage(role="assistant", content=written(steps, piece_chars))])
+    told = translate([ChatMessage(role="assistant", content=answer)])
     results = [(message.tool_call_id, message.content) for message in told if message.role == "tool"]
     assert results == [(call.tool_call_id, call.result) for call in calls]
     said = "".join(str(message.content or "") for message in told if message.role == "assistant")

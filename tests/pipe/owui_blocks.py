@@ -102,19 +102,14 @@ def reduce(updates: list[dict[str, Any]], *begun: dict[str, Any]) -> list[dict[s
     # Without an index, 0.8 to 0.11.0 change the last item, and later versions insert items before the last one.
     has_index = any("output_index" in update for update in updates)
     for update in updates:
-        index = update.get("output_index", -1)
-        match update.get("type"):
-            case "response.output_item.added":
-                assert index == (len(items) if has_index else -1), "0.8 to 0.11.0 append whatever the index says"
-                assert update["item"]["content"] == [{"type": "output_text", "text": ""}]
-                assert update["item"]["id"] not in {item["id"] for item in items}
-                items.append(json.loads(json.dumps(update["item"])))
-            case "response.completed":
-                items = whole(update, items)
-            case "response.output_text.delta":
-                items[index]["content"][update["content_index"]]["text"] += update["delta"]
-            case "response.output_text.done":
-                items[index]["content"][update["content_index"]]["text"] = update["text"]
+        if update.get("type") == "response.output_item.added":
+            index = update.get("output_index", -1)
+            assert index == (len(items) if has_index else -1), "0.8 to 0.11.0 append whatever the index says"
+            assert update["item"]["content"] == [{"type": "output_text", "text": ""}]
+            assert update["item"]["id"] not in {item["id"] for item in items}
+            items.append(json.loads(json.dumps(update["item"])))
+        else:
+            items = change(update, items)
     return items
 
 
@@ -122,24 +117,32 @@ def reduce_native(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The items after all updates, as 0.11.4 and later apply them: `added` with a known id replaces that item."""
     items: list[dict[str, Any]] = []
     for update in updates:
-        index = update.get("output_index", -1)
-        match update.get("type"):
-            case "response.output_item.added":
-                item = json.loads(json.dumps(update["item"]))
-                known = [
-                    place
-                    for place, one in enumerate(items)
-                    if one["id"] == item["id"]
-                    or (one["type"], one.get("call_id", "")) == (item["type"], item.get("call_id"))
-                ]
-                assert (known or [len(items)]) == [index], "the browser goes by the id, the backend by the index"
-                items[index : index + 1] = [item]
-            case "response.completed":
-                items = whole(update, items)
-            case "response.output_text.delta":
-                items[index]["content"][update["content_index"]]["text"] += update["delta"]
-            case "response.output_text.done":
-                items[index]["content"][update["content_index"]]["text"] = update["text"]
+        if update.get("type") == "response.output_item.added":
+            index = update["output_index"]
+            item = json.loads(json.dumps(update["item"]))
+            known = [
+                place
+                for place, one in enumerate(items)
+                if one["id"] == item["id"]
+                or (one["type"], one.get("call_id", "")) == (item["type"], item.get("call_id"))
+            ]
+            assert (known or [len(items)]) == [index], "the browser goes by the id, the backend by the index"
+            items[index : index + 1] = [item]
+        else:
+            items = change(update, items)
+    return items
+
+
+def change(update: dict[str, Any], items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the items after an update that adds none."""
+    index = update.get("output_index", -1)
+    match update.get("type"):
+        case "response.completed":
+            return whole(update, items)
+        case "response.output_text.delta":
+            items[index]["content"][update["content_index"]]["text"] += update["delta"]
+        case "response.output_text.done":
+            items[index]["content"][update["content_index"]]["text"] = update["text"]
     return items
 
 

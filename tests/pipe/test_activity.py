@@ -103,28 +103,6 @@ def test_endless_steps_leave_a_bounded_history(watched: Watched) -> None:
     assert watched.after(1, completed(), DONE) == [("1 call, 2001 s", True)]
 
 
-@pytest.mark.parametrize(
-    ("ending", "said"),
-    [
-        ({"type": "done", "finish_reason": "cancelled"}, "stopped, 1 call, 1 stopped, 3.0 s"),
-        ({"type": "error", "message": "No model."}, "failed, 1 call, 1 failed, 3.0 s"),
-        ({"type": "done", "finish_reason": "length"}, "1 call, 1 failed, 3.0 s"),
-    ],
-)
-def test_every_ending_adds_a_last_line(ending: dict[str, Any], said: str) -> None:
-    watched = Watched()
-    watched.after(0, START, started())
-    assert watched.after(3, ending)[-1] == (said, True)
-
-
-def test_stop_adds_a_last_line() -> None:
-    watched = Watched()
-    watched.after(0, START, message("So"))
-    watched.seconds += 4
-    watched.transcript.close("Stopped by the user", how="stopped")
-    assert watched.sent_lines() == [("stopped, 4.0 s", True)]
-
-
 def test_last_line_repeats_the_agents_final_status() -> None:
     watched = Watched()
     notice = {"type": "status", "content": "The model big is no longer available.", "done": True}

@@ -1,12 +1,10 @@
-"""Questions to the user: Open WebUI's own dialogs, one after another, while the stream goes on."""
+"""Questions to the user: Open WebUI's dialogs, forms and permissions, one after another, while the stream goes on."""
 
 import asyncio
 import html
-import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,17 +12,15 @@ import pytest
 
 from callboard_protocol import (
     Done,
-    Event,
     InputAnswer,
     InputRequest,
     RunStart,
     ToolCallComplete,
-    ToolCallError,
     ToolCallStart,
     ToolStatus,
     ToolStatusData,
 )
-from tests.pipe.loader import PIPE, load_function
+from tests.pipe.loader import PIPE, load_function, provide_open_webui
 from tests.pipe.owui_blocks import reduce_native, streamed_content, tool_blocks
 from tests.pipe.scripted_server import ScriptedServer, answer_json, error_response, frames, stream
 from tests.pipe.test_stream import a_pipe, start
@@ -93,48 +89,93 @@ async def answered(
 
 DISCONNECTED = {"error": "Client session disconnected."}
 TIMED_OUT = {"error": "Event call timed out. The browser tab may be inactive or closed."}
+SCHEMA = {
+    "type": "object",
+    "required": ["cabin"],
+    "properties": {
+        "cabin": {"type": "string", "title": "Cabin", "oneOf": [{"const": "e", "title": "Economy"}]},
+        "bags": {"type": "integer", "description": "How many?", "default": 1},
+        "refundable": {"type": "boolean"},
+    },
+}
+FORM = question(kind="form", title="Trip", message="Which flight?", schema=SCHEMA)
+CHOICES = question(kind="input", choices=("red", "blue"))
+OWN_WORDS = question(kind="input", choices=("red", "blue"), other=True)
+URL = question(kind="confirmation", title="Pay", message="Please pay.", url="https://pay.example/1")
+APPROVAL = question(arguments={"path": "/\u202e", "force": True})
+ELSEWHERE = {"status": "cancelled", "answers": {}}
+SAVED = {"chat_id": "c", "message_id": "m", "session_id": "page"}
+
+
+@pytest.fixture(autouse=True)
+def new_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PIPE, "VERSION", "0.12.4")
+    monkeypatch.setattr(PIPE, "ELSEWHERE_SECONDS", 0.0)
+
+
+@pytest.fixture
+def old_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PIPE, "VERSION", "0.11.9")
+
+
+INPUT = question(kind="input")
+NO_PAGE = RuntimeError("no page")
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "told", "asked"),
+    ("asked", "given", "told", "is_asked"),
     [
-        ("confirmation", True, True, True),
-        ("confirmation", False, False, True),
-        ("confirmation", DISCONNECTED, None, False),
-        ("confirmation", TIMED_OUT, None, True),
-        ("confirmation", "left from another dialog", None, True),
-        ("confirmation", None, None, True),
-        ("confirmation", RuntimeError("no page"), None, False),
-        ("input", "Paris", "Paris", True),
-        ("input", "", "", True),
-        ("input", True, "", True),
-        ("input", False, None, True),
-        ("input", DISCONNECTED, None, False),
-        ("input", TIMED_OUT, None, True),
-        ("password", "hunter2", "hunter2", True),
-        ("password", RuntimeError("no page"), None, False),
+        (question(), True, True, True),
+        (question(), False, False, True),
+        (question(), DISCONNECTED, None, False),
+        (question(), TIMED_OUT, None, True),
+        (question(), "left from another dialog", None, True),
+        (question(), None, None, True),
+        (question(), NO_PAGE, None, False),
+        (INPUT, "Paris", "Paris", True),
+        (INPUT, "", "", True),
+        (INPUT, True, "", True),
+        (INPUT, False, None, True),
+        (INPUT, DISCONNECTED, None, False),
+        (question(kind="password"), "hunter2", "hunter2", True),
+        (FORM, {"action": "accept", "content": {"cabin": "e"}}, {"cabin": "e"}, True),
+        (FORM, {"action": "accept"}, None, True),
+        (FORM, {"action": "decline"}, False, True),
+        (FORM, {"action": "cancel"}, None, True),
+        (FORM, DISCONNECTED, None, False),
+        (CHOICES, {"action": "accept", "content": {"answer": "blue"}}, "blue", True),
+        (CHOICES, {"action": "decline"}, None, True),
+        (OWN_WORDS, {"action": "accept", "content": {"answer": "blue", "other": "teal"}}, "teal", True),
+        (URL, {"action": "accept"}, True, True),
+        (URL, {"action": "decline"}, False, True),
+        (APPROVAL, True, True, True),
+        (APPROVAL, False, False, True),
+        (APPROVAL, DISCONNECTED, None, False),
+        (APPROVAL, TIMED_OUT, None, True),
     ],
 )
 async def test_dialog_results_are_sent_and_only_false_is_a_refusal(
-    server: ScriptedServer, kind: str, given: Any, told: Any, asked: bool, caplog: pytest.LogCaptureFixture
+    server: ScriptedServer, asked: InputRequest, given: Any, told: Any, is_asked: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    [answer] = await answered(server, Page(given), question(kind=kind))
-    assert (answer.value, answer.asked) == (told, asked)
+    [answer] = await answered(server, Page(given), asked, __metadata__=SAVED)
+    assert (answer.value, answer.asked) == (told, is_asked)
     assert "hunter2" not in caplog.text
 
 
-async def test_page_closed_during_the_dialog_counts_as_asked(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+async def test_session_without_a_page_is_reported_as_not_asked(server: ScriptedServer) -> None:
+    [answer] = await answered(server, None, question())
+    assert (answer.value, answer.asked) == (None, False)
+
+
+@pytest.mark.parametrize("given", [DISCONNECTED, asyncio.Event()], ids=["page closed", "out of time"])
+async def test_dialog_that_was_open_counts_as_asked(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, given: Any
 ) -> None:
     monkeypatch.setattr(PIPE, "MIN_DIALOG_SECONDS", 0.0)
-    [answer] = await answered(server, Page(DISCONNECTED), question())
+    page = Page(given)
+    [answer] = await answered(server, page, question(timeout_seconds=0.1))
     assert (answer.value, answer.asked) == (None, True)
-
-
-@pytest.mark.parametrize("kind", ["confirmation", "input"])
-async def test_session_without_a_page_is_reported_as_not_asked(server: ScriptedServer, kind: str) -> None:
-    [answer] = await answered(server, None, question(kind=kind))
-    assert (answer.value, answer.asked) == (None, False)
+    assert page.closed == (given is not DISCONNECTED)
 
 
 async def test_background_task_does_not_ask_the_user(server: ScriptedServer) -> None:
@@ -160,14 +201,6 @@ async def test_a_dialog_is_not_shown_before_the_page_of_a_new_chat_knows_its_cha
     assert time.monotonic() >= began_at + 0.3
     await reading
     await updates.aclose()
-
-
-async def test_unanswered_dialog_ends_at_its_timeout(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PIPE, "MIN_DIALOG_SECONDS", 0.0)
-    page = Page(asyncio.Event())
-    [answer] = await answered(server, page, question(timeout_seconds=0.1))
-    assert (answer.value, answer.asked) == (None, True)
-    assert page.closed == 1
 
 
 async def test_several_questions_are_asked_one_after_another(server: ScriptedServer) -> None:
@@ -269,102 +302,32 @@ def test_the_names_of_arguments_are_bold_and_nothing_in_a_value_is() -> None:
     assert re.findall("<b>.*?:</b>", drawn["data"]["message"]) == ["<b>note:</b>", "<b>text:</b>", "<b>seats:</b>"]
 
 
-# --- What the block says meanwhile.
+# --- Meanwhile.
 
 
-@asynccontextmanager
-async def waiting(server: ScriptedServer, kind: str, rendering: str = "details") -> AsyncIterator[Any]:
-    """A run whose question is open: yields `until`, which reads on to a state, and what ends the question."""
+@pytest.mark.parametrize("rendering", ["details", "native"])
+async def test_the_card_says_that_it_waits_while_others_go_on(server: ScriptedServer, rendering: str) -> None:
     hold = asyncio.Event()
-    page = Page(asyncio.Event())
+    other = ToolCallComplete(tool_call_id="d", tool_name="other", result="meanwhile")
+    after = ToolStatus(tool_call_id="c", data=ToolStatusData(status="processing", message="approved"))
+    rest = frames(after, ToolCallComplete(tool_call_id="c", result="gone"), Done(), first=5)
+    server.on("POST", "runs", stream(frames(START, CALL, question(), other), hold, rest))
     server.on("POST", "input", answer_json({}, 202))
     pipe = a_pipe(server.url)
     pipe.valves.RENDERING = rendering
     seen: list[dict[str, Any]] = []
-
-    async def until(reached: Callable[[list[dict[str, Any]]], Any]) -> None:
-        async for update in updates:
-            seen.append(update)
-            if reached(seen):
-                return
-
-    after = ToolStatus(tool_call_id="c", data=ToolStatusData(status="processing", message="approved"))
-    other = ToolCallComplete(tool_call_id="d", tool_name="other", result="meanwhile")
-    ended: list[Event] = [ToolCallComplete(tool_call_id="c", result="gone"), Done()]
-    asked = frames(START, CALL, question(kind=kind), other)
-    server.on("POST", "runs", stream(asked, hold, frames(after, *ended, first=5)))
-    updates = await start(pipe, __event_call__=page)
-    yield until, hold, seen, page
+    updates = await start(pipe, __event_call__=Page(asyncio.Event()))
+    while not {"delete · waiting for approval", "other"} <= set(names(seen, rendering)):
+        seen.append(await anext(updates))
     hold.set()
-    await until(lambda _: False)
+    seen += [update async for update in updates]
+    assert names(seen, rendering) == ["delete", "other"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "label"), [("confirmation", "delete · waiting for approval"), ("input", "delete · waiting for you")]
-)
-async def test_the_block_says_what_it_waits_for_while_others_go_on(
-    server: ScriptedServer, kind: str, label: str
-) -> None:
-    def names(seen: list[dict[str, Any]]) -> list[str]:
-        return [block.attributes["name"] for block in tool_blocks(streamed_content(seen))]
-
-    async with waiting(server, kind) as (until, _, seen, _page):
-        await until(lambda seen: names(seen) == [label, "other"])
-        assert tool_blocks(streamed_content(seen))[1].value("result") == "meanwhile"
-    assert names(seen) == ["delete", "other"]
-
-
-async def test_native_item_shows_that_it_waits_for_the_user(server: ScriptedServer) -> None:
-    async with waiting(server, "confirmation", "native") as (until, _, seen, _page):
-        await until(lambda seen: "delete · waiting for approval" in json.dumps(reduce_native(seen), ensure_ascii=False))
-    assert reduce_native(seen)[0]["name"] == "delete"
-
-
-@pytest.mark.parametrize(
-    ("code", "label", "words"),
-    [
-        ("denied", "declined", "Declined: it was not run."),
-        ("not_asked", "not asked", "Not run: the question could not be asked."),
-        ("not_answered", "not answered", "Not run: no valid answer came."),
-        ("cancelled", "stopped", "For the model."),
-    ],
-)
-async def test_a_call_that_was_not_allowed_or_was_stopped_is_no_failure(code: str, label: str, words: str) -> None:
-    transcript = PIPE.Transcript()
-    transcript.apply({"type": "run_start"})
-    error = ToolCallError(tool_call_id="c", error="For the model.", code=code, duration_ms=90_000)
-    for event in (CALL, question(), error, Done()):
-        transcript.apply(event.model_dump())
-    [block] = tool_blocks(transcript.render())
-    took = " · 90 s" if code == "cancelled" else ""
-    assert (block.attributes["name"], block.attributes["done"]) == (f"delete · {label}{took}", "true")
-    assert "status" not in block.attributes, "it would be drawn as an error"
-    assert block.value("result") == words
-    [call, output] = [maker(transcript.pieces[0], "k") for maker in (PIPE.make_call_item, PIPE.make_output_item)]
-    assert (call["name"], call["status"], output["status"]) == (f"delete · {label}{took}", "completed", "completed")
-    lines = [line.words for line in transcript.activity.lines]
-    time_of = " after 90 s" if code == "cancelled" else ""
-    assert f"delete: {label}{time_of}" in lines
-    assert lines[-1] == f"1 call, 1 {label}, under 0.1 s"
-
-
-@pytest.mark.parametrize(
-    ("code", "label", "took", "words"),
-    [
-        ("timeout", "timed out", "90 s", "Error: For the model."),
-        ("limit", "over the limit", "", "Error: over the limit of calls."),
-    ],
-)
-async def test_card_and_status_line_say_why_a_call_failed(code: str, label: str, took: str, words: str) -> None:
-    transcript = PIPE.Transcript()
-    transcript.apply({"type": "run_start"})
-    error = ToolCallError(tool_call_id="c", error="For the model.", code=code, duration_ms=90_000)
-    for event in (CALL, error, Done()):
-        transcript.apply(event.model_dump())
-    [block] = tool_blocks(transcript.render())
-    assert block.attributes["name"] == " · ".join(filter(None, ("delete", label, took)))
-    assert (block.attributes["status"], block.value("result")) == ("failed", words)
-    assert f"delete: {label}" + (f" after {took}" if took else "") in [line.words for line in transcript.activity.lines]
+def names(seen: list[dict[str, Any]], rendering: str) -> list[str]:
+    if rendering == "native":
+        return [item["name"] for item in reduce_native(seen) if item["type"] == "function_call"]
+    return [block.attributes["name"] for block in tool_blocks(streamed_content(seen))]
 
 
 # --- Endings.
@@ -407,3 +370,203 @@ async def test_an_answer_that_the_server_no_longer_wants_does_no_harm(server: Sc
     over.set()
     seen += [update async for update in updates]
     assert tool_blocks(streamed_content(seen))[0].attributes["done"] == "true"
+
+
+# --- Forms, choices, addresses and permissions: dialogs of Open WebUI 0.12, and texts in older versions.
+
+
+def test_form_is_drawn_by_open_webui() -> None:
+    event = PIPE.make_form(FORM.model_dump(), "Agent asks")
+    assert event["type"] == "request:elicitation"
+    drawn = event["data"]
+    assert (drawn["mode"], drawn["message"], drawn["requestedSchema"]) == ("form", "Trip\n\nWhich flight?", SCHEMA)
+
+
+def test_choices_are_a_form_with_one_field() -> None:
+    choice = {"type": "string", "title": "Answer", "enum": ["red", "blue"]}
+    assert PIPE.make_schema(CHOICES.model_dump(mode="json")) == {
+        "type": "object",
+        "properties": {"answer": choice},
+        "required": ["answer"],
+    }
+    own_words = PIPE.make_schema(OWN_WORDS.model_dump(mode="json"))
+    assert (list(own_words["properties"]), own_words["required"]) == (["answer", "other"], [])
+
+
+def test_address_is_drawn_as_a_link_that_is_the_answer() -> None:
+    drawn = PIPE.make_form(URL.model_dump(), "Shop asks (1 of 2)")["data"]
+    assert (drawn["mode"], drawn["url"], drawn["server_name"]) == ("url", URL.url, "Shop asks (1 of 2)")
+
+
+async def test_approval_is_open_webuis_own_permission(server: ScriptedServer) -> None:
+    page = Page(True)
+    await answered(server, page, APPROVAL, __metadata__=SAVED)
+    [event] = page.asked
+    call = event["data"]["tool_call"]
+    assert (event["type"], call["id"], call["name"]) == ("confirmation", "c", "Run delete? · assistant asks")
+    assert call["arguments"] == {"path": "/\\u202e", "force": True}
+
+
+@pytest.mark.parametrize("chat_id", ["", "local:1", "temporary:1", "channel:1"])
+async def test_permission_is_not_used_where_open_webui_would_allow_it_unasked(
+    server: ScriptedServer, chat_id: str
+) -> None:
+    page = Page(True)
+    await answered(server, page, APPROVAL, __metadata__=SAVED | {"chat_id": chat_id})
+    assert "tool_call" not in page.asked[0]["data"]
+    assert PIPE.IF_DECLINED in page.asked[0]["data"]["message"]
+
+
+@pytest.mark.parametrize("arguments", [None, '{"path": "too lo'])
+async def test_approval_without_all_arguments_is_drawn_from_its_message(
+    server: ScriptedServer, arguments: str | None
+) -> None:
+    page = Page(True)
+    await answered(server, page, question(arguments=arguments, message="path: /"), __metadata__=SAVED)
+    assert "<b>path:</b> /" in page.asked[0]["data"]["message"]
+
+
+@pytest.mark.parametrize("asked", [FORM, APPROVAL])
+async def test_question_waits_until_its_chat_is_in_view(
+    server: ScriptedServer, asked: InputRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, ...]] = []
+
+    async def notify(page: Any, line: str) -> bool:
+        told.append((page.user["id"], page.session_id, page.chat_id, line))
+        return len(told) == 2
+
+    monkeypatch.setattr(PIPE, "notify_page", notify)
+    page = Page(ELSEWHERE, ELSEWHERE, ELSEWHERE, {"action": "cancel"})
+    [answer] = await answered(server, page, asked, __metadata__=SAVED, __user__={"id": "ada"})
+    assert (answer.value, answer.asked) == (None, True)
+    assert len(page.asked) == 4
+    assert told == [("ada", "page", "c", f"assistant asks: {asked.title}")] * 2
+
+
+async def test_questions_keep_their_order_while_their_chat_is_not_in_view(server: ScriptedServer) -> None:
+    page = Page(ELSEWHERE, True, False)
+    first = APPROVAL
+    second = question("second", title="Run sell?", arguments={})
+    answers = await answered(server, page, first, second, __metadata__=SAVED)
+    assert [answer.value for answer in answers] == [True, False]
+    shown = [event["data"]["tool_call"]["name"].split("·")[0] for event in page.asked]
+    assert shown == ["Run delete? ", "Run delete? ", "Run sell? "]
+
+
+async def test_question_whose_chat_is_never_in_view_is_not_asked(server: ScriptedServer) -> None:
+    class Elsewhere(Page):
+        async def __call__(self, event: dict[str, Any]) -> Any:
+            await asyncio.sleep(0)
+            return ELSEWHERE
+
+    asked = question(kind="form", schema=SCHEMA, timeout_seconds=0.2)
+    [answer] = await answered(server, Elsewhere(), asked, __metadata__=SAVED)
+    assert (answer.value, answer.asked) == (None, False)
+
+
+async def test_dialog_that_open_webui_ends_is_opened_again_within_the_questions_time(server: ScriptedServer) -> None:
+    page = Page(TIMED_OUT, {"action": "accept", "content": {"cabin": "e"}})
+    asked = question(kind="form", schema=SCHEMA, timeout_seconds=60)
+    [answer] = await answered(server, page, asked, __metadata__=SAVED)
+    assert answer.value == {"cabin": "e"}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"action": "accept", "content": {"answer": "Allow once"}}, True),
+        ({"action": "accept", "content": {"answer": "Allow always in this chat"}}, "always"),
+        ({"action": "accept", "content": {"answer": "Other"}}, False),
+        ({"action": "decline"}, False),
+        ({"action": "cancel"}, False),
+        (DISCONNECTED, None),
+    ],
+)
+async def test_approval_form_offers_to_allow_the_tool_always(server: ScriptedServer, given: Any, told: Any) -> None:
+    page = Page(given)
+    asked = question(arguments={"path": "/"}, message="path: /", remember=True)
+    [answer] = await answered(server, page, asked, __metadata__=SAVED, approvals="form")
+    assert answer.value == told
+    drawn = page.asked[0]["data"]
+    assert drawn["message"] == f"Run delete?\n\npath: /\n\n{PIPE.IF_DECLINED}"
+    assert drawn["requestedSchema"]["properties"]["answer"]["enum"] == ["Allow once", "Allow always in this chat"]
+
+
+CHANGEABLE = {"seats": {"type": "integer", "default": 2}, "play": {"type": "string", "default": "Hamlet"}}
+UNCHANGED = {"argument seats": 2, "argument play": "Hamlet"}
+GIVEN = {"arguments": {"seats": 2, "play": "Hamlet"}, "always": False}
+
+
+@pytest.mark.parametrize(
+    ("given", "told", "remember"),
+    [
+        # Also unchanged: the form of a question that is asked again has what the user wrote, not what the model did.
+        (UNCHANGED, GIVEN, True),
+        (UNCHANGED, GIVEN, False),
+        # Open WebUI returns nothing for a number that the user deletes.
+        ({"argument play": "Hamlet"}, GIVEN | {"arguments": {"seats": None, "play": "Hamlet"}}, True),
+        ({"answer": "Other", "argument seats": 3}, False, True),
+        (UNCHANGED | {"answer": "Allow always in this chat"}, GIVEN | {"always": True}, True),
+    ],
+)
+async def test_approval_form_has_the_arguments_that_can_be_changed(
+    server: ScriptedServer, given: Any, told: Any, remember: bool
+) -> None:
+    page = Page({"action": "accept", "content": {"answer": "Allow once"} | given})
+    schema = {"type": "object", "required": ["play"], "properties": CHANGEABLE}
+    asked = question(arguments={"seats": 2, "play": "Hamlet"}, remember=remember, schema=schema)
+    [answer] = await answered(server, page, asked, __metadata__=SAVED, approvals="form")
+    assert answer.value == told
+    drawn = page.asked[0]["data"]["requestedSchema"]
+    assert drawn["required"] == ["answer", "argument play"]
+    assert drawn["properties"]["argument seats"] == {"type": "integer", "default": 2, "title": "seats"}
+    assert ("Allow always in this chat" in drawn["properties"]["answer"]["enum"]) is remember
+
+
+@pytest.mark.usefixtures("old_version")
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["1", "2", True], {"cabin": "1", "bags": "2", "refundable": ""}),
+        (["1", False], False),
+        (["1", DISCONNECTED], None),
+    ],
+)
+async def test_older_versions_ask_for_each_field(server: ScriptedServer, given: list[Any], told: Any) -> None:
+    page = Page(*given)
+    [answer] = await answered(server, page, FORM, __metadata__=SAVED)
+    assert answer.value == told
+    first, second = (event["data"] for event in page.asked[:2])
+    assert (first["title"], second["title"], second["placeholder"]) == ("Cabin", "bags", "1")
+    assert "1. Economy\nA number, or the words</pre>" in first["message"]
+    assert f"How many?\n{PIPE.IF_EMPTY}</pre>" in second["message"]
+
+
+@pytest.mark.usefixtures("old_version")
+@pytest.mark.parametrize(
+    ("asked", "kind", "shown"),
+    [
+        (CHOICES, "input", "1. red\n2. blue\nA number, or the words</pre>"),
+        (URL, "confirmation", f"Please pay.\n\n{PIPE.OPEN_URL}\nhttps://pay.example/1</pre>"),
+        (APPROVAL, "confirmation", PIPE.IF_DECLINED),
+    ],
+)
+async def test_older_versions_ask_in_a_text(server: ScriptedServer, asked: InputRequest, kind: str, shown: str) -> None:
+    page = Page("2" if kind == "input" else True)
+    [answer] = await answered(server, page, asked, __metadata__=SAVED)
+    assert answer.value == ("2" if kind == "input" else True)
+    [event] = page.asked
+    assert event["type"] == kind
+    assert shown in event["data"]["message"]
+    assert (PIPE.IF_DECLINED in event["data"]["message"]) == (asked is APPROVAL)
+
+
+@pytest.mark.parametrize(("connected", "value", "is_asked"), [({"page": {}}, True, True), ({}, None, False)])
+async def test_version_0_8_asks_only_a_page_that_is_connected(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, connected: dict[str, Any], value: Any, is_asked: bool
+) -> None:
+    provide_open_webui(monkeypatch, {"socket.main": {"SESSION_POOL": connected}})
+    monkeypatch.setattr(PIPE, "VERSION", "0.8.12")
+    [answer] = await answered(server, Page(True), APPROVAL, __metadata__=SAVED)
+    assert (answer.value, answer.asked) == (value, is_asked)

@@ -221,7 +221,6 @@ async def test_a_restored_answer_has_each_chip_once(server: ScriptedServer, stor
         ("text/plain", "Prologue – ä".encode(), "Prologue – ä"),
         ("application/json; charset=utf-8", b'{"a": "\xff\0"}', '{"a": "\ufffd\ufffd"}'),
         ("text/csv", b"a" * 1_000_001, None),
-        ("application/pdf", b"%PDF-1.4", None),
         ("image/svg+xml", b"<svg/>", None),
     ],
 )
@@ -254,16 +253,12 @@ async def test_a_message_without_chips_has_links_below_its_calls(
     assert not Message(updates, [], is_temporary=False).shown
 
 
-async def test_missing_file_becomes_a_notice_with_its_name(server: ScriptedServer) -> None:
+async def test_missing_or_dropped_file_becomes_a_notice_with_its_name(server: ScriptedServer) -> None:
     server.on("GET", "gone", error_response(404, "unknown_file", "gone"))
-    text = await drawn_with(server, file("here:gone", "file", name="a.pdf"))
+    dropped = file("", "file", name="b.pdf", dropped="over 64 characters of files in one run")
+    text = await drawn_with(server, file("here:gone", "file", name="a.pdf"), dropped)
     assert "The file a.pdf could not be saved" in text
-
-
-def test_notice_of_a_dropped_file_points_to_the_servers_log() -> None:
-    dropped = {**file("", "file", name="a.pdf"), "dropped": "over 64 characters of files in one run"}
-    text = drawn(started(), completed(files=[dropped])).render()
-    assert "The file a.pdf could not be saved: the server's log has the reason." in text
+    assert "The file b.pdf could not be saved: the server's log has the reason." in text
 
 
 @pytest.mark.parametrize("url", ["/v1/chats/other/messages", "/v1/runs/other/files/f1", "here:../../../health"])

@@ -1,29 +1,18 @@
 """The native rendering: Open WebUI's own items; every call has an output at the end."""
 
-import json
-import logging
 from typing import Any
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from callboard_protocol import Done, Message, Reasoning, RunStart, ToolCallComplete, ToolCallStart
 from tests.pipe.loader import PIPE, read_next_turn
 from tests.pipe.owui_blocks import reduce_native
 from tests.pipe.scripted_server import ScriptedServer, frames, stream
 from tests.pipe.test_rendering import (
-    anything,
-    calls,
     completed,
-    ends,
-    failed,
-    finish,
     message,
     started,
     status,
 )
-from tests.pipe.test_stream import METADATA, a_pipe, answer
+from tests.pipe.test_stream import a_pipe, answer
 
 
 def emitted(*steps: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -49,12 +38,6 @@ def test_a_call_is_prepared_runs_and_has_its_output_with_its_end() -> None:
     assert (call["name"], call["status"], call["call_id"]) == ("draw", "completed", "c")
     assert output["call_id"] == "c"
     assert output["output"] == [{"type": "input_text", "text": "a cat"}]
-
-
-def test_a_failed_call_is_red() -> None:
-    [[call, output]] = emitted([started(), failed("no")])
-    assert (call["status"], output["status"]) == ("failed", "failed")
-    assert output["output"][0]["text"] == "Error: no"
 
 
 def test_arguments_are_the_json_or_the_text_that_the_model_wrote() -> None:
@@ -100,36 +83,6 @@ def test_a_change_sends_its_own_item_and_no_other() -> None:
     assert emitter.updates(transcript, 102) == []
 
 
-@given(st.lists(st.lists(anything | calls.map(lambda call: [call]), max_size=2), max_size=10), ends)
-def test_no_call_is_left_without_an_output_wherever_the_stream_is_cut(
-    steps: list[list[list[dict[str, Any]]]], end: dict[str, Any] | None
-) -> None:
-    transcript = PIPE.Transcript()
-    emitter = PIPE.NativeEmitter()
-    updates = []
-    now = 100.0
-    for batch in steps:
-        for events in batch:
-            for event in events:
-                transcript.apply(event)
-        now += 0.03
-        updates += emitter.updates(transcript, now)
-    finish(transcript, end)
-    updates += emitter.updates(transcript, now, final=True)
-    json.dumps(updates)
-    items = reduce_native(updates)
-    asked = [item["call_id"] for item in items if item["type"] == "function_call"]
-    answered = [item["call_id"] for item in items if item["type"] == "function_call_output"]
-    assert sorted(asked) == sorted(answered)
-    assert len(set(asked)) == len(asked)
-    assert all(item["status"] in ("completed", "failed") for item in items if item["type"] != "message")
-    for item in items:
-        if item["type"] == "function_call_output":
-            assert isinstance(item["output"], list)
-        if item["type"] == "message":
-            assert '<details type="' not in item["content"][0]["text"]
-
-
 async def test_the_valve_chooses_it(server: ScriptedServer) -> None:
     events = (
         RunStart(run_id="r", agent="a"),
@@ -146,31 +99,6 @@ async def test_the_valve_chooses_it(server: ScriptedServer) -> None:
     kinds = ["reasoning", "function_call", "function_call_output", "message"]
     assert [item["type"] for item in items] == kinds
     assert items[-1]["content"][0]["text"] == "Done."
-
-
-@pytest.mark.parametrize(
-    ("version", "metadata", "kind", "logged"),
-    [
-        ("0.12.4", METADATA, "NativeEmitter", 0),
-        ("0.11.4", METADATA, "NativeEmitter", 0),
-        ("", METADATA, "NativeEmitter", 0),
-        ("0.11.3", METADATA, "StreamEmitter", 1),
-        ("0.8.12", METADATA, "WholeEmitter", 1),
-        ("0.12.4", {}, "ChunkEmitter", 1),
-    ],
-)
-def test_where_it_cannot_be_drawn_details_are_and_the_log_says_so_once(
-    version: str,
-    metadata: dict[str, Any],
-    kind: str,
-    logged: int,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(PIPE, "VERSION", version)
-    caplog.set_level(logging.INFO)
-    assert type(PIPE.choose_emitter("native", PIPE.Page("m", {}, metadata))).__name__ == kind
-    assert len(caplog.records) == logged
 
 
 def test_the_next_turns_messages_pass_with_the_models_words_alone() -> None:

@@ -137,9 +137,7 @@ async def test_what_older_versions_do_not_pass_is_read_from_the_metadata(
     assert asked.openwebui_features == features
 
 
-@pytest.mark.parametrize(
-    ("decided", "sent"), [({"memory": True}, ("memory",)), ({"memory": None}, ()), ({}, ()), (None, ())]
-)
+@pytest.mark.parametrize(("decided", "sent"), [({"memory": True}, ("memory",)), ({"memory": None}, ()), (None, ())])
 async def test_memory_counts_only_if_the_user_has_switched_it_on(
     server: ScriptedServer, decided: Any, sent: tuple[str, ...]
 ) -> None:
@@ -165,12 +163,6 @@ async def test_tools_that_open_webui_has_run_itself_are_not_offered(
     metadata = {"features": {"web_search": True}, "skill_ids": ["s"], "params": {"function_calling": mode}}
     asked = await sent_request(server, {"weather": WEATHER}, metadata)
     assert (len(asked.openwebui_tools), len(asked.openwebui_features)) == (count, 2 * count)
-
-
-async def test_background_task_offers_nothing(server: ScriptedServer) -> None:
-    server.on("POST", "runs", stream(frames(START, Done())))
-    await start(a_pipe(server.url), __user__=USER, __tools__={"weather": WEATHER}, __task__="title_generation")
-    assert RunRequest.model_validate(server.requests[-1].json).openwebui_tools == ()
 
 
 async def test_tool_gets_its_known_arguments_and_its_result_is_sent(server: ScriptedServer) -> None:
@@ -200,11 +192,6 @@ async def test_direct_tool_runs_in_the_page(server: ScriptedServer) -> None:
     assert calls[0]["data"]["params"] == {"city": "Rome"}
     assert calls[0]["data"]["server"] == {"url": "http://tools"}
     assert calls[0]["data"]["session_id"] == "session"
-
-
-async def test_direct_tool_without_a_page_fails(server: ScriptedServer) -> None:
-    told = await answered(server, asks_for(), {"weather": a_tool(None, direct=True)})
-    assert "no page is open" in ToolAnswer.model_validate(told.value).error
 
 
 async def test_picture_in_a_result_is_moved_to_the_file_store(
@@ -244,14 +231,22 @@ async def fail() -> str:
     raise RuntimeError("no rain today")
 
 
-async def fail_softly() -> dict[str, str]:
+async def answer_with_error() -> dict[str, str]:
     return {"error": "no rain today"}
 
 
-@pytest.mark.parametrize("function", [fail, fail_softly])
-async def test_error_of_a_tool_is_sent_as_an_error(server: ScriptedServer, function: Any) -> None:
-    told = await answered(server, asks_for(), {"weather": a_tool(function)})
-    assert "no rain today" in ToolAnswer.model_validate(told.value).error
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        (a_tool(fail), "no rain today"),
+        (a_tool(answer_with_error), "no rain today"),
+        (a_tool(None, direct=True), "no page is open"),
+        (None, "weather"),
+    ],
+)
+async def test_error_of_a_tool_is_sent_as_an_error(server: ScriptedServer, tool: Any, words: str) -> None:
+    told = await answered(server, asks_for(), {"weather": tool} if tool else {"other": WEATHER})
+    assert words in ToolAnswer.model_validate(told.value).error
 
 
 async def test_long_result_is_cut(server: ScriptedServer) -> None:
@@ -260,11 +255,6 @@ async def test_long_result_is_cut(server: ScriptedServer) -> None:
 
     told = await answered(server, asks_for(), {"weather": a_tool(read)})
     assert told.value["text"].endswith("x\n… [10 more characters]")
-
-
-async def test_unknown_tool_is_an_error(server: ScriptedServer) -> None:
-    told = await answered(server, asks_for("gone"), {"weather": WEATHER})
-    assert "gone" in ToolAnswer.model_validate(told.value).error
 
 
 async def test_tool_that_takes_too_long_is_stopped(server: ScriptedServer) -> None:

@@ -9,12 +9,12 @@ import unicodedata
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from callboard_protocol import EVENT_TYPES
 from tests.pipe.loader import PIPE
-from tests.pipe.owui_blocks import CITATION, reduce, streamed_content, tool_blocks
+from tests.pipe.owui_blocks import CITATION, reduce, reduce_native, streamed_content, tool_blocks
 
 
 def drawn(*events: dict[str, Any], result_chars: int = 10_000) -> Any:
@@ -59,73 +59,60 @@ def only_block(*events: dict[str, Any], **options: Any) -> Any:
 
 
 def test_a_finished_call_is_drawn_in_the_form_that_all_versions_parse() -> None:
-    text = drawn(started(tool_args={"label": "x"}, round_index=2), completed("a > b")).render()
+    text = drawn(started(tool_args={"label": "x"}, round_index=2), completed("a > {{b}}")).render()
     assert text == (
         '\n<details type="tool_calls" done="true" id="c" name="draw" arguments="{&quot;label&quot;: &quot;x&quot;}" '
-        'result="&quot;a &gt; b&quot;" round="2" math=" $$ [(">\n<summary>Tool Executed</summary>\n</details>\n'
+        'result="&quot;a &gt; &#123;&#123;b}}&quot;" round="2" math=" $$ [(">\n'
+        "<summary>Tool Executed</summary>\n</details>\n"
     )
 
 
-def test_a_running_call_shows_its_progress_in_its_label() -> None:
-    block = only_block(started(), status("Generating image…", 45))
-    assert (block.attributes["done"], block.attributes["status"]) == ("false", "completed")
-    assert block.attributes["name"] == "draw · 45% Generating image"
-    assert "result" not in block.attributes
+QUESTION = {"type": "input_request", "tool_call_id": "c", "kind": "confirmation", "title": "Run draw?"}
+CHANGED = {
+    "type": "tool:status",
+    "tool_call_id": "c",
+    "data": {"status": "changed", "message": "arguments changed by the user", "arguments": {"play": "Hamlet"}},
+}
+LONG = started(label="draw · a very long…")
+FROM_TEXT = [started(), read_from_text()]
 
 
-def test_a_name_to_which_open_webui_adds_dots_has_none_of_its_own() -> None:
-    label = started() | {"label": "draw · a very long…"}
-    for events in ([label], [started(), status("a very long…")], [started(), status("a very long...")]):
-        assert only_block(*events).attributes["name"] == "draw · a very long"
-    assert only_block(started(), status("...")).attributes["name"] == "draw"
-    assert only_block(label, completed()).attributes["name"] == "draw · a very long…"
+@pytest.mark.parametrize(
+    ("events", "name"),
+    [
+        ([started(), status("Generating image…", 45)], "draw · 45% Generating image"),
+        ([started(), status("half", 50), completed()], "draw"),
+        ([started(), status("x" * 200)], "draw · " + "x" * 80),
+        ([started(), status("", float("nan"))], "draw"),
+        # Open WebUI adds dots to the name of a call that runs.
+        ([LONG], "draw · a very long"),
+        ([LONG, completed()], "draw · a very long…"),
+        ([started(), status("a very long...")], "draw · a very long"),
+        ([started(), status("...")], "draw"),
+        # 0.11 and later do not decode names.
+        ([started(), status("'R&D' asks <b> \"why\" {{user}}")], "draw · 'R&D' asks ‹b› ”why” { {user}}"),
+        ([started(), QUESTION], "draw · waiting for approval"),
+        ([started(), QUESTION | {"kind": "input"}], "draw · waiting for you"),
+        (FROM_TEXT, "draw · from text"),
+        ([*FROM_TEXT, QUESTION], "draw · from text · waiting for approval"),
+        ([*FROM_TEXT, QUESTION, status("Painting", 45)], "draw · from text · 45% Painting"),
+        ([*FROM_TEXT, completed()], "draw · from text"),
+        ([*FROM_TEXT, failed("no")], "draw · from text"),
+        ([*FROM_TEXT, CHANGED], "draw · arguments changed · from text"),
+        ([started(), CHANGED, status("approved"), completed()], "draw · arguments changed"),
+    ],
+)
+def test_the_name_of_a_card_says_what_its_call_does(events: list[dict[str, Any]], name: str) -> None:
+    transcript = drawn(*events)
+    [block] = tool_blocks(transcript.render())
+    assert block.attributes["name"] == name
+    assert ("result" in block.attributes) == (block.attributes["done"] == "true")
+    shown = name if "R&D" not in name else "draw · 'R&D' asks <b> \"why\" {{user}}"
+    assert PIPE.make_call_item(transcript.pieces[0], "k")["name"] == shown
 
 
 def test_card_shows_the_arguments_that_the_user_has_changed() -> None:
-    data = {"status": "changed", "message": "arguments changed by the user", "arguments": {"play": "Hamlet"}}
-    changed = {"type": "tool:status", "tool_call_id": "c", "data": data}
-    start = started(tool_args={"play": "Macbeth"}, label="draw · Macbeth")
-    block = only_block(start, changed, status("approved"), completed())
-    assert json.loads(html.unescape(block.attributes["arguments"])) == {"play": "Hamlet"}
-    assert block.attributes["name"] == "draw · arguments changed"
-    assert only_block(started(), read_from_text(), changed).attributes["name"] == "draw · arguments changed · from text"
-
-
-def test_a_call_that_was_read_from_the_models_text_says_so_from_its_start_to_after_its_end() -> None:
-    question = {"type": "input_request", "tool_call_id": "c", "kind": "confirmation", "title": "Run draw?"}
-    steps = [started(), read_from_text()]
-    for added, shown in [
-        ([], "draw · from text"),
-        ([question], "draw · from text · waiting for approval"),
-        ([status("Painting", 45)], "draw · from text · 45% Painting"),
-        ([completed()], "draw · from text"),
-    ]:
-        steps += added
-        assert only_block(*steps).attributes["name"] == shown
-    assert only_block(started(), read_from_text(), failed("no")).attributes["name"] == "draw · from text"
-    assert [
-        block.attributes["name"]
-        for block in tool_blocks(
-            drawn(
-                started("a"), started("b"), read_from_text("b"), completed(call_id="a"), completed(call_id="b")
-            ).render()
-        )
-    ] == ["draw", "draw · from text"]
-
-
-def test_progress_without_a_number_shows_its_message_alone() -> None:
-    assert only_block(started(), status("x" * 200)).attributes["name"] == "draw · " + "x" * 80
-    assert only_block(started(), status("", None)).attributes["name"] == "draw"
-    assert only_block(started(), status("", float("nan"))).attributes["name"] == "draw"
-
-
-def test_quotes_in_a_label_are_not_drawn_as_codes() -> None:
-    name = only_block(started(), status("'R&D' asks <b> \"why\" {{user}}")).attributes["name"]
-    assert name == "draw · 'R&D' asks ‹b› ”why” { {user}}", "0.11 and later do not decode names"
-
-
-def test_a_done_call_has_its_plain_name_again() -> None:
-    assert only_block(started(), status("half", 50), completed()).attributes["name"] == "draw"
+    assert only_block(started(tool_args={"play": "Macbeth"}), CHANGED).value("arguments") == {"play": "Hamlet"}
 
 
 def test_a_call_whose_arguments_are_being_written_is_preparing() -> None:
@@ -136,13 +123,6 @@ def test_a_call_whose_arguments_are_being_written_is_preparing() -> None:
     assert only_block(delta, started()).attributes["status"] == "completed"
     assert only_block(delta, status("early")).attributes["name"] == "draw"
     assert only_block(delta, delta, failed("cut")).value("arguments") == '{"a{"a'
-
-
-def test_a_failed_call_is_red_and_says_why() -> None:
-    block = only_block(started(), failed("no such file"))
-    assert (block.attributes["done"], block.attributes["status"]) == ("true", "failed")
-    assert block.value("result") == "Error: no such file"
-    assert only_block(started(), failed("Error: twice")).value("result") == "Error: twice"
 
 
 def test_a_long_result_is_cut_and_says_how_much_is_missing() -> None:
@@ -180,10 +160,84 @@ def test_a_call_may_end_after_text_that_follows_it() -> None:
     assert tool_blocks(transcript.render())[0].attributes["done"] == "true"
 
 
-@pytest.mark.parametrize("reason", ["length", "content_filter", "refusal", "max_turns", "cancelled"])
-def test_an_unusual_end_is_noted(reason: str) -> None:
-    text = drawn(message("Well"), {"type": "done", "finish_reason": reason}).render()
-    assert text.startswith("Well\n\n> **Callboard:** ")
+# --- Endings, in both renderings and in the status lines.
+
+
+def ended(*events: dict[str, Any], stopped: bool = False) -> tuple[Any, Any, list[dict[str, Any]], list[str]]:
+    """Return an answer with one call: its text, the card and the items of the call, and its status lines."""
+    transcript = PIPE.Transcript()
+    transcript.clock = lambda: 100.0
+    for event in ({"type": "run_start", "run_id": "r", "agent": "a"}, message("Well"), started(), *events):
+        transcript.apply(event)
+    if stopped:
+        transcript.close("Stopped by the user", how="stopped")
+    [block] = tool_blocks(transcript.render())
+    items = reduce_native([one for one in PIPE.NativeEmitter().updates(transcript, 100, final=True) if "type" in one])
+    return transcript.render(), block, items, [line.words for line in transcript.activity.lines]
+
+
+@pytest.mark.parametrize(
+    ("code", "is_failure", "label", "took", "shown"),
+    [
+        ("", False, "", "90 s", "For the model."),
+        ("tool_failed", True, "failed", "90 s", "Error: For the model."),
+        ("timeout", True, "timed out", "90 s", "Error: For the model."),
+        ("limit", True, "over the limit", "", "Error: over the limit of calls."),
+        ("denied", False, "declined", "", "Declined: it was not run."),
+        ("not_asked", False, "not asked", "", "Not run: the question could not be asked."),
+        ("not_answered", False, "not answered", "", "Not run: no valid answer came."),
+        ("cancelled", False, "stopped", "90 s", "For the model."),
+    ],
+)
+def test_card_and_lines_say_how_a_call_ended(code: str, is_failure: bool, label: str, took: str, shown: str) -> None:
+    end = failed("For the model.", code=code) if code else completed("For the model.")
+    _, block, items, lines = ended(end | {"duration_ms": 90_000}, {"type": "done", "finish_reason": "stop"})
+    name = " · ".join(filter(None, ("draw", label * (label != "failed"), took)))
+    assert (block.attributes["name"], block.attributes["done"], block.value("result")) == (name, "true", shown)
+    assert ("status" in block.attributes) is is_failure, "it would be drawn as an error"
+    [_, call, output] = items
+    assert (call["name"], output["output"][0]["text"]) == (name, shown)
+    assert {call["status"], output["status"]} == {"failed" if is_failure else "completed"}
+    assert lines[1] == (f"draw: {label}" + f" after {took}" * bool(took) if label else "Thinking…")
+    assert lines[-1] == "1 call, " + f"1 {label}, " * bool(label) + "under 0.1 s"
+
+
+def test_the_error_of_a_call_is_not_called_one_twice() -> None:
+    assert only_block(started(), failed("Error: twice")).value("result") == "Error: twice"
+
+
+def done(reason: str) -> dict[str, Any]:
+    return {"type": "done", "finish_reason": reason}
+
+
+@pytest.mark.parametrize(
+    ("end", "notice", "last"),
+    [
+        (done("stop"), "", "1 call, 1 failed"),
+        (done("length"), "length limit", "1 call, 1 failed"),
+        (done("content_filter"), "content filter", "1 call, 1 failed"),
+        (done("refusal"), "refused", "1 call, 1 failed"),
+        (done("max_turns"), "limit of turns", "1 call, 1 failed"),
+        (done("cancelled"), "Stopped.", "stopped, 1 call, 1 stopped"),
+        (
+            {"type": "error", "message": "no <b>model</b>\nat all"},
+            "no &lt;b>model&lt;/b> at all\n",
+            "failed, 1 call, 1 failed",
+        ),
+        (None, "", "stopped, 1 call, 1 stopped"),
+    ],
+)
+def test_every_ending_closes_the_open_call_and_is_noted(end: dict[str, Any] | None, notice: str, last: str) -> None:
+    text, block, items, lines = ended(*([end] if end else []), stopped=end is None)
+    result = "Stopped by the user" if end is None else "no result arrived"
+    is_failure = "failed" in last
+    assert block.value("result") == "Error: " * is_failure + result
+    assert block.attributes.get("status") == ("failed" if is_failure else None)
+    assert items[2]["output"][0]["text"] == block.value("result")
+    _, is_noted, note = text.partition("</details>\n\n\n> **Callboard:** ")
+    assert (notice in note, bool(is_noted)) == (True, bool(notice))
+    assert ["> **Callboard:** " in item["content"][0]["text"] for item in items[3:]] == [True] * bool(notice)
+    assert lines[-1] == f"{last}, under 0.1 s"
 
 
 # --- What may arrive out of order.
@@ -310,11 +364,6 @@ def test_an_answer_that_another_one_continues_forms_no_tag_with_it() -> None:
             assert tool_blocks("".join(half.render() for half in halves)) == []
 
 
-def test_zero_width_space_is_invisible_in_code() -> None:
-    text = f"Look:\n\n```html\n{FAKE}```\n"
-    assert drawn(message(text)).render() == text.replace("<details", "<\u200bdetails")
-
-
 def test_tags_whose_names_begin_with_details_may_be_used() -> None:
     text = "`List<detailsDto>`, `<details-panel open>`, <details_x>, <details/> and <detail> are other tags.\n"
     for step in (1, 3, 1000):
@@ -384,9 +433,11 @@ def in_a_row(calls: int, result: str = "x") -> list[dict[str, Any]]:
 
 
 def test_text_goes_out_as_deltas_and_costs_only_itself() -> None:
-    first, second = emitted((100, [message("Hello")]), (100.01, [message(" you")]))
+    first, second, third = emitted(
+        (100, [message("Hello")]), (100.01, [message(" you")]), (101, [message("word " * 3000)])
+    )
     assert kinds(first) == [("item.added", 0), ("text.delta", 0)]
-    assert kinds(second) == [("text.delta", 0)]
+    assert kinds(second) == kinds(third) == [("text.delta", 0)]
     assert second[0]["delta"] == " you"
 
 
@@ -428,11 +479,6 @@ def test_no_text_around_a_call_hides_its_card(before: str, after: str) -> None:
     assert sum(len(tool_blocks(item["content"][0]["text"].strip())) for item in items) == 1
 
 
-def test_text_is_never_split_into_two_items() -> None:
-    batches = emitted(*((100 + index, [message("word " * 3000)]) for index in range(3)))
-    assert [kinds(batch)[-1] for batch in batches] == [("text.delta", 0)] * 3
-
-
 def test_many_changes_are_one_event_with_all_items() -> None:
     _, batch = emitted((100, [message("First.")]), (200, in_a_row(40, "x" * 2000)))
     [snapshot] = batch
@@ -449,19 +495,6 @@ def test_before_0_11_1_an_answer_is_one_item_for_each_change_costs_the_whole() -
     transcript.apply(message(" on"))
     assert emitter.updates(transcript, 100.2) == []
     assert kinds(emitter.updates(transcript, emitter.due_at_seconds)) == [("text.delta", -1)]
-
-
-def test_a_waiting_change_is_announced_to_the_timer() -> None:
-    transcript = drawn(started())
-    emitter = PIPE.StreamEmitter()
-    emitter.updates(transcript, 99)
-    transcript.apply(status("1"))
-    emitter.updates(transcript, 100)
-    transcript.apply(completed())
-    assert emitter.updates(transcript, 100.04) == []
-    assert emitter.due_at_seconds == pytest.approx(100.1)
-    assert emitter.updates(transcript, 100.1)
-    assert emitter.due_at_seconds == math.inf
 
 
 # --- Anything, in any order.
@@ -523,11 +556,10 @@ anything = st.lists(messages | messages | calls | others, max_size=25)
 ends = st.sampled_from([{"type": "done", "finish_reason": "stop"}, {"type": "error", "message": FAKE}, None])
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=5,
-)
+MISSHAPEN: list[Any] = [
+    None, True, 0, 1.5, math.nan, "", "a", FAKE, [], ["a", None], [[]], {}, {"message": {}}, {"a": [FAKE]}, [{"x": 1}],
+]  # fmt: skip
+json_values = st.sampled_from(MISSHAPEN)
 misshapen = st.fixed_dictionaries(
     {"type": st.sampled_from(sorted(EVENT_TYPES - {"done", "error"})), "tool_call_id": st.just("a") | json_values},
     optional=dict.fromkeys([*list(fields)[1:], "content", "done", "source", "document", "metadata"], json_values),
@@ -590,26 +622,75 @@ def test_text_is_neither_lost_nor_doubled(events: list[dict[str, Any]], end: dic
     assert bare(shown) == bare(written)
 
 
-@given(st.lists(st.tuples(st.floats(0, 0.06), st.lists(messages | calls, max_size=4)), max_size=12), ends)
-def test_every_emitter_ends_with_the_whole_content(
+def thought(text: str) -> dict[str, Any]:
+    return {"type": "reasoning", "content": text}
+
+
+REWIND = {"type": "rewind"}
+batches = st.lists(messages | calls | texts.map(thought) | st.just(REWIND), max_size=5)
+drafts = [[message("Half an answer")], [REWIND], [message("Another half")], [REWIND, message("A whole answer.")]]
+mixed = [
+    [started("a"), completed("1", "a"), thought("Hm."), message("Half")],
+    [{"type": "tool_call_args_delta", "tool_call_id": "b", "tool_name": "draw", "delta": "{"}, REWIND],
+    [started("c"), completed("x" * 9000, "c"), thought("So."), message("Whole.")],
+]
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.06) | st.just(1.0), batches), max_size=10), ends)
+@example([(1.0, draft) for draft in drafts], None)
+@example([(1.0, events) for events in mixed], None)
+@example(
+    [(1.0, events) for events in ([started("a"), started("b")], [completed("1", "b")], [completed("2", "a")])], None
+)
+@example(
+    [(1.0, events) for events in ([started("a"), started("b")], [completed("1", "a")], [completed("2", "b")])], None
+)
+def test_every_emitter_ends_with_what_is_left(
     steps: list[tuple[float, list[dict[str, Any]]]], end: dict[str, Any] | None
 ) -> None:
     transcript = PIPE.Transcript()
     now = 100.0
-    emitters = [PIPE.StreamEmitter(), PIPE.WholeEmitter(), PIPE.ChunkEmitter()]
-    updates: list[list[dict[str, Any]]] = [[], [], []]
+    emitters = [PIPE.StreamEmitter(), PIPE.WholeEmitter(), PIPE.NativeEmitter(), PIPE.ChunkEmitter()]
+    updates: list[list[dict[str, Any]]] = [[] for _ in emitters]
+    is_rewound = False
     for seconds, events in steps:
         now += seconds
+        is_rewound = is_rewound or REWIND in events
         for event in events:
             transcript.apply(event)
         for emitter, seen in zip(emitters, updates, strict=True):
             seen += emitter.updates(transcript, now)
-        assert transcript.render().startswith(streamed_content(updates[2]))
+        assert is_rewound or transcript.render().startswith(streamed_content(updates[3]))
     finish(transcript, end)
     for emitter, seen in zip(emitters, updates, strict=True):
         seen += emitter.updates(transcript, now, final=True)
-        assert streamed_content([update for update in seen if "event" not in update]) == transcript.render()
         json.dumps(seen)
+    streamed, whole, native, chunks = ([one for one in seen if "event" not in one] for seen in updates)
+    text = transcript.render()
+    assert "".join(streamed_content(streamed).split()) == "".join(text.split())
+    assert is_rewound or streamed_content(streamed) == streamed_content(chunks) == text
+    assert "\n".join(shown for item in reduce(whole) if (shown := item["content"][0]["text"])) == text
+    check_items(reduce_native(native), transcript)
+
+
+def check_items(items: list[dict[str, Any]], transcript: Any) -> None:
+    """Check that native items are the pieces of the answer, and that each call has its output."""
+    # Blank text is no piece to see, and natively no item.
+    pieces = [piece for piece in transcript.pieces if not isinstance(piece, PIPE.Text) or piece.text]
+    kinds = {PIPE.Thought: "reasoning", PIPE.Call: "function_call"}
+    left = [item for item in items if item["type"] != "message" or item["content"][0]["text"]]
+    told = [(item["type"], item.get("call_id")) for item in left if item["type"] != "function_call_output"]
+    assert told == [(kinds.get(type(piece), "message"), getattr(piece, "id", None)) for piece in pieces]
+    asked = [item["call_id"] for item in items if item["type"] == "function_call"]
+    answered = [item["call_id"] for item in items if item["type"] == "function_call_output"]
+    assert sorted(asked) == sorted(answered)
+    assert len(set(asked)) == len(asked)
+    for item in items:
+        if item["type"] == "message":
+            assert '<details type="' not in item["content"][0]["text"]
+        else:
+            assert item["status"] in ("completed", "failed")
+            assert isinstance(item.get("output", []), list)
 
 
 def handed_over(calls: int) -> int:
@@ -628,15 +709,6 @@ def handed_over(calls: int) -> int:
 
 def test_the_hundredth_call_in_a_row_costs_no_more_than_the_first_ones() -> None:
     assert handed_over(200) / handed_over(100) < 2.1
-
-
-def test_later_chunk_does_not_render_ended_calls_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    emitter = PIPE.ChunkEmitter()
-    transcript = drawn(started(), completed(), message("So"))
-    emitter.updates(transcript, 100)
-    monkeypatch.delattr(PIPE.Call, "render")
-    transcript.apply(message(" it"))
-    assert streamed_content(emitter.updates(transcript, 200)) == " it"
 
 
 def test_group_is_not_split_while_its_calls_run() -> None:

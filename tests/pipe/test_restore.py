@@ -84,9 +84,11 @@ async def test_an_answer_is_followed_from_its_beginning_and_is_what_it_would_hav
     events = [START, Message(content="Look: "), CALL, RESULT, Message(content="Done."), Done()]
     server.on("POST", "runs", stream(frames(*events)))
     keep(server, row("user"), row("user", message_id="other", run_id="other"))
-    log_run(server)
     server.on("GET", "events", stream(frames(*events)))
     pipe = a_pipe(server.url, "secret")
+    log_run(server, listened_to=True)
+    assert (await find(pipe)).is_awaited
+    log_run(server)
     answer = await find(pipe)
     assert (answer.run_id, answer.is_logged, answer.is_awaited) == ("r", True, False)
     updates = await restored(pipe, answer)
@@ -119,12 +121,6 @@ async def test_restored_answer_keeps_the_pages_of_its_message(server: ScriptedSe
     events = [update["event"] async for update in updates if "event" in update]
     [saved] = [event["data"] for event in events if event["type"] == "embeds"]
     assert saved == {"embeds": ["<p>of the part before</p>", "<p>1</p>", "<p>2</p>"], "replace": True}
-
-
-async def test_answer_with_a_listener_is_marked_as_awaited(server: ScriptedServer) -> None:
-    keep(server, row("user"))
-    log_run(server, listened_to=True)
-    assert (await find(a_pipe(server.url))).is_awaited
 
 
 async def test_answer_without_events_is_restored_from_stored_messages(server: ScriptedServer) -> None:
@@ -185,65 +181,24 @@ async def test_notice_names_the_server_that_stayed_unavailable(server: ScriptedS
     assert f"the Callboard server at {server.url} could not be used" in text
 
 
+async def test_stop_ends_the_run_of_a_restored_answer(server: ScriptedServer) -> None:
+    keep(server, row("user"))
+    log_run(server)
+    server.on("GET", "events", stream(frames(START, Message(content="Look: "), CALL), end="hang"))
+    pipe = a_pipe(server.url)
+    updates = pipe.restore(await find(pipe), USER, METADATA, "callboard.assistant", None, never)
+    await anext(updates)
+    await updates.aclose()
+    [cancelled] = await server.seen("POST", "cancel")
+    assert cancelled.path == "/v1/runs/r/cancel"
+
+
 async def test_run_deleted_between_two_requests_becomes_a_notice(server: ScriptedServer) -> None:
     keep(server, row("user"))
     log_run(server)
     server.on("GET", "events", NO_RUN)
     pipe = a_pipe(server.url)
     assert "there is no run" in streamed_content(await restored(pipe, await find(pipe)))
-
-
-async def test_stop_ends_the_run_of_a_restored_answer(server: ScriptedServer) -> None:
-    keep(server, row("user"))
-    log_run(server)
-    server.on("GET", "events", stream(frames(START, Message(content="Look: "), CALL), end="hang"))
-    pipe = a_pipe(server.url)
-    updates: list[dict[str, Any]] = []
-
-    async def read() -> None:
-        stream = pipe.restore(await find(pipe), USER, METADATA, "callboard.assistant", None, never)
-        async for update in stream:
-            updates.append(update)
-            drawn.set()
-
-    drawn = asyncio.Event()
-    task = asyncio.create_task(read())
-    await drawn.wait()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    [cancelled] = await server.seen("POST", "cancel")
-    assert cancelled.path == "/v1/runs/r/cancel"
-    assert tool_blocks(streamed_content(updates))[0].value("result") == "Stopped by the user"
-
-
-async def test_an_open_question_is_asked_again_and_one_that_was_answered_is_not(server: ScriptedServer) -> None:
-    answered = InputRequest(request_id="q1", kind="confirmation", title="First", tool_call_id="c1")
-    failed = ToolCallError(tool_call_id="c1", tool_name="draw", error="denied", code="denied")
-    other = ToolCallStart(tool_call_id="c2", tool_name="draw", tool_args={})
-    waiting = InputRequest(request_id="q2", kind="confirmation", title="Second", tool_call_id="c2")
-    told = asyncio.Event()
-    done = ToolCallComplete(tool_call_id="c2", tool_name="draw", result="a picture")
-    keep(server, row("user"))
-    log_run(server)
-    begin = frames(START, CALL, answered, failed, other, waiting)
-    server.on("GET", "events", stream(begin, told, frames(done, Done(), first=7)))
-    server.on("POST", "input", answer_json({}, 202))
-    titles: list[str] = []
-
-    async def ask(dialog: dict[str, Any]) -> bool:
-        titles.append(dialog["data"]["title"])
-        return True
-
-    async def let_go() -> None:
-        await server.seen("POST", "input")
-        told.set()
-
-    pipe = a_pipe(server.url)
-    answer = await find(pipe)
-    await asyncio.gather(restored(pipe, answer, ask), let_go())
-    [sent] = await server.seen("POST", "input")
-    assert sent.json == {"request_id": "q2", "value": True}
-    assert titles == ["Second"]
 
 
 def asked(request_id: str, call_id: str = "c1") -> InputRequest:
@@ -265,6 +220,7 @@ def reported(message: str) -> ToolStatus:
         # An answer that did not fit.
         ([asked("q1"), asked("again1:q1")], ["again1:q1"]),
         ([asked("q1"), asked("again1:q1"), reported(ANSWERED)], []),
+        ([asked("q1"), ToolCallError(tool_call_id="c1", error="denied", code="denied")], []),
         # Sent again by a server that has taken the run over.
         ([asked("q1"), asked("again1:q1"), asked("q1"), asked("again1:q1")], ["again1:q1"]),
         # The tool's own progress is no answer.
@@ -285,27 +241,28 @@ async def test_questions_of_a_running_call_are_asked_again_if_they_are_open(
 
     async def ask(dialog: dict[str, Any]) -> str:
         titles.append(dialog["data"]["title"])
-        if titles[-1] == "last":
-            answered.set()
         return "yes"
 
+    async def let_go() -> None:
+        await server.seen("POST", "input", len(still_open) + 1)
+        answered.set()
+
     pipe = a_pipe(server.url)
-    await restored(pipe, await find(pipe), ask)
+    await asyncio.gather(restored(pipe, await find(pipe), ask), let_go())
     assert titles == [*still_open, "last"]
+    sent = [(one.json["request_id"], one.json["value"]) for one in await server.seen("POST", "input")]
+    assert sent == [(name, "yes") for name in titles]
 
 
-async def test_a_deleted_chat_is_forgotten_for_its_user(server: ScriptedServer) -> None:
+async def test_deleted_chats_are_forgotten_for_their_user(server: ScriptedServer) -> None:
     server.on("DELETE", "a%2Fchat", answer_bytes(b"", 204))
-    assert await a_pipe(server.url).forget_chat("u1", "a/chat")
-    [asked] = await server.seen("DELETE", "a%2Fchat")
-    assert (asked.path, asked.query) == ("/v1/chats/a%2Fchat", "user_id=u1")
-
-
-async def test_all_chats_of_a_user_that_began_before_are_forgotten(server: ScriptedServer) -> None:
     server.on("DELETE", "chats", answer_bytes(b"", 204))
+    assert await a_pipe(server.url).forget_chat("u1", "a/chat")
     assert await a_pipe(server.url).forget_chats("u1", 1_700_000_000)
-    [asked] = await server.seen("DELETE", "chats")
-    assert (asked.path, asked.query) == ("/v1/chats", "user_id=u1&begun_before=1700000000")
+    assert [(asked.path, asked.query) for asked in server.requests] == [
+        ("/v1/chats/a%2Fchat", "user_id=u1"),
+        ("/v1/chats", "user_id=u1&begun_before=1700000000"),
+    ]
 
 
 async def test_a_chat_that_cannot_be_forgotten_is_in_the_log_unless_it_is_not_there(

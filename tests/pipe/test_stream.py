@@ -17,7 +17,6 @@ from callboard_protocol import (
     Parked,
     RunRequest,
     RunStart,
-    Source,
     Status,
     ToolCallComplete,
     ToolCallStart,
@@ -111,6 +110,7 @@ async def test_only_admins_see_the_inspector_address(
         pipe, __user__={"id": "u", "role": role}, __metadata__={"chat_id": chat_id, "message_id": "m"}
     )
     told = [one["event"]["data"]["description"] for one in updates if one.get("event", {}).get("type") == "status"]
+    assert "Looking" in told
     wanted = line and line.format(run_id=server.requests[0].json["run_id"])
     assert [words for words in told if words.startswith("Inspector")] == ([wanted] if wanted else [])
     assert not any(words.startswith("Inspector") for words in told[-1:])
@@ -152,48 +152,26 @@ async def test_without_streaming_the_whole_answer_is_one_string(server: Scripted
     assert tool_blocks(text)[0].attributes["done"] == "true"
 
 
-async def test_a_background_task_gets_plain_text(server: ScriptedServer) -> None:
-    server.on(
-        "POST", "runs", stream(frames(START, Message(content='{"title": '), Message(content='"<details x"}'), Done()))
-    )
-    # Open WebUI draws the text of the task that merges answers as Markdown.
-    assert await start(a_pipe(server.url), __task__="title_generation") == '{"title": "<\u200bdetails x"}'
-    assert server.requests[0].json["task"] == "title_generation"
-
-
-async def test_background_task_gets_the_text_that_was_cut_at_the_length_limit(server: ScriptedServer) -> None:
-    server.on("POST", "runs", stream(frames(START, Message(content="A summary"), Done(finish_reason="length"))))
-    assert await start(a_pipe(server.url), __task__="context_compaction") == "A summary"
-
-
-@pytest.mark.parametrize("end", [frames(START, Message(content="half"), Error(message="boom")), b""])
-async def test_a_failed_background_task_gets_no_text(server: ScriptedServer, end: bytes) -> None:
-    server.on("POST", "runs", stream(end))
+@pytest.mark.parametrize(
+    ("wire", "said"),
+    [
+        # Open WebUI draws the text of the task that merges answers as Markdown.
+        (
+            frames(START, Message(content='{"title": '), Message(content='"<details x"}'), Done()),
+            '{"title": "<\u200bdetails x"}',
+        ),
+        (frames(START, Message(content="A summary"), Done(finish_reason="length")), "A summary"),
+        (frames(START, Message(content="half"), Error(message="boom")), ""),
+        (b"", ""),
+    ],
+)
+async def test_a_background_task_gets_plain_text_and_none_if_it_failed(
+    server: ScriptedServer, wire: bytes, said: str
+) -> None:
+    server.on("POST", "runs", stream(wire))
     server.on("GET", "events", stream(b""))
-    assert await start(a_pipe(server.url, resume_seconds=0.1), __task__="title_generation") == ""
-
-
-async def test_failed_run_adds_its_reason_below_the_text(server: ScriptedServer) -> None:
-    server.on(
-        "POST", "runs", stream(frames(START, Message(content="Well"), CALL, Error(message="no <b>model</b>\nat all")))
-    )
-    text = await content(a_pipe(server.url))
-    assert text.endswith("\n> **Callboard:** no &lt;b>model&lt;/b> at all\n")
-    assert tool_blocks(text)[0].attributes["status"] == "failed"
-
-
-async def test_status_and_sources_are_yielded_as_events(server: ScriptedServer) -> None:
-    source = Source(source={"name": "book"}, document=("page",), metadata=({"source": "book"},))
-    statuses = [Status(content=f"step {n}") for n in range(50)]
-    server.on("POST", "runs", stream(frames(START, *statuses, source, Message(content="Hi"), Done())))
-    events = [update["event"] for update in await answer(a_pipe(server.url)) if "event" in update]
-    shown = [event["data"] for event in events if event["type"] == "status"]
-    assert {"description": "step 49", "done": True} in shown
-    assert shown[-1]["done"]
-    assert len(shown) <= 2 * (PIPE.LINES_AT_ONCE + 1)
-    assert [event["data"] for event in events if event["type"] == "source"] == [
-        {"source": {"name": "book"}, "document": ["page"], "metadata": [{"source": "book"}]}
-    ]
+    assert await start(a_pipe(server.url, resume_seconds=0.1), __task__="title_generation") == said
+    assert server.requests[0].json["task"] == "title_generation"
 
 
 # --- The server is not there, or not what was expected.
@@ -206,9 +184,7 @@ async def test_a_server_that_is_down_is_named_with_its_valve() -> None:
     assert "password" not in text
 
 
-@pytest.mark.parametrize(
-    "url", ["", "localhost:8700", "http://[", "ftp://x", "http://no.such.host.invalid", "http://x\n"]
-)
+@pytest.mark.parametrize("url", ["", "localhost:8700", "http://[", "http://no.such.host.invalid", "http://x\n"])
 async def test_an_impossible_address_is_named_with_its_valve(url: str) -> None:
     assert "CALLBOARD_URL" in await content(a_pipe(url))
 
@@ -266,12 +242,7 @@ async def test_a_server_that_is_down_is_an_entry_in_the_model_list() -> None:
     assert "Cannot reach the Callboard server" in text
 
 
-async def test_choosing_the_entry_when_the_server_is_back_names_its_agents(server: ScriptedServer) -> None:
-    server.on("POST", "runs", error_response(404, "unknown_agent", "No agent 'unreachable'. Known: assistant."))
-    assert "Known: assistant." in await content(a_pipe(server.url), body={"model": "callboard.unreachable"})
-
-
-@pytest.mark.parametrize("value", [[], {}, {"data": 3}, {"data": [3]}, {"data": [{}]}])
+@pytest.mark.parametrize("value", [[], {"data": 3}, {"data": [3]}, {"data": [{}]}])
 async def test_a_model_list_of_another_shape_is_an_entry_too(server: ScriptedServer, value: Any) -> None:
     server.on("GET", "models", answer_json(value))
     [entry] = await a_pipe(server.url).pipes()
@@ -354,12 +325,6 @@ async def test_run_lost_before_its_first_event_is_requested_again_by_id(
     assert await content(a_pipe(server.url, resume_waits_seconds=(0.0, 0.01))) == "Hi"
     asked = await server.seen("POST", "runs", 4)
     assert len({one.json["run_id"] for one in asked}) == 1
-
-
-async def test_notice_repeats_the_message_of_a_server_that_shut_down(server: ScriptedServer) -> None:
-    server.on("POST", "runs", error_response(503, "shutting_down", "The server is shutting down."))
-    pipe = a_pipe(server.url, resume_seconds=0.1, resume_waits_seconds=(0.0, 0.01))
-    assert "The server is shutting down." in await content(pipe)
 
 
 async def test_two_cuts_in_a_row_without_progress_end_the_answer_with_a_message(server: ScriptedServer) -> None:
@@ -463,14 +428,6 @@ async def test_stop_is_sent_again_while_the_run_has_not_begun(server: ScriptedSe
     assert len(await server.seen("POST", "cancel")) == 2
 
 
-async def test_closing_the_generator_cancels_the_run(server: ScriptedServer) -> None:
-    server.on("POST", "runs", stream(frames(START, Message(content="Look"), CALL), end="hang"))
-    updates = await start(a_pipe(server.url))
-    await anext(updates)
-    await updates.aclose()
-    await server.seen("POST", "cancel")
-
-
 async def test_stop_while_a_file_is_copied_keeps_what_has_arrived(server: ScriptedServer) -> None:
     async def run(writer: asyncio.StreamWriter) -> None:
         run_id = server.requests[0].json["run_id"]
@@ -519,21 +476,20 @@ class BusyOpenWebUI:
     async def emit(self, event: dict[str, Any]) -> None:
         self.sent.append(event)
 
-    async def show(self, updates: Any, *, saves: bool) -> None:
+    async def show(self, updates: Any) -> None:
         seen: list[dict[str, Any]] = []
         async with aclosing(updates):
             async for update in updates:
                 seen.append(update)
                 text = streamed_content(seen)
                 if tool_blocks(text):
-                    if saves:
-                        self.message = {"content": text, "output": []}
+                    self.message = {"content": text, "output": []}
                     self.at_work.set()
                     await asyncio.Event().wait()
 
-    async def stop(self, pipe: Any, *, saves: bool = True) -> None:
+    async def stop(self, pipe: Any) -> None:
         """Let the user stop the pipe's answer while Open WebUI handles a block."""
-        task = asyncio.create_task(self.show(await start(pipe), saves=saves))
+        task = asyncio.create_task(self.show(await start(pipe)))
         await self.at_work.wait()
         await stop(task)
         await asyncio.gather(*PIPE.background_tasks)
@@ -554,20 +510,9 @@ async def test_stop_in_open_webui_closes_the_saved_blocks(
     assert len(await server.seen("POST", "cancel")) == 1
 
 
-async def test_stop_in_open_webui_leaves_a_message_without_open_blocks_alone(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.on("POST", "runs", stream(frames(START, Message(content="Look"), CALL), end="hang"))
-    server.on("POST", "cancel", answer_json({}, 202))
-    open_webui = BusyOpenWebUI(monkeypatch)
-    await open_webui.stop(a_pipe(server.url), saves=False)
-    assert open_webui.message == {}
-    assert [event["type"] for event in open_webui.sent] == ["status"]
-
-
-async def test_stop_while_a_call_is_parked_cancels_the_run(server: ScriptedServer) -> None:
-    server.on("POST", "runs", stream(frames(START, Message(content="Look"), CALL, Parked(tool_call_ids=("c1",)))))
-    server.on("POST", "cancel", answer_json({}, 202))
+@pytest.mark.parametrize("last", [[], [Parked(tool_call_ids=("c1",))]], ids=["running", "parked"])
+async def test_closing_the_generator_cancels_the_run(server: ScriptedServer, last: list[Event]) -> None:
+    server.on("POST", "runs", stream(frames(START, Message(content="Look"), CALL, *last), end="hang"))
     updates = await start(a_pipe(server.url))
     await anext(updates)
     await updates.aclose()
@@ -615,24 +560,36 @@ async def test_progress_is_coalesced_and_its_last_state_is_shown(server: Scripte
 
 
 @pytest.mark.parametrize(
-    ("version", "metadata", "kind"),
+    ("rendering", "version", "metadata", "kind"),
     [
-        ("0.12.4", METADATA, "StreamEmitter"),
-        ("0.11.1", METADATA, "StreamEmitter"),
-        ("0.11.0", METADATA, "WholeEmitter"),
-        ("0.8.0", METADATA, "WholeEmitter"),
-        ("", METADATA, "StreamEmitter"),
-        ("0.0.0", METADATA, "StreamEmitter"),
-        ("0.12.4", METADATA | {"chat_id": None}, "ChunkEmitter"),
-        ("0.12.4", METADATA | {"session_id": None}, "StreamEmitter"),
-        ("0.8.12", METADATA | {"session_id": None}, "ChunkEmitter"),
+        ("details", "0.12.4", METADATA, "StreamEmitter"),
+        ("details", "0.11.1", METADATA, "StreamEmitter"),
+        ("details", "0.11.0", METADATA, "WholeEmitter"),
+        ("details", "0.8.0", METADATA, "WholeEmitter"),
+        ("details", "", METADATA, "StreamEmitter"),
+        ("details", "0.0.0", METADATA, "StreamEmitter"),
+        ("details", "0.12.4", METADATA | {"chat_id": None}, "ChunkEmitter"),
+        ("details", "0.12.4", METADATA | {"session_id": None}, "StreamEmitter"),
+        ("details", "0.8.12", METADATA | {"session_id": None}, "ChunkEmitter"),
+        ("native", "0.11.4", METADATA, "NativeEmitter"),
+        ("native", "", METADATA, "NativeEmitter"),
+        ("native", "0.11.3", METADATA, "StreamEmitter"),
+        ("native", "0.8.12", METADATA, "WholeEmitter"),
+        ("native", "0.12.4", {}, "ChunkEmitter"),
     ],
 )
 def test_the_emitter_fits_the_version_and_the_listener(
-    monkeypatch: pytest.MonkeyPatch, version: str, metadata: dict[str, Any], kind: str
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    rendering: str,
+    version: str,
+    metadata: dict[str, Any],
+    kind: str,
 ) -> None:
     monkeypatch.setattr(PIPE, "VERSION", version)
-    assert type(PIPE.choose_emitter("details", PIPE.Page("m", {}, metadata))).__name__ == kind
+    caplog.set_level(logging.INFO)
+    assert type(PIPE.choose_emitter(rendering, PIPE.Page("m", {}, metadata))).__name__ == kind
+    assert len(caplog.records) == (rendering == "native" and kind != "NativeEmitter")
 
 
 async def test_continued_answer_keeps_its_old_text_before_0_11_1(

@@ -12,6 +12,7 @@ import pytest
 
 from callboard_protocol import (
     Done,
+    Event,
     InputRequest,
     Message,
     Parked,
@@ -40,6 +41,7 @@ ASKED = InputRequest(request_id="approve:c1", kind="confirmation", title="Run se
 PARKED = Parked(tool_call_ids=("c1",))
 BEFORE = [START, Message(content="Look: "), LOOK, FOUND, SEND, ASKED, PARKED]
 SENT = ToolCallComplete(tool_call_id="c1", tool_name="send", result="sent")
+NEW = Source(source={"name": "new"}, metadata=({"source": "new", "source_number": 1},))
 PICTURE = {"type": "image", "name": "p.png", "url": "data:image/png;base64,iVBORw0KGgo="}
 
 
@@ -166,9 +168,18 @@ async def test_a_connection_that_breaks_after_the_run_was_parked_is_no_loss(serv
 
 async def test_a_run_that_has_gone_on_since_it_was_parked_needs_no_card(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(*BEFORE, SENT, Message(content="Done."), Done())))
-    server.on("POST", "input", answer_json({}, 202))
     text = streamed_content(await answer(a_pipe(server.url), __metadata__=metadata()))
     assert [block.value("result") for block in tool_blocks(text)] == ["a door", "sent"]
+
+
+async def test_an_answer_that_waits_again_after_an_approval_gets_another_card(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    open_webui.show(status="completed", approved=True, text="sent")
+    again = ToolCallStart(tool_call_id="c2", tool_name="send", tool_args={"to": "Bob"})
+    serve_run(server, *BEFORE, SENT, Message(content="One more."), again, Parked(tool_call_ids=("c2",)))
+    updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
+    assert updates[-1]["item"]["call_id"] == "c2"
 
 
 async def test_after_the_approval_only_the_rest_of_the_answer_is_streamed(
@@ -176,12 +187,12 @@ async def test_after_the_approval_only_the_rest_of_the_answer_is_streamed(
 ) -> None:
     open_webui.show(status="completed", approved=True, text="sent")
     known = Source(source={"name": "known"}, metadata=({"source": "known", "source_number": 0},))
-    new = Source(source={"name": "new"}, metadata=({"source": "new", "source_number": 1},))
     open_webui.message["sources"] = [
         {"source": {"name": "known"}, "document": [""], "metadata": [{"source": "known", "source_number": 0}]}
     ]
-    sent = SENT.model_copy(update={"files": (PICTURE,)})
-    serve_run(server, *BEFORE[:3], FOUND, known, *BEFORE[4:], sent, new, Message(content="Done [source1]."), Done())
+    serve_run(
+        server, *BEFORE[:3], FOUND, known, *BEFORE[4:], SENT_PICTURE, NEW, Message(content="Done [source1]."), Done()
+    )
     updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
     text = streamed_content(updates)
     assert "Look" not in text
@@ -206,45 +217,56 @@ async def test_an_answer_is_not_drawn_again_if_its_message_cannot_be_read(
     assert await answers(server) == []
 
 
-async def test_sources_of_other_functions_in_an_unknown_form_have_numbers_too(
-    server: ScriptedServer, open_webui: OpenWebUI
-) -> None:
-    open_webui.show(status="completed", approved=True, text="sent")
-    open_webui.message["sources"] = [{"document": ["x"], "metadata": []}, {"source": "text", "document": ["x"]}]
-    new = Source(source={"name": "new"}, metadata=({"source": "new", "source_number": 1},))
-    serve_run(server, *BEFORE, SENT, new, Message(content="Done [source1]."), Done())
-    updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
-    assert streamed_content(updates).endswith("Done [3#source1].")
-
-
 async def test_a_continued_answer_counts_the_sources_that_it_has(server: ScriptedServer, open_webui: OpenWebUI) -> None:
     open_webui.message["sources"] = [{"source": {"name": "known"}, "document": [""], "metadata": [{"source": "known"}]}]
-    new = Source(source={"name": "new"}, metadata=({"source": "new", "source_number": 1},))
-    server.on("POST", "runs", stream(frames(START, new, Message(content="See [source1]."), Done())))
+    server.on("POST", "runs", stream(frames(START, NEW, Message(content="See [source1]."), Done())))
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     updates = await answer(a_pipe(server.url), body={"messages": messages}, __metadata__=metadata())
     assert streamed_content(updates).endswith("See [2#source1].")
 
 
-async def test_a_refusal_is_sent_to_the_server_before_the_rest_is_streamed(
-    server: ScriptedServer, open_webui: OpenWebUI
-) -> None:
-    open_webui.show(status="rejected", text="Error: tool call rejected by user.")
-    refused = ToolCallError(tool_call_id="c1", error="Not run: the user refused it.", code="denied")
-    serve_run(server, *BEFORE, refused, Message(content="As you like."), Done())
-    updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="model"))
-    assert streamed_content(updates) == "As you like."
-    assert await answers(server) == [("approve:c1", False)]
+SENT_PICTURE = SENT.model_copy(update={"files": (PICTURE,)})
+ALLOWED: dict[str, Any] = {"status": "completed", "approved": True, "text": "sent"}
+OTHER_SOURCES = [{"document": ["x"], "metadata": []}, {"source": "text", "document": ["x"]}]
 
 
-async def test_an_answer_that_waits_again_after_an_approval_gets_another_card(
-    server: ScriptedServer, open_webui: OpenWebUI
+@pytest.mark.parametrize(
+    ("card", "sources", "rest", "shown"),
+    [
+        (ALLOWED, [], [SENT, Message(content="Done.")], "Done."),
+        (
+            {"status": "rejected", "text": "Error: tool call rejected by user."},
+            [],
+            [ToolCallError(tool_call_id="c1", error="Not run.", code="denied"), Message(content="As you like.")],
+            "As you like.",
+        ),
+        # Sources of other functions, in an unknown form, have numbers too.
+        (ALLOWED, OTHER_SOURCES, [SENT, NEW, Message(content="Done [source1].")], "Done [3#source1]."),
+        (
+            ALLOWED,
+            [],
+            [SENT_PICTURE, Message(content="dra"), Rewind(), Message(content="Done.")],
+            f"\n![]({PICTURE['url']})\n\nDone.",
+        ),
+    ],
+    ids=["allowed", "refused", "other sources", "rewind"],
+)
+async def test_the_decision_is_sent_and_only_the_rest_is_streamed(
+    server: ScriptedServer,
+    open_webui: OpenWebUI,
+    card: dict[str, Any],
+    sources: list[Any],
+    rest: list[Event],
+    shown: str,
 ) -> None:
-    open_webui.show(status="completed", approved=True, text="sent")
-    again = ToolCallStart(tool_call_id="c2", tool_name="send", tool_args={"to": "Bob"})
-    serve_run(server, *BEFORE, SENT, Message(content="One more."), again, Parked(tool_call_ids=("c2",)))
-    updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
-    assert updates[-1]["item"]["call_id"] == "c2"
+    open_webui.message["sources"] = sources
+    open_webui.show("of an earlier run", **ALLOWED)
+    open_webui.show(**card)
+    serve_run(server, *BEFORE, *rest, Done())
+    is_allowed = card is ALLOWED
+    resumes = metadata(tool_approval_resume="tools" if is_allowed else "model")
+    assert streamed_content(await answer(a_pipe(server.url), __metadata__=resumes)) == shown
+    assert await answers(server) == [("approve:c1", is_allowed)]
 
 
 @pytest.mark.parametrize(
@@ -278,28 +300,6 @@ async def test_files_of_each_approved_call_are_shown_once(
     assert re.findall("https://x/(..)", text) == newest
     assert text.endswith("Done.")
     assert await answers(server) == [(f"approve:{one}", True) for one in newest]
-
-
-async def test_cards_of_an_earlier_run_of_the_message_do_not_hide_the_rest(
-    server: ScriptedServer, open_webui: OpenWebUI
-) -> None:
-    open_webui.show("of an earlier run", status="completed", approved=True, text="sent")
-    open_webui.show(status="completed", approved=True, text="sent")
-    serve_run(server, *BEFORE, SENT, Message(content="Done."), Done())
-    updates = await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools"))
-    assert streamed_content(updates) == "Done."
-    assert await answers(server) == [("approve:c1", True)]
-
-
-async def test_a_rewind_after_an_approval_keeps_the_files_of_the_approved_call(
-    server: ScriptedServer, open_webui: OpenWebUI
-) -> None:
-    open_webui.show(status="completed", approved=True, text="sent")
-    sent = SENT.model_copy(update={"files": (PICTURE,)})
-    serve_run(server, *BEFORE, sent, Message(content="dra"), Rewind(), Message(content="Done."), Done())
-    text = streamed_content(await answer(a_pipe(server.url), __metadata__=metadata(tool_approval_resume="tools")))
-    assert f"![]({PICTURE['url']})" in text
-    assert text.endswith("Done.")
 
 
 async def test_pages_from_before_an_approval_stay_after_it_and_after_a_restart(
