@@ -7,7 +7,6 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
@@ -123,24 +122,8 @@ async def test_one_call_disables_parallel_calls_if_there_are_tools() -> None:
     assert [body.get("parallel_tool_calls") for body in sent] == [None, None, False]
 
 
-async def test_refused_parallel_calls_option_is_omitted_afterwards() -> None:
-    def answer(body: Body) -> Answer:
-        if "parallel_tool_calls" in body:
-            return Refusal(400, "Unknown parameter: 'parallel_tool_calls'")
-        return chunks(finish("stop"))
-
-    request = ModelRequest(ASK.messages, [TOOL], one_call=True)
-    sent = await bodies_of(request, request, answer=answer)
-    assert ["parallel_tool_calls" in body for body in sent] == [True, False, False]
 
 
-async def test_other_refusal_is_not_retried() -> None:
-    async with OpenAIServer([Refusal(400, "no")]) as server:
-        model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
-        with pytest.raises(ModelRefused):
-            [delta async for delta in model.stream(ModelRequest(ASK.messages, [TOOL], one_call=True))]
-        await model.aclose()
-    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -158,26 +141,6 @@ async def test_at_most_four_stop_sequences_are_sent_and_the_clients_come_first(a
     assert (await bodies_of(request))[0]["stop"] == sent
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "Unsupported parameter: 'stop' is not supported with this model.",
-        "Argument not supported on this model: stop",
-    ],
-)
-async def test_own_stop_sequences_are_left_out_afterwards_if_refused_and_a_clients_are_sent(words: str) -> None:
-    def answer(body: dict[str, Any]) -> Answer:
-        return Refusal(400, words) if "stop" in body else chunks(finish("stop"))
-
-    async with OpenAIServer(answer) as server:
-        model = OpenAICompatible(server.base_url, api_key=KEY, model="m", max_retries=0)
-        request = ModelRequest(ASK.messages, stops=["\nObservation:"])
-        for _ in range(2):
-            assert [delta async for delta in model.stream(request)] == [Finish("stop")]
-        with pytest.raises(ModelRefused):
-            await anext(aiter(model.stream(replace(request, options={"stop": "END"}))))
-        await model.aclose()
-    assert [body.get("stop") for body in server.requests] == [["\nObservation:"], None, None, ["END"]]
 
 
 async def test_omitted_client_stop_sequences_are_logged() -> None:
