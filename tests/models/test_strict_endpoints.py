@@ -176,6 +176,11 @@ ENDPOINTS: dict[str, Strict] = {
         CONTINUED,
         [QUESTION, CONTINUED[1] | REASONED],
     ),
+    "DeepSeek's reasoning, as it was first demanded": messages(
+        "Missing `reasoning_content` field in the assistant message at message index 1.",
+        CONTINUED,
+        [QUESTION, CONTINUED[1] | REASONED],
+    ),
     "Gemini's signature, of the first call only": messages(
         "Function call is missing a thought_signature in functionCall parts.",
         [QUESTION, TWO_CALLS, result(), result("call_2")],
