@@ -25,7 +25,7 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO
 TOOL: Body = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
 
 
-def call(call_id: str = "call_1", **fields: Any) -> Body:
+def call(call_id: str = "call_1", /, **fields: Any) -> Body:
     return {"id": call_id, "type": "function", "function": {"name": "look_up", "arguments": "{}"}, **fields}
 
 
