@@ -82,8 +82,9 @@ async def test_pydantic_ai_gets_its_structured_output_as_the_call_of_its_output_
     assert len(house.asked) == 2
 
 
-@pytest.mark.parametrize("responses", [False, True], ids=["completions", "responses"])
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    ("responses", "stream"), [(False, True), (True, False)], ids=["completions, streamed", "responses, whole"]
+)
 async def test_pydantic_ai_runs_its_own_tool_and_the_server_its_own(
     tmp_path: Path, responses: bool, stream: bool
 ) -> None:
@@ -123,11 +124,10 @@ async def test_pydantic_ai_may_choose_between_a_tool_and_its_output(tmp_path: Pa
     assert house.told()[-3:] == TOLD
 
 
-@pytest.mark.parametrize("responses", [False, True], ids=["completions", "responses"])
-async def test_langchain_gets_structured_output_by_function_calling(tmp_path: Path, responses: bool) -> None:
+async def test_langchain_gets_structured_output_by_function_calling(tmp_path: Path) -> None:
     house = House(LOOKS, [TextDelta(WEATHER)])
     async with asking(tmp_path, house.agent) as (_, client):
-        model = langchain_model(client, use_responses_api=responses)
+        model = langchain_model(client)
         found = await model.with_structured_output(Weather, method="function_calling").ainvoke(QUESTION)
     assert found == Weather(degrees=7, room="attic")
 
@@ -154,8 +154,8 @@ async def test_langchains_agent_runs_its_own_tool_and_the_server_its_own(tmp_pat
 
 @pytest.mark.parametrize(
     ("responses", "going_on"),
-    [(False, False), (True, False), (True, True)],
-    ids=["completions", "responses", "previous-response"],
+    [(False, False), (True, True)],
+    ids=["completions", "previous-response"],
 )
 async def test_openais_agents_run_their_own_tool_and_the_server_its_own(
     tmp_path: Path, responses: bool, going_on: bool

@@ -351,3 +351,9 @@ async def test_time_of_a_question_does_not_count_against_the_time_limit(tmp_path
                     assert event.result == "'a'"
                     return
     pytest.fail("the call did not complete")
+
+
+async def test_nobody_is_asked_over_the_openai_routes(tmp_path: Path) -> None:
+    async with serving(tmp_path, travel(schema=CABIN)) as service:
+        answer = await service.client.post("/v1/responses", json={"model": "travel", "input": "Book."})
+    assert answer.json()["output"][0]["output"] == "None"

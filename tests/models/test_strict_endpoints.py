@@ -268,6 +268,12 @@ ENDPOINTS: dict[str, Strict] = {
     "OpenAI's parallel calls": option(
         "Unknown parameter: 'parallel_tool_calls'", {"parallel_tool_calls": None}, tools=[TOOL], one_call=True
     ),
+    "vLLM's cache key": option(
+        "Extra inputs are not permitted: prompt_cache_key",
+        {"prompt_cache_key": None, "top_k": 40},
+        422,
+        options={"prompt_cache_key": "key", "top_k": 40},
+    ),
     "OpenAI's stop sequences": option(
         "Unsupported parameter: 'stop' is not supported with this model.", {"stop": None}, stops=["\nObservation:"]
     ),
