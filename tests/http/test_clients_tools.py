@@ -124,10 +124,11 @@ async def test_pydantic_ai_may_choose_between_a_tool_and_its_output(tmp_path: Pa
     assert house.told()[-3:] == TOLD
 
 
-async def test_langchain_gets_structured_output_by_function_calling(tmp_path: Path) -> None:
+@pytest.mark.parametrize("responses", [False, True], ids=["completions", "responses"])
+async def test_langchain_gets_structured_output_by_function_calling(tmp_path: Path, responses: bool) -> None:
     house = House(LOOKS, [TextDelta(WEATHER)])
     async with asking(tmp_path, house.agent) as (_, client):
-        model = langchain_model(client)
+        model = langchain_model(client, use_responses_api=responses)
         found = await model.with_structured_output(Weather, method="function_calling").ainvoke(QUESTION)
     assert found == Weather(degrees=7, room="attic")
 
@@ -154,8 +155,8 @@ async def test_langchains_agent_runs_its_own_tool_and_the_server_its_own(tmp_pat
 
 @pytest.mark.parametrize(
     ("responses", "going_on"),
-    [(False, False), (True, True)],
-    ids=["completions", "previous-response"],
+    [(False, False), (True, False), (True, True)],
+    ids=["completions", "responses", "previous-response"],
 )
 async def test_openais_agents_run_their_own_tool_and_the_server_its_own(
     tmp_path: Path, responses: bool, going_on: bool
