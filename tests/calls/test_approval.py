@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 
 from callboard.agents import Agent
 from callboard.calls import tool
-from callboard.calls.approval import list_arguments
+from callboard.calls.approval import APPROVED, Approval, list_arguments
+from callboard.errors import ToolDenied, ToolNotAnswered, ToolNotAsked
 from callboard.skills import Skill
 from callboard_protocol import Done, ToolCallComplete, ToolCallError
 from tests.fakes.openai_server import call, chunks, finish, text
@@ -34,6 +35,32 @@ from tests.skills.calling import serving_model
 )
 def test_arguments_are_labelled_lines_and_no_value_looks_like_a_label(arguments: dict[str, Any], shown: str) -> None:
     assert list_arguments(arguments) == shown
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (False, ToolDenied),
+        (None, ToolNotAnswered),
+        (0, ToolNotAnswered),
+        (1, ToolNotAnswered),
+        ("yes", ToolNotAnswered),
+        ("always", ToolNotAnswered),
+        ({"approved": True}, ToolNotAnswered),
+    ],
+)
+async def test_only_true_approves_and_only_false_refuses(answer: object, error: type[ToolDenied]) -> None:
+    approval = Approval()
+    question = approval.request("pay", {}, "c" * 512, fingerprint="f")
+    assert await approval.apply(True, question, "pay", "f") == APPROVED
+    with pytest.raises(ToolDenied) as raised:
+        await approval.apply(answer, question, "pay", "f")
+    assert type(raised.value) is error
+
+
+def test_arguments_too_long_to_be_read_are_not_approved_by_anybody() -> None:
+    with pytest.raises(ToolNotAsked, match="too long to be approved"):
+        Approval().request("post", {"text": "x" * 9000}, "c")
 
 
 CALLS = [("pay", {"to": "ann"}), ("look", {})]

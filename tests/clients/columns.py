@@ -98,12 +98,8 @@ CLIENTS = (
 SHAPES = (
     Shape("whole"),
     Shape("streamed", streamed=True),
-    Shape("a failing call", fails=True),
     Shape("a failing call, streamed", streamed=True, fails=True),
-    Shape("two calls at once", words=("apple", "pear")),
     Shape("two calls at once, streamed", streamed=True, words=("apple", "pear")),
     Shape("`previous_response_id`", by_id=True),
-    Shape("`previous_response_id`, streamed", streamed=True, by_id=True),
-    Shape("`none`", activity="none"),
     Shape("`none`, streamed", streamed=True, activity="none"),
 )

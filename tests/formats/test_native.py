@@ -198,6 +198,21 @@ def test_equal_calls_are_as_many_as_in_the_whole_message() -> None:
         assert [call.arguments_text for call in read(*streamed, *twice)[1]] == ["{}", "{}"]
 
 
+SIGNATURE = {"extra_content": "c2ln"}
+SIGNED = {
+    "before the arguments": [ToolCallDelta(0, "a", details=SIGNATURE), part(0, None, "f", '{"x": 1}')],
+    "after them": [part(0, "a", "f", '{"x": 1}'), ToolCallDelta(0, details=SIGNATURE)],
+    "in the call once more": [part(0, "a", "f", '{"x": 1}'), ToolCallDelta(0, "a", "f", '{"x": 1}', SIGNATURE)],
+    "in a whole message": [part(0, "a", "f", '{"x": 1}'), ToolCallDelta(0, "a", "f", '{"x": 1}', SIGNATURE, True)],
+}
+
+
+@pytest.mark.parametrize("deltas", SIGNED.values(), ids=SIGNED.keys())
+def test_the_signature_of_a_call_is_kept_wherever_it_comes(deltas: list[ToolCallDelta]) -> None:
+    [call] = read(*deltas)[1]
+    assert (call, call.details) == (ONE[0], SIGNATURE)
+
+
 def test_calls_are_separated_by_any_value_of_the_index() -> None:
     _, calls = read(
         ToolCallDelta("one", "a", "f", '{"x"'), ToolCallDelta("two", "b", "g", '{"y"'),

@@ -82,8 +82,9 @@ async def test_pydantic_ai_gets_its_structured_output_as_the_call_of_its_output_
     assert len(house.asked) == 2
 
 
-@pytest.mark.parametrize("responses", [False, True], ids=["completions", "responses"])
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    ("responses", "stream"), [(False, True), (True, False)], ids=["completions, streamed", "responses, whole"]
+)
 async def test_pydantic_ai_runs_its_own_tool_and_the_server_its_own(
     tmp_path: Path, responses: bool, stream: bool
 ) -> None:

@@ -181,14 +181,6 @@ class Words:
         return await client.chat.completions.create(model="words", messages=messages, **extra, **fields)
 
 
-async def test_usage_is_that_of_all_model_calls_of_the_turn(tmp_path: Path) -> None:
-    words = Words()
-    async with asking(tmp_path, words.agent) as (_, client):
-        answer = await words.ask(client, QUESTION)
-    assert len(words.asked) == 2
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (200, 20)
-
-
 OPEN_WEBUI = {"X-OpenWebUI-User-Id": "u", "X-OpenWebUI-User-Name": "Ad%C3%A8le", "X-OpenWebUI-Chat-Id": "chat"}
 
 

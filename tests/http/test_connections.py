@@ -65,8 +65,7 @@ def connect(url: str, count: int, said: bytes) -> contextlib.ExitStack:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [300, 4000])
-@pytest.mark.parametrize("said", [b"", HALF])
+@pytest.mark.parametrize(("said", "count"), [(b"", 300), (HALF, 4000)], ids=["silent", "half a request"])
 async def test_half_open_connections_do_not_block_the_server_or_its_runs(
     tmp_path: Path, descriptors: int, said: bytes, count: int
 ) -> None:

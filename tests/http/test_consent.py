@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callboard.agents import Agent, RunContext
-from callboard.calls import tool
+from callboard.calls import ToolContext, tool
 from callboard.errors import ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
@@ -21,7 +21,6 @@ from callboard_protocol import (
     Message,
     ToolCallComplete,
     ToolCallError,
-    ToolCallStart,
     ToolStatus,
     find_ending,
 )
@@ -61,16 +60,15 @@ class Shop:
         self.agent = Agent("shop", skills=(skill,), model=ScriptedModel(script), **agent_fields)
 
 
-async def answered(service: Service, value: object, *, asked: bool = True, **fields: Any) -> list[Event]:
-    """The events of a run whose every question gets `value`, or its next value if it is an iterator."""
+async def answered(service: Service, answer: Callable[[], dict[str, Any]], **fields: Any) -> list[Event]:
+    """The events of a run whose every question gets what `answer` returns then."""
     found: list[tuple[int, Event]] = []
-    body = request(agent="shop", run_id="r", chat_id="c", **fields)
+    body = {**request(agent="shop", run_id="r", chat_id="c"), **fields}
     async with service.client.stream("POST", "/v1/runs", json=body) as response:
         async for seq, event in numbered(response):
             found.append((seq, event))
             if isinstance(event, InputRequest):
-                given = next(value) if isinstance(value, Iterator) else value
-                sent = {"request_id": event.request_id, "value": given, "asked": asked}
+                sent = {"request_id": event.request_id, **answer()}
                 assert (await service.client.post("/v1/runs/r/input", json=sent)).status_code == 202
     check(found)
     return [event for _, event in found]
@@ -79,7 +77,7 @@ async def answered(service: Service, value: object, *, asked: bool = True, **fie
 async def test_an_approved_call_runs_with_the_arguments_that_were_shown(tmp_path: Path) -> None:
     shop = Shop()
     async with serving(tmp_path, shop.agent) as service:
-        events = await answered(service, True)
+        events = await answered(service, lambda: {"value": True})
     [asked] = [event for event in events if isinstance(event, InputRequest)]
     assert (asked.kind, asked.title, asked.tool_call_id) == ("confirmation", "Run Buy things (buy)?", "big")
     assert asked.message == "thing: a <b>piano</b>\neuros: 900"
@@ -95,9 +93,7 @@ async def test_an_approved_call_runs_with_the_arguments_that_were_shown(tmp_path
         ({"value": False}, "denied", "the user refused it"),
         ({"value": None}, "not_answered", "no answer came in time"),
         ({"value": None, "asked": False}, "not_asked", "the user could not be asked"),
-        ({"value": "yes"}, "not_answered", "neither yes nor no"),
         ({"value": 1}, "not_answered", "neither yes nor no"),
-        ({"value": {"approved": True}}, "not_answered", "neither yes nor no"),
     ],
 )
 async def test_only_true_approves_and_only_false_refuses(
@@ -105,7 +101,7 @@ async def test_only_true_approves_and_only_false_refuses(
 ) -> None:
     shop = Shop()
     async with serving(tmp_path, shop.agent) as service:
-        events = await answered(service, **answer)
+        events = await answered(service, lambda: answer)
         stored = (await service.client.get("/v1/tool-calls/big?chat_id=c")).json()
         state = find_ending(code).state
         found = (await service.client.get(f"/v1/tool-calls?status={state}")).json()["tool_calls"]
@@ -142,44 +138,6 @@ async def test_without_an_answer_in_time_nothing_runs(tmp_path: Path) -> None:
     assert shop.bought == [("a pen", 1)]
 
 
-async def test_the_time_of_a_call_leaves_out_the_time_in_which_its_user_is_asked(tmp_path: Path) -> None:
-    """Two calls of an agent's own work, then ask at once, one of them twice.
-
-    Nobody answers the first, and the run is stopped when it has ended.
-    """
-    worked_seconds = waited_seconds = 0.5
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        def ask(call_id: str, seconds: float, number: int = 1) -> InputRequest:
-            request_id = f"{call_id} {number}"
-            return InputRequest(
-                request_id=request_id, kind="input", title="When?", tool_call_id=call_id, timeout_seconds=seconds
-            )
-
-        for call_id in ("ends", "is stopped"):
-            yield ToolCallStart(tool_call_id=call_id, tool_name="book")
-        await asyncio.sleep(worked_seconds)
-        questions = [ask("ends", waited_seconds), ask("is stopped", 60), ask("is stopped", 60, 2)]
-        answers = [asyncio.create_task(context.ask(question)) for question in questions]
-        assert await answers[0] is None
-        yield ToolCallComplete(tool_call_id="ends", result="no answer")
-        await asyncio.gather(*answers)
-
-    ends = []
-    async with (
-        serving(tmp_path, ScriptedAgent(script)) as service,
-        service.client.stream("POST", "/v1/runs", json=request(run_id="r")) as response,
-    ):
-        async for _, event in numbered(response):
-            if isinstance(event, ToolCallComplete | ToolCallError):
-                ends.append(event)
-            if isinstance(event, ToolCallComplete):
-                await service.client.post("/v1/runs/r/cancel")
-    assert [getattr(event, "code", "") for event in ends] == ["", "cancelled"]
-    seconds = [(event.duration_ms or 0) / 1000 for event in ends]
-    assert all(worked_seconds <= one < worked_seconds + waited_seconds / 2 for one in seconds), seconds
-
-
 async def test_a_parallel_call_ends_while_the_other_waits_for_its_user(tmp_path: Path) -> None:
     shop = Shop()
     async with serving(tmp_path, shop.agent) as service:
@@ -195,51 +153,9 @@ async def test_a_pattern_of_the_server_or_of_the_agent_makes_any_tool_ask(tmp_pa
     for number, (fields, settings) in enumerate([({"confirm": ("b*",)}, {}), ({}, {"confirm_tools": ("buy",)})]):
         shop = Shop(**fields)
         async with serving(tmp_path / str(number), shop.agent, **settings) as service:
-            events = await answered(service, False)
+            events = await answered(service, lambda: {"value": False})
         assert {event.tool_call_id for event in events if isinstance(event, InputRequest)} == {"big", "small"}
         assert shop.bought == []
-
-
-async def test_arguments_too_long_to_be_read_are_not_approved_by_anybody(tmp_path: Path) -> None:
-    @tool(requires_confirmation=True)
-    async def post(text: str) -> str:
-        """Posts a text."""
-        raise AssertionError("it ran")
-
-    said: list[list[ModelDelta]] = [[wants("post", {"text": "x" * 9000}, call_id="long")], [TextDelta("I see.")]]
-    answers = iter(said)
-    skill = Skill("posts", "Posts.", tools=(post,))
-    agent = Agent("poster", skills=(skill,), model=ScriptedModel(lambda _: next(answers)))
-    async with serving(tmp_path, agent) as service:
-        events = await service.events(request(agent="poster"))
-    [denied] = [event for event in events if isinstance(event, ToolCallError)]
-    assert "too long to be approved" in denied.error
-    assert denied.code == "not_asked"
-    assert not any(isinstance(event, InputRequest) for event in events)
-
-
-async def test_a_call_with_the_longest_id_that_a_model_may_give_it_can_be_agreed_to(tmp_path: Path) -> None:
-    posted: list[str] = []
-
-    @tool(requires_confirmation=True)
-    async def post(text: str) -> str:
-        """Posts a text."""
-        posted.append(text)
-        return "posted"
-
-    said: list[list[ModelDelta]] = [[wants("post", {"text": "hi"}, call_id="c" * 512)], [TextDelta("I see.")]]
-    answers = iter(said)
-    skill = Skill("posts", "Posts.", tools=(post,))
-    agent = Agent("poster", skills=(skill,), model=ScriptedModel(lambda _: next(answers)))
-    async with (
-        serving(tmp_path, agent) as service,
-        service.client.stream("POST", "/v1/runs", json=request(agent="poster", run_id="r")) as response,
-    ):
-        async for _, event in numbered(response):
-            if isinstance(event, InputRequest):
-                sent = {"request_id": event.request_id, "value": True}
-                assert (await service.client.post("/v1/runs/r/input", json=sent)).status_code == 202
-    assert posted == ["hi"]
 
 
 async def test_an_agent_asks_for_a_text_and_an_answer_counts_once(tmp_path: Path) -> None:
@@ -286,7 +202,7 @@ CHANGED = {"thing": "a guitar", "euros": 90}
 async def test_user_changes_the_arguments_before_the_call_runs(tmp_path: Path) -> None:
     shop = Shop()
     async with serving(tmp_path, shop.agent, audit=True) as service:
-        events = await answered(service, {"arguments": {"thing": "a guitar", "euros": "90"}})
+        events = await answered(service, lambda: {"value": {"arguments": {"thing": "a guitar", "euros": "90"}}})
         stored = (await service.client.get("/v1/tool-calls/big?chat_id=c")).json()
         page = (await service.client.get("/inspect/call?id=big&chat=c")).text
         audited = [entry async for part in service.state.store.audit().read(AuditFilter()) for entry in part]
@@ -303,66 +219,27 @@ async def test_user_changes_the_arguments_before_the_call_runs(tmp_path: Path) -
         "bought a guitar",
     )
     assert shop.told[0] == stored["result"]
+    [call, _] = next(message["tool_calls"] for message in shop.asked[1].messages if message.get("tool_calls"))
+    assert json.loads(call["function"]["arguments"]) == CHANGED
     assert "arguments changed by the user" in page
     told = [(one.kind, one.arguments and json.loads(one.arguments)) for one in audited if one.tool_call_id == "big"]
     written = {"thing": "a <b>piano</b>", "euros": 900}
     assert told == [("call", written), ("changed", CHANGED), ("approved", None), ("ended", None)]
 
 
-async def test_model_is_told_the_changed_arguments_as_they_are_stored(tmp_path: Path) -> None:
-    shop = Shop()
-    async with serving(tmp_path, shop.agent) as service:
-        await answered(service, {"arguments": CHANGED}, message_id="m")
-        said = [{"role": "user", "content": "hi"}, {"role": "assistant", "id": "m", "content": "Done."}]
-        later = [*said, {"role": "user", "content": "And now?"}]
-        await service.events(request(agent="shop", chat_id="c", message_id="next", messages=later))
-    for turn in (1, 2):
-        [call, _] = next(message["tool_calls"] for message in shop.asked[turn].messages if message.get("tool_calls"))
-        assert json.loads(call["function"]["arguments"]) == CHANGED
-
-
-async def test_hand_written_agent_is_told_that_the_arguments_have_changed(tmp_path: Path) -> None:
-    @tool(requires_confirmation=True)
-    async def buy(thing: str) -> str:
-        """Buys something."""
-        return f"bought {thing}"
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield Message(content=(await context.call(buy, {"thing": "a piano"})).text)
-
-    async with serving(tmp_path, ScriptedAgent(script, "shop")) as service:
-        events = await answered(service, {"arguments": {"thing": "a harp"}})
-    [ended] = [event for event in events if isinstance(event, ToolCallComplete)]
-    assert ended.result.endswith('It ran with {"thing":"a harp"}\n\nbought a harp')
-    assert Message(content=ended.result) in events
-
-
 async def test_model_is_not_told_a_secret_that_the_user_has_written_into_the_arguments(tmp_path: Path) -> None:
     shop = Shop()
     async with serving(tmp_path, shop.agent, api_key="shop-key-1234") as service:
         service.client.headers["Authorization"] = "Bearer shop-key-1234"
-        await answered(service, {"arguments": CHANGED | {"thing": "shop-key-1234"}})
+        await answered(service, lambda: {"value": {"arguments": CHANGED | {"thing": "shop-key-1234"}}})
     assert ("shop-key-1234", 90) in shop.bought
     assert "shop-key-1234" not in str(shop.asked[1].messages)
-
-
-async def test_changes_that_do_not_fit_are_asked_for_again(tmp_path: Path) -> None:
-    shop = Shop()
-    answers = iter([{"arguments": {"thing": "a harp", "euros": "many"}}, {"arguments": {"thing": ""}}, True])
-    async with serving(tmp_path, shop.agent) as service:
-        events = await answered(service, answers)
-    first, second, third = (event for event in events if isinstance(event, InputRequest))
-    assert (second.request_id, third.request_id) == ("again1:approve:big", "again2:approve:big")
-    assert second.message == f"The answer does not fit: euros: it is not a number\n\n{first.message}"
-    assert second.form["properties"]["thing"]["default"] == "a harp"
-    assert "thing: an answer is needed" in third.message
-    assert sorted(shop.bought) == [("a <b>piano</b>", 900), ("a pen", 1)]
 
 
 async def test_changes_that_never_fit_do_not_count_as_no_answer(tmp_path: Path) -> None:
     shop = Shop()
     async with serving(tmp_path, shop.agent) as service:
-        events = await answered(service, {"arguments": {}})
+        events = await answered(service, lambda: {"value": {"arguments": {}}})
     [denied] = [event for event in events if isinstance(event, ToolCallError)]
     assert (denied.code, denied.error.split(".")[0]) == (
         "not_answered",
@@ -374,9 +251,109 @@ async def test_changes_that_never_fit_do_not_count_as_no_answer(tmp_path: Path) 
 async def test_changed_call_that_fails_says_what_it_ran_with(tmp_path: Path) -> None:
     shop = Shop()
     async with serving(tmp_path, shop.agent) as service:
-        events = await answered(service, {"arguments": CHANGED | {"thing": "sold out"}})
+        events = await answered(service, lambda: {"value": {"arguments": CHANGED | {"thing": "sold out"}}})
     [failed] = [event for event in events if isinstance(event, ToolCallError)]
     assert failed.error == (
         "The user changed the arguments of this call before they allowed it. "
         'It ran with {"thing":"sold out","euros":90}\n\nsold out is sold out'
     )
+
+
+# ---------------------------------------------------------------- questions that a tool asks in the middle of its call
+
+CABIN = {
+    "type": "object",
+    "properties": {"cabin": {"type": "string", "enum": ["economy", "business"]}, "bags": {"type": "integer"}},
+    "required": ["cabin"],
+}
+
+
+def travel(**question: Any) -> Agent:
+    """An agent whose only tool asks the question, and returns the answer."""
+
+    @tool(timeout_seconds=question.pop("limit", None))
+    async def book(context: ToolContext) -> str:
+        """Books a flight."""
+        return repr(await context.ask("Which flight?", **question))
+
+    def script(asked: ModelRequest) -> list[ModelDelta]:
+        if any(message["role"] == "tool" for message in asked.messages):
+            return [TextDelta("Done.")]
+        return [wants("book", {}, call_id="c1")]
+
+    return Agent("travel", skills=(Skill("travel", "Travels.", tools=(book,)),), model=ScriptedModel(script))
+
+
+async def play(service: Service, *answers: dict[str, Any]) -> list[Event]:
+    """Return the events of a run whose questions get these answers in turn."""
+    left = iter(answers)
+    return await answered(service, lambda: next(left), agent="travel")
+
+
+def questions(events: list[Event]) -> list[InputRequest]:
+    return [event for event in events if isinstance(event, InputRequest)]
+
+
+def result(events: list[Event]) -> str:
+    [end] = [event for event in events if isinstance(event, ToolCallComplete)]
+    return end.result
+
+
+async def test_form_is_sent_with_its_schema_and_its_answer_is_checked(tmp_path: Path) -> None:
+    async with serving(tmp_path, travel(schema=CABIN, title="Travel")) as service:
+        events = await play(service, {"value": {"cabin": "first"}}, {"value": {"cabin": "business", "bags": "2"}})
+        stored = await service.client.get("/v1/tool-calls/c1?chat_id=c")
+    first, second = questions(events)
+    assert (first.kind, first.title, first.message, first.tool_call_id) == ("form", "Travel", "Which flight?", "c1")
+    assert first.model_dump()["schema"]["properties"]["bags"] == {"type": "integer"}
+    assert second.message == "The answer does not fit: cabin: it is not one of the choices\n\nWhich flight?"
+    assert result(events) == "{'cabin': 'business', 'bags': 2}"
+    steps = [(event.data.status, event.data.message) for event in events if isinstance(event, ToolStatus)]
+    assert steps == [("asking", "Travel"), ("asking", "Travel"), ("processing", "answered")]
+    assert stored.json()["status"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "given"),
+    [
+        ({"schema": CABIN}, {"value": False}, "False"),
+        ({"schema": CABIN}, {"value": None, "asked": False}, "None"),
+        ({"choices": ("red", "blue")}, {"value": "2"}, "'blue'"),
+        ({"url": "https://pay.example/1"}, {"value": True}, "True"),
+    ],
+)
+async def test_each_kind_of_question_returns_the_answer(
+    tmp_path: Path, question: dict[str, Any], answer: dict[str, Any], given: str
+) -> None:
+    async with serving(tmp_path, travel(**question)) as service:
+        assert result(await play(service, answer)) == given
+
+
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "https://a b"])
+async def test_address_that_is_no_web_address_is_not_shown(tmp_path: Path, url: str) -> None:
+    async with serving(tmp_path, travel(url=url)) as service:
+        events = await play(service)
+    assert questions(events) == []
+    assert [event.code for event in events if isinstance(event, ToolCallError)] == ["tool_failed"]
+
+
+async def test_time_of_a_question_does_not_count_against_the_time_limit(tmp_path: Path) -> None:
+    async with serving(tmp_path, travel(limit=0.2, choices=("a", "b"))) as service:
+        body = request(agent="travel", run_id="r", chat_id="c")
+        async with service.client.stream("POST", "/v1/runs", json=body) as response:
+            async for _, event in numbered(response):
+                if isinstance(event, InputRequest):
+                    # Longer than the tool may take.
+                    await asyncio.sleep(0.3)
+                    answer = {"request_id": event.request_id, "value": "a"}
+                    assert (await service.client.post("/v1/runs/r/input", json=answer)).status_code == 202
+                elif isinstance(event, ToolCallComplete):
+                    assert event.result == "'a'"
+                    return
+    pytest.fail("the call did not complete")
+
+
+async def test_nobody_is_asked_over_the_openai_routes(tmp_path: Path) -> None:
+    async with serving(tmp_path, travel(schema=CABIN)) as service:
+        answer = await service.client.post("/v1/responses", json={"model": "travel", "input": "Book."})
+    assert answer.json()["output"][0]["output"] == "None"

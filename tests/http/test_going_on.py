@@ -66,7 +66,7 @@ def turn(question: str, number: int) -> list[tuple[str, Any]]:
     return [("user", question), ("assistant", ["roll"]), ("tool", f"roll {number}"), ("assistant", "Rolled.")]
 
 
-@pytest.mark.parametrize("activity", ["none", "status", "details"])
+@pytest.mark.parametrize("activity", ["none", "details"])
 async def test_the_calls_of_earlier_answers_are_replayed_whatever_the_client_was_told(
     tmp_path: Path, activity: str
 ) -> None:
@@ -77,15 +77,6 @@ async def test_the_calls_of_earlier_answers_are_replayed_whatever_the_client_was
         history = [user("roll"), assistant(first), user("roll"), assistant(second)]
         await dice.ask(client, *history, user("What came?"), activity=activity)
     assert dice.told == [*turn("roll", 1), *turn("roll", 2), ("user", "What came?")]
-
-
-async def test_an_answer_is_known_by_its_text_and_place_also_where_its_question_was_changed(tmp_path: Path) -> None:
-    dice = Dice()
-    async with asking(tmp_path, dice.agent) as (_, client):
-        # What Open WebUI retrieves for a question stands in it while it is asked, and later no more.
-        said = await dice.ask(client, user("Much context. Now roll"))
-        await dice.ask(client, user("roll"), assistant(f"{said}\n"), user("What came?"))
-    assert dice.told == [*turn("roll", 1), ("user", "What came?")]
 
 
 async def test_a_regenerated_answer_has_the_calls_that_led_to_it(tmp_path: Path) -> None:

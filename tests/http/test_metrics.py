@@ -156,7 +156,7 @@ async def test_the_store_is_timed_and_its_failures_are_counted(tmp_path: Path) -
 
 async def test_invented_names_do_not_create_unlimited_series(tmp_path: Path) -> None:
     async def inventing(context: RunContext) -> AsyncIterator[Event]:
-        for number in range(MAX_UNREGISTERED + 50):
+        for number in range(MAX_UNREGISTERED + 5):
             name = f"tool_{context.run_id}_{number}"
             yield ToolCallStart(tool_call_id=name, tool_name=name)
             yield ToolCallComplete(tool_call_id=name, result="well")
@@ -202,16 +202,6 @@ async def test_openmetrics_is_returned_if_the_client_accepts_it(tmp_path: Path) 
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     families = read_open_metrics(answer.text)  # type: ignore[no-untyped-call] # it has no types
     assert "callboard_runs" in {family.name for family in families}
-
-
-async def test_head_of_metrics_has_headers_and_no_body(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedAgent(hello)) as service:
-        head = await service.client.head("/metrics")
-        told = await service.client.get("/metrics")
-    assert head.status_code == 200
-    assert head.content == b""
-    assert head.headers["content-type"] == told.headers["content-type"]
-    assert int(head.headers["content-length"]) > 1000
 
 
 async def test_metrics_are_404_when_disabled(tmp_path: Path) -> None:

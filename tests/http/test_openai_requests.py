@@ -1,6 +1,7 @@
 """What both routes of OpenAI's API share: who asks, what is passed on, what is refused, and how runs end."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ from openai import AsyncOpenAI
 from callboard.agents import Agent, RunContext
 from callboard.errors import ModelRateLimited, ModelUnauthorized
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
-from callboard.runs.log import MAX_LOG_BYTES
+from callboard.runs import log
 from callboard.skills import Memory
 from callboard_protocol import Error, Event, Message, ToolCallStart
-from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
+from tests.fakes.openai_server import OpenAIServer, Refusal, chunks, finish, text
 from tests.http.test_consent import Shop
 from tests.loop.conftest import wants
 from tests.openai_client import EVERYTHING, QUESTION, asking
@@ -107,23 +108,21 @@ async def test_a_name_in_a_body_opens_nothing_of_the_user_whom_open_webui_vouche
     assert ("nuts" in named, "chess" in named) == (False, True)
 
 
-@both
-async def test_what_open_webui_saves_as_no_chat_is_kept_as_none(tmp_path: Path, ask: Ask) -> None:
-    listener = Listener()
-    async with asking(tmp_path, listener.agent) as (_, client):
-        for chat_id in ("local:abc", "temporary:abc", "channel:abc"):
-            await ask(client, extra_headers={**OPEN_WEBUI, "X-OpenWebUI-Chat-Id": chat_id})
-    assert [context.chat_id for context in listener.contexts] == [None, None, None]
+NO_CHATS = [{**OPEN_WEBUI, "X-OpenWebUI-Chat-Id": chat_id} for chat_id in ("local:abc", "temporary:abc", "channel:abc")]
+# An older Open WebUI fills no placeholders.
+UNFILLED = {"X-OpenWebUI-User-Id": "{{USER_ID}}", "X-OpenWebUI-Task": "{{TASK}}", "X-OpenWebUI-Chat-Id": "{{CHAT_ID}}"}
 
 
 @both
-async def test_a_placeholder_that_an_older_open_webui_does_not_fill_says_nothing(tmp_path: Path, ask: Ask) -> None:
+async def test_what_open_webui_saves_as_no_chat_and_what_it_does_not_fill_says_nothing(
+    tmp_path: Path, ask: Ask
+) -> None:
     listener = Listener()
-    headers = {"X-OpenWebUI-User-Id": "{{USER_ID}}", "X-OpenWebUI-Task": "{{TASK}}"}
     async with asking(tmp_path, listener.agent) as (_, client):
-        await ask(client, extra_headers=headers | {"X-OpenWebUI-Chat-Id": "{{CHAT_ID}}"})
-    [context] = listener.contexts
-    assert (context.user, context.chat_id, context.task) == (None, None, None)
+        for headers in (*NO_CHATS, UNFILLED):
+            await ask(client, extra_headers=headers)
+    assert [context.chat_id for context in listener.contexts] == [None] * 4
+    assert (listener.contexts[-1].user, listener.contexts[-1].task) == (None, None)
 
 
 @both
@@ -205,7 +204,9 @@ async def test_parameters_of_a_response_reach_the_model_under_the_names_it_knows
                 reasoning={"effort": "low"},
                 text={"format": {"type": "json_schema", **schema}, "verbosity": "low"},
                 truncation="auto",
-                extra_body={"min_p": 0.1, "chat_template_kwargs": {"enable_thinking": False}},
+                include=["reasoning.encrypted_content"],
+                # Codex sends them.
+                extra_body={"min_p": 0.1, "chat_template_kwargs": {"enable_thinking": False}, "client_metadata": {}},
             )
     sent = endpoint.requests[-1]
     assert sent.pop("messages")
@@ -282,15 +283,13 @@ REFUSED: list[tuple[Ask, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("ask", "fields", "words"), REFUSED, ids=[words for _, _, words in REFUSED])
-async def test_what_no_agent_can_do_is_a_bad_request(
-    tmp_path: Path, ask: Ask, fields: dict[str, Any], words: str
-) -> None:
+async def test_what_no_agent_can_do_is_a_bad_request(tmp_path: Path) -> None:
     async with asking(tmp_path, EVERYTHING) as (_, client):
-        with pytest.raises(openai.BadRequestError) as caught:
-            await ask(client, **fields)
-    assert words in str(caught.value)
-    assert (caught.value.code, caught.value.type) == ("invalid_request", "invalid_request_error")
+        for ask, fields, words in REFUSED:
+            with pytest.raises(openai.BadRequestError) as caught:
+                await ask(client, **fields)
+            assert words in str(caught.value)
+            assert (caught.value.code, caught.value.type) == ("invalid_request", "invalid_request_error")
 
 
 async def test_an_invalid_message_is_refused_for_its_own_reason_alone(tmp_path: Path) -> None:
@@ -343,30 +342,15 @@ async def test_a_run_that_fails_is_an_error_and_is_not_run_again(
 
 
 @both
-@pytest.mark.parametrize("error", [ending[0] for ending in ENDINGS], ids=[str(ending[2]) for ending in ENDINGS])
-async def test_a_run_that_fails_after_a_call_has_a_status_that_no_client_repeats(
-    tmp_path: Path, ask: Ask, error: Exception | Error
-) -> None:
-    failing = Failing(error)
-    async with asking(tmp_path, failing.agent) as (_, client):
-        with pytest.raises(openai.BadRequestError, match=r"slow down.* must not repeat") as caught:
-            await ask(client)
-    assert (caught.value.type, caught.value.response.headers["x-should-retry"]) == ("invalid_request_error", "false")
-    assert failing.runs == 1
-
-
-async def test_a_completion_that_fails_in_mid_stream_is_an_error_after_what_came(tmp_path: Path) -> None:
-    failing = Failing(ModelRateLimited("slow down"))
-    said = ""
-    async with asking(tmp_path, failing.agent) as (_, client):
-        stream = aiter(await complete(client, stream=True))
-        while said != "Let me see.":
-            said += (await anext(stream)).choices[0].delta.content or ""
-        with pytest.raises(openai.APIError, match="slow down") as caught:
-            await anext(stream)
-    # Its agent has called a tool, so no client may take the error for temporary.
-    assert (caught.value.code, caught.value.type) == ("tools_already_run", "invalid_request_error")
-    assert failing.runs == 1
+async def test_a_run_that_fails_after_a_call_has_a_status_that_no_client_repeats(tmp_path: Path, ask: Ask) -> None:
+    for number, (error, *_) in enumerate(ENDINGS):
+        failing = Failing(error)
+        async with asking(tmp_path / str(number), failing.agent) as (_, client):
+            with pytest.raises(openai.BadRequestError, match=r"slow down.* must not repeat") as caught:
+                await ask(client)
+        assert caught.value.type == "invalid_request_error"
+        assert caught.value.response.headers["x-should-retry"] == "false"
+        assert failing.runs == 1
 
 
 @both
@@ -427,7 +411,8 @@ async def test_a_server_at_its_limit_says_so_as_openai_does(tmp_path: Path, ask:
     assert (caught.value.code, caught.value.type) == ("too_many_runs", "rate_limit_error")
 
 
-async def test_a_reader_too_slow_for_its_run_is_told_so(tmp_path: Path) -> None:
+async def test_a_reader_too_slow_for_its_run_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "MAX_LOG_BYTES", 100_000)
     listens = asyncio.Event()
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
@@ -435,7 +420,7 @@ async def test_a_reader_too_slow_for_its_run_is_told_so(tmp_path: Path) -> None:
         await listens.wait()
         # More than the log keeps, and in one event: nobody can read its beginning before its end pushes that out. Of
         # many small ones the sockets between would hold as many as the machine allows, for a reader that never reads.
-        yield Message(content="x" * 2 * MAX_LOG_BYTES)
+        yield Message(content="x" * 300_000)
         await asyncio.Event().wait()
 
     async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
@@ -485,14 +470,6 @@ async def test_a_response_is_stored_without_secrets(tmp_path: Path) -> None:
     assert "secret-key-1234" not in kept.model_dump_json()
 
 
-async def test_an_empty_list_of_calls_is_not_passed_on(tmp_path: Path) -> None:
-    listener = Listener()
-    messages: Any = [*QUESTION, {"role": "assistant", "content": "Fruits.", "tool_calls": []}, *QUESTION]
-    async with asking(tmp_path, listener.agent) as (_, client):
-        await client.chat.completions.create(model="scripted", messages=messages)
-    assert listener.contexts[0].messages[1] == {"role": "assistant", "content": "Fruits."}
-
-
 async def test_calls_of_openais_older_form_are_calls(tmp_path: Path) -> None:
     listener = Listener()
     messages: Any = [
@@ -501,10 +478,13 @@ async def test_calls_of_openais_older_form_are_calls(tmp_path: Path) -> None:
         {"role": "function", "name": "f", "content": "one"},
         {"role": "assistant", "content": "Again.", "function_call": {"name": "f", "arguments": '{"a": 1}'}},
         {"role": "function", "name": "f", "content": "two"},
+        # OpenAI refuses an empty list.
+        {"role": "assistant", "content": "Fruits.", "tool_calls": []},
     ]
     async with asking(tmp_path, listener.agent) as (_, client):
         await client.chat.completions.create(model="scripted", messages=messages)
-    told = listener.contexts[0].messages[1:]
+    *told, last = listener.contexts[0].messages[1:]
+    assert last == {"role": "assistant", "content": "Fruits."}
     assert [(message["role"], message["content"]) for message in told] == [
         ("assistant", None),
         ("tool", "one"),
@@ -517,3 +497,182 @@ async def test_calls_of_openais_older_form_are_calls(tmp_path: Path) -> None:
     ]
     assert [message["tool_calls"][0]["id"] for message in told[::2]] == [one["tool_call_id"] for one in told[1::2]]
     assert all("function_call" not in message for message in told)
+
+
+# ----------------------------------------------------- what the model's endpoint refuses, how it fails, what it counts
+
+TOO_LONG = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
+
+
+@pytest.fixture
+def is_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream begins with the first word, or not at all, however busy the machine is."""
+    monkeypatch.setattr("callboard._openai.streams.BEGINNING_SECONDS", 60.0)
+
+
+patient = pytest.mark.usefixtures("is_patient")
+
+
+@both
+@patient
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_request_that_the_endpoint_refuses_is_a_bad_request_with_its_code(
+    tmp_path: Path, ask: Ask, stream: bool
+) -> None:
+    async with OpenAIServer([Refusal(400, TOO_LONG)]) as endpoint:
+        async with asking(tmp_path, Agent("naked"), model_base_url=endpoint.base_url, model="m") as (_, client):
+            with pytest.raises(openai.BadRequestError, match=TOO_LONG) as caught:
+                await ask(client, "naked", stream=stream)
+    assert (caught.value.code, caught.value.type) == ("context_length_exceeded", "invalid_request_error")
+
+
+async def test_the_endpoints_own_code_is_passed_on(tmp_path: Path) -> None:
+    mid_stream = Error(message="no such voice", code="model_refused", upstream_code="invalid_voice")
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield mid_stream
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await complete(client)
+    assert caught.value.code == "invalid_voice"
+
+
+@both
+@patient
+async def test_a_failure_before_the_first_word_is_a_status_and_no_stream(tmp_path: Path, ask: Ask) -> None:
+    runs: list[RunContext] = []
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        runs.append(context)
+        raise ModelRateLimited("slow down")
+        yield Message(content="")
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (service, client):
+        with pytest.raises(openai.RateLimitError, match="slow down") as caught:
+            await ask(client, stream=True)
+        body: Any = {
+            "model": "scripted",
+            "messages": [{"role": "user", "content": "hi"}],
+            "input": "hi",
+            "stream": True,
+        }
+        for route in ("chat/completions", "responses"):
+            answer = await service.client.post(f"/v1/{route}", json=body)
+            assert answer.status_code == 429
+            assert answer.headers["content-type"] == "application/json"
+    assert caught.value.code == "model_rate_limited"
+    assert len(runs) == 3
+
+
+@patient
+async def test_calls_that_the_client_is_not_told_of_are_no_word(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="look_up")
+        raise ModelRateLimited("slow down")
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
+        with pytest.raises(openai.BadRequestError, match=r"slow down.* must not repeat") as caught:
+            await complete(client, stream=True)
+    assert caught.value.code == "model_rate_limited"
+
+
+@pytest.mark.parametrize("activity", ["none", None])
+@pytest.mark.parametrize(
+    ("route", "code"), [("chat/completions", "tools_already_run"), ("responses", "invalid_prompt")]
+)
+async def test_a_stream_that_fails_after_a_call_is_not_repeated(
+    tmp_path: Path, route: str, code: str, activity: str | None
+) -> None:
+    has_begun = asyncio.Event()
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="look_up")
+        await has_begun.wait()
+        raise ModelRateLimited("slow down")
+
+    asked: Any = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}], "input": "hi", "stream": True}
+    async with asking(tmp_path, ScriptedAgent(script)) as (service, _):
+        body = asked | ({"callboard": {"tool_activity": activity}} if activity else {})
+        async with service.client.stream("POST", f"/v1/{route}", json=body) as answer:
+            has_begun.set()
+            lines = [line[6:] async for line in answer.aiter_lines() if line.startswith("data: {")]
+    last = json.loads(lines[-1])
+    error = last["error"] if "error" in last else last["response"]["error"]
+    assert error["code"] == code
+    assert "slow down Tools of this request have already run" in error["message"]
+    assert error.get("type", "invalid_request_error") == "invalid_request_error"
+
+
+@both
+@patient
+async def test_a_client_that_leaves_before_the_first_word_ends_the_run(tmp_path: Path, ask: Ask) -> None:
+    begun = asyncio.Event()
+    cancelled = asyncio.Event()
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        yield Message(content="never")
+
+    async with asking(tmp_path, ScriptedAgent(script), detach_grace_seconds=600) as (_, client):
+        answer = asyncio.ensure_future(ask(client, stream=True))
+        await begun.wait()
+        answer.cancel()
+        await cancelled.wait()
+
+
+@both
+async def test_a_stream_begins_before_the_model_answers(tmp_path: Path, ask: Ask) -> None:
+    may_fail = asyncio.Event()
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        await may_fail.wait()
+        raise ModelRateLimited("slow down")
+        yield Message(content="")
+
+    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
+        stream = await ask(client, stream=True)
+        may_fail.set()
+        if ask is complete:
+            with pytest.raises(openai.APIError, match="slow down"):
+                async for _ in stream:
+                    pass
+        else:
+            assert [event async for event in stream][-1].response.error.message == "slow down"
+
+
+async def counted(client: AsyncOpenAI, ask: Ask, stream: bool) -> Any:
+    fields: Any = {"stream_options": {"include_usage": True}} if stream and ask is complete else {}
+    answer = await ask(client, "naked", stream=stream, **fields)
+    if not stream:
+        return answer.usage
+    *_, last = [part async for part in answer]
+    return last.usage if ask is complete else last.response.usage
+
+
+@both
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    "told",
+    [{"prompt_tokens_details": {"cached_tokens": 30}}, {"prompt_cache_hit_tokens": 30}],
+    ids=["openai", "deepseek"],
+)
+async def test_cached_and_reasoning_tokens_are_passed_on(
+    tmp_path: Path, ask: Ask, stream: bool, told: dict[str, Any]
+) -> None:
+    tokens = {"prompt_tokens": 40, "completion_tokens": 20, "total_tokens": 60, **told}
+    tokens["completion_tokens_details"] = {"reasoning_tokens": 15}
+    counts = {"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": tokens}
+    async with OpenAIServer([chunks(text("Hi"), finish("stop"), counts)]) as endpoint:
+        async with asking(tmp_path, Agent("naked"), model_base_url=endpoint.base_url, model="m") as (_, client):
+            usage = await counted(client, ask, stream)
+    read, written = (
+        (usage.prompt_tokens_details, usage.completion_tokens_details)
+        if ask is complete
+        else (usage.input_tokens_details, usage.output_tokens_details)
+    )
+    assert (usage.total_tokens, read.cached_tokens, written.reasoning_tokens) == (60, 30, 15)

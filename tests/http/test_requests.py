@@ -57,7 +57,7 @@ async def test_agents_are_listed_as_models(tmp_path: Path) -> None:
         }
 
 
-@pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer", "Basic key", "Bearer kez", "Bearer schlüssel"])
+@pytest.mark.parametrize("header", [None, "Bearer", "Basic key", "Bearer kez", "Bearer schlüssel"])
 async def test_only_health_answers_without_the_right_key(tmp_path: Path, header: str | None) -> None:
     async with serving(tmp_path, AGENT, api_key="key") as service:
         headers = {b"Authorization": header.encode()} if header else {}
@@ -112,20 +112,20 @@ async def test_a_route_that_is_used_wrongly_says_so_in_json(
         assert words in response.json()["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    ("message", "words"),
-    [
-        ({"role": "user", "content": [{}] * 100_000}, "more than 100000 JSON values"),
-        ({"role": "assistant", "content": "\n</details>" * 10_001}, "more than 10000 tool calls"),
-    ],
-)
-async def test_a_request_of_too_many_parts_says_so_to_a_client_that_is_still_sending(
-    tmp_path: Path, message: dict[str, object], words: str
-) -> None:
+TOO_MANY: list[tuple[list[dict[str, object]], str]] = [
+    ([{"role": "user", "content": [{}] * 100_000}], "more than 100000 JSON values"),
+    ([{"role": "assistant", "content": "\n</details>" * 10_001}], "more than 10000 tool calls"),
+    ([{"role": "user", "content": "a"}] * 10_001, "messages"),
+    ([{"role": "user", "content": "\n" * 2_000_001}], "backslashes"),
+]
+
+
+async def test_a_request_of_too_many_parts_says_so_to_a_client_that_is_still_sending(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT) as service:
-        response = await service.client.post("/v1/runs", json=request(messages=[message]))
-        assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
-        assert words in response.json()["error"]["message"]
+        for messages, words in TOO_MANY:
+            response = await service.client.post("/v1/runs", json=request(messages=messages))
+            assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
+            assert words in response.json()["error"]["message"]
 
 
 async def test_commas_and_brackets_in_strings_are_not_counted_as_values(tmp_path: Path) -> None:
@@ -135,35 +135,26 @@ async def test_commas_and_brackets_in_strings_are_not_counted_as_values(tmp_path
         assert response.status_code == 200
 
 
-async def test_more_messages_than_any_chat_has_are_refused(tmp_path: Path) -> None:
-    messages = [{"role": "user", "content": "a"}] * 10_001
-    async with serving(tmp_path, AGENT) as service:
-        response = await service.client.post("/v1/runs", json=request(messages=messages))
-        assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
-
-
 HALVES = r"x \ud83d \\ud83d \ud83d\ude00 \uDE00"
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/v1/runs", '{"agent": "listener", "messages": [{"role": "user", "content": "%s"}]}'),
-        ("/v1/chat/completions", '{"model": "listener", "messages": [{"role": "user", "content": "%s"}]}'),
-        ("/v1/responses", '{"model": "listener", "input": "%s"}'),
-    ],
-)
-async def test_halves_of_emoji_are_replaced_and_the_rest_is_read_as_it_is(tmp_path: Path, path: str, body: str) -> None:
+async def test_halves_of_emoji_are_replaced_and_the_rest_is_read_as_it_is(tmp_path: Path) -> None:
     said: list[object] = []
 
     async def listen(context: RunContext) -> AsyncIterator[Event]:
         said.append(context.messages[-1]["content"])
         yield Message(content="I see.")
 
+    messages = '"messages": [{"role": "user", "content": "%s"}]'
     async with serving(tmp_path, ScriptedAgent(listen, "listener")) as service:
-        response = await service.client.post(path, content=body % HALVES, headers={"Content-Type": "application/json"})
-        assert response.status_code == 200
-    assert said == ["x \ufffd \\ud83d \U0001f600 \ufffd"]
+        for path, body in (
+            ("/v1/runs", f'{{"agent": "listener", {messages}}}'),
+            ("/v1/chat/completions", f'{{"model": "listener", {messages}}}'),
+            ("/v1/responses", '{"model": "listener", "input": "%s"}'),
+        ):
+            headers = {"Content-Type": "application/json"}
+            assert (await service.client.post(path, content=body % HALVES, headers=headers)).status_code == 200
+    assert said == ["x \ufffd \\ud83d \U0001f600 \ufffd"] * 3
 
 
 async def test_a_compressed_body_is_refused_in_words(tmp_path: Path) -> None:
@@ -173,14 +164,6 @@ async def test_a_compressed_body_is_refused_in_words(tmp_path: Path) -> None:
         response = await service.client.post("/v1/runs", content=body, headers=headers)
         assert response.status_code == 415
         assert "without Content-Encoding" in response.json()["error"]["message"]
-
-
-async def test_body_with_too_many_escapes_is_refused_with_a_reason(tmp_path: Path) -> None:
-    async with serving(tmp_path, AGENT) as service:
-        body = request(messages=[{"role": "user", "content": "\n" * 2_000_001}])
-        refused = await service.client.post("/v1/runs", json=body)
-        assert refused.status_code == 413
-        assert "backslashes" in refused.json()["error"]["message"]
 
 
 async def test_request_with_two_lengths_is_refused_and_cannot_smuggle_another(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def activities(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("body", [{"callboard": {"tool_activity": name}} for name in names], ids=names)
 
 
-@activities("none", "status")
+@activities("none")
 async def test_a_whole_completion_has_what_is_left(tmp_path: Path, body: dict[str, Any]) -> None:
     async with asking(tmp_path, hesitant(2)) as (_, client):
         answer = await client.chat.completions.create(model="scripted", messages=QUESTION, extra_body=body)
@@ -64,7 +64,7 @@ async def test_a_whole_completion_with_blocks_has_them_and_what_is_left(tmp_path
     assert content.endswith(f"</details>\n\n{WHOLE}")
 
 
-@activities("none", "status", "details")
+@activities("none", "details")
 async def test_a_stream_of_chunks_says_so_in_words_and_to_programs_how_much_stays(
     tmp_path: Path, body: dict[str, Any]
 ) -> None:

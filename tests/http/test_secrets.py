@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import pytest
 from pydantic import BaseModel, SecretStr
 
 from callboard.agents import Agent, RunContext
@@ -269,20 +268,3 @@ async def test_where_things_lie_on_the_server_stands_in_no_error_that_a_user_rea
     async with serving(tmp_path / "2", ScriptedAgent(script)) as service:
         events = await service.events(request())
     assert events[-1] == Error(message="The agent failed with OSError: cannot read …/lost.txt", code="agent_error")
-
-
-@pytest.mark.parametrize("is_large", [False, True])
-async def test_a_result_that_takes_long_to_search_holds_up_nobody(tmp_path: Path, is_large: bool) -> None:
-    size = 20_000_000 if is_large else 1000
-
-    @tool
-    async def dumps() -> str:
-        """Returns much."""
-        return "x" * size + "sk-model-1f0c22"
-
-    answers = [asking("dumps", {}), chunks(text("much"), finish("stop"))]
-    async with conversation(tmp_path, answers, dumps, model_api_key="sk-model-1f0c22") as (service, sent):
-        events = await service.events(request())
-    [complete] = [event for event in events if isinstance(event, ToolCallComplete)]
-    assert complete.result_chars == size + len("[secret]")
-    assert sent[1]["messages"][-1]["content"].endswith("x[secret]")

