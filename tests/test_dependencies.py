@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -119,3 +120,30 @@ def test_no_library_is_reached_only_by_an_extra_that_old_pips_do_not_find() -> N
                     if canonicalize_name(inner.name) not in direct
                 ]
     assert lost == []
+
+
+@pytest.mark.parametrize(
+    ("files", "libraries"),
+    [
+        ("server/callboard_formats/*.py", {"regex"}),
+        # pydantic itself needs typing_extensions, for TypedDict on Python 3.11.
+        ("shared/callboard_protocol/*.py", {"pydantic", "typing_extensions"}),
+        ("pipe/callboard_pipe.py", {"httpx", "jwt", "pydantic", "open_webui"}),
+        ("pipe/callboard_events.py", {"pydantic", "sqlalchemy", "starlette", "open_webui"}),
+        ("pipe/callboard_filter.py", {"open_webui"}),
+    ],
+)
+def test_a_package_that_stands_alone_and_the_functions_import_no_other_library(files: str, libraries: set[str]) -> None:
+    for path in ROOT.glob(files):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        modules |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+        roots = {module.partition(".")[0] for module in modules}
+        assert roots - sys.stdlib_module_names <= {*libraries, path.parent.name}, path
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("pipe/callboard_*.py")), ids=lambda path: path.stem)
+def test_the_functions_hold_no_word_that_open_webui_rewrites_or_acts_on(path: Path) -> None:
+    source = path.read_text()
+    assert source.startswith('"""\n')
+    assert not re.search("from (?:utils|apps|main|config)|requirements:", source)

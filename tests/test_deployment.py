@@ -299,6 +299,17 @@ def test_both_wait_longer_for_the_server_to_stop_than_it_takes(services: dict[st
         )
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.stem)
+def test_a_workflow_reads_the_code_only_and_keeps_no_token(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    granted = {name: job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job}
+    assert granted == ({"publish": {"id-token": "write"}} if path.stem == "release" else {})
+    for step in (step for job in workflow["jobs"].values() for step in job["steps"]):
+        if step.get("uses", "").startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False
+
+
 # --------------------------------------------------------------------------------------------------- several servers
 
 SEVERAL = Path("deploy") / "several-servers"
