@@ -43,8 +43,8 @@ def test_every_page_is_built_and_asks_no_other_host_and_a_link_to_nowhere_fails_
             r"<(?:script|img|iframe|link rel=\"?(?:stylesheet|icon))[^>]* (?:src|href)=\"?|url\([\"']?|@import [\"']?"
         )
         assert not re.search(rf"(?:{loads})(?:https?:)?//", file.read_text("utf-8")), file
-    with (folder / "docs" / "index.md").open("a") as page:
-        page.write("\n[a](nowhere.md)\n")
+    with (folder / "docs" / "index.md").open("a") as index:
+        index.write("\n[a](nowhere.md)\n")
     ended = build(folder)
     assert ended.returncode != 0
     assert "page does not exist" in ended.stderr
