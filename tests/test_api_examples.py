@@ -11,7 +11,6 @@ import pytest
 from pydantic import BaseModel
 
 from callboard.errors import CallboardError
-from tests.test_architecture import list_public
 from tests.test_docs import API, ROOT
 
 PAGES = sorted((ROOT / "docs" / "reference" / "api").glob("*.md"))
@@ -59,7 +58,10 @@ def list_classes(module: str) -> list[str]:
 
     Errors, and the events of the protocol, are alike: one example stands for all of them.
     """
-    classes = {name: getattr(import_module(module), name) for name in sorted(list_public(module))}
+    found = vars(import_module(module))
+    own = {name for name, value in found.items() if getattr(value, "__module__", module) == module}
+    public = found.get("__all__", {name for name in own if not name.startswith("_")})
+    classes = {name: getattr(import_module(module), name) for name in sorted(public)}
     alike: tuple[type, ...] = (CallboardError, BaseModel) if module == "callboard_protocol" else (CallboardError,)
     return [
         name

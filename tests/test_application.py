@@ -58,19 +58,6 @@ def clerk(*skills: Skill) -> Agent:
     return Agent("clerk", skills=skills)
 
 
-def test_an_application_is_tested_as_its_users_see_it(tmp_path: Path) -> None:
-    model = FakeModel(["Let me see. ", Call("add", a=1, b=2)], "It is 3.")
-    board = Callboard([clerk(ARITHMETIC)], model=model, settings=Settings(data_dir=tmp_path))
-    with client(board) as callboard:
-        run = callboard.run("What is 1 + 2?")
-    assert run.text == "Let me see. It is 3."
-    assert run.results == {"add": "3"}
-    assert isinstance(run.events[0], RunStart)
-    assert isinstance(run.events[-1], Done)
-    assert run.of(ToolCallStart)[0].tool_args == {"a": 1, "b": 2}
-    assert model.requests[1].messages[-1]["content"] == "3"
-
-
 def test_a_test_answers_what_the_run_asks(tmp_path: Path) -> None:
     def board() -> Callboard:
         asking = Agent("clerk", skills=(ARITHMETIC,), confirm=("add",))
@@ -212,9 +199,15 @@ def test_an_application_that_does_not_open_fails_the_test_with_the_reason(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["app", "mounted"])
-@pytest.mark.parametrize("server", ["uvicorn", "hypercorn"])
-@pytest.mark.parametrize("chat", [{}, {"chat_id": "c"}], ids=["temporary", "kept"])
+@pytest.mark.parametrize(
+    ("server", "name", "chat"),
+    [
+        ("uvicorn", "app", {}),
+        ("uvicorn", "mounted", {"chat_id": "c"}),
+        ("hypercorn", "app", {"chat_id": "c"}),
+        ("hypercorn", "mounted", {}),
+    ],
+)
 def test_a_stopped_asgi_server_releases_stored_runs_and_ends_others(
     tmp_path: Path, server: str, name: str, chat: dict[str, str]
 ) -> None:
@@ -419,9 +412,9 @@ def test_the_document_shows_what_works(tmp_path: Path) -> None:
     names = ["application.py", "below_a_prefix.py", "test_application.py"]
     for name, block in zip(names, blocks, strict=True):
         (tmp_path / name).write_text(block)
+    code = "import pathlib, below_a_prefix, test_application; test_application.test_adds(pathlib.Path())"
     environment = os.environ | {"CALLBOARD_DATA_DIR": str(tmp_path)}
-    for command in (["below_a_prefix.py"], ["-m", "pytest", "-p", "no:cacheprovider", "test_application.py"]):
-        subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, timeout=120)
 
 
 async def test_the_routes_of_a_skill_are_served_to_who_may_use_the_server(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ DASHBOARD: dict[str, Any] = json.loads(FILE.read_text())
 
 ADDED = {"job", "instance"}
 """Labels that Prometheus adds."""
-NOT_DRAWN = {"callboard_info"}
 
 _WORDS = {"by", "rate", "sum", "histogram_quantile", "label_values", "or", "vector"}
 _SELECTOR = re.compile(r"\b([a-z_]+)\{([^}]*)\}")
@@ -94,38 +93,6 @@ def test_calls_that_were_not_allowed_or_were_stopped_do_not_count_as_failures() 
     ]
     left_out = re.findall(r'outcome!~"([^"]*)"', query)[0].split("|")
     assert set(left_out) == {"ok", *(code for code, ending in ENDINGS.items() if not ending.is_failure)}
-
-
-def test_a_share_of_what_never_happened_is_drawn_as_0() -> None:
-    shares = [target["expr"] for panel in panels() for target in panel["targets"] if " / " in target["expr"]]
-    assert shares
-    assert not [share for share in shares if not re.match(r"\(sum\(.+\) or vector\(0\)\) / ", share)]
-
-
-@pytest.mark.parametrize("variable", [one for one in DASHBOARD["templating"]["list"] if one["type"] == "query"])
-async def test_a_variable_lists_what_there_is(variable: dict[str, Any], scraped: Scrape) -> None:
-    asked = re.fullmatch(r"label_values\((\w+)(?:\{[^}]*\})?, (\w+)\)", variable["query"]["query"])
-    assert asked
-    assert asked[1] in scraped.names
-    assert asked[2] in scraped.labels_of(asked[1]) | ADDED
-
-
-async def test_all_that_the_server_tells_is_drawn(scraped: Scrape) -> None:
-    drawn = " ".join(target["expr"] for panel in panels() for target in panel["targets"])
-    told = {name for name in scraped.types if name.startswith("callboard_")} - NOT_DRAWN
-    assert {name for name in told if not re.search(rf"\b{name}(_total|_bucket|_count)?\b", drawn)} == set()
-
-
-def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
-    cells = [
-        (x, y)
-        for panel in DASHBOARD["panels"]
-        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
-    ]
-    assert len(cells) == len(set(cells))
-    assert max(x for x, _ in cells) < 24
 
 
 async def test_the_page_of_metrics_lists_what_there_is(scraped: Scrape) -> None:

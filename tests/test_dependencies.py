@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -19,7 +20,6 @@ from tests import processes
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-HEAVY = {"alembic", "ddgs", "jsonschema", "mcp", "openai", "pypdf", "sqlalchemy", "starlette", "trafilatura", "uvicorn"}
 
 
 def named(lines: list[str]) -> set[str]:
@@ -32,25 +32,8 @@ def imported_by(statement: str) -> set[str]:
     return set(ended.stdout.split())
 
 
-@pytest.mark.parametrize(
-    "statement",
-    ["from callboard import Agent, Skill, ToolContext, register, tool", "from callboard.skills import Memory"],
-)
-def test_the_file_of_an_agent_imports_no_library_that_only_the_server_needs(statement: str) -> None:
-    needless = HEAVY - ({"sqlalchemy", "alembic"} if "Memory" in statement else set())
-    assert imported_by(statement) & needless == set()
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "from callboard import Agent, Callboard, OpenAICompatible; OpenAICompatible('http://127.0.0.1:9/v1')",
-        "import callboard.frameworks.adapter, callboard.frameworks.turn",
-        "import callboard._cli.serve, callboard._inspect, callboard.http.app",
-    ],
-)
-def test_the_server_imports_no_client_that_only_frameworks_need(statement: str) -> None:
-    assert imported_by(statement) & {"openai", "httpx2"} == set()
+def test_the_base_of_adapters_imports_no_client_that_only_frameworks_need() -> None:
+    assert imported_by("import callboard.frameworks.adapter, callboard.frameworks.turn") & {"openai", "httpx2"} == set()
 
 
 WITHOUT_EXTRAS = f"""
@@ -72,12 +55,6 @@ def test_without_any_extra_every_agent_is_there_and_says_which_it_lacks(tmp_path
     assert "lacks search, web_fetch: pip install 'callboard[web]'" in entries["assistant"]
     assert "lacks home: pip install 'callboard[home]'" in entries["home"]
     assert "memory" in entries["assistant"]
-
-
-def test_what_one_skill_needs_is_no_requirement_of_all() -> None:
-    of_skills = named([line for extra in LIBRARIES for line in EXTRAS[extra]])
-    assert {"trafilatura", "ddgs", "pypdf", "websockets", "watchfiles", "charset-normalizer"} <= of_skills
-    assert not of_skills & named(PROJECT["dependencies"])
 
 
 def test_each_extra_is_known_to_the_server_by_the_libraries_that_it_brings() -> None:
@@ -119,3 +96,30 @@ def test_no_library_is_reached_only_by_an_extra_that_old_pips_do_not_find() -> N
                     if canonicalize_name(inner.name) not in direct
                 ]
     assert lost == []
+
+
+@pytest.mark.parametrize(
+    ("files", "libraries"),
+    [
+        ("server/callboard_formats/*.py", {"regex"}),
+        # pydantic itself needs typing_extensions, for TypedDict on Python 3.11.
+        ("shared/callboard_protocol/*.py", {"pydantic", "typing_extensions"}),
+        ("pipe/callboard_pipe.py", {"httpx", "jwt", "pydantic", "open_webui"}),
+        ("pipe/callboard_events.py", {"pydantic", "sqlalchemy", "starlette", "open_webui"}),
+        ("pipe/callboard_filter.py", {"open_webui"}),
+    ],
+)
+def test_a_package_that_stands_alone_and_the_functions_import_no_other_library(files: str, libraries: set[str]) -> None:
+    for path in ROOT.glob(files):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        modules |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+        roots = {module.partition(".")[0] for module in modules}
+        assert roots - sys.stdlib_module_names <= {*libraries, path.parent.name}, path
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("pipe/callboard_*.py")), ids=lambda path: path.stem)
+def test_the_functions_hold_no_word_that_open_webui_rewrites_or_acts_on(path: Path) -> None:
+    source = path.read_text()
+    assert source.startswith('"""\n')
+    assert not re.search("from (?:utils|apps|main|config)|requirements:", source)

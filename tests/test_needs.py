@@ -1,13 +1,10 @@
 """Which tests a run selects: pytest as a process, with a suite and a PATH of the test's own."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from tests.needs import NEEDS
 
 ROOT = Path(__file__).parent.parent
 SUITE = """
@@ -31,7 +28,6 @@ def test_slow(): pass
 @pytest.mark.thorough
 def test_thorough(): pass
 """
-COMMANDS = ("docker-compose", "node", "npm", "chromium")
 
 
 class Machine:
@@ -81,56 +77,12 @@ def test_a_plain_run_leaves_out_what_cannot_run_and_what_takes_long_and_says_so_
     assert "  thorough tests" in header
 
 
-def test_a_test_runs_if_its_need_is_met(machine: Machine) -> None:
-    machine.install("docker-compose")
-    code, said = machine.pytest()
-    assert code == 0
-    assert "2 passed, 5 deselected" in said
-    assert "docker-compose" not in said
-
-
-def test_a_plain_run_downloads_nothing(machine: Machine) -> None:
-    machine.install(*COMMANDS)
-    code, said = machine.pytest()
-    assert code == 0
-    assert "2 passed, 5 deselected" in said
-    assert "tests that need downloads from PyPI or npm" in said
-    assert "tests that need a real Open WebUI, a download of 3 GB" in said
-
-
-def test_everything_leaves_out_thorough_tests_alone(machine: Machine) -> None:
-    machine.install(*COMMANDS)
-    code, said = machine.pytest("--everything")
-    assert code == 0
-    assert "6 passed, 1 deselected" in said
-
-
-def test_a_thorough_run_with_everything_leaves_out_nothing(machine: Machine) -> None:
-    machine.install(*COMMANDS)
-    code, said = machine.pytest("--everything", "--thorough")
-    assert code == 0
-    assert "7 passed" in said
-    assert "slow tests" not in said
-
-
 def test_everything_ends_before_the_first_test_if_a_need_is_not_met(machine: Machine) -> None:
     machine.install("node", "npm", "chromium")
     code, said = machine.pytest("--everything")
     assert code == pytest.ExitCode.USAGE_ERROR
     assert "docker-compose: apt-get install docker-compose" in said
     assert "passed" not in said
-
-
-def test_needs_of_tests_that_were_not_selected_are_no_error(machine: Machine) -> None:
-    machine.install("node", "npm")
-    code, said = machine.pytest("--everything", "-m", "not e2e", "-k", "not with_a_need")
-    assert code == 0
-    assert "4 passed, 3 deselected" in said
-
-
-def test_the_tests_readme_has_every_need() -> None:
-    listed = re.findall(r"^\| (`.*?) \|", (ROOT / "tests" / "README.md").read_text(), re.MULTILINE)
-    assert NEEDS.keys() <= {name for cell in listed for name in re.findall(r"`([\w-]+)`", cell)}
 
 
 def test_an_unknown_need_is_an_error(machine: Machine) -> None:

@@ -1,21 +1,20 @@
-"""The choice of the format for a model."""
+"""The syntaxes that are read for a model: by its name, its chat template, its calls, and its family."""
 
-from typing import get_args
+import re
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from structlog.testing import capture_logs
 
-from callboard._formats import FormatChoice, ToolFormat
+import callboard_formats
+from callboard._formats import FormatChoice, Parsed, ParsedCall, ToolFormat, parse
 from callboard.calls import ToolCall, tool
 from callboard.models import ModelDelta, TextDelta, ToolCallDelta
-from callboard_formats import parse
-from callboard_formats.detection import find_format
-from callboard_formats.formats import list_formats
-
-
-@pytest.mark.parametrize("name", [name for name in get_args(ToolFormat) if name != "auto"])
-def test_a_configured_format_is_used_for_every_model(name: ToolFormat) -> None:
-    assert FormatChoice(name, ["*"]).for_name("anything").name == name
+from callboard_formats import ReasoningPiece, StreamParser, TextPiece
+from callboard_formats.detection import find_format, prompt_opens_thought
+from callboard_formats.formats import RELATED_FORMATS, list_formats
+from callboard_formats.table import ROWS
 
 
 @pytest.mark.parametrize(
@@ -63,15 +62,6 @@ def test_a_model_that_writes_its_familys_calls_is_read_in_that_syntax_afterwards
     assert formats.for_name("qwen3-32b").name == "auto"
 
 
-def test_a_found_syntax_is_logged_once() -> None:
-    formats = FormatChoice()
-    with capture_logs() as logs:
-        for _ in range(3):
-            answers(formats, "qwen3-8b", TextDelta(CALL))
-    found = [log for log in logs if log["event"] == "format_found"]
-    assert [(log["model"], log["format"], log["because"]) for log in found] == [("qwen3-8b", "hermes", "its name")]
-
-
 @pytest.mark.parametrize("model", ["gpt-5", "deepseek-v3.2"])
 def test_a_call_in_another_familys_syntax_does_not_change_the_format(model: str) -> None:
     formats = FormatChoice()
@@ -97,18 +87,11 @@ def family_of(model: str) -> str | None:
     ("model", "name"),
     [
         ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_coder"),
-        ("qwen2.5:14b", "hermes"),
-        ("zai-org/GLM-4.6", "glm"),
         ("deepseek-ai/DeepSeek-V3.2", "deepseek_v3_2"),
         ("deepseek-ai/DeepSeek-V3.1", "deepseek"),
-        ("moonshotai/Kimi-K2-Instruct", "kimi"),
-        ("Kimi-K3", "kimi_k3"),
-        ("MiniMaxAI/MiniMax-M2.1", "minimax_m2"),
         ("MiniMax-M3", "minimax_m3"),
-        ("openai/gpt-oss-20b", "harmony"),
         ("mistral-small", "mistral"),
         ("ibm-granite/granite-3.3-8b-instruct", "granite"),
-        ("granite4:tiny", "hermes"),
         ("LiquidAI/LFM2-1.2B", "lfm2"),
         ("meituan-longcat/LongCat-Flash-Chat", "longcat"),
         ("stepfun-ai/step3", "step3"),
@@ -116,9 +99,7 @@ def family_of(model: str) -> str | None:
         ("inclusionAI/Ling-3.0-flash", "glm"),
         ("allenai/Olmo-3-7B-Think", "olmo3"),
         ("nvidia/NVIDIA-Nemotron-Nano-9B-v2", "nemotron_nano"),
-        ("ByteDance-Seed/Seed-OSS-36B-Instruct", "seed_oss"),
         ("swiss-ai/Apertus-8B-Instruct", "apertus"),
-        ("llama4:scout", "llama4"),
         ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama4"),
         ("meta-llama/Llama-3.3-70B-Instruct", "llama3"),
         ("nvidia/Llama-3_3-Nemotron-Super-49B-v1_5", "nemotron_nano"),
@@ -126,12 +107,8 @@ def family_of(model: str) -> str | None:
         ("qwen2.5-coder:7b", "hermes"),
         ("DeepSeek-V3.2-Exp", "deepseek"),
         ("granite-20b-functioncalling", "granite"),
-        ("moonshotai/Kimi-K3", "kimi_k3"),
         ("moonshotai/Kimi-K2.5", "kimi"),
-        ("Qwen/Qwen3.5-9B", "qwen3_coder"),
-        ("Qwen3.6-35B-A3B", "qwen3_coder"),
         ("Qwen3.8-72B", "qwen3_coder"),
-        ("Qwen/Qwen3-8B", "hermes"),
         ("qwen3:4b", "hermes"),
         ("openbmb/MiniCPM3-4B", "minicpm"),
         ("baidu/ERNIE-4.5-21B-A3B-Thinking", "hermes"),
@@ -143,14 +120,12 @@ def family_of(model: str) -> str | None:
         ("PrimeIntellect/INTELLECT-3", "qwen3_coder"),
         ("tngtech/DeepSeek-TNG-R1T2-Chimera", "deepseek"),
         ("meetkai/functionary-small-v3.2", "functionary"),
-        ("meetkai/functionary-medium-v3.0", "functionary"),
         ("meetkai/functionary-medium-v3.1", "llama3"),
         ("upstage/Solar-Open-100B", "solar_open"),
         ("upstage/Solar-Open-2", "solar_open_2"),
         ("Muse-Glimmer", "muse_glimmer"),
         ("thinkingmachines/Inkling", "inkling"),
         ("pfnet/plamo-3-nict-8b", "plamo_3"),
-        ("IQuestLab/IQuest-Coder-V2-40B", "iquest"),
         ("IQuest-Q1", "iquest"),
         ("facebook/cwm", "cwm"),
         ("BlinkDL/rwkv7-g1", "rwkv"),
@@ -159,7 +134,6 @@ def family_of(model: str) -> str | None:
         ("naver-hyperclovax/HyperCLOVAX-SEED-Think-14B", "glm"),
         ("iflytek/Spark-3", "glm"),
         ("tencent/Hunyuan-4", "hunyuan_3"),
-        ("tencent/Hy4-Instruct", "hunyuan_3"),
         ("tencent/Hunyuan-A13B-Instruct", "hunyuan_a13b"),
         ("tencent/Hunyuan-4B-Instruct", None),
         ("ai21labs/AI21-Jamba-1.7-Mini", "hunyuan_a13b"),
@@ -167,40 +141,25 @@ def family_of(model: str) -> str | None:
         ("Aleph-Alpha/Kolibri-1", "hermes"),
         ("stepfun-ai/Step-Audio-2-mini", "step3"),
         ("FreedomIntelligence/openPangu-Embedded-7B", "lfm2"),
-        ("openPangu-2.0", "lfm2"),
+        # Separators do not matter.
+        ("gpt_oss_20b", "harmony"),
+        ("GLM_4_6", "glm"),
+        ("minimax_m2", "minimax_m2"),
+        ("seed_oss", "seed_oss"),
+        ("kimi_k2", "kimi"),
+        ("qwen3 coder 30b", "qwen3_coder"),
+        # Names that only begin alike, and retrained models.
+        ("gpt-5", None),
+        ("glm-4-9b-chat", None),
+        ("starling-lm-7b", None),
+        ("mimosa-7b", None),
+        ("zephy-3", None),
+        ("dolphin-mistral", None),
+        ("mistral-openorca", None),
     ],
 )
 def test_a_models_family_is_found_by_its_name(model: str, name: str | None) -> None:
     assert family_of(model) == name
-
-
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        ("gpt_oss_20b", "harmony"),
-        ("deepseek_r1", "deepseek"),
-        ("kimi_k2", "kimi"),
-        ("GLM_4_6", "glm"),
-        ("minimax_m2", "minimax_m2"),
-        ("seed_oss", "seed_oss"),
-        ("Llama_4_Scout", "llama4"),
-        ("phi_4_mini", "phi4_mini"),
-        ("Qwen3_8B", "hermes"),
-        ("qwen3 coder 30b", "qwen3_coder"),
-    ],
-)
-def test_separators_in_a_models_name_do_not_matter(model: str, name: str) -> None:
-    assert family_of(model) == name
-
-
-@pytest.mark.parametrize("model", ["gpt-5", "glm-4-9b-chat", "starling-lm-7b", "Starling-2", "mimosa-7b", "zephy-3"])
-def test_an_unknown_name_has_no_family(model: str) -> None:
-    assert family_of(model) is None
-
-
-@pytest.mark.parametrize("model", ["dolphin-mistral", "mistral-openorca"])
-def test_a_retrained_model_is_not_of_the_family_that_its_name_begins_with(model: str) -> None:
-    assert family_of(model) is None
 
 
 @pytest.mark.parametrize(
@@ -243,7 +202,7 @@ def test_a_retrained_model_is_not_of_the_family_that_its_name_begins_with(model:
     ],
 )
 def test_a_family_is_read_in_all_the_syntaxes_that_its_models_write(name: str, text: str) -> None:
-    parsed = parse(text, [now.schema()], [name])
+    parsed = parse(text, [now.schema()], name)
     assert (parsed.content, [call.arguments for call in parsed.tool_calls]) == ("", [{}])
 
 
@@ -266,22 +225,7 @@ OF_OTHERS = {
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in OF_OTHERS.items() for text in texts])
 def test_another_familys_call_is_text(name: str, text: str) -> None:
-    assert parse(text, [now.schema()], [name]).tool_calls == ()
-
-
-@pytest.mark.parametrize("name", ["hermes", "gemma", "mistral"])
-@pytest.mark.parametrize(
-    "text",
-    [
-        'You get `{"name": "now", "arguments": {}}` from it.',
-        'For example:\n\n```json\n{"name": "now", "arguments": {}}\n```\n\nThat would tell the time.',
-        '{"name": "someone", "arguments": {}}',
-        '{"name": "now", "age": 5}',
-    ],
-)
-def test_data_and_examples_are_not_read_as_unmarked_calls(name: str, text: str) -> None:
-    parsed = parse(text, [now.schema()], [name])
-    assert (parsed.content, parsed.tool_calls) == (text, ())
+    assert parse(text, [now.schema()], name).tool_calls == ()
 
 
 def test_unmarked_calls_count_as_the_familys_syntax() -> None:
@@ -291,3 +235,304 @@ def test_unmarked_calls_count_as_the_familys_syntax() -> None:
     with capture_logs() as logs:
         assert len(answers(formats, "qwen2.5-7b", TextDelta('{"name": "now", "arguments": {}}'))) == 1
     assert not [log for log in logs if log["event"] == "calls_in_another_format"]
+
+
+# ----------------------------------------------------------------------------------------------- chat templates
+
+
+QWEN = r'{{- "For each function call, return a json object within <tool_call></tool_call> XML tags:\n<tool_call>\n'
+QWEN += r'{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call><|im_end|>\n" }}'
+
+LINES = {
+    "qwen 3": ("hermes", QWEN),
+    "hermes": ("hermes", """{{- '{"name": <function-name>, "arguments": <args-dict>}\n' }}"""),
+    "qwen 3 coder": ("qwen3_coder", r"{{- '\n<tool_call>\n<function=' + tool_call.name + '>\n' }}"),
+    "glm 4.6": (
+        "glm",
+        "<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>{arg-value-1}</arg_value>",
+    ),
+    "mistral": ("mistral", '{{- "[TOOL_CALLS] [" }}'),
+    "deepseek 3.1": ("deepseek", "{{'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>'+ tool['function']['name']}}"),
+    "deepseek 3.2": (
+        "deepseek_v3_2",
+        '{%- set dsml_token = "｜DSML｜" -%}\n<{{ dsml_token }}function_calls>\n<{{ dsml_token }}invoke name="$NAME">',
+    ),
+    "deepseek 4": ("deepseek_v4", "{% set dsml = '｜DSML｜' %}{{- '<' + dsml + 'tool_calls>' -}}"),
+    "kimi k2": ("kimi", "{{ '<|tool_calls_section_begin|>' }}"),
+    "kimi k3": ("kimi_k3", "{%- macro open_tag(tag, attrs=[]) -%}\n{{- '<|open|>' + tag -}}"),
+    "gpt-oss": ("harmony", '{{- "<|start|>assistant<|channel|>final<|message|>" }}'),
+    "gemma 4": ("gemma", "{{- '<|tool_call>call:' + function['name'] + '{' -}}"),
+    "llama 3.1": (
+        "llama3",
+        '{"name": function name, "parameters": dictionary of argument name and its value}',
+    ),
+    "llama 4": (
+        "llama4",
+        "{{- '<|header_start|>' + role }} {\"parameters\": dictionary of argument name and its value}",
+    ),
+    "hunyuan 3": ("hunyuan_3", "<tool_calls><tool_call>{name}<tool_sep><arg_key>{key}</arg_key></tool_calls>"),
+    "hunyuan a13b": ("hunyuan_a13b", '<tool_calls>[{"name": "func_name1", "arguments": {}}]</tool_calls>'),
+    "minimax m2": ("minimax_m2", "{%- set toolcall_begin_token   = '<minimax:tool_call>'         -%}"),
+    "minimax m3": ("minimax_m3", "{%- set mark = ']<]minimax[>[' -%}"),
+    "lfm 2": ("lfm2", '{%- set content = "<|tool_call_start|>[" + ns_tc.result + "]<|tool_call_end|>" + content -%}'),
+    "granite 3": ("granite", "respond only with <|tool_call|> followed by a JSON list of tools used"),
+    "phi 4 mini": ("phi4_mini", "{{- '<|tool_call|>' + (tool_call['function'] | tojson) + '<|/tool_call|>' -}}"),
+    "command": ("command", "{{- '<|START_ACTION|>[' }}"),
+    "olmo 3": ("olmo3", r"{{- \"\n<function_calls>\nget_weather(city='New York')\n</function_calls>\" }}"),
+    "nemotron": ("nemotron_nano", "{{- '<TOOLCALL>[' -}}"),
+    "seed-oss": ("seed_oss", r"{%- set begin = '<seed:tool_call>' -%}{{ '\n<function=' + name + '>\n<parameter=' }}"),
+    "step 3": ("step3", "{{- '<｜tool▁calls▁begin｜>' }}<steptml:invoke name="),
+    "gigachat 3": ("gigachat3", r"{%- set add_tokens = namespace(message_sep='<|message_sep|>\n\n') -%} function call"),
+    "apertus": ("apertus", "{%- set tool_calls_token = '<|tools_prefix|>' -%}"),
+    "longcat": ("longcat", "<longcat_tool_call>{function-name}\n<longcat_arg_key>{arg-key-1}</longcat_arg_key>"),
+    "functionary 3.2": ("functionary", r"Respond in this format:\n>>>${recipient}\n${content}\nAvailable functions:"),
+    "functionary 3.1": ("llama3", "{{ '<|python_tag|>' + tool_call['function']['arguments'] }}"),
+    "solar open": ("solar_open", "{{- '<|tool_call:begin|>' + id + '<|tool_call:name|>' + name }}"),
+    "solar open 2": ("solar_open_2", "{{- '<|tool_call:start|>' + name + '\\n' }}"),
+    "muse glimmer": ("muse_glimmer", r"writing a \"<atem:function_calls>\" block like the following:"),
+    "inkling": ("inkling", "{{- '<|content_invoke_tool_json|>' -}}"),
+    "plamo 3": ("plamo_3", "{{- '<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|>' }}"),
+    "iquest q1": ("iquest", "{{- '<iquest_tool_call>' + tc.name }}"),
+    "cwm": ("cwm", "<tool: function>"),
+    "rwkv 7": ("rwkv", "**Tool Call:**"),
+    "internlm 2": ("internlm2", "{{ '<|action_start|><|plugin|>' }}"),
+}
+
+
+@pytest.mark.parametrize(("name", "line"), LINES.values(), ids=LINES.keys())
+def test_a_template_decides_the_family_whatever_the_models_name(name: str, line: str) -> None:
+    template = f"{{%- for message in messages %}}{{{{ message.content }}}}{{%- endfor %}}\n{line}\n"
+    for model in ("my-model", "gpt-5", "qwen2.5-7b", "llama-3.1-8b"):
+        found = find_format(model, template)
+        assert found is not None
+        assert (found.name, found.because, found.is_from_template) == (name, "its chat template", True)
+
+
+def test_the_name_decides_if_a_template_has_words_of_several_families() -> None:
+    template = "<｜tool▁calls▁begin｜> [TOOL_CALLS]"
+    named = find_format("qwen3-8b", template)
+    assert named is not None
+    assert (named.name, named.because, named.is_from_template) == ("hermes", "its name", False)
+    assert find_format("my-model", template) is None
+
+
+def test_the_name_decides_if_a_template_has_no_familys_words() -> None:
+    found = find_format("mistral-small", "{{ messages[0].content }} Answer with a function call as JSON.")
+    assert found is not None
+    assert (found.name, found.because) == ("mistral", "its name")
+
+
+def test_the_served_name_takes_precedence_over_other_names() -> None:
+    found = find_format("mistral-small", "", ["Qwen/Qwen3-8B"])
+    assert found is not None
+    assert found.name == "mistral"
+    other = find_format("assistant", "", ["opt/model", "Qwen/Qwen3-8B"])
+    assert other is not None
+    assert (other.name, other.because) == ("hermes", "its other name Qwen/Qwen3-8B")
+
+
+MINIMAX_END = r"{%- if add_generation_prompt -%}{{- ']~b]ai' ~ '\n' ~ '<think>' ~ '\n' }}{%- endif -%}"
+NEMOTRON_END = r"""{%- if add_generation_prompt -%}{%- if ns.enable_thinking is false -%}{{- '<think></think>' -}}
+{%- else -%}{{- '<think>\n\n' -}}{%- endif -%}{%- endif -%}"""
+GLM_END = r"""{%- if add_generation_prompt -%}<|assistant|>
+{{- '\n<think></think>' if (enable_thinking is defined and not enable_thinking) else '' -}}{%- endif -%}"""
+QWEN_END = r"{{- '<think>' }}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
+
+
+@pytest.mark.parametrize(
+    ("name", "template", "prompt", "opens"),
+    [
+        ("minimax_m2", MINIMAX_END, "", True),
+        ("minimax_m2", MINIMAX_END.replace("<think>", "<think></think>"), "", None),
+        ("nemotron_nano", NEMOTRON_END, "", None),
+        ("glm", GLM_END, "", None),
+        ("hermes", QWEN_END, "", None),
+        ("hermes", "", "", None),
+        ("hermes", "{{ messages }} <think>", "", None),
+        ("nemotron_nano", NEMOTRON_END, "<SPECIAL_11>Assistant\n<think>\n\n", True),
+        ("nemotron_nano", NEMOTRON_END, "<SPECIAL_11>Assistant\n<think></think>", False),
+        ("minimax_m2", MINIMAX_END, "]~b]ai\n", False),
+        ("seed_oss", "", "<seed:bos>assistant\n<seed:think>", True),
+        ("kimi_k3", "", '<|open|>message role="assistant"<|sep|><|open|>think<|sep|>', True),
+        ("hermes", "", "<seed:think>", False),
+    ],
+)
+def test_a_prompt_shows_whether_it_opens_the_thought(name: str, template: str, prompt: str, opens: bool | None) -> None:
+    assert prompt_opens_thought(name, template, prompt) is opens
+
+
+def read_opened(text: str, model: str, *, prompt_opens: bool) -> tuple[str, str]:
+    parser = StreamParser([], ["hermes"], model=model, prompt_opens=prompt_opens)
+    pieces = [*parser.feed(text), *parser.finish()]
+    thought = "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece))
+    return thought, "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
+
+
+def test_a_thought_that_the_template_opens_is_a_thought_from_its_first_word() -> None:
+    parser = StreamParser([], ["hermes"], model="my-model", prompt_opens=True)
+    assert parser.feed("I think") == [ReasoningPiece("I think")]
+    assert read_opened("I think\n</think>\n\nTwo.", "my-model", prompt_opens=True) == ("I think", "Two.")
+
+
+def test_an_answer_without_a_thought_is_complete_if_the_endpoint_removes_thoughts() -> None:
+    _, text = read_opened("Two.", "my-model", prompt_opens=True)
+    assert text == "Two."
+
+
+def test_the_template_takes_precedence_over_the_name_about_thoughts() -> None:
+    parser = StreamParser([], ["minimax_m2"], model="MiniMax-M2", prompt_opens=False)
+    assert parser.feed("Two.") == [TextPiece("Two.")]
+
+
+@pytest.mark.parametrize("piece", ["{% set a = '", "{%- set ", "{{ a + ", "' + ", "add_generation_prompt {% if "])
+def test_a_hostile_template_is_read_and_gives_no_result(piece: str) -> None:
+    template = "{% set a = 'x' %}" + piece * (2**20 // len(piece))
+    assert find_format("my-model", template) is None
+    assert prompt_opens_thought("hermes", template) is None
+
+
+# --------------------------------------------------------------------- `parse`, the function for other programs
+
+
+SEARCH: dict[str, Any] = {
+    "name": "search",
+    "description": "Searches.",
+    "parameters": {
+        "type": "object",
+        "properties": {"query": {"type": "string"}, "limit": {"type": "integer"}},
+        "required": ["query"],
+    },
+}
+TOOLS = [{"type": "function", "function": SEARCH}]
+
+
+def test_reasoning_content_and_calls_are_separated_in_any_format() -> None:
+    text = '<think>Hm.</think>Let me see.\n<tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>'
+    call = ParsedCall("search", {"query": "a"})
+    assert parse(text, TOOLS) == Parsed("Let me see.\n", "Hm.", (call,))
+    assert parse(text, TOOLS, "rescue") == Parsed("Let me see.", "Hm.", (call,))
+    assert parse(text, TOOLS, "native") == Parsed(text, "", ())
+
+
+def test_repairs_are_reported() -> None:
+    [call] = parse(
+        "<tool_call>{\"name\": \"google\", \"arguments\": {'Query': 'a', 'limit': '5'}}</tool_call>", TOOLS
+    ).tool_calls
+    assert (call.name, call.arguments, call.error) == ("search", {"query": "a", "limit": 5}, None)
+    assert "google" in call.repairs[0]
+    assert len(call.repairs) >= 3
+
+
+def test_a_broken_call_has_an_error_and_no_arguments() -> None:
+    [call] = parse(
+        '<tool_call>{"name": "search", "arguments": {"query": 5.5, "page": 1}}</tool_call>', TOOLS
+    ).tool_calls
+    assert call.arguments is None
+    assert "page" in (call.error or "")
+
+
+def test_tools_may_be_given_without_their_wrapper_and_without_parameters() -> None:
+    tools: list[dict[str, Any]] = [SEARCH, {"name": "now"}]
+    parsed = parse('Action: now\nAction Input: {}\nAction: search\nAction Input: {"query": "a"}', tools, "react")
+    assert [(call.name, call.arguments) for call in parsed.tool_calls] == [("now", {}), ("search", {"query": "a"})]
+
+
+@pytest.mark.parametrize("properties", [{"query": True}, None])
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("minimax_m3", 'T<tool_call>T<invoke name="search">T<query>aT</query>T</invoke>T</tool_call>'),
+        ("qwen3_coder", "<tool_call><function=search><parameter=query>a</parameter></function></tool_call>"),
+    ],
+)
+def test_a_schema_without_types_of_its_properties_reads_texts(family: str, text: str, properties: object) -> None:
+    tools = [{"name": "search", "parameters": {"type": "object", "properties": properties}}]
+    [call] = parse(text.replace("T<", "]<]minimax[>[<"), tools, family).tool_calls
+    assert call == ParsedCall("search", {"query": "a"})
+
+
+READ_BY = {
+    '<tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>': {"auto", "rescue", "xml", "hermes"},
+    'Action: search\nAction Input: {"query": "a"}': {"auto", "rescue", "react"},
+    'So: <tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>': {"rescue", "xml", "hermes"},
+}
+OF_TOOL_CALL = {one.name for one in ROWS if "<tool_call>" in one.openers}
+"""The formats whose calls begin in the same way: what is no call of theirs behind that is refused."""
+
+
+@pytest.mark.parametrize("text", READ_BY)
+@pytest.mark.parametrize("name", get_args(ToolFormat))
+def test_a_call_is_read_by_its_format_related_formats_and_rescue_only(name: str, text: str) -> None:
+    parsed = parse(text, TOOLS, name)
+    if READ_BY[text] & {name, *RELATED_FORMATS.get(name, ())}:
+        assert [call.arguments for call in parsed.tool_calls] == [{"query": "a"}]
+    elif "<tool_call>" in text and OF_TOOL_CALL & {name, *RELATED_FORMATS.get(name, ())}:
+        assert [call.arguments for call in parsed.tool_calls] == [None]
+    else:
+        assert (parsed.content, parsed.tool_calls) == (text, ())
+
+
+OF_A_FAMILY = [
+    (
+        "deepseek_v4",
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="search">\n<｜DSML｜parameter name="query" string="true">a'
+        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+    ),
+    (
+        "deepseek",
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="search">\n<｜DSML｜parameter name="query" string="true">a'
+        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+    ),
+    ("minicpm", '<tool_call>\n<function name="search"><param name="query">a</param></function>\n</tool_call>'),
+    ("llama3", '<TOOLCALL>[{"name": "search", "arguments": {"query": "a"}}]</TOOLCALL>'),
+    (
+        "minimax_m2",
+        '<invoke name="search">\n<parameter name="query">a</parameter>\n</invoke>\n</minimax:tool_call>',
+    ),
+]
+"""What a family's models write besides, by what its parsers in vLLM read, or NVIDIA's for its Llama Nemotron."""
+
+
+@pytest.mark.parametrize(("name", "text"), OF_A_FAMILY)
+def test_a_family_is_read_with_another_section_or_without_one_and_no_marker_is_left(name: str, text: str) -> None:
+    parsed = parse(f"I look.\n\n{text}", TOOLS, name)
+    assert (parsed.content, [call.arguments for call in parsed.tool_calls]) == ("I look.", [{"query": "a"}])
+
+
+@pytest.mark.parametrize(("name", "marker"), [("minicpm", "<|tool_call_end|>"), ("glm", "</tool_call>")])
+def test_fragments_of_a_familys_other_syntaxes_are_not_shown(name: str, marker: str) -> None:
+    assert parse(f"It is noon.{marker}", TOOLS, name).content == "It is noon."
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        ('search(query="a")', "", [{"query": "a"}]),
+        ('I look.\nsearch(query="a")\nsearch(query="(b)")\n', "I look.", [{"query": "a"}, {"query": "(b)"}]),
+        ('search(query="a")\n\nfinds a.', 'search(query="a")\n\nfinds a.', []),
+        ('Write search(query="a")', 'Write search(query="a")', []),
+        ('find(query="a")', 'find(query="a")', []),
+        ('search(query="a', 'search(query="a', []),
+    ],
+)
+def test_granite_calls_in_bare_lines_of_python_at_the_end(
+    text: str, content: str, calls: list[dict[str, str]], step: int
+) -> None:
+    parser = StreamParser(TOOLS, ["granite"])
+    shown = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])]
+    shown += parser.finish()
+    assert "".join(one.text for one in shown if isinstance(one, TextPiece)) == content
+    assert [call.arguments for call in parser.calls] == calls
+
+
+def test_an_unknown_format_is_refused_and_the_known_are_listed() -> None:
+    with pytest.raises(ValueError, match="react, xml"):
+        parse("", TOOLS, "morse")
+
+
+def test_the_examples_of_the_packages_readme_run() -> None:
+    readme = (Path(callboard_formats.__file__).parent / "README.md").read_text()
+    examples = re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    assert len(examples) == 3
+    exec("\n".join(examples), {})

@@ -287,43 +287,6 @@ def test_little_is_held_back(text: str, names: tuple[Syntaxes, str]) -> None:
         assert fed(list(text), *names)[1] <= MAX_HELD_CHARS
 
 
-def test_no_marker_is_longer_than_what_may_be_held_back() -> None:
-    assert max(map(len, ALL_MARKERS)) < MAX_HELD_CHARS
-
-
-def test_plain_words_are_shown_at_once() -> None:
-    assert fed(["Hello", " world", ", how", " are", " you?"])[1] == 0
-
-
-MB = 1_000_000
-HOSTILE = {
-    "half markers": "<|" * (MB // 2),
-    "markers": "<|im_end|>\n" * (MB // 11),
-    "markers in open code": "`" + "<|im_end|>" * (MB // 10),
-    "back-ticks": "`a" * (MB // 2),
-    "one run": "`" * MB,
-    "lines": "a\n" * (MB // 2),
-    "blank lines": "\n" * MB,
-    "fences": "```\n" * (MB // 4),
-    "wrappers": '{"tool_uses":' * (MB // 13),
-    "responses": "<tool_response>\n\n" * (MB // 17),
-    "a long string": '<tool_call>{"a":"' + "x" * MB,
-    "white space": "<tool_call>" + " " * MB,
-    "an end and white space": "</s>" + " " * MB,
-    "quotes": "> " * (MB // 2),
-    "observations": "Final Answer:\n" + "Observation: x\n" * (MB // 15),
-}
-
-
-# Quadratic time would be minutes.
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_megabyte_of_anything_is_cleaned_in_linear_time(text: str) -> None:
-    whole = clean_all(text, ("react",), "mistral")
-    assert fed([text[at : at + 1000] for at in range(0, len(text), 1000)], ("react",), "mistral")[0] == whole
-
-
 def test_a_removed_fragment_may_end_in_quoted_text_cut_anywhere() -> None:
     quoted = "magined\n\nIt writes <tool_result> and </tool_result>."
     for step in range(1, len(quoted) + 1):

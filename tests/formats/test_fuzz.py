@@ -1,4 +1,4 @@
-"""Any output is read without exceptions and calls of unknown tools, equally in pieces, and in linear time."""
+"""Any output is read without exceptions and calls of unknown tools, equally in pieces, early, and in linear time."""
 
 import random
 import re
@@ -8,15 +8,24 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from callboard._formats import FormatChoice, ReasoningPiece, TextPiece, ToolFormat
+from callboard._formats import FormatChoice, ReasoningPiece, TextPiece, ToolFormat, parse
 from callboard.calls import ToolCall
 from callboard.models import ChatDict, TextDelta
 from callboard_formats import StreamParser
-from callboard_formats.formats import SYNTAXES, list_formats
+from callboard_formats.cleaning import Cleaner
+from callboard_formats.formats import SYNTAXES, list_formats, syntaxes_of
 from callboard_formats.names import resolve_name
+from callboard_formats.output import CallPiece, FoundCall, Shown
+from callboard_formats.scanner import Scanner
+from callboard_formats.syntax import Syntax
 from tests.formats.corpus import SCHEMAS, TOOLS, Entry, Meant, corpus, cut, meant
-from tests.formats.timing import ATTEMPTS, is_linear, seconds, seconds_of_row
+
+REACT = syntaxes_of(["react"])
+XML = syntaxes_of(["xml"])
+EVERYTHING = (SYNTAXES, REACT, XML)
 
 MUTATIONS = 20_000
 PER_BATCH = 1_000
@@ -119,61 +128,164 @@ def rescued(pieces: list[str]) -> tuple[str, str, list[ToolCall]]:
     return content, reasoning, [replace(call, id="") for call in reader.calls()]
 
 
-UNITS: dict[str, Callable[[str], str]] = {
-    "repeated": lambda opener: opener,
-    "on lines": lambda opener: f"{opener}\n",
-    "before words": lambda opener: f"{opener} search of the north ",
-    "with an open string": lambda opener: f'{opener}{{"name": "search", "arguments": {{"query": "',
-    "nested": lambda opener: f'{opener}{{"name": "search", "arguments": {{',
-}
+# ------------------------------------------------------------------------------------------------- shown early
 
 
-@pytest.mark.slow
-def test_calls_without_an_end_in_a_thought_are_read_in_linear_time() -> None:
-    unit = '<tool_call>{"name": "search", "arguments": {"query": "a'
-    assert is_linear(lambda size: seconds("<think>" + unit * (size // len(unit))))
+def scan(text: str, step: int = 0, syntaxes: Sequence[Syntax] = SYNTAXES) -> list[Shown]:
+    scanner = Scanner(syntaxes, SCHEMAS)
+    parts = [text[at : at + step] for at in range(0, len(text), step)] if step else [text]
+    return [one for part in parts for one in scanner.feed(part)] + scanner.finish()
 
 
-@pytest.mark.parametrize("before", ["", "I call ", "<think>"])
+def said(shown: Sequence[Shown]) -> tuple[str, str, list[tuple[str, str, bool]]]:
+    """Return the text, the reasoning and the calls."""
+    return (
+        "".join(one.text for one in shown if isinstance(one, TextPiece)),
+        "".join(one.text for one in shown if isinstance(one, ReasoningPiece)),
+        [(one.call.name, one.call.arguments, one.call.truncated) for one in shown if isinstance(one, FoundCall)],
+    )
+
+
+def test_arguments_are_shown_while_they_are_written() -> None:
+    scanner = Scanner(XML, SCHEMAS)
+    for part in ('<tool_call>{"name"', ': "search", "arguments": '):
+        assert scanner.feed(part) == []
+    assert scanner.feed('{"q": "sto') == [CallPiece(0, "search", '{"q": "sto')]
+    assert scanner.feed('rms"') == [CallPiece(0, "search", 'rms"')]
+    found = [one for one in [*scanner.feed("}}</tool_call>"), *scanner.finish()] if isinstance(one, FoundCall)]
+    assert [(one.number, one.call.arguments) for one in found] == [(0, '{"q": "storms"}')]
+
+
+def test_arguments_of_no_tool_are_not_announced() -> None:
+    scanner = Scanner(XML, SCHEMAS)
+    assert scanner.feed('<tool_call>{"name": "nothing", "arguments": {"q": "sto') == []
+
+
+MARKS = ["<", "`", "[", "{", "*", "#", "Action", "Tool", "Thought", "```", "\n", " ", "<to", "<|", "[TOOL", '{"', ":"]
+without_markers = st.text(alphabet=st.characters(blacklist_characters="<[{`~|*#:_-(◁", blacklist_categories=["Cs"]))
+nearly_markers = st.lists(st.sampled_from(MARKS) | st.text(max_size=6), max_size=20).map("".join)
+
+
+@given(without_markers, st.sampled_from(EVERYTHING), st.integers(1, 5))
+def test_text_without_markers_is_never_changed(text: str, syntaxes: Sequence[Syntax], step: int) -> None:
+    assert said(scan(text, 0, syntaxes)) == (text, "", [])
+    assert said(scan(text, step, syntaxes)) == (text, "", [])
+
+
+PROSE = [
+    "Action: movies are great",
+    "In this story, Action: she runs. Then: search (for her keys).",
+    "| a | b |\n| --- | --- |\n| `<tool_call>` | x |\n",
+    "    indented <tool\n\ttab < 5 && x > 3",
+    "```python\nAction: search\nAction Input: {}\n<tool_call>{}</tool_call>\n```\nand on",
+    "```json\n{\"name\": \"Bob\", \"age\": 5}\n```\n",
+    "Use `<tool_call>` to call, or `Action:`. Final thoughts follow.",
+    "The function: f(x) = x. The tool: a hammer. Tools: none.",
+    "# Tools for gardeners\n## Action movies\n**Action** and **Tool**s",
+    "<function of x> <b>bold</b> <think about it> [link](http://x) [1] [TOOLS]",
+    "Final answer: 42, **Final Answer:** 42",
+    "a  \n\n\n   b\t\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PROSE)
+def test_prose_that_resembles_calls_is_unchanged(text: str) -> None:
+    for step in (0, 1, 3):
+        assert said(scan(text, step, SYNTAXES)) == (text, "", [])
+
+
 @pytest.mark.parametrize(
-    "unit",
+    "line",
+    ["```tool_code", '<think> "</think>"', "~~~ ``` ~~~", "a `<tool_call>` b", '</think> "</think>" <|im_end|>'],
+)
+def test_many_lines_with_false_markers_are_unchanged(line: str) -> None:
+    text = "```\n" + (line + "\n") * (40_000 // len(line))
+    for step in (0, 7, 700):
+        assert said(scan(text, step, SYNTAXES)) == (text, "", [])
+
+
+@given(nearly_markers, st.sampled_from(EVERYTHING), st.data())
+def test_whole_or_cut_anywhere_the_result_is_the_same(
+    text: str, syntaxes: Sequence[Syntax], data: st.DataObject
+) -> None:
+    whole = said(scan(text, 0, syntaxes))
+    assert said(scan(text, 1, syntaxes)) == whole
+    at = data.draw(st.integers(0, len(text)))
+    scanner = Scanner(syntaxes, SCHEMAS)
+    assert said([*scanner.feed(text[:at]), *scanner.feed(text[at:]), *scanner.finish()]) == whole
+
+
+MAX_HELD_CHARS = 80
+
+
+HELD_UP = [
+    *(text for text in PROSE if "Final answer" not in text),
+    "Action: " + "a" * 300,
+    "<tool_call is a tag that goes on" + " and on" * 30,
+    "<function name is" + " long" * 30,
+    "`" * 200,
+    "```" + "a" * 200,
+    '```json\n{"name": "Ada", "text": "' + "w" * 300,
+]
+
+
+@pytest.mark.parametrize("text", HELD_UP)
+@pytest.mark.parametrize("syntaxes", EVERYTHING, ids=["native", "react", "xml"])
+def test_at_most_80_characters_of_text_are_held_back(text: str, syntaxes: Sequence[Syntax]) -> None:
+    scanner = Scanner(syntaxes, SCHEMAS)
+    shown = 0
+    for at, character in enumerate(text):
+        shown += sum(len(one.text) for one in scanner.feed(character) if isinstance(one, TextPiece | ReasoningPiece))
+        assert at + 1 - shown <= MAX_HELD_CHARS
+
+
+@pytest.mark.parametrize(
+    "data",
     [
-        '{"name": "now", "parameters": {}}\n' * 7 + "and so on\n",
-        '{"name": "now", "parameters": {}}\n',
-        "[now()]\n<|eot_id|>",
-        "I write <function=later>{ ",
-        "Between <tool_call>and</tool_call> ",
-        "The <|python_tag|> token ",
-        "[TOOL_CALLS] [] ",
-        '<function name="now"><b>',
-        "<tool_call>\n",
+        '{"name": "Ada", "age": 36, ',
+        "[print(1), print(2), ",
+        '{"arguments": [' + "1, " * 60,
+        '[{"name": "Ada", "born": 1815}, ',
     ],
 )
-@pytest.mark.slow
-def test_quoted_text_is_read_in_linear_time(unit: str, before: str) -> None:
-    assert is_linear(lambda size: seconds(before + unit * (size // len(unit)) + "and so on"))
+def test_data_without_a_tools_name_is_not_held_back(data: str) -> None:
+    scanner = Scanner(SYNTAXES, {"search": {}})
+    shown = "".join(piece.text for char in data for piece in scanner.feed(char) if isinstance(piece, TextPiece))
+    assert len(data) - len(shown) <= 80
+    assert shown.startswith(data[:12])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("format_name", ["rescue", "auto"])
-@pytest.mark.parametrize("unit", UNITS)
-def test_time_grows_with_the_length_of_the_output_and_no_faster(unit: str, format_name: str) -> None:
-    for opener in (*UNLIKE, *TAGS):
-        assert is_linear(partial(seconds_of_row, UNITS[unit](opener), format_name)), opener
+# ------------------------------------------------------------------------------------------------- linear time
+
+SMALL = 2_500
+LARGE = 20_000
+# Linear time is 8 times as long, quadratic time 64 times.
+GROWTH = 24
+SLACK_SECONDS = 0.1
+ATTEMPTS = 3
 
 
-WHOLE = {
-    "Hermes": '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>\n',
-    "JSON": '{"name": "now", "arguments": {}}\n',
-    "ReAct": "Action: now\nAction Input: {}\n",
-    "XML": '<invoke name="now"></invoke>\n',
-    "back-ticks": "` `` ``` a\n",
-    "HTML": "<pre> <!-- </pre> -->\n",
-    "brackets": "]]]]}}}}",
-}
+def is_linear(measure: Callable[[int], float]) -> bool:
+    """Return whether eight times the text takes at most `GROWTH` times as long; repeated on a busy machine."""
+    return any(measure(LARGE) < measure(SMALL) * GROWTH + SLACK_SECONDS for _ in range(ATTEMPTS))
 
 
-def seconds_in_pieces(text: str, messages: Sequence[ChatDict] = (), format_name: ToolFormat = "auto") -> float:
+def repeated(unit: str, size: int) -> str:
+    return unit * (size // len(unit))
+
+
+def seconds(text: str, format_name: ToolFormat = "rescue") -> float:
+    """Return the processor time for an answer that arrives whole."""
+    began = time.process_time()
+    parse(text, [tool.schema() for tool in TOOLS], format_name)
+    return time.process_time() - began
+
+
+def seconds_of_row(unit: str, format_name: ToolFormat, size: int) -> float:
+    return seconds(repeated(unit, size), format_name)
+
+
+def seconds_in_pieces(text: str, format_name: ToolFormat = "auto", messages: Sequence[ChatDict] = ()) -> float:
     """Return the processor time for an answer that arrives in small pieces."""
     reader = FormatChoice(format_name).for_name("m").reader(TOOLS, str, messages)
     began = time.process_time()
@@ -183,65 +295,62 @@ def seconds_in_pieces(text: str, messages: Sequence[ChatDict] = (), format_name:
     return time.process_time() - began
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("row", WHOLE)
-def test_with_auto_rows_of_calls_are_read_in_linear_time(row: str) -> None:
-    def streamed(size: int) -> float:
-        text = WHOLE[row] * (size // len(WHOLE[row]))
-        return seconds_in_pieces(text, [{"role": "tool", "tool_call_id": "x", "content": text[: size // 2] + "?"}])
+OBJECT = '{"name": "now", "parameters": {}}'
+HERMES = '<tool_call>{"name": "now", "arguments": {}}</tool_call>\n'
+REACT_CALL = "Action: now\nAction Input: {}\n"
+HOSTILE: list[tuple[str, str, str, ToolFormat]] = [
+    ("<think>", '<tool_call>{"name": "search", "arguments": {"query": "a', "", "rescue"),
+    ("I call ", f"{OBJECT}\n" * 7 + "and so on\n", "", "rescue"),
+    ("<think>", f"{OBJECT}\n", "and so on", "rescue"),
+    ("", "[now()]\n<|eot_id|>", "and so on", "rescue"),
+    ("I call ", "I write <function=later>{ ", "", "rescue"),
+    ("", "Between <tool_call>and</tool_call> ", "", "rescue"),
+    ("<think>", "[TOOL_CALLS] [] ", "", "rescue"),
+    ("", '<function name="now"><b>', "", "rescue"),
+    ("", "action: <tool_call", "", "rescue"),
+    ("", "[{", "", "rescue"),
+    ("", "```\n", "", "rescue"),
+    ("", " \n", "", "rescue"),
+    ("<function=a><parameter=", " ", "", "xml"),
+    ("<invoke name=a><parameter name=", " ", "", "xml"),
+    ("", '```xml\n<tool_call>{"q": "\n```\n', "and so on", "xml"),
+    ("", f"```\n{HERMES}```\n", "and so on", "xml"),
+    ("", REACT_CALL, "x", "xml"),
+    ("", HERMES, "x", "react"),
+    ("", "Thought: ```\nThought: ", "", "react"),
+    ("", "```\nAction: search\n", "", "react"),
+    ("", "x Action: search {} y ", "", "react"),
+    ("", "Action: search[ ]x ", "", "react"),
+    ("", "Action: search\nAction Input: a\naction: b\n", "", "react"),
+    ("", "Action Input: </s> ", "", "react"),
+    ("", "Action: search\nAction Input:\n```\n```\n", "", "react"),
+    ("", HERMES, "", "auto"),
+    ("", f"{OBJECT}\n", "", "auto"),
+    ("", REACT_CALL, "", "auto"),
+    ("", "` `` ``` a\n", "", "auto"),
+    ("", "<pre> <!-- </pre> -->\n", "", "auto"),
+    ("", "]]]]}}}}", "", "auto"),
+    ("It is ", "warm and ", "", "auto"),
+    ("It is warm.\nAction: None\n", " ", "", "auto"),
+    ("It is warm.\nAction: None", "\n", "", "auto"),
+    ("It is warm.\n", "Action: None\n", "", "auto"),
+    ("", "`", "", "auto"),
+    ("~~~", " ", "", "auto"),
+]
 
+
+@pytest.mark.parametrize(("before", "unit", "behind", "format_name"), HOSTILE)
+def test_a_hostile_answer_is_read_in_linear_time(before: str, unit: str, behind: str, format_name: ToolFormat) -> None:
+    def streamed(size: int) -> float:
+        text = before + repeated(unit, size) + behind
+        told: list[ChatDict] = [{"role": "tool", "tool_call_id": "x", "content": text[: size // 2] + "?"}]
+        return seconds_in_pieces(text, format_name, told if format_name == "auto" else ())
+
+    assert is_linear(lambda size: seconds(before + repeated(unit, size) + behind, format_name))
     assert is_linear(streamed)
 
 
-@pytest.mark.parametrize(
-    ("format_name", "unit"),
-    [
-        ("react", '<tool_call>{"name": "now", "arguments": {}}</tool_call>\n'),
-        ("xml", "Action: now\nAction Input: {}\n"),
-    ],
-)
-def test_calls_in_another_syntax_that_are_text_are_read_in_linear_time(format_name: ToolFormat, unit: str) -> None:
-    assert is_linear(lambda size: seconds_in_pieces(unit * (size // len(unit)) + "x", (), format_name))
-
-
-LONG_ANSWERS = {
-    "a line without an end": ("It is ", "warm and "),
-    "blanks": ("It is warm.\n", " "),
-    "blanks behind an empty action": ("It is warm.\nAction: None\n", " "),
-    "blanks behind a label": ("It is warm.\nAction:", " "),
-    "blank lines": ("It is warm.", "\n"),
-    "blank lines behind an empty action": ("It is warm.\nAction: None", "\n"),
-    "empty actions": ("It is warm.\n", "Action: None\n"),
-    "back-ticks": ("", "`"),
-    "blanks behind a fence's marks": ("~~~", " "),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("answer", LONG_ANSWERS)
-def test_with_auto_a_long_answer_without_calls_is_shown_in_linear_time(answer: str) -> None:
-    before, unit = LONG_ANSWERS[answer]
-    # Each character costs little, so a measurable time needs many.
-    assert is_linear(lambda size: seconds_in_pieces(before + unit * (10 * size // len(unit))))
-
-
-BLANKS = (" ", "\n", "\t ", "\r\n")
-BLANKS_LENGTH = 10_000
-BLANKS_SECONDS = 0.25
-
-
-@pytest.mark.thorough
-def test_a_long_row_of_blanks_anywhere_costs_no_more_than_other_text() -> None:
-    # Two adjacent patterns for blanks would try every division: a second at this length.
-    chance = random.Random("blanks")
-    for entry in corpus():
-        for blank in BLANKS:
-            place = chance.randint(0, len(entry.output))
-            text = entry.output[:place] + blank * (BLANKS_LENGTH // len(blank)) + entry.output[place:]
-            assert any(seconds(text) < BLANKS_SECONDS for _ in range(ATTEMPTS)), (entry, blank, place)
-
-
-LONG = ("It rains {north} \\n [x] <b> and 'so' | on, " * 30_000)[:1_000_000]
+LONG = repeated("It rains {north} \\n [x] <b> and 'so' | on, ", LARGE)
 AROUND = {
     "nothing": ("", ""),
     "a fence": ("```python\n", "\n```"),
@@ -250,39 +359,66 @@ AROUND = {
     "Qwen3-Coder": ("<function=write_file><parameter=path>a</parameter><parameter=content>", "</parameter></function>"),
     "GLM": ("<tool_call>search<arg_key>query</arg_key><arg_value>", "</arg_value></tool_call>"),
     "Mistral": ('[TOOL_CALLS]search[ARGS]{"query": "', '"}'),
-    "DeepSeek": ('<｜tool▁call▁begin｜>search<｜tool▁sep｜>{"query": "', '"}<｜tool▁call▁end｜>'),
-    "Kimi": ('<|tool_call_begin|>search<|tool_call_argument_begin|>{"query": "', '"}<|tool_call_end|>'),
     "harmony": ('<|channel|>commentary to=functions.search<|message|>{"query": "', '"}<|call|>'),
     "Gemma": ("<start_function_call>call:search{query:<escape>", "<escape>}<end_function_call>"),
     "tool_code": ('```tool_code\nsearch(query="', '")\n```'),
     "Llama": ('{"name": "search", "parameters": {"query": "', '"}}'),
     "Python": ('[search(query="', '")]'),
     "ReAct": ('Action: search\nAction Input: {"query": "', '"}'),
-}  # fmt: skip
+}
 
 
-# Quadratic time would be minutes.
-@pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.parametrize("is_closed", [True, False])
 @pytest.mark.parametrize("around", AROUND)
-@pytest.mark.parametrize("closed", [True, False])
-@pytest.mark.parametrize("format_name", ["rescue", "auto"])
-def test_a_million_characters_are_read_in_linear_time(around: str, closed: bool, format_name: str) -> None:
+def test_a_long_block_is_read_in_linear_time(around: str, is_closed: bool) -> None:
     before, after = AROUND[around]
-    seconds(before + LONG + (after if closed else ""), format_name)
+    behind = after if is_closed else ""
+    assert is_linear(lambda size: seconds_in_pieces(before + LONG[:size] + behind, "rescue"))
+    assert is_linear(lambda size: seconds_in_pieces(before + LONG[:size] + behind, "auto"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("format_name", ["rescue", "auto"])
-@pytest.mark.parametrize("around", AROUND)
-def test_a_long_block_costs_no_more_because_it_comes_in_pieces(around: str, format_name: str) -> None:
-    before, after = AROUND[around]
-
-    def streamed(size: int) -> float:
-        text = before + LONG[:size] + after
+@pytest.mark.parametrize(
+    ("before", "unit"),
+    [
+        ("", "<|im_end|>\n"),
+        ("`", "<|im_end|>"),
+        ("", "`a"),
+        ("", '{"tool_uses":'),
+        ("", "<tool_response>\n\n"),
+        ('<tool_call>{"a":"', "x"),
+        ("<tool_call>", " "),
+        ("</s>", " "),
+        ("", "> "),
+        ("Final Answer:\n", "Observation: x\n"),
+    ],
+)
+def test_a_hostile_answer_is_cleaned_in_linear_time(before: str, unit: str) -> None:
+    def cleaned(size: int) -> float:
+        text = before + repeated(unit, 4 * size)
+        cleaner = Cleaner(("react",), "mistral")
         began = time.process_time()
-        pieces = [text[place : place + 8] for place in range(0, len(text), 8)]
-        read(pieces) if format_name == "rescue" else rescued(pieces)
+        for place in range(0, len(text), 100):
+            cleaner.feed(text[place : place + 100])
+        cleaner.finish()
         return time.process_time() - began
 
-    assert is_linear(streamed)
+    assert is_linear(cleaned)
+
+
+UNITS: dict[str, Callable[[str], str]] = {
+    "repeated": lambda opener: opener,
+    "on lines": lambda opener: f"{opener}\n",
+    "before words": lambda opener: f"{opener} search of the north ",
+    # Two adjacent patterns for blanks would try every division.
+    "before blanks": lambda opener: opener + " \n" * 500,
+    "with an open string": lambda opener: f'{opener}{{"name": "search", "arguments": {{"query": "',
+    "nested": lambda opener: f'{opener}{{"name": "search", "arguments": {{',
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("format_name", ["rescue", "auto"])
+@pytest.mark.parametrize("unit", UNITS)
+def test_time_grows_with_the_length_of_the_output_and_no_faster(unit: str, format_name: ToolFormat) -> None:
+    for opener in (*UNLIKE, *TAGS):
+        assert is_linear(partial(seconds_of_row, UNITS[unit](opener), format_name)), opener

@@ -53,11 +53,6 @@ def test_another_spelling_names_the_tool_and_reports_the_repair(written: str) ->
     )
 
 
-def test_thirty_names_and_more_are_known_to_be_invented() -> None:
-    assert len(INVENTED) >= 30
-    assert {meaning.tool for meaning in MEANINGS} == set(CATALOGUE)
-
-
 def test_no_invented_name_has_two_meanings_or_is_a_tool_of_the_catalogue() -> None:
     keys = [fold(name) for name, _ in INVENTED]
     assert sorted(keys) == sorted(set(keys))
@@ -66,29 +61,19 @@ def test_no_invented_name_has_two_meanings_or_is_a_tool_of_the_catalogue() -> No
 
 @pytest.mark.parametrize(("written", "name", "defaults"), [
     ("google", "search", {"action": "web"}),
-    ("web_search", "search", {"action": "web"}),
-    ("browse", "search", {"action": "web"}),
     ("search_news", "search", {"action": "news"}),
-    ("open_url", "web_fetch", {}),
     ("fetch_url", "web_fetch", {}),
-    ("read_page", "web_fetch", {}),
     ("save_memory", "memory", {"action": "store"}),
-    ("SaveMemory", "memory", {"action": "store"}),
     ("memory.store", "memory", {"action": "store"}),
     ("remember", "memory", {"action": "store"}),
-    ("recall", "memory", {"action": "search"}),
-    ("search_memory", "memory", {"action": "search"}),
     ("memory.search", "memory", {"action": "search"}),
     ("delete_memory", "memory", {"action": "delete"}),
     ("retrieve_conversation_history", "history", {"action": "search"}),
-    ("turn_on", "home", {"action": "set", "command": "on"}),
     ("HassTurnOn", "home", {"action": "set", "command": "on"}),
     ("light.turn_on", "home", {"action": "set", "command": "on"}),
     ("turn off", "home", {"action": "set", "command": "off"}),
-    ("HassOpenCover", "home", {"action": "set", "command": "open"}),
     ("GetLiveContext", "home", {"action": "query"}),
     ("seerr_search", "media_search", {}),
-    ("switch_model", "model", {"action": "switch"}),
     ("get_current_time", "time", {}),
     ("default_api.google_search", "search", {"action": "web"}),
 ])  # fmt: skip
@@ -125,14 +110,6 @@ def test_a_known_tool_is_never_taken_for_another_by_the_table() -> None:
 def test_a_spelling_that_two_tools_share_means_neither() -> None:
     assert meant("Get Time", ("get_time", "getTime")) is None
     assert meant("getTime", ("get_time", "getTime")) == "getTime"
-
-
-@pytest.mark.parametrize(
-    "written",
-    ["", " ", "movies are great", "get_wether", "serach", "models", "search the web for cats", "{}", "a" * 10_000],
-)
-def test_other_words_mean_no_tool(written: str) -> None:
-    assert resolve_name(written, KNOWN) is None
 
 
 @pytest.mark.parametrize(
@@ -183,14 +160,3 @@ def test_any_written_name_means_a_known_tool_or_none(written: str, known: list[s
     assert closest_name(written, known) in (None, *known)
     if resolved is not None:
         assert is_tool_name(written, known)
-
-
-# Quadratic time would be minutes.
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_hostile_names_are_read_in_linear_time() -> None:
-    known = [f"a_tool_with_a_long_name_{number}" for number in range(200)]
-    for number in range(200):
-        assert not is_tool_name(f"a_tool_with_a_lnog_nmae_{number}x", known)
-        assert not is_tool_name("a_" * 60, known)
-        assert not is_tool_name("." * 1_000_000, known)

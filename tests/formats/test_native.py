@@ -13,12 +13,11 @@ from callboard._formats import (
     Format,
     NativeReader,
     Piece,
-    ReasoningPiece,
     TextPiece,
     round_messages,
 )
 from callboard.calls import ToolCall, tool
-from callboard.models import Finish, ModelDelta, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
+from callboard.models import ModelDelta, TextDelta, ToolCallDelta
 from callboard_formats import InvalidArguments, parse_arguments
 from callboard_formats.grammar import build_grammar
 from tests.serving import serving
@@ -243,23 +242,10 @@ def test_a_late_id_is_used_if_no_arguments_were_shown_yet() -> None:
     assert calls == [ToolCall("late", "f", "{}")]
 
 
-def test_empty_arguments_are_kept_and_mean_no_arguments() -> None:
-    pieces, calls = read(part(0, "a", "f", ""))
-    assert calls == [ToolCall("a", "f", "")]
-    assert pieces == []
-    assert parse_arguments("") == parse_arguments(" \n") == {}
-
-
 def test_a_call_without_a_name_is_kept_and_one_without_anything_is_not() -> None:
     pieces, calls = read(part(0, "a"), part(1, "b", None, '{"x": 1}'))
     assert calls == [ToolCall("b", "", '{"x": 1}')]
     assert pieces == [ArgumentsPiece("b", "", '{"x": 1}')]
-
-
-def test_text_and_reasoning_pass_through_at_once() -> None:
-    pieces, calls = read(ReasoningDelta("hm"), TextDelta("yes"), TokenUsage(1, 1, 2), Finish("stop"))
-    assert pieces == [ReasoningPiece("hm"), TextPiece("yes")]
-    assert calls == []
 
 
 texts = st.none() | st.text(max_size=8)

@@ -1,12 +1,14 @@
-"""ReAct in the spellings that models use."""
+"""ReAct: calls in its spellings, and its labels in answers that were not asked for in it."""
 
-from functools import partial
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from callboard._formats import Parsed, parse
-from callboard_formats.formats import list_stops
-from tests.formats.timing import is_linear, seconds_of_row
+from callboard._formats import FormatChoice, Parsed, Reader, ReasoningPiece, TextPiece, parse
+from callboard.calls import tool
+from callboard.models import ChatDict, Finish, TextDelta
 
 TEXT = {"type": "string"}
 
@@ -21,7 +23,6 @@ TOOLS = [
     schema("get_weather", "city", city=TEXT),
     schema("now"),
 ]
-STORMS = [("search", {"query": "storms"})]
 
 
 def calls(parsed: Parsed) -> list[tuple[str, object]]:
@@ -30,100 +31,6 @@ def calls(parsed: Parsed) -> list[tuple[str, object]]:
 
 def react(text: str) -> Parsed:
     return parse(text, TOOLS, "react")
-
-
-SPELLINGS = [
-    'Action: search\nAction Input: {"query": "storms"}',
-    'Action: search\n\nAction Input:\n{"query": "storms"}',
-    '**Action:** search\n**Action Input:** {"query": "storms"}',
-    '**Action**: `search`\n**Action Input**: `{"query": "storms"}`',
-    '`Action:` search\n`Action Input:` {"query": "storms"}',
-    '### Action: search\n### Action Input: {"query": "storms"}',
-    '# Tool: search\n{"query": "storms"}',
-    'Tool: search\nTool Input: {"query": "storms"}',
-    'Tool: search\nInput: {"query": "storms"}',
-    'Function: search\nArguments: {"query": "storms"}',
-    'ACTION: Search\nACTION INPUT: {"query": "storms"}',
-    'Action: [search]\nAction Input: {"query": "storms"}',
-    'Thought: Look it up. Action: search Action Input: {"query": "storms"}',
-    'Action: search, Action Input: {"query": "storms"}',
-    'Action: search({"query": "storms"})',
-    'Action: search(query="storms")',
-    'Action: `search({"query": "storms"})`',
-    "Action: search[storms]",
-    'Action: search {"query": "storms"}',
-    "Action: search\nAction Input: storms",
-    'Action: search\nAction Input: "storms"',
-    'Action: search\nAction Input: ```json\n{"query": "storms"}\n```',
-    'Action:\n```json\n{"action": "search", "action_input": {"query": "storms"}}\n```',
-    'Action: {"name": "search", "arguments": {"query": "storms"}}',
-    '```json\n{"name": "search", "arguments": {"query": "storms"}}\n```',
-    '```\n{"tool": "search", "parameters": {"query": "storms"}}\n```',
-    '```\nAction: search\nAction Input: {"query": "storms"}\n```',
-    "Action: search\nAction Input: {'query': 'storms'}",
-    'Action: google_search\nAction Input: {"query": "storms"}',
-    'Action: search\nAction Input: {"query": "storms"}\nObservation: sunny\nAction: now\nFinal Answer: sun',
-    'Action: search\nAction Input: {"query": "storms"}\n**Observation:** sunny',
-    'Action: search\nAction Input: {"query": "storms"} Observation: sunny Final Answer: sun',
-    'Action: search\nAction Input: {"query": "storms"}\n\nI will wait for the result.',
-]
-
-
-@pytest.mark.parametrize("text", SPELLINGS)
-def test_every_spelling_of_a_call_is_that_call_and_none_of_it_is_shown(text: str) -> None:
-    for before in ("", "Thought: Hm.\n", "I will look.\n"):
-        parsed = react(before + text)
-        assert calls(parsed) == STORMS
-        assert parsed.content == ("I will look." if before.startswith("I") else "")
-        assert "Action" not in parsed.reasoning
-
-
-def test_several_calls_in_one_answer_are_all_taken() -> None:
-    parsed = react(
-        'Thought: Both.\nAction: search\nAction Input: {"query": "storms"}\n\n'
-        'Thought: And.\nAction: get_weather\nAction Input: {"city": "Lisbon"}\nAction: now\n'
-    )
-    assert calls(parsed) == [*STORMS, ("get_weather", {"city": "Lisbon"}), ("now", {})]
-    assert parsed.reasoning == "Both.And."
-
-
-@pytest.mark.parametrize(
-    ("text", "content", "reasoning"),
-    [
-        ("Thought: I know.\nFinal Answer: It is 42.", "It is 42.", "I know."),
-        ("Thought: I know. Final Answer: It is 42.", "It is 42.", "I know."),
-        ("**Thought:** I know.\n\n**Final Answer:** It is 42.\n", "It is 42.\n", "I know."),
-        ("Final Answer: **Yes**\n\n- Action: movies", "**Yes**\n\n- Action: movies", ""),
-        ("Thought: No tool.\nAction: None\nAction Input: None\nFinal Answer: 42", "42", "No tool."),
-        ("It is 42.", "It is 42.", ""),
-    ],
-)
-def test_thoughts_are_reasoning_and_the_final_answer_is_the_answer(text: str, content: str, reasoning: str) -> None:
-    parsed = react(text)
-    assert (parsed.content, parsed.reasoning, parsed.tool_calls) == (content, reasoning, ())
-
-
-def test_a_thought_without_an_answer_becomes_the_answer() -> None:
-    assert react("Thought: It is 42.").content == "It is 42."
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Action: movies are great",
-        "Action: search the web for storms, then tell me",
-        "My favourite Action: search. It is a good one.",
-        "Tool: a hammer\nFunction: hitting",
-        "## Action movies\n\n1. Heat\n2. Ronin",
-        "The tool: search (as we call it) is fine",
-        '```json\n{"name": "Ada", "arguments": {"city": "London"}}\n```',
-        '```python\nprint("Action: search")\n```',
-        'He said "Action: search" and left.',
-    ],
-)
-def test_prose_is_unchanged(text: str) -> None:
-    parsed = react(text)
-    assert (parsed.content, parsed.tool_calls) == (text, ())
 
 
 ACTION = 'Action: search\nAction Input: {"query": "storms"}'
@@ -168,40 +75,6 @@ def test_an_action_is_refused_if_the_sentence_continues_behind_it() -> None:
     assert call.error_code == "invalid_args"
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "error"),
-    [
-        ('Action: fly_to\nAction Input: {"moon": 1}', "fly_to", "There is no tool 'fly_to'. The tools are"),
-        ('Action: get_wether\nAction Input: {"city": "L"}', "get_wether", "Did you mean 'get_weather'?"),
-        ('Action: search\nAction Input: {"query": "sto', "search", "cut off"),
-        ("Action: search\nAction Input: [1, 2]", "search", "must be one JSON object, not a list"),
-        ("Action: search\n", "search", "argument 'query' is missing"),
-        ("Action: search", "search", "cut off"),
-        ('Action: search\nAction Input: {"limit": 1}', "search", "argument 'query' is missing"),
-    ],
-)
-def test_an_unreadable_call_is_an_error_and_not_text(text: str, name: str, error: str) -> None:
-    parsed = react(text)
-    [call] = parsed.tool_calls
-    assert (call.name, call.arguments, parsed.content) == (name, None, "")
-    assert error in (call.error or "")
-
-
-def test_an_example_in_a_fence_is_no_call_if_react_was_not_asked_for() -> None:
-    example = '```json\n{"name": "search", "arguments": {"query": "storms"}}\n```'
-    assert calls(parse(f"Here is one:\n{example}\nIt searches.", TOOLS, "rescue")) == []
-    assert (
-        parse(f"Here is one:\n{example}\nIt searches.", TOOLS, "rescue").content
-        == f"Here is one:\n{example}\nIt searches."
-    )
-    assert calls(parse(f"I will search.\n{example}", TOOLS, "rescue")) == STORMS
-
-
-def test_at_most_four_stop_sequences_and_none_can_cut_an_input_off() -> None:
-    assert len(list_stops("react")) <= 4
-    assert all("}" not in stop and stop.startswith("\n") for stop in list_stops("react"))
-
-
 @pytest.mark.parametrize("words", ["ls | grep 'a: b' > x", "- one\n- two", "cd x\nls", "# a\nb: c", "x = {1: [2]}"])
 @pytest.mark.parametrize(
     "label", ["{}: ", "{}：", "**{}:** ", "**{}**:\n", "`{}:` ", "### {}: ", "- {}:\n", "- {} 2: "]
@@ -214,17 +87,121 @@ def test_bare_input_is_unchanged_behind_every_spelling_of_the_labels(label: str,
         assert calls(react(fenced)) == [("search", {"query": words})]
 
 
-HOSTILE = {
-    "unclosed fences": "Thought: ```\nThought: ",
-    "fences of actions": "```\nAction: search\n",
-    "actions amid words": "x Action: search {} y ",
-    "brackets": "Action: search[ ]x ",
-    "lines that are no labels": "Action: search\nAction Input: a\naction: b\n",
-    "end tokens": "Action Input: </s> ",
-    "fences in a fence": "Action: search\nAction Input:\n```\n```\n",
-}
+# --------------------------------------------------------------------- its labels in answers to native requests
 
 
-@pytest.mark.parametrize("unit", HOSTILE)
-def test_time_grows_with_the_length_of_a_hostile_answer_and_no_faster(unit: str) -> None:
-    assert is_linear(partial(seconds_of_row, HOSTILE[unit], "react"))
+ASKED: list[ChatDict] = [
+    {"role": "user", "content": "How warm is it?"},
+    {"role": "assistant", "content": None, "tool_calls": []},
+    {"role": "tool", "tool_call_id": "c", "content": '{"temperature":  "21 degrees,\nsunny"}'},
+]
+
+
+@tool
+async def weather(place: str) -> str:
+    """Says the weather."""
+    return place
+
+
+def read(text: str, cuts: tuple[int, ...] = (), messages: list[ChatDict] = ASKED) -> tuple[str, str]:
+    """Return the text and the reasoning of an answer that arrives in pieces."""
+    reader: Reader = FormatChoice("auto").for_name("m").reader([weather], str, messages)
+    pieces = []
+    for start, end in pairwise(sorted({0, len(text), *cuts})):
+        pieces += reader.feed(TextDelta(text[start:end]))
+    pieces += reader.feed(Finish("stop"))
+    pieces += reader.finish()
+    assert not reader.calls()
+    return (
+        "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)),
+        "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece)),
+    )
+
+
+SCAFFOLDING = [
+    ("Final Answer: 42", "42", ""),
+    ("**Final Answer:** 42", "42", ""),
+    ("\nFinal Answer:\n\n42 is it.\n\nFinal Answer: is a label.", "42 is it.\n\nFinal Answer: is a label.", ""),
+    ("Thought: I know it now.\nFinal Answer: 42", "42", "I know it now."),
+    ("Thought: None needed.\nAction: None\nAction Input: None\nFinal Answer: 42", "42", "None needed."),
+    ("Observation: 21 degrees\nThought: So it is warm.\nFinal Answer: Warm.", "Warm.", "So it is warm."),
+    ("Observation: 21 degrees, sunny", "21 degrees, sunny", ""),
+    ("Thought: It is warm.\nAction: None", "It is warm.", ""),
+    ("It is warm.\n\nAction: None", "It is warm.\n\n", ""),
+    ("It is warm.\nAction: N/A\nAction Input: {}\n", "It is warm.\n", ""),
+    ("It is warm.\nObservation:", "It is warm.\n", ""),
+    ("It is warm.\n\n<tool_call>", "It is warm.\n\n", ""),
+    ("It is warm.\n<function_call>\n", "It is warm.\n", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "shown", "reasoning"), SCAFFOLDING)
+def test_a_transcript_is_shown_without_its_labels(text: str, shown: str, reasoning: str) -> None:
+    assert read(text) == (shown, reasoning)
+
+
+@pytest.mark.parametrize(("text", "shown", "reasoning"), SCAFFOLDING)
+@given(data=st.data())
+def test_the_result_is_the_same_whole_and_in_pieces(text: str, shown: str, reasoning: str, data: st.DataObject) -> None:
+    cuts = data.draw(st.lists(st.integers(1, len(text) - 1), max_size=8))
+    assert read(text, tuple(cuts)) == (shown, reasoning)
+
+
+WORDS = [
+    "The result is 42.\n\n**Final Answer:** 42",
+    "`Final Answer:` ends it.",
+    "> Final Answer: 42",
+    "```\nThought: hm\nAction: None\nFinal Answer: 42\n```",
+    "It ends so:\n```\nIt is warm.\n\nAction: None",
+    "```\nIt is warm.\n\nAction: None\n```",
+    "Severity: low\nAction: None",
+    "- Owner: nobody\n- Due: never\n\nAction: none",
+    "Observation: the sky is blue.",
+    "Observation: 22 degrees",
+    "Action: None of the above fits.",
+    "It is warm.\nAction: None of the above fits.",
+    "Action: weather\nNothing else.",
+    "Thought: what a word!",
+    "Thoughts: none.",
+    "Actionable: None",
+    "It is warm.\n\n",
+    "It is warm.\nAction",
+    "It is warm.\nAction: -",
+    "| a | b |\nAction: - ",
+    "| a | b |\nAction: none",
+    "- warm\nAction: none",
+    "1. warm\nAction: none",
+    "Thought: so\nAction: - ",
+    "The tag is:\n\n<tool_call>",
+    "It is warm.\n<tool_call> is a tag.",
+    "It is warm.\nObservation: none was made.",
+    "It is warm.\nThought: why so?\n\nNobody knows.",
+    "It is warm.\nThoughts vary.",
+    "It is warm.\nThought: why so?",
+    "```\nThought: so\n<tool_call>",
+]
+
+
+@pytest.mark.parametrize("text", WORDS)
+@given(data=st.data())
+def test_labels_in_other_answers_stay_text(text: str, data: st.DataObject) -> None:
+    cuts = data.draw(st.lists(st.integers(1, len(text) - 1), max_size=8))
+    assert read(text, tuple(cuts)) == (text, "")
+
+
+@pytest.mark.parametrize("told", ["End with 'Final Answer: X'.", "Explain ReAct.", "What is a final answer?"])
+@pytest.mark.parametrize("text", ["Final Answer: 42", "It is warm.\n\nAction: None"])
+def test_labels_from_the_messages_stay_text(told: str, text: str) -> None:
+    assert read(text, messages=[{"role": "user", "content": told}]) == (text, "")
+
+
+def test_a_lone_tag_that_the_messages_mention_stays_text() -> None:
+    assert read("<tool_call>", messages=[{"role": "user", "content": "Which tag opens a tool call?"}]) == (
+        "<tool_call>",
+        "",
+    )
+
+
+def test_a_thought_without_an_end_is_shown() -> None:
+    text = "Thought: " + "and so on " * 10_000
+    assert read(text) == (text, "")

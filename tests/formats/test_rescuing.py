@@ -20,7 +20,6 @@ from callboard._formats import (
 )
 from callboard.calls import Tool, ToolCall, tool
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
-from callboard_formats.syntax import END_TOKENS
 from tests.formats.corpus import FORMATS, entries, meant
 from tests.formats.corpus import TOOLS as CORPUS_TOOLS
 
@@ -153,10 +152,10 @@ def read_deltas(
     return text, reasoning, reader.calls()
 
 
-def every_split(text: str) -> Iterable[Sequence[str]]:
+def splits(text: str) -> Iterable[Sequence[str]]:
     yield [text]
     yield list(text)
-    for place in range(1, len(text)):
+    for place in range(1, len(text), 7):
         yield [text[:place], text[place:]]
 
 
@@ -164,7 +163,7 @@ def every_split(text: str) -> Iterable[Sequence[str]]:
 def test_a_mentioned_call_does_not_run_and_its_text_is_unchanged(written: str) -> None:
     for shape, mention in SHAPES.items():
         text = mention(CALLS[written])
-        for pieces in every_split(text):
+        for pieces in splits(text):
             assert read("auto", pieces) == (text, "", []), (shape, pieces)
         for name in ("auto", "native"):
             parsed = parse(text, [one.schema() for one in TOOLS], name)
@@ -174,14 +173,14 @@ def test_a_mentioned_call_does_not_run_and_its_text_is_unchanged(written: str) -
 @pytest.mark.parametrize("written", CALLS)
 def test_native_reads_no_calls_in_text(written: str) -> None:
     for text in (CALLS[written], f"<think>{CALLS[written]}</think>\n<|im_end|> {CALLS[written]}"):
-        for pieces in every_split(text):
+        for pieces in splits(text):
             assert read("native", pieces) == (text, "", [])
 
 
 @pytest.mark.parametrize("written", CALLS)
 def test_a_call_in_reasoning_does_not_count(written: str) -> None:
     call = CALLS[written]
-    for pieces in every_split(f"<think>\n{call}\n</think>\n\nDone."):
+    for pieces in splits(f"<think>\n{call}\n</think>\n\nDone."):
         assert read("auto", pieces) == ("Done.", call, [])
     assert read("auto", [f"<think>\n{call}"]) == ("", call, [])
     answers: list[list[ModelDelta]] = [
@@ -209,20 +208,11 @@ def test_a_call_at_the_end_is_rescued_and_the_text_before_it_is_shown(written: s
     for before in BEFORE[:2] if written in FENCES else BEFORE:
         for behind in BEHIND[:3] if written in FENCES else BEHIND:
             answer = before + CALLS[written] + behind
-            for pieces in every_split(answer) if not behind else [[answer], list(answer)]:
+            for pieces in splits(answer) if not behind else [[answer], list(answer)]:
                 text, reasoning, [call] = read("auto", pieces)
                 assert (text, reasoning, call.name) == (before, "", "write_line"), pieces
                 assert json.loads(call.arguments_text) == ARGUMENTS
                 assert (call.written is not None, call.rescued, call.asks_first) == (True, True, True)
-
-
-@pytest.mark.parametrize("written", [name for name in CALLS if name not in FENCES])
-def test_a_call_may_be_followed_by_the_token_that_ends_any_models_turn(written: str) -> None:
-    call = CALLS[written]
-    for answer in [answer for token in END_TOKENS for answer in (f"{call}{token}", f"{call}\n{token}\n")]:
-        for pieces in ([answer], list(answer)):
-            text, _, [found] = read("auto", pieces)
-            assert (text, found.name, json.loads(found.arguments_text)) == ("", "write_line", ARGUMENTS), pieces
 
 
 OTHER_CALLS = {
@@ -248,7 +238,7 @@ def test_the_calls_of_every_family_are_rescued(format_name: str) -> None:
 
 def test_a_call_without_its_opening_tag_may_be_followed_by_the_closing_tag() -> None:
     # https://github.com/ollama/ollama/issues/13968
-    for pieces in every_split(f"So:\n{OBJECT}\n</tool_call>\n"):
+    for pieces in splits(f"So:\n{OBJECT}\n</tool_call>\n"):
         text, _, [found] = read("auto", pieces)
         assert (text, found.name) == ("So:\n", "write_line"), pieces
     for behind in (" is the closing tag.", "\nThat runs it."):
@@ -263,7 +253,7 @@ def test_a_fence_with_calls_that_is_the_whole_answer_is_rescued(fence: str, writ
     if marks in CALLS[written]:
         return
     answer = f"\n{fence}\n{CALLS[written]}\n{marks}\n"
-    for pieces in every_split(answer):
+    for pieces in splits(answer):
         text, _, calls = read("auto", pieces)
         assert [call.name for call in calls] == ["write_line"] or written == "hermes, not closed", pieces
         assert text == ("\n" if calls else answer)
@@ -274,7 +264,7 @@ def test_a_fence_with_calls_that_is_the_whole_answer_is_rescued(fence: str, writ
 @pytest.mark.parametrize("written", [name for name in CALLS if name not in FENCES])
 def test_several_calls_in_a_row_are_rescued_together_or_not_at_all(written: str) -> None:
     second = CALLS[written].replace("front", "back")
-    for pieces in every_split(f"Both:\n\n{CALLS[written]}\n{second}"):
+    for pieces in splits(f"Both:\n\n{CALLS[written]}\n{second}"):
         text, _, calls = read("auto", pieces)
         assert (text, [json.loads(call.arguments_text)["text"] for call in calls]) == ("Both:\n\n", ["front", "back"])
     assert len({call.id for call in read("auto", [f"{CALLS[written]}\n{second}"])[2]}) == 2

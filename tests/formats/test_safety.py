@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from callboard_formats import CallPiece, StreamParser, TextPiece, parse
-from callboard_formats.formats import syntaxes_of
 
 TOOL: dict[str, Any] = {
     "name": "store",
@@ -58,14 +57,6 @@ def tagged(key: str, value: str) -> str:
 )
 def test_a_value_between_tags_has_the_type_of_the_schema(key: str, value: str, meant: Any) -> None:
     assert ran(tagged(key, value)) == [{key: meant}]
-
-
-def test_a_tool_without_parameters_gets_the_written_arguments() -> None:
-    text = '<tool_call>{"name": "ping", "arguments": {"times": 2}}</tool_call>'
-    shapes: tuple[dict[str, Any], ...] = ({}, {"parameters": {}}, {"parameters": {"type": "object", "properties": {}}})
-    for parameters in shapes:
-        [call] = parse(text, [{"name": "ping", **parameters}]).tool_calls
-        assert (call.error, call.arguments) == (None, {"times": 2})
 
 
 @pytest.mark.parametrize(
@@ -211,27 +202,9 @@ def test_a_call_in_a_thought_that_was_cut_off_does_not_count(text: str, calls: i
     assert len(parser.calls) == calls
 
 
-def test_text_is_a_thought_from_its_first_word_if_the_prompt_opened_one() -> None:
-    parser = StreamParser([NOW], thinking=True)
-    assert not [one for one in parser.feed("So they ask for ") if isinstance(one, TextPiece)]
-    parser.feed(f"{CALL}? No.</think>Noon.")
-    parser.finish()
-    assert parser.calls == ()
-
-
 def test_a_call_at_the_end_of_an_unclosed_thought_counts() -> None:
     assert ran(f"<think>I look.\n{CALL}") == [{}]
     assert ran(f"<think>I could write {CALL} and so on") == []
-
-
-def test_json_in_the_final_channel_of_harmony_is_text() -> None:
-    json = '{"name": "now", "arguments": {}}'
-    parsed = parse(f"<|channel|>final<|message|>{json}<|return|>", [NOW])
-    assert (parsed.content, parsed.tool_calls) == (json, ())
-
-
-def test_a_header_behind_a_prefilled_start_is_a_call() -> None:
-    assert ran(" to=functions.now<|channel|>commentary <|constrain|>json<|message|>{}<|call|>") == [{}]
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7])
@@ -265,30 +238,6 @@ RUN = {
 def ran_in_react(text: str) -> list[Any]:
     calls = parse(f"Thought: I run it.\nAction: run\nAction Input: {text}", [RUN], ["react"]).tool_calls
     return [call.arguments for call in calls if call.error is None]
-
-
-@pytest.mark.parametrize("step", [1, 3, 1000])
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("x = 1\nprint(x)\nObservation:", "x = 1\nprint(x)"),
-        ("for i in x:\n    print(i)", "for i in x:\n    print(i)"),
-        ("```python\nx = 1\n\nprint(x)\n```", "x = 1\n\nprint(x)"),
-        ("```\nx = 1\nprint(x)\n```\nObservation: 1", "x = 1\nprint(x)"),
-        ("\n```py\nx = 1\nprint(x)\n```", "x = 1\nprint(x)"),
-        ('"""x = 1\nprint(x)"""', "x = 1\nprint(x)"),
-        ("`a` and `b`", "`a` and `b`"),
-        ('"a" and "b"', '"a" and "b"'),
-        ("`a`", "a"),
-    ],
-)
-def test_bare_input_extends_to_the_next_label(text: str, code: str, step: int) -> None:
-    text = f"Thought: I run it.\nAction: run\nAction Input: {text}"
-    parser = StreamParser([RUN], ["react"])
-    for at in range(0, len(text), step):
-        parser.feed(text[at : at + step])
-    parser.finish()
-    assert [call.arguments for call in parser.calls] == [{"code": code}]
 
 
 @pytest.mark.parametrize(
@@ -569,15 +518,6 @@ def test_an_ambiguous_value_does_not_run(text: str, step: int) -> None:
     assert [call.error_code for call in parser.calls] == ["invalid_args"]
 
 
-def test_a_possible_end_of_gemmas_strings_is_read_the_same_in_pieces() -> None:
-    text = '<|tool_call>call:store{text:<|"|>a<|"|>b<|"|>}<tool_call|>'
-    parser = StreamParser([TOOL])
-    for character in text:
-        parser.feed(character)
-    parser.finish()
-    assert [call.arguments for call in parser.calls] == ran(text) == [{"text": 'a<|"|>b'}]
-
-
 @pytest.mark.parametrize("text", ["Write\nAction: run\nAction Input: x\nto run.", "\nAction: run\nAction Input: x"])
 @pytest.mark.parametrize("before", ["Thought: a\n", ""])
 def test_a_call_within_the_final_answer_of_react_does_not_run(before: str, text: str) -> None:
@@ -596,25 +536,6 @@ def test_text_behind_the_json_of_kimi_k3_is_refused(junk: str) -> None:
         f'{{"text": "x"}}{junk}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
     )
     assert shown(text) == ("", 0)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '```tool_code\nprint(store(text="x',
-        '<|open|>tools<|sep|><|open|>call tool="now" index="1"<|sep|><|open|>json',
-        '<|tool_call>call:store{text:<|"|>x<|"|>}<',
-    ],
-)
-def test_text_that_was_cut_off_is_read_the_same_in_pieces(text: str) -> None:
-    def found(step: int) -> list[Any]:
-        parser = StreamParser([TOOL, NOW])
-        for at in range(0, len(text), step):
-            parser.feed(text[at : at + step])
-        parser.finish()
-        return [(call.name, call.error_code) for call in parser.calls]
-
-    assert found(1) == found(len(text))
 
 
 def test_a_requested_json_schema_is_text() -> None:
@@ -683,28 +604,6 @@ def test_text_that_names_a_tool_behind_a_marker_is_no_call(text: str) -> None:
     assert parse(text, [TOOL, NOW]).tool_calls == ()
 
 
-STEP_3 = (
-    '<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="now">\n</steptml:invoke>'
-    "<｜tool_call_end｜>\n"
-)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"{STEP_3}<｜tool_call_begin｜>function<｜tool_sep｜>and more",
-        f"{STEP_3}and more\n<｜tool_calls_end｜>",
-        "`<tool_calls>\n<tool_call>store<tool_sep>\n<arg_key>text</arg_key>\n<arg_value>```json\n{}\n```</arg_value>\n"
-        "</tool_call>\n</tool_calls>",
-    ],
-)
-def test_a_match_that_may_grow_is_read_the_same_in_pieces(text: str) -> None:
-    whole, content = streamed(text, len(text))
-    for step in (1, 2, 3):
-        parser, shown_then = streamed(text, step)
-        assert (parser.calls, shown_then) == (whole.calls, content)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -757,11 +656,6 @@ def test_in_harmony_only_a_message_to_a_tool_is_a_call(text: str) -> None:
     assert shown(f"{text}<|return|>")[1] == 0
 
 
-@pytest.mark.parametrize("token", ["<|im_end|>", "</s>", "<|eot_id|>\n"])
-def test_the_end_of_the_turn_is_no_part_of_a_bare_input(token: str) -> None:
-    assert ran_in_react(f"storms{token}") == [{"code": "storms"}]
-
-
 @pytest.mark.parametrize(
     "text", ["storms\nObs", "storms\nObservation", "storms\nThou", '"storms', "`storms", "```python"]
 )
@@ -774,15 +668,6 @@ def test_bare_text_that_is_cut_off_does_not_run(text: str) -> None:
 )
 def test_a_quoted_end_of_thinking_behind_the_beginning_of_a_call_ends_no_thought(thought: str) -> None:
     assert shown(f"<think>{thought}</think>Ok.") == ("Ok.", 0)
-
-
-@pytest.mark.parametrize(
-    ("name", "token"),
-    [("nemotron_nano", "<SPECIAL_12>"), ("hunyuan_3", "<｜hy_eos｜>"), ("k2_horizon", "<|ifm|im_end|>")],
-)
-def test_a_call_that_ends_a_thought_counts_before_its_familys_end_of_the_turn(name: str, token: str) -> None:
-    opener = next(one for one in syntaxes_of([name]) if one.name == name).reasoning[-1].opener
-    assert ran(f"{opener}Hm.\n{CALL}{token}", formats=[name, "hermes"]) == [{}]
 
 
 MAIL = {
@@ -826,42 +711,6 @@ def test_a_string_of_several_lines_with_an_unclear_end_does_not_run(text: str) -
     assert call.arguments is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "std::vector<tool_call> calls;",
-        "List<ToolCall> toolCalls = new ArrayList<>();",
-        "to=functions.search is the recipient in harmony.",
-        "a <function_calls> b",
-    ],
-)
-def test_markers_in_code_and_prose_are_no_calls(text: str) -> None:
-    content, _ = shown(text)
-    assert content == text.replace("<function_calls>", "")
-    assert parse(text, [TOOL, NOW]).tool_calls == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "content"),
-    [
-        ("It is 4.<|close|>response", "kimi_k3", "It is 4."),
-        ("助手：四", "hunyuan_a13b", "四"),
-        ("<answer>\nIt is 4.\n</answer>", "hunyuan_a13b", "It is 4."),
-        ("<response>It is 4.</response>", "granite", "It is 4."),
-    ],
-)
-def test_tags_around_a_familys_answers_are_not_shown(text: str, name: str, content: str) -> None:
-    assert shown(text, formats=[name]) == (content, 0)
-
-
-@pytest.mark.parametrize("step", [1, 1000])
-def test_a_thought_that_the_prompt_has_opened_may_be_opened_again(step: int) -> None:
-    parser = StreamParser([NOW], ["hermes"], thinking=True)
-    text = "\n<think>a</think>4"
-    pieces = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])] + parser.finish()
-    assert [one.text for one in pieces] == ["a", "4"]
-
-
 @pytest.mark.parametrize("step", [1, 1000])
 def test_the_pieces_of_a_value_between_tags_have_its_type(step: int) -> None:
     parser = StreamParser([TOOL])
@@ -869,28 +718,6 @@ def test_the_pieces_of_a_value_between_tags_have_its_type(step: int) -> None:
     pieces = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])] + parser.finish()
     written = "".join(one.text for one in pieces if isinstance(one, CallPiece))
     assert json.loads(written) == {"count": 5, "text": "5"}
-
-
-@pytest.mark.parametrize("step", [1, 3, 1000])
-@pytest.mark.parametrize(
-    "text",
-    [
-        "**Action:** run\n**Action Input:** ls\n",
-        "**Action**: run\n**Action Input**: ls\n",
-        "**Action: run**\n**Action Input: ls**\n",
-        "__Action:__ run\n__Action Input:__ `ls`\n",
-        "- **Action:** run\n- **Action Input:**\n```\nls\n```",
-        "`Action:` run\n`Action Input:` ls",
-        "Action: run\nAction Input:`ls`",
-        "Action: run\nAction Input:```\nls\n```",
-    ],
-)
-def test_the_marks_around_a_label_of_react_are_no_part_of_the_input(text: str, step: int) -> None:
-    parser = StreamParser([RUN], ["react"])
-    for at in range(0, len(text), step):
-        parser.feed(text[at : at + step])
-    parser.finish()
-    assert [call.arguments for call in parser.calls] == [{"code": "ls"}]
 
 
 def test_a_fence_within_a_fenced_input_of_react_does_not_end_it() -> None:
@@ -945,20 +772,6 @@ def test_indentation_without_code_hides_no_call(before: str) -> None:
     assert shown(f"Look:\n{before}    {CALL}")[1] == 1
 
 
-@pytest.mark.parametrize("behind", ["", "` y", "```"])
-def test_a_fence_with_a_long_first_line_is_the_same_whole_and_in_pieces(behind: str) -> None:
-    for chars in (10, 70, 75, 76, 77, 78, 100):
-        text = f"```{'x' * chars}{behind}\n{CALL}\n"
-        [(whole, _)] = {
-            (content, len(parser.calls)) for parser, content in (streamed(text, step) for step in (1, 2, 7, len(text)))
-        }
-        assert whole, chars
-
-
-def test_a_repeated_opener_hides_no_call() -> None:
-    assert ran(f"<tool_call>{CALL}") == [{}]
-
-
 @pytest.mark.parametrize("opening", ["", "["])
 def test_openais_schema_of_a_tool_is_text(opening: str) -> None:
     schema = '{"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}'
@@ -1007,10 +820,6 @@ def test_a_result_that_the_model_imagines_ends_a_thought_that_ends_in_a_call(res
     assert content == ""
 
 
-def test_a_call_in_a_message_to_the_user_is_shown_unchanged() -> None:
-    assert shown(f"<|channel|>final<|message|>So: {CALL}<|return|>") == (f"So: {CALL}", 0)
-
-
 _GLM = ("<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>\n", "<tool_call>write\n{}</tool_call>")
 _QWEN = ("<parameter={}>\n", "\n</parameter>\n", "<tool_call>\n<function=write>\n{}</function>\n</tool_call>")
 _XML = ('<parameter name="{}">', "</parameter>\n", '<invoke name="write">\n{}</invoke>')
@@ -1041,3 +850,97 @@ def test_a_value_with_a_tag_at_its_edge_does_not_run(tags: tuple[str, str, str],
     calls = parse(call.format(arguments), [WRITE]).tool_calls
     assert [call.name for call in calls] == ["write"]
     assert [call.arguments for call in calls if call.error is None] in ([], [{"path": "a", "text": "b"}])
+
+
+# ------------------------------------------------------------------------------------ answers that were cut off
+
+
+ZONED_NOW = {"name": "now", "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}}}
+OBJECT = '{"name": "now", "arguments": {}}'
+TAGGED = f"<tool_call>{OBJECT}</tool_call>"
+
+
+def read_cut(text: str, formats: list[str] | None, step: int, *, cut: bool) -> tuple[str, list[str | None]]:
+    """Return the content of an answer and the error code of each call."""
+    parser = StreamParser([ZONED_NOW], formats)
+    shown = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])]
+    shown += parser.finish(cut=cut)
+    content = "".join(one.text for one in shown if isinstance(one, TextPiece))
+    return content, [call.error_code for call in parser.calls]
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("text", "formats"),
+    [
+        (OBJECT, None),
+        (f"Look:\n[{OBJECT}]\n", None),
+        (f'{{"tool_calls": [{OBJECT}]}}', ["hermes"]),
+        ("[now()]", None),
+        (f"{OBJECT}\n<|im_e", None),
+        ("call:now{}", None),
+        (f"<tools>\n{OBJECT}\n</tools>", None),
+        (f"```json\n{OBJECT}\n```", None),
+        (f"```json\n{OBJECT}\n```", ["react"]),
+        (f"```json\n{OBJECT}", ["react"]),
+        (f"```json\n{OBJECT}\n```", ["hermes"]),
+        (f"```xml\n{TAGGED}\n```\n", ["xml"]),
+        ("```\nAction: now\nAction Input: {}\n```", ["react"]),
+        ("```\nAction: now\nAction Input: {}\n", ["react"]),
+        ("Action: now\nAction Input: {}", None),
+        ("I write Action: now Action Input: {}", ["react"]),
+        ('I call commentary to=functions.now json{"zone": "a"}', None),
+        (f"One writes {TAGGED}", None),
+        (f"He wrote “so: {TAGGED}", None),
+        (f'He wrote "so: {TAGGED}', None),
+        (f"He wrote `so: {TAGGED}", ["hermes"]),
+        (f"See <pre>\n{TAGGED}\n", None),
+    ],
+)
+def test_an_end_only_call_is_text_if_the_answer_was_cut_off(text: str, formats: list[str] | None, step: int) -> None:
+    assert read_cut(text, formats, step, cut=True) == (text, [])
+    assert read_cut(text, formats, step, cut=False)[1] == [None]
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("text", "formats"),
+    [
+        ('{"name": "now", "arguments": {"zo', None),
+        (f'[{OBJECT}, {{"name": "now", "argum', None),
+        (f'<tools>{OBJECT}</tools>\n<tools>{{"name": "now", "ar', None),
+        ("Action: now\nAction Input: the whole wor", ["react"]),
+        ("Action: now\nAction Input:\n```\nx = 1\n```", ["react"]),
+    ],
+)
+def test_a_call_that_was_cut_off_is_refused_with_the_calls_of_its_block(
+    text: str, formats: list[str] | None, step: int
+) -> None:
+    content, errors = read_cut(text, formats, step, cut=True)
+    assert content == ""
+    assert errors
+    assert set(errors) == {"invalid_args"}
+
+
+@pytest.mark.parametrize(
+    ("text", "formats"),
+    [
+        (f"I call it.\n{TAGGED}", None),
+        (f"One writes {TAGGED}<|im_end|>", None),
+        (f"{OBJECT}<|eot_id|>", None),
+        ("Action: now\nAction Input: {}\nObservation: no", None),
+        ("Action: now\nAction Input: {}", ["react"]),
+        ("Action: now\nAction Input: all\nObservation: no", ["react"]),
+        (f"```json\n{OBJECT}\n```\nObservation: no", ["react"]),
+    ],
+)
+def test_a_complete_call_runs_although_the_answer_was_cut_off(text: str, formats: list[str] | None) -> None:
+    assert read_cut(text, formats, 1000, cut=True)[1] == [None]
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_an_assigned_call_counts_beside_python_that_was_cut_off(step: int) -> None:
+    assert read_cut("```tool_code\ntime = now()\nrows = now(zone='storms in th", ["gemma"], step, cut=True) == (
+        "",
+        [None, "invalid_args"],
+    )
