@@ -14,7 +14,7 @@ from pypdf.generic import DictionaryObject, NameObject, StreamObject
 
 from callboard.agents import RunContext
 from callboard.errors import ToolError
-from callboard.reading import Download, Page, read_apart
+from callboard.reading import Download, Page, pdf, read_apart
 from callboard.reading.attached import Attached, read_attached
 from callboard.reading.pages import decode, read_page
 from callboard_protocol import Event, Message
@@ -22,7 +22,7 @@ from tests.http.readers import broken, hungry, printing
 from tests.serving import ScriptedAgent, Service, request, serving
 
 MOST_SECONDS = 1.0
-"""Four times what is promised, as in `test_hostile_bodies.py`."""
+"""Four times what is promised, as in `test_hostile_requests.py`."""
 
 
 def saved(writer: pypdf.PdfWriter) -> bytes:
@@ -124,20 +124,19 @@ async def read(name: str, body: bytes, user: str = "ann") -> Attached:
     return await read_apart(read_attached, data_url(body), name, into=Attached, name=name, user=user)
 
 
-# It takes all the time that a reading may.
-@pytest.mark.slow
-async def test_of_a_long_pdf_the_beginning_is_read_and_the_rest_left_out_in_words() -> None:
-    read_so_far = await read("slow.pdf", slow_pdf())
+def test_of_a_long_pdf_the_beginning_is_read_and_the_rest_left_out_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdf, "MAX_CPU_SECONDS", 0.5)
+    read_so_far = read_attached(data_url(slow_pdf()), "slow.pdf")
     assert read_so_far.text is not None
     assert read_so_far.text.startswith("## Page 1\n\nword")
     assert read_so_far.text.endswith("are left out: reading them takes too long.)")
 
 
 @pytest.mark.parametrize("algorithm", ["RC4-40", "RC4-128", "AES-128", "AES-256-R5", "AES-256"])
-async def test_an_encrypted_pdf_without_a_password_is_read_and_with_one_says_so(algorithm: str) -> None:
-    assert (await read("a.pdf", encrypted_pdf(algorithm))).text == ""
+def test_an_encrypted_pdf_without_a_password_is_read_and_with_one_says_so(algorithm: str) -> None:
+    assert read_attached(data_url(encrypted_pdf(algorithm)), "a.pdf").text == ""
     with pytest.raises(ToolError, match=r"a\.pdf is a PDF that asks for a password"):
-        await read("a.pdf", encrypted_pdf(algorithm, "secret"))
+        read_attached(data_url(encrypted_pdf(algorithm, "secret")), "a.pdf")
 
 
 async def test_a_pdf_that_nobody_here_can_read_is_told_of_and_the_chat_goes_on(tmp_path: Path) -> None:

@@ -107,22 +107,12 @@ async def test_a_call_of_an_offered_function_ends_the_run_and_its_result_goes_on
     assert (second.choices[0].message.content, second.choices[0].finish_reason) == ("The door is open.", "stop")
 
 
-async def test_a_stream_tells_the_call_at_its_end(tmp_path: Path) -> None:
-    house = House(BOTH)
-    async with asking(tmp_path, house.agent) as (_, client):
-        chunks = [chunk async for chunk in await complete(client, tools=[function()], stream=True)]
-    deltas = [chunk.choices[0].delta for chunk in chunks]
-    [call] = [call for delta in deltas for call in delta.tool_calls or ()]
-    assert (call.index, call.function.name, json.loads(call.function.arguments)) == (0, "open_door", {"room": "attic"})
-    assert "".join(delta.content or "" for delta in deltas) == "I see."
-    assert chunks[-1].choices[0].finish_reason == "tool_calls"
-
-
 async def test_each_call_of_the_client_has_a_chunk_of_the_stream_for_itself(tmp_path: Path) -> None:
     """LlamaIndex reads only the first call of a chunk."""
     house = House([wants("open_door", {"room": room}, index=index) for index, room in enumerate(("attic", "hall"))])
     async with asking(tmp_path, house.agent) as (_, client):
         chunks = [chunk async for chunk in await complete(client, tools=[function()], stream=True)]
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
     told = [calls for chunk in chunks if (calls := chunk.choices[0].delta.tool_calls)]
     assert [[(call.index, call.function.arguments) for call in calls] for calls in told] == [
         [(0, '{"room": "attic"}')],
@@ -242,15 +232,6 @@ async def test_models_that_call_in_their_text_call_offered_functions_too(
     assert second.choices[0].message.content == "It is open."
 
 
-async def test_a_call_that_was_only_read_from_the_text_is_not_handed_to_the_client(tmp_path: Path) -> None:
-    quoted = '<tool_call>\n{"name": "open_door", "arguments": {"room": "attic"}}\n</tool_call>'
-    house = House([TextDelta(quoted)], [TextDelta("I only quoted it.")], tool_format="auto")
-    async with asking(tmp_path, house.agent) as (_, client):
-        answer = await complete(client, tools=[function()])
-    assert answer.choices[0].message.tool_calls is None
-    assert answer.choices[0].message.content == "I only quoted it."
-
-
 async def test_the_servers_own_tool_runs_where_a_function_has_its_name_and_the_header_says_so(tmp_path: Path) -> None:
     house = House([wants("look_up", {"word": "apple"})], [TextDelta("A fruit.")])
     offered: Any = [function("look_up", word={"type": "string"}), function(), {"type": "web_search"}]
@@ -303,8 +284,9 @@ FORCED: Any = {"type": "function", "function": {"name": "weather"}}
 WEATHER = function("weather", degrees={"type": "number"})
 
 
-@pytest.mark.parametrize("tool_choice", [FORCED, "required"], ids=["forced", "required"])
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    ("tool_choice", "stream"), [(FORCED, False), ("required", True)], ids=["forced, whole", "required, streamed"]
+)
 async def test_the_one_function_that_must_be_called_is_the_form_of_the_answer(
     tmp_path: Path, tool_choice: Any, stream: bool
 ) -> None:
@@ -370,7 +352,6 @@ RESULT = {"role": "tool", "tool_call_id": "call_x_1"}
 
 Break = Callable[[dict[str, Any], Any], list[Any]]
 BROKEN: list[tuple[str, Break, str]] = [
-    ("no-call", lambda _, call: [result(call, "open")], "holds no such call"),
     ("no-result", lambda said, _: [said], "the result is missing"),
     ("unknown", lambda said, _: [{**said, "tool_calls": [UNKNOWN]}, {**RESULT, "content": "x"}], "no such call waits"),
 ]
@@ -495,22 +476,13 @@ async def test_a_response_ends_with_the_clients_call_and_goes_on_with_its_output
             ]
 
 
-async def test_a_response_of_the_form_is_one_call(tmp_path: Path) -> None:
-    house = House([TextDelta('{"degrees": 7}')])
-    choice: Any = {"type": "function", "name": "weather"}
-    tools: Any = [as_response_tool(WEATHER)]
-    async with asking(tmp_path, house.agent) as (_, client):
-        answer = await client.responses.create(model="house", input="hi", tools=tools, tool_choice=choice)
-    call: Any
-    [call] = answer.output
-    assert (call.type, call.name, call.arguments) == ("function_call", "weather", '{"degrees": 7}')
-
-
 async def test_response_of_the_form_goes_on_with_the_output_of_its_call(tmp_path: Path) -> None:
     house = House([TextDelta('{"degrees": 7}')], [TextDelta("It is cold.")], [TextDelta("Yes.")])
     form: Any = {"tools": [as_response_tool(WEATHER)], "tool_choice": {"type": "function", "name": "weather"}}
     async with asking(tmp_path, house.agent) as (_, client):
         first = await respond(client, instructions="Be brief.", **form)
+        [call] = first.output
+        assert (call.type, call.name, call.arguments) == ("function_call", "weather", '{"degrees": 7}')
         output: Any = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "shown"}
         second = await respond(client, input=[output], previous_response_id=first.id)
         await respond(client, input="Sure?", previous_response_id=second.id)
@@ -567,8 +539,9 @@ async def test_a_client_that_wants_no_parallel_calls_gets_one_call_of_each_of_th
         assert answer.parallel_tool_calls is False
 
 
-@pytest.mark.parametrize("asked", [ask, respond], ids=["completions", "responses"])
-@pytest.mark.parametrize("said", [{}, {"parallel_tool_calls": True}], ids=["unsaid", "true"])
+@pytest.mark.parametrize(
+    ("asked", "said"), [(ask, {}), (respond, {"parallel_tool_calls": True})], ids=["completions", "responses"]
+)
 async def test_a_client_that_does_not_say_so_gets_all_calls(tmp_path: Path, asked: Any, said: Any) -> None:
     house = House(DOORS)
     async with asking(tmp_path, house.agent) as (_, client):

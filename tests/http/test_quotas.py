@@ -24,7 +24,6 @@ from callboard.models import (
 from callboard_protocol import Done, Event, Message, ToolCallComplete, ToolCallError
 from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import OpenAIServer, chunks, text
-from tests.pipe.loader import PIPE
 from tests.serving import ScriptedAgent, Service, database_of, numbered, request, serving
 from tests.storage.trouble import locked_by_another_program, refusals
 
@@ -223,16 +222,6 @@ async def test_openais_clients_get_the_same_and_do_not_try_again(tmp_path: Path)
         answer = await service.client.post("/v1/chat/completions", json=body, headers=headers)
         assert (answer.status_code, answer.headers["x-should-retry"]) == (429, "false")
         assert answer.json()["error"]["type"] == "rate_limit_error"
-
-
-async def test_the_pipe_says_in_the_chat_what_is_used_up_and_until_when(tmp_path: Path) -> None:
-    async with serving(tmp_path, Looker().agent, max_user_calls_per_day=1) as service:
-        await service.events(asked())
-        pipe = PIPE.Pipe()
-        pipe.valves = pipe.Valves(CALLBOARD_URL=str(service.client.base_url))
-        body = {"model": "callboard.looker", "messages": [{"role": "user", "content": "hi"}]}
-        shown = await pipe.pipe(body, __user__={"id": "ann"}, __metadata__={"chat_id": "c"})
-        assert "You have used all 1 tool calls of today. The quota starts again at 00:00 UTC, in" in shown
 
 
 async def waits(context: RunContext) -> AsyncIterator[Event]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -331,17 +330,6 @@ async def test_an_item_goes_with_its_chat(tmp_path: Path) -> None:
             wanted: Any = [reference(answer.output[-1].id or ""), USER]
             with pytest.raises(openai.BadRequestError, match="there is no item"):
                 await client.responses.create(model="words", input=wanted)
-
-
-async def test_old_items_are_forgotten(tmp_path: Path) -> None:
-    words = Words()
-    async with asking(tmp_path, words.agent) as (service, client):
-        first = await client.responses.create(model="words", input=QUESTION)
-        wanted: Any = [reference(first.output[-1].id or "")]
-        assert await service.state.store.drop_response_items(time.time() - 60) == 0
-        assert await service.state.store.drop_response_items(time.time() + 60) == 3
-        with pytest.raises(openai.BadRequestError, match="there is no item"):
-            await client.responses.create(model="words", input=wanted)
 
 
 async def test_how_far_an_answer_came_is_kept_when_its_client_leaves(tmp_path: Path, log: Log) -> None:
