@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest
 TELL = "look up apple and pear, then say so and listen for owls"
 AFTER = "That is my answer"
 WAIT_MS = 60_000
-ALIKE = re.compile(r''' · (?:under )?[\d.]+ s\b|entry [0-9a-f]{8}|answer number \d+| id="[^"]+"|"call_id": "[^"]+"''')
+ALIKE = re.compile(
+    r''' · (?:under )?[\d.]+ s\b|entry [0-9a-f]{8}|answer number \d+| id=\\?"[^"\\]+\\?"|"call_id": "[^"]+"'''
+)
 
 
 @dataclass(frozen=True)
