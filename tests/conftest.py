@@ -43,11 +43,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="the Python with which the README's commands are run (default: the one of this environment)",
     )
-    parser.addoption(
-        "--both-renderings",
-        action="store_true",
-        help="every end-to-end test in both renderings, not those of the documents' tables alone",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,7 +1,6 @@
 """The tables of the documents that say what the tests, or the code, have.
 
-`python -m tests.tables` writes them into their pages, `tests/test_docs.py` compares. Those that end-to-end tests find
-are `tests.e2e.tables`.
+`python -m tests.tables` writes them into their pages, `tests/test_docs.py` compares.
 """
 
 import re

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import shutil
@@ -11,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page
@@ -19,60 +19,31 @@ import install_pipe
 import openwebui
 from service import Service, free_port
 from tests.browsers import open_browser
-from tests.e2e import library as libraries
-from tests.e2e.callboard_service import callboard_service
-from tests.e2e.library import Library
-from tests.e2e.open_webui_page import Chat, Look
-from tests.e2e.recording_proxy import RecordingProxy, recording
-from tests.e2e.tables import RENDERINGS, Recorder
-from tests.e2e.up import Up
+from tests.e2e.open_webui_page import Chat
+from tests.e2e.server import START_SECONDS, Script, Server
+from tests.fakes.openai_server import OpenAIServer
 from tests.gates import Gate
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "artifacts" / "e2e"
-HELD_DEMO = Path(__file__).with_name("held_demo.py")
 KEY = "key-of-the-end-to-end-tests"
 EMAIL = "admin@localhost"
 PASSWORD = "password-of-the-end-to-end-tests"
-SERVER_START_SECONDS = 60.0
+BOTH = pytest.mark.parametrize("rendering", ["details", "native"])
+"""For what Open WebUI draws with code of its own in each rendering; a test has the default one otherwise."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "cell(*columns): proves these columns of the table of versions")
-    config.addinivalue_line("markers", "feature(*columns): proves these columns of the table of features")
-    config.addinivalue_line("markers", "events: what an Open WebUI can do that tells functions of events")
-    config.addinivalue_line("markers", "permissions: needs Open WebUI's own forms and tool permissions, from 0.12")
-    config.addinivalue_line("markers", "native_calls: needs models that call tools unless told otherwise, from 0.10")
-    config.addinivalue_line("markers", "tasks: needs Open WebUI's panel of tasks, from 0.9")
-    config.addinivalue_line("markers", "ending(*rows): proves these rows of the table of endings")
-    config.pluginmanager.register(Recorder(config.getoption("open_webui")))
+    config.addinivalue_line("markers", "every_version: runs with older versions of Open WebUI too")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what has nothing to do with an older version, and unless asked what native adds little to."""
-    tests = [item for item in items if isinstance(item, pytest.Function) and item.get_closest_marker("e2e")]
-    apart: list[pytest.Item] = []
-    if config.getoption("open_webui") != openwebui.VERSION:
-        # `scripts/up` installs the newest.
-        apart += [item for item in tests if "open_webui" not in item.fixturenames]
-    if not openwebui.has_events(config.getoption("open_webui")):
-        apart += [item for item in tests if item.get_closest_marker("events")]
-    look = Look.of(config.getoption("open_webui"))
-    needed = {"permissions": look.has_permissions, "tasks": look.has_tasks, "native_calls": look.calls_natively}
-    for marker, is_there in needed.items():
-        apart += [item for item in tests if item.get_closest_marker(marker) and not is_there]
-    if not config.getoption("both_renderings"):
-        apart += [item for item in tests if _is_native(item) and not _is_of_a_table(item)]
+    """Leave out what is not tested with an older version."""
+    if config.getoption("open_webui") == openwebui.VERSION:
+        return
+    apart = [item for item in items if item.get_closest_marker("e2e") and not item.get_closest_marker("every_version")]
     items[:] = [item for item in items if item not in apart]
     config.hook.pytest_deselected(items=apart)
-
-
-def _is_native(test: pytest.Function) -> bool:
-    return hasattr(test, "callspec") and test.callspec.params.get("rendering") == "native"
-
-
-def _is_of_a_table(test: pytest.Function) -> bool:
-    return any(test.get_closest_marker(name) for name in ("cell", "ending"))
 
 
 @dataclass(frozen=True)
@@ -105,82 +76,50 @@ def open_webui(version: str, artifacts: Path, tmp_path_factory: pytest.TempPathF
         yield started
 
 
-@pytest.fixture(scope="session")
-def server_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of the Callboard server."""
-    return tmp_path_factory.mktemp("callboard")
-
-
-@pytest.fixture(scope="session")
-def server(artifacts: Path, server_data: Path) -> Iterator[str]:
-    """The address of a Callboard server with an empty database and the built-in scripted model."""
-    port = free_port()
-    callboard = callboard_service("The Callboard server", port, server_data, KEY, AGENTS=str(HELD_DEMO))
-    with running(callboard, SERVER_START_SECONDS, artifacts):
-        yield f"http://127.0.0.1:{port}"
-
-
-@pytest.fixture(params=RENDERINGS)
-def rendering(request: pytest.FixtureRequest) -> str:
-    """How the pipe draws."""
-    return str(request.param)
-
-
-@pytest.fixture
-def demo(open_webui: OpenWebUI, server: str, rendering: str) -> str:
-    """The demo agent's model id in Open WebUI, through a pipe with that rendering."""
-    return _demo(open_webui, server, f"{install_pipe.FUNCTION_ID}_{rendering}", rendering)
-
-
-@pytest.fixture
-def held_demo(demo: str) -> str:
-    """The model id of a demo agent whose tools wait at the gate."""
-    return demo.replace(".demo", ".held")
-
-
-@pytest.fixture
-def gate(server_data: Path) -> Iterator[Gate]:
-    """The gate of the held demo's tools, closed."""
-    gate = Gate(server_data)
-    yield gate
-    gate.open()
-
-
-@pytest.fixture
-def proxy(server: str) -> Iterator[RecordingProxy]:
-    """A proxy to the server that keeps the requests."""
-    with recording(server) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def recorded_demo(open_webui: OpenWebUI, proxy: RecordingProxy, rendering: str) -> str:
-    """The demo agent's model id, through another installation of the pipe that talks to the proxy."""
-    return _demo(open_webui, proxy.url, f"recorded_{rendering}", rendering)
-
-
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def opened_library(
-    open_webui: OpenWebUI, artifacts: Path, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Library]:
-    """The librarian's server, with the pipe installed for it."""
-    async with libraries.endpoint() as (endpoint, script):
-        port = free_port()
-        data = tmp_path_factory.mktemp("library")
-        service = libraries.service(port, data, KEY, endpoint.base_url)
-        with running(service, SERVER_START_SECONDS, artifacts):
-            url = f"http://127.0.0.1:{port}"
-            for kind in RENDERINGS:
-                await asyncio.to_thread(install, open_webui, url, f"{libraries.FUNCTION_ID}_{kind}", kind)
-            yield Library(service, url, KEY, script)
+async def started_server(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    """A Callboard server with all agents of the tests."""
+    script = Script()
+    async with OpenAIServer(script) as endpoint:
+        server = Server(tmp_path_factory.mktemp("callboard"), free_port(), KEY, endpoint, script)
+        with running(server.service, START_SECONDS, artifacts):
+            yield server
 
 
 @pytest.fixture
-def library(opened_library: Library, rendering: str) -> Library:
-    """The librarian, through a pipe with that rendering; its model has not been sent anything yet."""
-    opened_library.forget()
-    opened_library.model = f"{libraries.FUNCTION_ID}_{rendering}.librarian"
-    return opened_library
+def server(started_server: Server) -> Server:
+    """The server, whose model has not been asked anything yet."""
+    started_server.forget()
+    return started_server
+
+
+@pytest.fixture
+def gate(server: Server) -> Iterator[Gate]:
+    """The gate of the server's tools, closed."""
+    server.gate.close()
+    yield server.gate
+    server.gate.open()
+
+
+@pytest.fixture
+def rendering() -> str:
+    """How the pipe draws; `BOTH` runs a test with each."""
+    return "details"
+
+
+@pytest.fixture(scope="session")
+def pipes(open_webui: OpenWebUI, started_server: Server) -> Mapping[str, str]:
+    """The pipes' function ids, by their rendering."""
+    ids = {rendering: f"callboard_{rendering}" for rendering in ("details", "native")}
+    for rendering, function_id in ids.items():
+        install(open_webui, started_server, function_id, RENDERING=rendering)
+    return ids
+
+
+@pytest.fixture
+def pipe(pipes: Mapping[str, str], server: Server, rendering: str) -> str:
+    """The pipe's function id, which the ids of its models begin with."""
+    return pipes[rendering]
 
 
 @pytest.fixture(scope="session")
@@ -217,28 +156,23 @@ async def chat(
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[Up]:
-    """`scripts/up`, ended with the test."""
-    up = Up(tmp_path)
-    yield up
-    up.close()
+def admin(open_webui: OpenWebUI) -> install_pipe.OpenWebUI:
+    """Open WebUI's API, for its admin."""
+    return install_pipe.OpenWebUI(open_webui.url, token=open_webui.token)
 
 
-def install(
-    webui: OpenWebUI, server: str, function_id: str, rendering: str, key: str = KEY, **more: str
-) -> Mapping[str, str]:
-    """Install the pipe for that server; the names of its models by their ids."""
+def install(webui: OpenWebUI, server: Server, function_id: str, **valves: str) -> install_pipe.Installed:
+    """Install the pipe for that server."""
     # With the session's token: Open WebUI limits how often one may sign in.
     credentials = install_pipe.Credentials(api_key=webui.token)
-    valves = {"CALLBOARD_URL": server, "CALLBOARD_API_KEY": key, "RENDERING": rendering, **more}
-    return install_pipe.install(webui.url, credentials, valves, function_id).models
+    own = {"CALLBOARD_URL": server.url, "CALLBOARD_API_KEY": KEY}
+    return install_pipe.install(webui.url, credentials, own | valves, function_id)
 
 
-def _demo(webui: OpenWebUI, server: str, function_id: str, rendering: str) -> str:
-    models = install(webui, server, function_id, rendering)
-    model = f"{function_id}.demo"
-    assert model in models, f"the demo agent is not among {sorted(models)}"
-    return model
+def webui_client(webui: OpenWebUI) -> httpx.AsyncClient:
+    """A client of Open WebUI's API, for its admin."""
+    headers = {"Authorization": f"Bearer {webui.token}"}
+    return httpx.AsyncClient(base_url=webui.url, headers=headers, timeout=60, trust_env=False)
 
 
 @contextlib.contextmanager

@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Locator, Page, WebSocket, expect
+from playwright.async_api import FrameLocator, Locator, Page, WebSocket, expect
 
 import openwebui
 
 TIMEOUT_MS = 30_000
-MARGIN_PX = 16
 
 # Blocks in a text end in -tc and -detail-group, items of their own in -detail-1 and -detail-group-1, members of their
 # group in -detail-group-1-0-tool-call.
@@ -51,6 +50,10 @@ new MutationObserver(() => {{
 }}).observe(document, {{subtree: true, childList: true, characterData: true, attributes: true}});
 """
 
+SAVED_CHAT = """
+async id => (await fetch(`/api/v1/chats/${id}`, {headers: {Authorization: `Bearer ${localStorage.token}`}})).json()
+"""
+
 _IS_IDLE = """
 async tasks => {
     const headers = {Authorization: `Bearer ${localStorage.token}`};
@@ -71,72 +74,27 @@ class Look:
     """Whether a call that failed has a red cross; otherwise only its result says so."""
     begins_twice: bool
     """Whether a new chat may begin once more after its box is there: what was typed or sent by then is gone."""
-    nameless: Mapping[str, str]
-    """The buttons that have no name of their own, by the name that they have in other versions."""
-    item_delete: str
-    """The button that removes one text of an answer that is being edited, there once the pointer is on the text."""
-    edits_are_told: bool
-    """Whether the model reads an answer as it was edited; otherwise only the screen has the new words."""
-    delete_method: str
-    """With which method the page tells the server that a message was deleted."""
-    dialogs_close: bool
-    """Whether a dialog closes when nobody waits for its answer any more."""
     has_permissions: bool
     """Whether a call is allowed in a dialog of its own, "Tool Permissions"."""
-    calls_natively: bool
-    """Whether a model is given tools unless its preset says otherwise; before, Open WebUI runs them for the model."""
     has_chips: bool
     """Whether files of an answer are chips above it; otherwise there is a link below the call."""
     has_tasks: bool
     """Whether a chat has a panel of tasks; otherwise a plan is a status line."""
-    escape_answers: bool
-    """Whether a dialog that is closed with the escape key is answered; otherwise nobody is told of it."""
 
     @classmethod
     def of(cls, version: str) -> Look:
         """The look of that version."""
         release = tuple(int(number) for number in version.split("."))
-        if release >= (0, 11):
-            return cls(
-                head='[role="button"]',
-                stop='button[aria-label="Stop"]',
-                red_failures=release >= (0, 11, 1),
-                begins_twice=False,
-                nameless={},
-                item_delete='[aria-label="Delete"]',
-                edits_are_told=True,
-                delete_method="DELETE",
-                dialogs_close=release >= (0, 12),
-                has_permissions=release >= (0, 12),
-                calls_natively=True,
-                has_chips=True,
-                has_tasks=True,
-                escape_answers=True,
-            )
+        is_new = release >= (0, 11)
         return cls(
-            head=".cursor-pointer",
-            stop="form button.bg-white.rounded-full:not([aria-label])",
-            red_failures=False,
-            begins_twice=True,
-            nameless={
-                "Edit": ".edit-user-message-button",
-                "Delete": ".chat-user button.rounded-sm",
-                "Previous message": ".chat-user button.self-center:first-child",
-            },
-            item_delete=".group:has(> div > textarea) button",
-            edits_are_told=release >= (0, 9),
-            delete_method="POST",
-            dialogs_close=False,
-            has_permissions=False,
-            calls_natively=release >= (0, 10),
+            head='[role="button"]' if is_new else ".cursor-pointer",
+            stop='button[aria-label="Stop"]' if is_new else "form button.bg-white.rounded-full:not([aria-label])",
+            red_failures=release >= (0, 11, 1),
+            begins_twice=not is_new,
+            has_permissions=release >= (0, 12),
             has_chips=release >= (0, 9, 3),
             has_tasks=release >= (0, 9),
-            escape_answers=False,
         )
-
-    def button(self, name: str) -> str:
-        """The button of that name in a message."""
-        return ", ".join([f'[aria-label="{name}"]', *([self.nameless[name]] if name in self.nameless else [])])
 
 
 @dataclass(frozen=True)
@@ -187,19 +145,20 @@ class Chat:
         return self.page.locator('.chat-assistant [class*="spinner"], .chat-assistant .shimmer')
 
     async def open(self, model: str) -> None:
-        """A new chat with the model of that id; with several, divided by commas, each message has an answer of each."""
+        """A new chat with the model of that id."""
+        self._answers = 0
         await self.page.goto(f"{self._url}/?models={model}")
         if self.look.begins_twice:
             await self.page.wait_for_load_state("networkidle")
         await expect(self._box).to_be_visible(timeout=TIMEOUT_MS)
         await expect(self.page.get_by_role("button", name="Selected model: ").first).to_be_visible()
 
-    async def send(self, prompt: str, answers: int = 1) -> None:
-        """Send a message; returns when so many answers have begun."""
+    async def send(self, prompt: str) -> None:
+        """Send a message; returns when its answer has begun."""
         await self._box.click()
         await self.page.keyboard.insert_text(prompt)
         await self.page.keyboard.press("Enter")
-        self._answers += answers
+        self._answers += 1
         await expect(self.page.locator(".chat-assistant")).to_have_count(self._answers, timeout=TIMEOUT_MS)
 
     async def ask(self, prompt: str) -> None:
@@ -212,15 +171,6 @@ class Chat:
         await expect(self._stop_button).to_have_count(0, timeout=seconds * 1000)
         copy = self.page.locator("button.copy-response-button")
         await expect(copy).to_have_count(self._answers, timeout=seconds * 1000)
-
-    async def reload_when_idle(self) -> None:
-        """Load the page anew once Open WebUI is at work for this chat no more.
-
-        Open WebUI tells nobody of an end that comes between its page's look at the chat and that at its tasks: such
-        a page takes the answer for one that is still being given, and keeps the next message back until then.
-        """
-        await self.wait_until_idle()
-        await self.reload()
 
     async def wait_until_idle(self) -> None:
         """Return once Open WebUI is at work for this chat no more: what an answer says last may come late."""
@@ -240,17 +190,10 @@ class Chat:
 
     async def reopen_in_a_new_tab(self) -> None:
         """Close the tab and open the chat in another one."""
-        async with self.closed():
-            pass
-
-    @asynccontextmanager
-    async def closed(self) -> AsyncIterator[None]:
-        """The chat is shown in no tab in the block; it is opened in another one at its end."""
         await self.page.wait_for_url(re.compile(r"/c/[0-9a-f-]+"))
         url = self.page.url
         context = self.page.context
         await self.page.close()
-        yield
         self.page = await context.new_page()
         await self._show(url)
 
@@ -293,11 +236,6 @@ class Chat:
     async def chips(self) -> list[Chip]:
         """The newest answer's chips, from top to bottom; those in a group follow it once it is expanded."""
         return [Chip(**chip) for chip in await self.answer.evaluate(self._read_chips)]
-
-    async def chips_of(self, position: int) -> list[Chip]:
-        """The chips of an answer, counted from 0."""
-        answer = self.page.locator(".chat-assistant").nth(position)
-        return [Chip(**chip) for chip in await answer.evaluate(self._read_chips)]
 
     async def chips_seen(self) -> list[list[Chip]]:
         """Every state in which the newest answers' chips have been since the page was loaded."""
@@ -353,10 +291,6 @@ class Chat:
         await self._press(answer, "Regenerate")
         await self._replace(answer, self.page.get_by_role("button", name="Try Again"))
 
-    def forget_answers(self) -> None:
-        """Begin with another chat, which has no answers yet."""
-        self._answers = 0
-
     async def show_older_question(self, position: int) -> None:
         """Go to the branch of the version before of a question."""
         await self._show_older(self._questions.nth(position))
@@ -369,26 +303,12 @@ class Chat:
         """Delete a question; Open WebUI deletes its answers with it."""
         await self._delete(self._questions.nth(position))
 
-    async def delete_answer(self, position: int) -> None:
-        """Delete an answer; Open WebUI offers it only where there is another version."""
-        await self._delete(self._message_of_answer(position))
-
     async def rewrite_answer(self, position: int, rewrite: Callable[[str], str]) -> None:
-        """Edit an answer and save it. Open WebUI offers each item's text; one that becomes empty is removed.
-
-        0.8 offers one text, in which a mark stands for each block.
-        """
+        """Edit an answer and save it: Open WebUI offers each item's text."""
         answer = self._message_of_answer(position)
         await self._press(answer, "Edit")
-        texts = answer.locator("textarea")
-        for index in reversed(range(await texts.count())):
-            text = rewrite(await texts.nth(index).input_value())
-            if text:
-                await texts.nth(index).fill(text)
-            else:
-                await texts.nth(index).hover()
-                await answer.locator(self.look.item_delete).nth(index).click()
-        await self.screenshot("an-answer-being-edited")
+        for text in await answer.locator("textarea").all():
+            await text.fill(rewrite(await text.input_value()))
         saved = f"/api/v1/chats/{self.chat_id}"
         async with self.page.expect_response(
             lambda response: response.request.method == "POST" and response.url.endswith(saved) and response.ok
@@ -400,27 +320,9 @@ class Chat:
         self._artifacts.mkdir(parents=True, exist_ok=True)
         await self.page.screenshot(path=self._artifacts / f"{name}.png", animations="disabled")
 
-    async def picture(self, name: str) -> None:
-        """Keep the conversation alone, without the page around it, among the artefacts."""
-        first = await self.page.get_by_role("listitem").first.bounding_box()
-        last = await self.answer.bounding_box()
-        assert first
-        assert last
-        self._artifacts.mkdir(parents=True, exist_ok=True)
-        await self.page.screenshot(
-            path=self._artifacts / f"{name}.png",
-            animations="disabled",
-            clip={
-                "x": first["x"] - MARGIN_PX,
-                "y": first["y"] - MARGIN_PX,
-                "width": first["width"] + 2 * MARGIN_PX,
-                "height": last["y"] + last["height"] - first["y"] + 2 * MARGIN_PX,
-            },
-        )
-
     async def _press(self, message: Locator, button: str) -> None:
         await message.hover()
-        await message.locator(self.look.button(button)).click()
+        await message.locator(f'[aria-label="{button}"]').click()
 
     async def _replace(self, message: Locator, button: Locator) -> None:
         """Press what puts another message into this one's place, and wait until it has."""
@@ -429,17 +331,15 @@ class Chat:
         await expect(shown).to_have_count(0, timeout=TIMEOUT_MS)
 
     async def _show_older(self, message: Locator) -> None:
-        await self._replace(message, message.locator(self.look.button("Previous message")))
+        await self._replace(message, message.locator('[aria-label="Previous message"]'))
         self._answers = await self.page.locator(".chat-assistant").count()
         await self.wait_until_finished()
 
     async def _delete(self, message: Locator) -> None:
         await self._press(message, "Delete")
-        await self.screenshot("a-message-being-deleted")
-        method = self.look.delete_method
         chat = f"/api/v1/chats/{self.chat_id}"
         async with self.page.expect_response(
-            lambda response: response.request.method == method and chat in response.url and response.ok
+            lambda response: response.request.method == "DELETE" and chat in response.url and response.ok
         ):
             await self._replace(message, self.page.get_by_role("button", name="Confirm"))
         self._answers = await self.page.locator(".chat-assistant").count()
@@ -475,6 +375,133 @@ class Chat:
 
     def _head(self, label: str | re.Pattern[str]) -> Locator:
         return self._chips.locator(self.look.head).filter(has_text=label)
+
+
+class Content:
+    """The newest answer's content."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+
+    @property
+    def thoughts(self) -> Locator:
+        """The lines of the reasoning blocks."""
+        return self._chat.answer.get_by_text(re.compile(r"^(Thought for|Thinking)"))
+
+    async def unfold(self, thought: Locator) -> str:
+        """What a reasoning block holds."""
+        await thought.click()
+        block = thought.locator("xpath=ancestor::*[@id][1]")
+        await expect(block.locator("blockquote, p").first).to_be_visible(timeout=TIMEOUT_MS)
+        return await block.inner_text()
+
+    @property
+    def pictures(self) -> Locator:
+        """The images."""
+        return self._chat.answer.locator('img[data-cy="image"]')
+
+    @property
+    def frame(self) -> FrameLocator:
+        """The page that a tool gave."""
+        return self._chat.message.frame_locator("iframe")
+
+    @property
+    def citations(self) -> Locator:
+        """The citations in the text, each with its source's name."""
+        return self._chat.answer.locator("p").get_by_role("button", name=re.compile("^View source: "))
+
+    async def follow(self, citation: Locator) -> tuple[str, str]:
+        """The address and the text of the source that a citation leads to."""
+        await citation.click()
+        source = self._chat.page.get_by_role("dialog").filter(has_text="Content")
+        address = await source.get_by_role("link").first.get_attribute("href")
+        text = await source.locator(".prose, pre").last.inner_text()
+        await source.get_by_role("button", name="Close citation modal").click()
+        await expect(source).to_have_count(0)
+        return str(address), text.strip()
+
+    async def sources(self) -> list[str]:
+        """The list of sources below the text, unfolded."""
+        await self._chat.answer.get_by_role("button", name=re.compile(r"^Toggle \d+ source")).click()
+        listed = self._chat.answer.locator('[id^="source-"]')
+        await expect(listed.first).to_be_visible()
+        return [" ".join(text.split()) for text in await listed.all_inner_texts()]
+
+    async def saved(self) -> dict[str, Any]:
+        """The answer as Open WebUI has saved it."""
+        chat = await self._chat.page.evaluate(SAVED_CHAT, self._chat.chat_id)
+        history = chat["chat"]["history"]
+        saved: dict[str, Any] = history["messages"][history["currentId"]]
+        assert saved["role"] == "assistant"
+        return saved
+
+    async def attach(self, files: Sequence[Path]) -> None:
+        """Attach files to the next message; returns when Open WebUI has them."""
+        page = self._chat.page
+        names = {file.name for file in files}
+        statuses = re.compile(r"/api/v1/files/[\w-]+/process/status")
+        waiting = len(names)
+
+        def is_last(response: Any) -> bool:
+            nonlocal waiting
+            waiting -= bool(statuses.search(response.url))
+            return waiting == 0
+
+        async with page.expect_response(is_last, timeout=TIMEOUT_MS) as last:
+            await page.locator("input[type=file]").first.set_input_files(files)
+        await (await last.value).finished()
+        await expect(page.locator('button[aria-label="Remove file" i]')).to_have_count(len(names))
+        await expect(page.locator('#message-input-container [class*="spinner"]')).to_have_count(0)
+
+
+class Dialog:
+    """Open WebUI's own dialog in a page: it asks, and is answered."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._page = chat.page
+        self._confirm = chat.page.get_by_role("button", name=_find_button("Confirm"))
+
+    @property
+    def window(self) -> Locator:
+        """The dialog."""
+        return self._page.locator("body > .fixed").filter(has=self._confirm)
+
+    async def wait(self, title: str, message: str = "", timeout_ms: float = TIMEOUT_MS) -> None:
+        """Return once a dialog of that title, with that text in its message, is open."""
+        await expect(self.window.get_by_text(title).first).to_be_visible(timeout=timeout_ms)
+        await expect(self.window.locator("pre")).to_contain_text(message)
+
+    async def message(self) -> str:
+        """What is asked, to the letter."""
+        return str(await self.window.locator("pre").evaluate("message => message.textContent"))
+
+    async def press(self, button: str) -> None:
+        """Answer with a button."""
+        await self.window.get_by_role("button", name=_find_button(button)).click()
+
+    async def expect_none(self) -> None:
+        """Nothing is asked."""
+        await expect(self.window).to_have_count(0)
+
+
+def _find_button(name: str) -> re.Pattern[str]:
+    """A button's name, or the one that it has in "Tool Permissions"."""
+    return re.compile({"Confirm": "^(Confirm|Allow)$", "Cancel": "^(Cancel|Deny)$"}.get(name, f"^{name}$"))
+
+
+class Form:
+    """Open WebUI's own form in a page."""
+
+    def __init__(self, chat: Chat) -> None:
+        self.window = chat.page.locator("form").filter(has=chat.page.get_by_role("button", name="Decline", exact=True))
+
+    async def wait(self, message: str) -> None:
+        """Return once a form with that message is open."""
+        await expect(self.window.get_by_text(message)).to_be_visible(timeout=TIMEOUT_MS)
+
+    async def press(self, button: str) -> None:
+        """Answer with a button."""
+        await self.window.get_by_role("button", name=button, exact=True).click()
 
 
 async def sign_in(page: Page, url: str, email: str, password: str, *, is_admin: bool = True) -> None:

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 import install_pipe
-from tests.e2e.conftest import KEY, OpenWebUI
+from tests.e2e.conftest import OpenWebUI, install
+from tests.e2e.server import Server
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120, func_only=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(120, func_only=True)]
 
 SUGGESTIONS = ["Show me everything", "Something slow", "Ask me before you delete", "A picture"]
-
-
-@pytest.fixture
-def admin(open_webui: OpenWebUI) -> install_pipe.OpenWebUI:
-    """Open WebUI's API, for its admin."""
-    return install_pipe.OpenWebUI(open_webui.url, token=open_webui.token)
-
-
-def install(webui: OpenWebUI, server: str, function_id: str, **valves: str) -> install_pipe.Installed:
-    credentials = install_pipe.Credentials(api_key=webui.token)
-    given = {"CALLBOARD_URL": server, "CALLBOARD_API_KEY": KEY, **valves}
-    return install_pipe.install(webui.url, credentials, given, function_id)
 
 
 def add_user(admin: install_pipe.OpenWebUI, name: str) -> tuple[str, install_pipe.OpenWebUI]:
@@ -40,16 +30,17 @@ def list_agents(webui: install_pipe.OpenWebUI, function_id: str) -> dict[str, An
     return {agent: model for agent, model in ids.items() if model["id"].partition(".")[0] == function_id}
 
 
-def test_a_group_sees_the_agents_and_nobody_else_does(
-    open_webui: OpenWebUI, server: str, admin: install_pipe.OpenWebUI
+async def test_a_group_sees_the_agents_and_nobody_else_does(
+    open_webui: OpenWebUI, server: Server, admin: install_pipe.OpenWebUI
 ) -> None:
     group = admin.ask("POST", "/api/v1/groups/create", {"name": "Family", "description": ""}, doing="add a group")
     member_id, member = add_user(admin, "member")
     _, stranger = add_user(admin, "stranger")
     admin.ask("POST", f"/api/v1/groups/id/{group['id']}/users/add", {"user_ids": [member_id]}, doing="add a member")
-    installed = install(open_webui, server, "family", ACCESS="group:Family")
+    installed = await asyncio.to_thread(install, open_webui, server, "family", ACCESS="group:Family")
     assert installed.audience == "the group Family"
-    assert installed.checked == "a new user with the role 'user' sees Demo, Demo, Clerk, Framer, and Demo answers"
+    assert installed.checked.startswith("a new user with the role 'user' sees ")
+    assert installed.checked.endswith(" answers")
     assert list_agents(stranger, "family") == {}
     demo = list_agents(member, "family")["demo"]
     assert demo["name"] == "Demo"
@@ -61,12 +52,13 @@ def test_a_group_sees_the_agents_and_nobody_else_does(
     assert not [user for user in users if user["name"] == "Callboard's check"]
 
 
-def test_what_an_admin_changes_stays_until_it_is_asked_for_and_a_new_agent_is_shown(
-    open_webui: OpenWebUI, server: str, admin: install_pipe.OpenWebUI
+async def test_what_an_admin_changes_stays_until_it_is_asked_for_and_a_new_agent_is_shown(
+    open_webui: OpenWebUI, server: Server, admin: install_pipe.OpenWebUI
 ) -> None:
     _, user = add_user(admin, "reader")
-    install(open_webui, server, "shown", ACCESS="everyone")
-    assert list_agents(user, "shown").keys() == {"demo", "held", "clerk", "framer"}
+    await asyncio.to_thread(install, open_webui, server, "shown", ACCESS="everyone")
+    agents = list_agents(user, "shown").keys()
+    assert {"demo", "held", "clerk"} <= agents
     entries = {entry["id"]: entry for entry in admin.ask("GET", "/api/v1/models/base", doing="list entries")}
     renamed = entries["shown.demo"] | {"name": "Our demo"}
     admin.ask("POST", "/api/v1/models/model/update", renamed, doing="rename an entry")
@@ -74,17 +66,10 @@ def test_what_an_admin_changes_stays_until_it_is_asked_for_and_a_new_agent_is_sh
     admin.ask("POST", "/api/v1/models/model/access/update", hidden, doing="hide an entry")
     # An agent without an entry, as a new one is.
     admin.ask("POST", "/api/v1/models/model/delete", {"id": "shown.held"}, doing="delete an entry")
-    again = install_pipe.install(open_webui.url, install_pipe.Credentials(api_key=open_webui.token), None, "shown")
-    assert again.audience == "Our demo: only admins; Demo: everyone; Clerk: everyone; Framer: everyone"
-    assert list_agents(user, "shown").keys() == {"held", "clerk", "framer"}
-    install(open_webui, server, "shown", ACCESS="everyone")
+    credentials = install_pipe.Credentials(api_key=open_webui.token)
+    again = await asyncio.to_thread(install_pipe.install, open_webui.url, credentials, None, "shown")
+    assert "Our demo: only admins; " in again.audience
+    assert "Held: everyone" in again.audience
+    assert list_agents(user, "shown").keys() == agents - {"demo"}
+    await asyncio.to_thread(install, open_webui, server, "shown", ACCESS="everyone")
     assert list_agents(user, "shown")["demo"]["name"] == "Our demo"
-
-
-def test_without_a_choice_open_webuis_default_stays(
-    open_webui: OpenWebUI, server: str, admin: install_pipe.OpenWebUI
-) -> None:
-    installed = install(open_webui, server, "quiet")
-    assert (installed.audience, installed.checked, installed.check_problem) == ("only admins", "", "")
-    entries = admin.ask("GET", "/api/v1/models/base", doing="list entries")
-    assert not [entry for entry in entries if entry["id"].startswith("quiet.")]

@@ -1,7 +1,13 @@
-"""scripts/up: a second run installs nothing, and what it starts works for others than admins, and with knowledge."""
+"""scripts/up as a person runs it: what it starts works for others than admins, with knowledge, and is inspected."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -10,31 +16,82 @@ from playwright.async_api import Browser, Page, expect
 
 import install_pipe
 import openwebui
-from service import port_is_free
+from service import free_port, port_is_free
 from tests.e2e.open_webui_page import Chat, sign_in
-from tests.e2e.up import Up, found
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300, func_only=True)]
 
+QUESTION = "fail: is there a table for tonight?"
+WHY = "The Green Room has no table for 4 at 19:30: fully booked tonight."
+ROOT = Path(__file__).resolve().parents[2]
+LAST_LINE = "Ctrl-C stops everything."
 
-async def test_a_second_run_installs_nothing_and_keeps_the_sign_in(up: Up) -> None:
+
+class Up:
+    """scripts/up with data and ports of its own."""
+
+    def __init__(self, data: Path) -> None:
+        self.ports = {"CALLBOARD_PORT": free_port(), "OPEN_WEBUI_PORT": free_port()}
+        settings = {name: str(port) for name, port in self.ports.items()}
+        self._environment = os.environ | settings | {"CALLBOARD_DATA_DIR": str(data)}
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> str:
+        """Run it; what it has said when everything is up."""
+        command = [sys.executable, str(ROOT / "scripts" / "up.py")]
+        self._process = subprocess.Popen(command, env=self._environment, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        said = ""
+        for line in self._process.stdout:
+            said += line
+            if LAST_LINE in line:
+                return said
+        pytest.fail(f"it ended early:\n{said}")
+
+    def press_ctrl_c(self) -> int:
+        """Its exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        self._process.communicate()
+        return self._process.returncode
+
+
+def found(said: str, pattern: str) -> str:
+    match = re.search(pattern, said)
+    assert match, said
+    return match.group(1)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """What it said in its first run, and in a second one, which goes on."""
+    up = Up(tmp_path_factory.mktemp("up"))
     first = up.start()
     assert up.press_ctrl_c() == 0
+    assert all(port_is_free("127.0.0.1", port) for port in up.ports.values())
     second = up.start()
+    yield first, second
+    assert up.press_ctrl_c() == 0
+
+
+@pytest.fixture
+def said(runs: tuple[str, str]) -> str:
+    return runs[1]
+
+
+async def test_a_second_run_installs_nothing_and_keeps_the_sign_in(runs: tuple[str, str]) -> None:
+    first, second = runs
     assert found(second, r"password +(\S+)") == found(first, r"password +(\S+)")
     assert "Installing Open WebUI" not in second
     assert "Installing the Callboard server" not in second
-    assert up.press_ctrl_c() == 0
-    assert all(port_is_free("127.0.0.1", port) for port in up.ports.values())
+    assert "Who sees them: everyone." in first
+    assert "a new user with the role 'user' sees Demo, and Demo answers" in first
+    assert openwebui.KNOWLEDGE in second
 
 
 async def test_a_second_account_gets_an_answer_with_a_card_and_adds_a_file_to_knowledge(
-    up: Up, browser: Browser, artifacts: Path
+    said: str, browser: Browser, artifacts: Path
 ) -> None:
-    said = up.start()
-    assert "Who sees them: everyone." in said
-    assert "a new user with the role 'user' sees Demo, and Demo answers" in said
-    assert openwebui.KNOWLEDGE in said
     url = found(said, r"(http://localhost:\d+)").replace("localhost", "127.0.0.1")
     admin = install_pipe.OpenWebUI(url)
     admin.sign_in(install_pipe.Credentials(found(said, r"sign in as +(\S+)"), found(said, r"password +(\S+)")))
@@ -44,26 +101,52 @@ async def test_a_second_account_gets_an_answer_with_a_card_and_adds_a_file_to_kn
     page = await context.new_page()
     await sign_in(page, url, account["email"], account["password"], is_admin=False)
     chat = await Chat.prepare(page, url, artifacts)
-    await check_the_first_page(page, chat)
+    await check_the_first_page(page)
     await page.get_by_role("button", name="A picture").click()
     await expect(page.locator(".chat-assistant")).to_have_count(1)
     await expect(page.locator("button.copy-response-button")).to_have_count(1, timeout=30_000)
     [chip] = await chat.chips()
     assert "draw_picture" in chip.label
     assert not chip.failed
-    await chat.screenshot("up-answer-with-a-card")
     await context.close()
     check_knowledge(admin)
 
 
-async def check_the_first_page(page: Page, chat: Chat) -> None:
+async def test_an_admin_finds_why_a_call_failed_by_the_address_on_the_answer_and_the_key_that_is_printed(
+    said: str, browser: Browser, artifacts: Path
+) -> None:
+    context = await browser.new_context(viewport={"width": 1280, "height": 900})
+    page = await context.new_page()
+    url = found(said, r"(http://localhost:\d+)")
+    await sign_in(page, url, found(said, r"sign in as +(\S+)"), found(said, r"password +(\S+)"))
+    chat = await Chat.prepare(page, url, artifacts)
+    await chat.open("callboard.demo")
+    await chat.ask(QUESTION)
+    await page.get_by_text("1 call, 1 failed").first.click()
+    line = page.get_by_text("Inspector: http").first
+    await expect(line).to_be_visible()
+    address = (await line.inner_text()).removeprefix("Inspector: ").strip()
+    # As it is printed: the address, and where the key is.
+    await page.goto(found(said, r"(http://\S+/inspect)"))
+    await page.get_by_label("API key").fill(read_key(said))
+    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_role("row", name=QUESTION).get_by_role("link", name=QUESTION).click()
+    await expect(page).to_have_url(address)
+    await expect(page.get_by_text(WHY).first).to_be_visible()
+    await context.close()
+
+
+def read_key(said: str) -> str:
+    """The key, from where it is printed to be."""
+    return Path(found(said, r"API key +in (\S+)")).read_text().strip()
+
+
+async def check_the_first_page(page: Page) -> None:
     """Demo is the one model that is offered, with its suggestions."""
     for suggestion in ("Show me everything", "Something slow", "Ask me before you delete", "A picture"):
         await expect(page.get_by_role("button", name=suggestion)).to_be_visible(timeout=30_000)
-    await chat.screenshot("up-suggestions")
     await page.get_by_role("button", name="Selected model: Demo").click()
     await expect(page.get_by_role("option")).to_have_count(1)
-    await chat.screenshot("up-models-of-a-user")
     await page.keyboard.press("Escape")
 
 

@@ -1,9 +1,8 @@
-"""A Callboard server with the librarian, and a scripted model behind it that keeps every request it is sent.
-
-What is proven with it is what the *model* was sent: `Library.turns` holds each turn's requests as they came over HTTP.
+"""The Callboard server of the end-to-end tests, and a scripted model behind it that keeps every request it is sent.
 
 The model does what the user's words say: "look up apple and pear" is two parallel calls, "look up apple, then look up
-pear" two rounds, "look up apple, then say so and look up pear" has text between them; other words get text alone. It
+pear" two rounds, "look up apple, then say so and look up pear" has text between them, and `use NAME {arguments}` is a
+call of any tool; "fall silent" is an answer that never ends, "break off" one that fails, and other words get text. It
 is as strict as the real endpoints: a call without its answer, or an answer without its call, is refused. Like many
 local ones it numbers its calls anew in each answer: the ids repeat.
 """
@@ -13,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,20 +21,31 @@ from typing import Any
 import httpx
 
 from service import Service
-from tests.e2e.callboard_service import callboard_service
 from tests.fakes.openai_server import Answer, Body, OpenAIServer, Refusal, call, chunks, finish, text
+from tests.gates import Gate
+from tests.processes import environment
 
-FUNCTION_ID = "library"
-AGENTS = Path(__file__).with_name("librarian.py")
+AGENTS = ("agents.py", "held_demo.py")
 START_SECONDS = 60.0
+HALF = "Once upon a time"
+"""How an answer begins that does not come to its end."""
+NASTY_PLAY = (
+    "<img src=x onerror=\"document.title='pwned'\"> **bold** [link](http://a.example) `tick` {{user}} </pre>"
+    ' &lt;b&gt; "quoted" \u202ereversed\u202c \u2028\nsecond line'
+)
+"""What is sold as "Nastiness"."""
 
 _TOOLS = {
     "look up": ("look_up", "word"),
     "read": ("read_book", "title"),
     "borrow": ("borrow_book", "title"),
     "search for": ("search_shelves", "subject"),
+    "walk to": ("walk", "place"),
+    "listen for": ("listen", "subject"),
+    "sell": ("sell", "play"),
 }
 _ORDER = re.compile(rf"\b({'|'.join(_TOOLS)}) (\w+(?: and \w+)*)")
+_USE = re.compile(r"\buse (\w+)(?: (\{.*\}))?")
 
 
 @dataclass(frozen=True)
@@ -69,9 +79,10 @@ class Told:
             ToolCall(one["id"], one["function"]["name"], one["function"]["arguments"])
             for one in message.get("tool_calls") or ()
         )
-        content = message.get("content")
-        assert content is None or isinstance(content, str), content
-        return cls(message["role"], content or "", calls, message.get("tool_call_id", ""))
+        content = message.get("content") or ""
+        if isinstance(content, list):
+            content = "\n".join(part.get("text", "") for part in content)
+        return cls(message["role"], content, calls, message.get("tool_call_id", ""))
 
 
 def spaced_anew(messages: Sequence[Told]) -> list[Told]:
@@ -86,6 +97,7 @@ def spaced_anew(messages: Sequence[Told]) -> list[Told]:
 class Turn:
     """One answer to a user: what the model was sent before each of its rounds, and what it said in the end."""
 
+    bodies: list[Body] = field(default_factory=list)
     requests: list[list[Told]] = field(default_factory=list)
     said: Told | None = None
 
@@ -103,83 +115,87 @@ class Turn:
     @property
     def calls(self) -> list[ToolCall]:
         """The turn's calls, in their order."""
-        return [one for message in self.own for one in message.calls]
+        return [one for message in self.requests[-1][len(self.told) :] for one in message.calls]
 
     @property
     def results(self) -> list[str]:
         """What came back, in the order of the calls."""
-        return [message.content for message in self.own if message.role == "tool"]
+        return [message.content for message in self.requests[-1][len(self.told) :] if message.role == "tool"]
+
+    @property
+    def offered(self) -> list[str]:
+        """The names of the tools that the model could call."""
+        return [tool["function"]["name"] for tool in self.bodies[-1].get("tools") or ()]
 
 
-class Library:
-    """The server at `url` with what its model was sent since `forget`; `model` is its id in Open WebUI."""
+class Server:
+    """The server at `url`, with all it keeps in `data`; its tools wait at the `gate` while that is closed."""
 
-    model = ""
-
-    def __init__(self, service: Service, url: str, key: str, script: Script) -> None:
-        self.url = url
-        self._service = service
+    def __init__(self, data: Path, port: int, key: str, endpoint: OpenAIServer, script: Script) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.endpoint = endpoint
+        self.gate = Gate(data)
+        self.gate.open()
         self._key = key
         self._script = script
+        self._sold = data / "sold"
+        settings = {
+            "PORT": str(port),
+            "API_KEY": key,
+            "DRAIN_SECONDS": "0",
+            "DETACH_GRACE_SECONDS": "600",
+            "MODEL_BASE_URL": endpoint.base_url,
+            "MODEL": "scripted",
+            "AGENTS": ",".join(str(Path(__file__).with_name(name)) for name in AGENTS),
+        }
+        self.service = Service(
+            name="The Callboard server",
+            command=[str(Path(sys.executable).with_name("callboard")), "serve"],
+            environment=environment(data, **settings),
+            log=data / "callboard.log",
+            health=f"{self.url}/health",
+        )
 
     @property
     def turns(self) -> list[Turn]:
         """The turns of the test, in their order; background tasks are none."""
         return self._script.turns
 
-    def forget(self) -> None:
-        """Begin with no turns."""
-        self._script.turns = []
+    @property
+    def sold(self) -> list[str]:
+        """The plays for which a ticket was sold."""
+        return [json.loads(line) for line in self._sold.read_text().splitlines()] if self._sold.exists() else []
 
-    async def restart(self) -> None:
-        """Stop the server with SIGTERM and start it again: same address, same data."""
-        await self.stop()
-        await self.start()
+    def forget(self) -> None:
+        """Begin with no turns, nothing sold and an open gate."""
+        self._script.turns = []
+        self._sold.unlink(missing_ok=True)
+        self.gate.open()
 
     async def start(self) -> None:
-        """Start the server that was stopped or killed."""
-        self._service.start()
-        await asyncio.to_thread(self._service.wait_until_healthy, START_SECONDS)
-
-    async def stop(self) -> None:
-        """Stop the server with SIGTERM."""
-        await asyncio.to_thread(self._service.stop)
+        """Start the server that was killed: same address, same data."""
+        self.service.start()
+        await asyncio.to_thread(self.service.wait_until_healthy, START_SECONDS)
 
     async def kill(self) -> None:
         """End the server as a crash does."""
-        await asyncio.to_thread(self._service.kill)
+        await asyncio.to_thread(self.service.kill)
 
-    async def timeline(self, chat_id: str, user_id: str) -> list[dict[str, Any]]:
-        """The chat's calls as the server tells others of them."""
-        answer = await self._get(f"/v1/chats/{chat_id}/timeline", user_id)
-        assert answer.status_code == 200, answer.text
-        calls: list[dict[str, Any]] = answer.json()["tool_calls"]
-        return calls
-
-    async def newest_call(self, user_id: str) -> str:
-        """Which call is the newest that the server keeps for that user, in whichever chat; empty for none."""
-        answer = await self._get("/v1/tool-calls", user_id)
-        assert answer.status_code == 200, answer.text
-        return next((f"{call['run_id']} {call['tool_call_id']}" for call in answer.json()["tool_calls"]), "")
-
-    async def _get(self, path: str, user_id: str) -> httpx.Response:
+    async def get(self, path: str, user_id: str) -> httpx.Response:
+        """The server's answer for that user."""
         headers = {"Authorization": f"Bearer {self._key}"}
-        async with httpx.AsyncClient(base_url=self.url, trust_env=False, headers=headers) as client:
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False, headers=headers, timeout=60) as client:
             return await client.get(path, params={"user_id": user_id})
 
+    async def wait_for_end(self, chat_id: str, user_id: str) -> None:
+        """Return once the chat's last run has ended."""
+        messages = (await self.get(f"/v1/chats/{chat_id}/messages", user_id)).json()["messages"]
+        await self.get(f"/v1/runs/{messages[-1]['run_id']}/events", user_id)
 
-@asynccontextmanager
-async def endpoint() -> AsyncIterator[tuple[OpenAIServer, Script]]:
-    """The scripted model, serving in this event loop."""
-    script = Script()
-    async with OpenAIServer(script) as server:
-        yield server, script
-
-
-def service(port: int, data: Path, key: str, model_base_url: str) -> Service:
-    """The librarian's server, not yet started, with all it keeps under `data`."""
-    model = {"MODEL_BASE_URL": model_base_url, "MODEL": "scripted"}
-    return callboard_service("The librarian's server", port, data, key, AGENTS=str(AGENTS), **model)
+    async def list_waiting(self, chat_id: str, user_id: str) -> list[dict[str, Any]]:
+        """The approvals that wait in that chat."""
+        approvals = (await self.get("/v1/approvals", user_id)).json()["approvals"]
+        return [one for one in approvals if one["chat_id"] == chat_id]
 
 
 class Script:
@@ -191,23 +207,27 @@ class Script:
 
     def __call__(self, body: Body) -> Answer:
         messages: list[dict[str, Any]] = [message for message in body["messages"] if message["role"] != "system"]
-        if str(messages[-1]["content"]).startswith("### Task:"):
+        if str(messages[-1]["content"]).startswith("### Task:") and not body.get("tools"):
             answer = json.dumps({"title": "In the library", "tags": ["books"], "follow_ups": []})
             return chunks(text(answer), finish("stop"))
         if problem := _problem(messages):
             return Refusal(400, problem)
         told = [Told.read(message) for message in messages]
-        if told[-1].role == "user":
+        if told[-1].role != "tool":
             self.turns.append(Turn())
         turn = self.turns[-1]
+        turn.bodies.append(body)
         turn.requests.append(told)
         asked = max(index for index, message in enumerate(told) if message.role == "user")
         rounds = sum(message.role == "assistant" for message in told[asked:])
         # A question that got no answer stands before the next one in the same message.
         question = told[asked].content.split("\n\n")[-1]
         step = [*question.split(", then "), *[""] * (rounds + 1)][rounds]
-        calls = list(_calls(step))
-        if calls:
+        if step == "fall silent":
+            return chunks(text(HALF), ending="hang")
+        if step == "break off":
+            return chunks(text(HALF), finish("error"))
+        if calls := list(_calls(step)):
             before = [text(f"Now I {step.removeprefix('say so and ')}.")] if step.startswith("say so") else []
             return chunks(*before, *calls, finish("tool_calls"))
         self._answers += 1
@@ -216,10 +236,16 @@ class Script:
 
 
 def _calls(step: str) -> Iterator[Body]:
+    # A question may be in the middle of what Open WebUI says about the files that are attached to it.
+    if not step.startswith(("say so", "use ", *_TOOLS)):
+        return
     orders = [(_TOOLS[verb], word) for verb, words in _ORDER.findall(step) for word in words.split(" and ")]
     for index, ((name, parameter), word) in enumerate(orders):
         # Spaced as no serialiser here does it: what was sent comes back byte for byte.
-        yield call(name, f'{{ "{parameter}":"{word}" }}', index=index, call_id=f"call_{index}")
+        arguments = f'{{ "{parameter}":{json.dumps(NASTY_PLAY if word == "Nastiness" else word)} }}'
+        yield call(name, arguments, index=index, call_id=f"call_{index}")
+    if used := _USE.match(step):
+        yield call(used[1], used[2] or "{}", call_id="call_0")
 
 
 def _problem(messages: Sequence[Mapping[str, Any]]) -> str:
