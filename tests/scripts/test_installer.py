@@ -137,10 +137,3 @@ def test_a_command_that_fails_ends_with_its_last_lines_and_without_figures_of_do
     with pytest.raises(InstallationFailed) as failure:
         Installer(tmp_path, tmp_path / "log", print).run("Installing", "sh", "-c", fails)
     assert str(failure.value) == f"The last lines of {tmp_path / 'log'}:\n    no space left"
-
-
-def test_a_second_command_of_an_installation_adds_to_the_log(tmp_path: Path) -> None:
-    installation = Installer(tmp_path, tmp_path / "log", print)
-    installation.run("First", "echo", "one")
-    installation.run("Second", "echo", "two")
-    assert (tmp_path / "log").read_text() == "one\ntwo\n"
