@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import re
 import subprocess
 import sys
 import termios
@@ -72,23 +71,6 @@ def pip(tmp_path: Path) -> Iterator[StandIn]:
     stand_in = StandIn(tmp_path)
     yield stand_in
     stand_in.close()
-
-
-def test_a_log_gets_a_line_from_time_to_time_that_says_how_far_it_is(
-    pip: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(installer, "LOG_SECONDS", 0.01)
-    awaited = list(STEPS)
-
-    def say(line: str) -> None:
-        assert re.match(r" +\d+ s  \S", line)
-        if awaited and awaited[0] in line:
-            awaited.pop(0)
-            pip.let_go_on()
-
-    Installer(pip.home, pip.log, say).run("Installing torch", *pip.command)
-    assert awaited == []
-    assert "WARNING: of no interest\n" in pip.log.read_text()
 
 
 def test_a_log_gets_few_lines_of_many(tmp_path: Path) -> None:
