@@ -1,67 +1,349 @@
-"""A copy is made under load, and a server that is started on it has every turn that had ended."""
+"""`callboard backup` copies a database in use, and `callboard restore` replaces an unused one by a copy.
 
+A server refuses a copy that was put in its place by hand.
+"""
+
+import itertools
 import json
+import shutil
+import signal
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from queue import Queue
 
 import httpx
 import pytest
 
 from callboard.errors import StorageError
+from callboard.storage import Store
 from callboard.storage.sql import sqlite_backup
 from tests.gates import Gate
-from tests.processes import run, serving
+from tests.processes import run, serving, start
+from tests.storage.shared_file import another_program
 
-HELD_DEMO = Path(__file__).parent.parent / "e2e" / "held_demo.py"
-CLIENTS = 3
-ENOUGH_TURNS = 12
+ADVICE = "run `callboard restore COPY`"
 
 
-class Load:
-    """Clients that ask one thing after another, each in a chat of its own; `ended` are those with a whole answer."""
-
-    def __init__(self, url: str) -> None:
-        self.ended: list[str] = []
-        self.failed: list[str] = []
-        self._url = url
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(CLIENTS)]
-        self._grown = threading.Condition()
-
-    def __enter__(self) -> "Load":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def wait_for(self, turns: int) -> None:
-        with self._grown:
-            assert self._grown.wait_for(lambda: len(self.ended) >= turns or self.failed, 60)
-
-    def _ask(self, number: int) -> None:
-        turn = 0
-        while not self._stop.is_set():
-            turn += 1
-            chat_id = f"{number}-{turn}"
-            body = {"agent": "demo", "chat_id": chat_id, "messages": [{"role": "user", "content": "big"}]}
-            last = httpx.post(f"{self._url}/v1/runs", json=body, timeout=None).text.strip().splitlines()[-1]
-            with self._grown:
-                (self.ended if '"done"' in last else self.failed).append(chat_id)
-                self._grown.notify_all()
+def ask(url: str, chat_id: str) -> str:
+    body = {"agent": "demo", "chat_id": chat_id, "messages": [{"role": "user", "content": "big"}]}
+    return httpx.post(f"{url}/v1/runs", json=body, timeout=None).text
 
 
 def roles(url: str, chat_id: str) -> list[str]:
     answer = httpx.get(f"{url}/v1/chats/{chat_id}/messages")
-    assert answer.status_code == 200, chat_id
-    return [message["role"] for message in answer.json()["messages"]]
+    return [message["role"] for message in answer.json()["messages"]] if answer.status_code == 200 else []
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a killed server with two answers, whose log is there, and a copy from between them."""
+    made = tmp_path_factory.mktemp("killed")
+    with serving(made / "data") as (url, _):
+        ask(url, "copied")
+        assert run(made / "data", "backup", str(made / "copy.db")).returncode == 0
+        ask(url, "later")
+    return made
+
+
+@pytest.fixture
+def folder(killed: Path, tmp_path: Path) -> Path:
+    """The folder of the killed server; the copy is beside it."""
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def copy(folder: Path) -> Path:
+    return folder.parent / "copy.db"
+
+
+def restore(folder: Path, copy: Path) -> None:
+    restored = run(folder, "restore", str(copy))
+    assert restored.returncode == 0, restored.stderr
+    assert restored.stdout.startswith(f"{folder / 'callboard.db'}: ")
+
+
+def refused_start(folder: Path) -> str:
+    """Return the message of a server that does not start."""
+    server = start(folder, "serve")
+    said = ""
+    with server.stdout, server.stderr:
+        for line in server.stderr:
+            said += line
+            if '"listening"' in line:
+                server.kill()
+        assert server.wait() == 1, "the server has started"
+    assert "Traceback" not in said
+    return said
+
+
+def integrity(database: Path) -> str:
+    with closing(sqlite3.connect(database)) as connection:
+        return str(connection.execute("PRAGMA integrity_check").fetchone()[0])
+
+
+def dump(database: Path) -> list[str]:
+    with closing(sqlite3.connect(database)) as connection:
+        return list(connection.iterdump())
+
+
+def check_restored(folder: Path) -> None:
+    """The database has the rows of the copy and no later ones, and a server can use it."""
+    assert integrity(folder / "callboard.db") == "ok"
+    with serving(folder) as (url, _):
+        assert roles(url, "copied") == ["user", "assistant", "tool", "assistant"]
+        assert roles(url, "later") == []
+        assert '"done"' in ask(url, "after")
+        assert roles(url, "after") == ["user", "assistant", "tool", "assistant"]
+        assert httpx.get(f"{url}/health").json()["status"] == "ok"
+
+
+def test_a_copy_over_the_file_of_a_killed_server_is_not_opened_and_is_whole_after_restore(
+    folder: Path, copy: Path
+) -> None:
+    database = folder / "callboard.db"
+    log = folder / "callboard.db-wal"
+    assert log.stat().st_size > 0
+    shutil.copyfile(copy, database)
+    laid_over, left = database.read_bytes(), log.read_bytes()
+    assert ADVICE in refused_start(folder)
+    for command in (["backup", "other.db"], ["export", "--user", "ann"], ["forget", "--user", "ann"], ["doctor"]):
+        said = run(folder, *command)
+        assert said.returncode == 1
+        assert ADVICE in said.stderr + said.stdout
+    assert (database.read_bytes(), log.read_bytes()) == (laid_over, left), "SQLite has opened them"
+    restore(folder, copy)
+    check_restored(folder)
+
+
+@pytest.mark.slow
+def test_a_second_copy_over_the_file_is_distinguished_from_the_log_of_the_first(folder: Path, copy: Path) -> None:
+    remove_log_and_lay_over(copy, folder)
+    with serving(folder) as (url, _):
+        ask(url, "later")
+    lay_over(copy, folder)
+    assert ADVICE in refused_start(folder)
+
+
+def lay_over(copy: Path, folder: Path) -> None:
+    shutil.copyfile(copy, folder / "callboard.db")
+
+
+def remove_log_and_lay_over(copy: Path, folder: Path) -> None:
+    for suffix in ("-wal", "-shm"):
+        (folder / f"callboard.db{suffix}").unlink()
+    lay_over(copy, folder)
+
+
+def move_over(copy: Path, folder: Path) -> None:
+    moved = shutil.copyfile(copy, folder / "moved.db")
+    moved.rename(folder / "callboard.db")
+
+
+@pytest.mark.parametrize(
+    ("harm", "is_used"), [(lay_over, False), (lay_over, True), (remove_log_and_lay_over, True), (move_over, True)]
+)
+@pytest.mark.slow
+def test_a_copy_put_in_place_under_a_running_server_is_refused_until_it_is_restored(
+    folder: Path, copy: Path, harm: Callable[[Path, Path], None], is_used: bool
+) -> None:
+    with serving(folder) as (url, server):
+        harm(copy, folder)
+        if is_used:
+            health = httpx.get(f"{url}/health")
+            assert health.status_code == 503
+            assert "stop the server, run `callboard restore COPY`, start it" in health.json()["reason"]
+            answer = ask(url, "unkept")
+            assert '"done"' in answer
+            assert "may not be remembered" in answer
+            assert "stop it first" in run(folder, "restore", str(copy)).stderr
+        server.send_signal(signal.SIGTERM)
+        server.wait()
+    assert ADVICE in refused_start(folder)
+    restore(folder, copy)
+    check_restored(folder)
+
+
+async def test_restore_of_a_database_that_a_server_or_another_program_uses_is_refused_and_changes_nothing(
+    folder: Path, copy: Path
+) -> None:
+    with serving(folder) as (url, _):
+        said = run(folder, "restore", str(copy))
+        assert (said.returncode, said.stdout) == (1, "")
+        assert "stop it first" in said.stderr
+        assert roles(url, "later") == ["user", "assistant", "tool", "assistant"]
+    async with another_program(folder / "callboard.db") as program:
+        await program.execute("SELECT count(*) FROM messages")
+        assert "stop it first" in run(folder, "restore", str(copy)).stderr
+    restore(folder, copy)
+
+
+def test_a_restored_database_has_every_row_and_is_private_and_the_copy_stays(tmp_path: Path, copy: Path) -> None:
+    copied = copy.read_bytes()
+    copy.chmod(0o644)
+    folder = tmp_path / "new" / "data"
+    folder.parent.mkdir()
+    said = run(folder.parent, "restore", str(copy), DATA_DIR=str(folder))
+    assert said.returncode == 0, said.stderr
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {
+        "callboard.db": 0o600,
+        "callboard.db-id": 0o600,
+    }
+    assert copy.read_bytes() == copied
+    assert dump(folder / "callboard.db") == dump(copy)
+
+
+async def test_restore_of_files_copied_with_their_log_includes_the_log(folder: Path, tmp_path: Path) -> None:
+    for suffix in ("", "-wal"):
+        shutil.copyfile(folder / f"callboard.db{suffix}", tmp_path / f"both.db{suffix}")
+    restore_into = tmp_path / "other"
+    restore_into.mkdir()
+    restore(restore_into, tmp_path / "both.db")
+    assert await has_later(restore_into)
+
+
+async def has_later(folder: Path) -> bool:
+    """Whether the database has the answer that came after the copy."""
+    store = await Store.open(f"sqlite:///{folder / 'callboard.db'}")
+    found = await store.chats(None).messages("later")
+    await store.close()
+    return bool(found)
+
+
+def write_garbage(copy: Path) -> None:
+    copy.write_bytes(b"\xff" * 20_000)
+
+
+def overwrite_middle(copy: Path) -> None:
+    content = bytearray(copy.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 16_384] = b"\x01" * 16_384
+    copy.write_bytes(content)
+
+
+def make_newer(copy: Path) -> None:
+    with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+
+
+def drop_table(copy: Path) -> None:
+    with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+        connection.execute("DROP TABLE usage")
+
+
+def remove(copy: Path) -> None:
+    copy.unlink()
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (write_garbage, "cannot be read"),
+        (overwrite_middle, "malformed|damaged"),
+        (make_newer, "another version of Callboard"),
+        (drop_table, "no database of Callboard: it lacks the table usage"),
+        (remove, "there is no copy"),
+    ],
+)
+def test_a_damaged_copy_is_not_restored(folder: Path, copy: Path, harm: Callable[[Path], None], words: str) -> None:
+    harm(copy)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    said = run(folder, "restore", str(copy))
+    assert (said.returncode, said.stdout) == (1, "")
+    assert len(said.stderr.splitlines()) == 1
+    assert any(word in said.stderr for word in words.split("|")), said.stderr
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+POSTGRESQL = "postgresql+asyncpg://board:hunter2secret@db.example.org:5433/chats"
+SERVED = "--dbname=postgresql://board@db.example.org:5433/chats"
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "url", "told"),
+    [
+        ("restore", "callboard.db", "", "is the database itself"),
+        ("restore", "../copy.db", "sqlite://", "in the memory of one process"),
+        ("backup", "new.db", "sqlite://", "in the memory of one process"),
+        ("backup", "none/new.db", "", "cannot be written"),
+        (
+            "backup",
+            "my copy.db",
+            POSTGRESQL,
+            "pg_dump --format=custom '--file=my copy.db' postgresql://board@db.example",
+        ),
+        (
+            "restore",
+            "my copy.db",
+            POSTGRESQL,
+            f"pg_restore --clean --if-exists {SERVED} 'my copy.db' && psql {SERVED} ",
+        ),
+    ],
+)
+def test_what_the_commands_cannot_copy_is_refused_with_advice(
+    folder: Path, command: str, name: str, url: str, told: str
+) -> None:
+    said = run(folder, command, name, **({"DATABASE_URL": url} if url else {}))
+    assert said.returncode == 1
+    assert told in said.stderr
+    assert "hunter2secret" not in said.stderr
+
+
+def test_a_copy_is_one_file_that_only_its_owner_can_read_and_overwrites_none(folder: Path, tmp_path: Path) -> None:
+    made = tmp_path / "copies" / "new.db"
+    made.parent.mkdir()
+    assert run(folder, "backup", str(made)).returncode == 0
+    assert stat.S_IMODE(made.stat().st_mode) == 0o600
+    made.write_text("last week's")
+    again = run(folder, "backup", str(made))
+    assert (again.returncode, again.stdout) == (1, "")
+    assert f"there is a file {made} already" in again.stderr
+    assert made.read_text() == "last week's"
+    assert [*made.parent.iterdir()] == [made]
+
+
+def test_backup_of_a_damaged_database_is_refused(folder: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(folder / "callboard.db")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    overwrite_middle(folder / "callboard.db")
+    made = run(folder, "backup", str(tmp_path / "other.db"))
+    assert made.returncode == 1
+    assert "damaged" in made.stderr or "malformed" in made.stderr
+    assert "Traceback" not in made.stderr
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_backup_without_a_database_leaves_no_file(tmp_path: Path) -> None:
+    nothing = run(tmp_path, "backup", "copy.db")
+    assert nothing.returncode == 1
+    assert "there is no database" in nothing.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_after_a_restore_that_broke_off_no_server_starts_before_the_next(folder: Path, copy: Path) -> None:
+    log = folder / "callboard.db-wal"
+    log.unlink()
+    # If a file cannot be removed, the restore fails after the copy is in place.
+    log.mkdir()
+    assert run(folder, "restore", str(copy)).returncode == 1
+    log.rmdir()
+    assert ADVICE in refused_start(folder)
+    restore(folder, copy)
+
+
+async def test_files_of_an_earlier_version_are_opened_with_their_log(folder: Path) -> None:
+    """Versions without ids stored none: the log of a killed server of such a version must not be lost."""
+    (folder / "callboard.db-id").unlink()
+    assert await has_later(folder)
+
+
+HELD_DEMO = Path(__file__).parent.parent / "e2e" / "held_demo.py"
 
 
 @contextmanager
@@ -73,22 +355,31 @@ def served_copy(folder: Path, copy: Path) -> Iterator[str]:
 @pytest.mark.slow
 def test_a_server_on_a_copy_that_was_made_under_load_has_every_turn_that_had_ended(tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
-    with serving(tmp_path / "first") as (url, _), Load(url) as load:
-        load.wait_for(ENOUGH_TURNS)
-        had_ended = list(load.ended)
+    ended: Queue[str] = Queue()
+    stop = threading.Event()
+
+    def keep_asking(url: str, client: int) -> None:
+        for turn in itertools.count():
+            if stop.is_set():
+                return
+            assert '"done"' in ask(url, f"{client}-{turn}")
+            ended.put(f"{client}-{turn}")
+
+    with serving(tmp_path / "first") as (url, _), ThreadPoolExecutor() as threads:
+        asking = [threads.submit(keep_asking, url, client) for client in range(3)]
+        had_ended = [ended.get(timeout=60) for _ in range(12)]
         made = run(tmp_path / "first", "backup", str(copy))
-        assert made.returncode == 0, made.stderr
         # The server has noticed nothing.
-        load.wait_for(len(load.ended) + CLIENTS)
-        assert load.failed == []
-        assert httpx.get(f"{url}/health").json()["status"] == "ok"
-    with closing(sqlite3.connect(copy)) as looked_at:
-        assert looked_at.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        for _ in range(3):
+            ended.get(timeout=60)
+        stop.set()
+        for one in asking:
+            one.result()
+    assert made.returncode == 0, made.stderr
+    assert integrity(copy) == "ok"
     with served_copy(tmp_path / "second", copy) as url:
-        assert len(had_ended) >= ENOUGH_TURNS
         for chat_id in had_ended:
             assert roles(url, chat_id) == ["user", "assistant", "tool", "assistant"]
-        assert httpx.get(f"{url}/health").json()["status"] == "ok"
 
 
 def test_a_run_that_was_under_way_ends_in_the_copy_and_runs_no_tool_again(tmp_path: Path) -> None:
@@ -113,65 +404,6 @@ def test_a_run_that_was_under_way_ends_in_the_copy_and_runs_no_tool_again(tmp_pa
     assert events.count('"tool_call_start"') == 1
     assert json.loads(events.strip().splitlines()[-1].removeprefix("data: "))["code"] == "interrupted"
     assert call["error_code"] == "interrupted"
-
-
-def test_a_copy_is_one_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
-    with serving(tmp_path / "first"):
-        run(tmp_path / "first", "backup", str(tmp_path / "copy.db"))
-    [copy] = [file for file in tmp_path.iterdir() if file.is_file()]
-    assert copy.name == "copy.db"
-    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-
-
-def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
-    copy = tmp_path / "copy.db"
-    copy.write_text("last week's")
-    with serving(tmp_path / "first"):
-        made = run(tmp_path / "first", "backup", str(copy))
-    assert (made.returncode, made.stdout) == (1, "")
-    assert f"there is a file {copy} already" in made.stderr
-    assert copy.read_text() == "last week's"
-    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["copy.db"]
-
-
-def test_backup_of_a_damaged_database_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "first"
-    with serving(folder) as (url, _):
-        body = {"agent": "demo", "chat_id": "c", "messages": [{"role": "user", "content": "big"}]}
-        httpx.post(f"{url}/v1/runs", json=body, timeout=None)
-    damaged = folder / "callboard.db"
-    with closing(sqlite3.connect(damaged)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    content = bytearray(damaged.read_bytes())
-    content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
-    damaged.write_bytes(content)
-    made = run(folder, "backup", str(tmp_path / "copy.db"))
-    assert made.returncode == 1
-    assert "damaged" in made.stderr or "malformed" in made.stderr
-    assert "Traceback" not in made.stderr
-    assert [file for file in tmp_path.iterdir() if file.is_file()] == []
-
-
-def test_backup_without_a_database_or_without_a_place_for_the_copy_fails_with_one_line(tmp_path: Path) -> None:
-    nothing = run(tmp_path, "backup", "copy.db")
-    assert nothing.returncode == 1
-    assert "there is no database" in nothing.stderr
-    assert list(tmp_path.iterdir()) == []
-    with serving(tmp_path):
-        nowhere = run(tmp_path, "backup", str(tmp_path / "none" / "copy.db"))
-    assert nowhere.returncode == 1
-    assert "cannot be written" in nowhere.stderr
-    in_memory = run(tmp_path, "backup", "copy.db", DATABASE_URL="sqlite://")
-    assert "in the memory of one process" in in_memory.stderr
-
-
-def test_backup_of_postgresql_names_the_right_command_without_the_password(tmp_path: Path) -> None:
-    url = "postgresql+asyncpg://board:hunter2secret@db.example.org:5433/chats"
-    said = run(tmp_path, "backup", "my copy.db", DATABASE_URL=url)
-    assert said.returncode == 1
-    command = "pg_dump --format=custom '--file=my copy.db' postgresql://board@db.example.org:5433/chats"
-    assert command in said.stderr
-    assert "hunter2secret" not in said.stderr
 
 
 @pytest.mark.slow

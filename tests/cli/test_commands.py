@@ -14,37 +14,26 @@ import httpx
 import pytest
 
 import callboard
-from callboard import Agent, Skill
 from callboard._history import Turn
 from callboard.storage import AuditEntry, Store
 from tests.processes import COMMAND, address, environment, run, serving
 from tests.storage.turns import StoredSteps
 
 
-def test_the_server_refuses_to_listen_for_others_without_a_key(tmp_path: Path) -> None:
-    result = run(tmp_path, "serve", HOST="0.0.0.0")
-    assert result.returncode == 1
-    assert "set CALLBOARD_API_KEY" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        result = run(tmp_path, "serve", PORT=port)
-    assert result.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
-
-
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("settings", "words"),
     [
-        ("PORT", "many", "CALLBOARD_PORT"),
-        ("DATABASE_URL", "nonsense", "CALLBOARD_DATABASE_URL"),
+        ({"HOST": "0.0.0.0"}, "set CALLBOARD_API_KEY"),
+        ({"PORT": "many"}, "CALLBOARD_PORT"),
+        ({"DATABASE_URL": "nonsense", "PORT": "0"}, "CALLBOARD_DATABASE_URL"),
+        ({}, "cannot listen on 127.0.0.1:"),
     ],
 )
-def test_a_wrong_setting_is_one_clear_line(tmp_path: Path, name: str, value: str, words: str) -> None:
-    result = run(tmp_path, "serve", **{name: value})
+def test_what_keeps_the_server_from_starting_is_one_clear_line(
+    tmp_path: Path, settings: dict[str, str], words: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = run(tmp_path, "serve", **{"PORT": str(taken.getsockname()[1]), **settings})
     assert result.returncode == 1
     assert words in result.stderr
     assert "Traceback" not in result.stderr
@@ -101,20 +90,6 @@ def test_ctrl_c_ends_the_server_without_a_traceback(tmp_path: Path) -> None:
         assert "Traceback" not in process.stderr.read()
 
 
-@pytest.mark.slow
-def test_a_chat_is_exported_as_json_lines(tmp_path: Path) -> None:
-    with serving(tmp_path) as (url, _):
-        body = {"agent": "demo", "chat_id": "c", "messages": [{"role": "user", "content": "slow"}]}
-        httpx.post(f"{url}/v1/runs", json=body, timeout=None)
-    exported = run(tmp_path, "export", "--chat", "c")
-    lines = [json.loads(line) for line in exported.stdout.splitlines()]
-    assert [line["role"] for line in lines] == ["user", "assistant", "tool", "assistant"]
-    assert [event["progress"] for event in lines[2]["events"]][-1] is not None
-    missing = run(tmp_path, "export", "--chat", "none")
-    assert (missing.returncode, missing.stdout) == (1, "")
-    assert "there is no chat 'none'" in missing.stderr
-
-
 SEPARATED = "one\u2028two\u2029three\u0085four ✓"
 
 
@@ -138,6 +113,9 @@ def test_output_for_programs_has_no_line_separators_inside_a_line(tmp_path: Path
         )
         lines = [json.loads(line) for line in written.stdout.decode().splitlines()]
         assert lines[0][found] == SEPARATED
+    missing = run(tmp_path, "export", "--chat", "none")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "there is no chat 'none'" in missing.stderr
     with serving(tmp_path) as (url, _):
         kept = httpx.get(f"{url}/v1/user-data", params={"user_id": "ann"}).text.splitlines()
         assert SEPARATED in [json.loads(line).get("content") for line in kept]
@@ -228,7 +206,7 @@ register(Agent("logs", skills=[Skill("s", "d", tools=[look])], model=ScriptedMod
 """
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["pipe"], ["install-pipe", "--help"]])
+@pytest.mark.parametrize("arguments", [["pipe"], ["install-pipe", "--help"]])
 def test_commands_without_a_server_import_none(tmp_path: Path, arguments: list[str]) -> None:
     heavy = "('uvicorn', 'sqlalchemy', 'starlette', 'openai', 'callboard.agents', 'callboard.http', 'watchfiles')"
     code = (
@@ -278,7 +256,7 @@ register(Agent("mine", "My own.", [Skill("web", "Reads pages.", "You can read.",
 """
 
 
-def test_missing_tools_of_an_agent_are_listed_and_logged_but_not_sent_to_the_model(tmp_path: Path) -> None:
+def test_missing_tools_of_an_agent_are_listed_and_logged(tmp_path: Path) -> None:
     file = tmp_path / "lacking.py"
     file.write_text(LACKING)
     listed = run(tmp_path, "agents", AGENTS=str(file))
@@ -287,8 +265,6 @@ def test_missing_tools_of_an_agent_are_listed_and_logged_but_not_sent_to_the_mod
     with serving(tmp_path, AGENTS=str(file)) as (_, process):
         [logged] = [event for event in process.events if event["event"] == "agent_lacks"]
     assert (logged["agent"], logged["lacks"]) == ("mine", ["web_fetch: pip install 'callboard[web]'"])
-    lacking = Skill("web", "Reads pages.", "You can read.", missing=("web_fetch: pip install it",))
-    assert Agent("mine", skills=[lacking]).build_system_prompt() == "You can read."
 
 
 def test_a_skill_that_is_not_set_up_keeps_no_other_agent_from_serving(tmp_path: Path) -> None:

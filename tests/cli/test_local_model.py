@@ -2,19 +2,18 @@
 
 import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
-import httpx
 import pytest
+from pydantic import SecretStr
+from structlog.testing import capture_logs
 
 from callboard._cli.serve import choose_local_model, make_default_model
-from callboard.models import LOCAL_ENDPOINTS, LocalEndpoint, ModelRequest, TextDelta, find_local_model
+from callboard.models import LocalEndpoint, ModelRequest, TextDelta, find_local_model
 from callboard.settings import Settings
 from tests.fakes.http_answer import answering
 from tests.fakes.openai_server import OpenAIServer, chunks, finish, text
-from tests.processes import environment, read_start
 
 
 def models(*names: str, **fields: str) -> str:
@@ -25,17 +24,9 @@ def at(port: int, program: str = "Ollama") -> LocalEndpoint:
     return LocalEndpoint(program, port)
 
 
-def test_the_ports_of_the_four_programs_are_tried_in_order() -> None:
-    assert [(one.program, one.port) for one in LOCAL_ENDPOINTS] == [
-        ("Ollama", 11434),
-        ("LM Studio", 1234),
-        ("vLLM", 8000),
-        ("llama.cpp", 8080),
-    ]
-
-
 async def test_the_first_endpoint_with_a_model_is_chosen() -> None:
-    with answering(200, models()) as empty, answering(200, models("b")) as second, answering(200, models("c")) as third:
+    served = models("nomic-embed-text:latest", "b")
+    with answering(200, models()) as empty, answering(200, served) as second, answering(200, models("c")) as third:
         found = await find_local_model([at(empty), at(second, "vLLM"), at(third)])
     assert found is not None
     assert (found.endpoint, found.name) == (at(second, "vLLM"), "b")
@@ -87,13 +78,6 @@ async def test_an_endpoint_that_does_not_answer_does_not_delay_the_others() -> N
     assert found.endpoint == at(port)
 
 
-async def test_an_embedding_model_is_skipped() -> None:
-    with answering(200, models("nomic-embed-text:latest", "qwen3:8b")) as port:
-        found = await find_local_model([at(port)])
-    assert found is not None
-    assert found.name == "qwen3:8b"
-
-
 @pytest.mark.parametrize(("wanted", "expected"), [("b", "b"), ("c", "c:latest"), ("d", None)])
 async def test_only_the_named_model_is_chosen(wanted: str, expected: str | None) -> None:
     with answering(200, models("a")) as first, answering(200, models("a", "b", "c:latest")) as second:
@@ -101,62 +85,27 @@ async def test_only_the_named_model_is_chosen(wanted: str, expected: str | None)
     assert (found and found.name) == expected
 
 
-def log_of_serve(folder: Path, ports: list[int], **settings: str) -> tuple[list[dict[str, str]], list[str]]:
-    """The log of `serve` about its model until it listens, the endpoints at other ports, and the ids of its agents."""
-    code = (
-        "import sys; from callboard._cli.serve import serve; from callboard.models import LocalEndpoint; "
-        "sys.exit(serve([LocalEndpoint('Ollama', int(port)) for port in sys.argv[1:]]))"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, ports)],
-        cwd=folder,
-        env=environment(folder, **({"FIND_MODEL": "true"} | settings)),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    try:
-        events = read_start(process.stderr)
-        entries = [event for event in events if event["event"] not in ("agent_left_out", "no_api_key")]
-        agents = httpx.get(f"{entries[-1]['url']}/v1/models").json()["data"]
-    finally:
-        process.kill()
-        process.communicate()
-    return entries, [agent["id"] for agent in agents]
-
-
-def test_serve_logs_the_found_model_and_how_to_choose_another(tmp_path: Path) -> None:
-    seen: list[str] = []
-    with answering(200, models("qwen3:8b"), seen=seen) as port:
-        entries, agents = log_of_serve(tmp_path, [port], MODEL_API_KEY="sk-of-another-endpoint")
-    [line] = [entry for entry in entries if entry["event"] != "listening"]
-    assert (line["event"], line["level"]) == ("model_found", "info")
-    assert (line["program"], line["model"]) == ("Ollama", "qwen3:8b")
-    assert line["base_url"] == f"http://127.0.0.1:{port}/v1"
-    assert "CALLBOARD_MODEL_BASE_URL and CALLBOARD_MODEL" in line["hint"]
-    assert "demo" in agents
-    assert len(seen) == 1
-    assert "sk-of-another-endpoint" not in seen[0]
-
-
-def test_without_a_local_model_serve_logs_it_and_serves_the_demo(tmp_path: Path) -> None:
+async def test_the_choice_is_logged_with_advice_and_gets_no_key_of_another_endpoint(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, model_api_key=SecretStr("sk-of-another-endpoint"))
     with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    entries, agents = log_of_serve(tmp_path, [port])
-    assert [(entry["event"], entry["level"]) for entry in entries] == [
-        ("no_model_found", "info"),
-        ("listening", "info"),
-    ]
-    assert "demo" in agents
+        nothing = at(closed.getsockname()[1])
+    with answering(200, models("qwen3:8b")) as port, capture_logs() as log:
+        assert await choose_local_model(settings, [nothing]) is settings
+        chosen = await choose_local_model(settings, [at(port)])
+    assert (chosen.model_base_url, chosen.model) == (f"http://127.0.0.1:{port}/v1", "qwen3:8b")
+    assert chosen.model_api_key is None
+    missing, found = log
+    assert (missing["event"], missing["log_level"]) == ("no_model_found", "info")
+    assert (found["event"], found["log_level"], found["program"]) == ("model_found", "info", "Ollama")
+    assert "CALLBOARD_MODEL_BASE_URL and CALLBOARD_MODEL" in found["hint"]
 
 
-@pytest.mark.parametrize("settings", [{"FIND_MODEL": "false"}, {"MODEL_BASE_URL": "http://127.0.0.1:9/v1"}])
-@pytest.mark.slow
-def test_with_find_model_false_no_port_is_tried(tmp_path: Path, settings: dict[str, str]) -> None:
+@pytest.mark.parametrize("fields", [{"find_model": False}, {"model_base_url": "http://127.0.0.1:9/v1"}])
+async def test_no_port_is_tried_if_the_settings_say_so(tmp_path: Path, fields: dict[str, Any]) -> None:
     seen: list[str] = []
+    settings = Settings(data_dir=tmp_path, **fields)
     with answering(200, models("m"), seen=seen) as port:
-        entries, _ = log_of_serve(tmp_path, [port], **settings)
-    assert [entry["event"] for entry in entries] == ["listening"]
+        assert await choose_local_model(settings, [at(port)]) is settings
     assert seen == []
 
 

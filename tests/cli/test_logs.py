@@ -88,16 +88,3 @@ def test_an_application_that_configures_no_logging_logs_tracebacks_without_the_v
     logged = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "ValueError: refused" in logged
     assert "s3c-r3t" not in logged
-
-
-def test_only_the_commands_silence_the_mcp_sdk_and_an_import_does_not() -> None:
-    code = (
-        "import logging, callboard, callboard.skills.mcp.connection\n"
-        "mine = logging.getLogger('mcp')\n"
-        "print(mine.level)\n"
-        "from callboard._logging import set_up_logging\n"
-        "set_up_logging('info')\n"
-        "print(mine.level)"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["0", "50"]

@@ -104,7 +104,7 @@ def test_the_servers_own_address_and_key_are_put_into_the_valves(tmp_path: Path)
     assert not (tmp_path / "api_key").exists()
 
 
-def test_a_missing_key_of_the_server_is_made_once_and_announced(tmp_path: Path) -> None:
+def test_a_missing_key_of_the_server_is_made_once_and_announced_and_the_server_asks_for_it(tmp_path: Path) -> None:
     with stand_in.serving() as webui:
         ended = install(tmp_path, webui.url)
         made = (tmp_path / "api_key").read_text().strip()
@@ -117,38 +117,20 @@ def test_a_missing_key_of_the_server_is_made_once_and_announced(tmp_path: Path) 
         again = install(tmp_path, webui.url)
     assert again.stderr == ""
     assert webui.valves["callboard"]["CALLBOARD_API_KEY"] == made
-
-
-def test_the_server_asks_for_the_key_that_was_made(tmp_path: Path) -> None:
-    with stand_in.serving() as webui:
-        install(tmp_path, webui.url)
     with serving(tmp_path) as (url, _):
         assert httpx.get(f"{url}/v1/models").status_code == 401
-        key = {"Authorization": f"Bearer {webui.valves['callboard']['CALLBOARD_API_KEY']}"}
-        assert httpx.get(f"{url}/v1/models", headers=key).status_code == 200
+        assert httpx.get(f"{url}/v1/models", headers={"Authorization": f"Bearer {made}"}).status_code == 200
 
 
-def test_options_come_before_settings_and_no_key_is_made(tmp_path: Path) -> None:
+def test_options_come_before_settings_and_make_no_key_and_an_address_in_the_valve_is_kept(tmp_path: Path) -> None:
     with stand_in.serving() as webui:
-        given = ("--callboard-url", "http://there:1", "--callboard-api-key", "given", "--valve", "RESULT_CHARS=5")
-        ended = install(tmp_path, webui.url, *given, PORT="8711")
-    assert ended.returncode == 0, ended.stderr
-    assert webui.valves["callboard"] == {
-        "CALLBOARD_URL": "http://there:1",
-        "CALLBOARD_API_KEY": "given",
-        "RESULT_CHARS": "5",
-    }
-    assert not (tmp_path / "api_key").exists()
-
-
-def test_an_address_that_is_already_in_the_valve_is_kept(tmp_path: Path) -> None:
-    with stand_in.serving() as webui:
-        install(tmp_path, webui.url, "--callboard-url", "http://host.docker.internal:8700", API_KEY="old")
+        options = ("--callboard-url", "http://host.docker.internal:8700", "--callboard-api-key", "given")
+        install(tmp_path, webui.url, *options, "--valve", "RESULT_CHARS=5", PORT="8711")
+        kept = {"CALLBOARD_URL": "http://host.docker.internal:8700", "RESULT_CHARS": "5"}
+        assert webui.valves["callboard"] == {**kept, "CALLBOARD_API_KEY": "given"}
+        assert not (tmp_path / "api_key").exists()
         install(tmp_path, webui.url, PORT="8711", API_KEY="new")
-    assert webui.valves["callboard"] == {
-        "CALLBOARD_URL": "http://host.docker.internal:8700",
-        "CALLBOARD_API_KEY": "new",
-    }
+    assert webui.valves["callboard"] == {**kept, "CALLBOARD_API_KEY": "new"}
 
 
 def test_an_installation_that_fails_makes_no_key(tmp_path: Path) -> None:
@@ -157,16 +139,6 @@ def test_an_installation_that_fails_makes_no_key(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr.startswith("callboard install-pipe: Open WebUI refused the sign-in")
     assert not (tmp_path / "api_key").exists()
-
-
-def test_its_help_and_its_errors_have_its_own_name(tmp_path: Path) -> None:
-    helped = run(tmp_path, "install-pipe", "--help")
-    assert helped.stdout.startswith("usage: callboard install-pipe ")
-    assert "--callboard-url" in helped.stdout
-    wrong = run(tmp_path, "install-pipe", "--wrong")
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "callboard install-pipe: error: unrecognized arguments: --wrong" in wrong.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_address_and_credentials_are_read_from_the_env_file(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
@@ -15,12 +14,6 @@ from tests.inspect.looking import Looking, look
 async def browser() -> AsyncIterator[Browser]:
     async with open_browser() as browser:
         yield browser
-
-
-@pytest.fixture(params=["light", "dark"])
-def scheme(request: pytest.FixtureRequest) -> str:
-    """The colours that the system asks for."""
-    return str(request.param)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -6,12 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page
 
 PICTURES = Path(__file__).resolve().parents[2] / "artifacts" / "inspect"
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
 DESKTOP = (1280, 900)
 PHONE = (390, 844)
+
+
+def in_a_browser(test: Any) -> Any:
+    """Mark a test that needs a browser, which is opened once for all of them."""
+    return pytest.mark.needs("browser")(pytest.mark.asyncio(loop_scope="session")(test))
 
 
 @dataclass

@@ -21,7 +21,7 @@ from callboard.runs import Grants
 from callboard.storage import AuditFilter
 from callboard_protocol import Event, InputRequest, Message, ToolCallComplete, ToolCallStart
 from tests.http.test_signed_users import SECRET, signed
-from tests.inspect.looking import look
+from tests.inspect.looking import in_a_browser, look
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
 
 KEY = "a-long-secret-key"
@@ -56,24 +56,25 @@ async def test_without_the_key_no_page_is_shown_and_every_page_asks_for_it(tmp_p
         assert (await service.client.get("/inspect/assets/inspect.css")).status_code == 200
 
 
-async def test_key_is_asked_once_and_scripts_cannot_read_the_cookie(tmp_path: Path) -> None:
+async def test_key_is_asked_once_and_scripts_cannot_read_the_cookie_which_ends_with_sign_out(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT, api_key=KEY) as service:
         assert (await sign_in(service, "wrong")).status_code == 401
         assert COOKIE not in service.client.cookies
+        for wanted in ("//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)"):
+            assert (await sign_in(service, wanted=wanted)).headers["location"] == "/inspect/"
         signed_in = await sign_in(service, wanted="/chats")
         assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/inspect/chats")
         kept = signed_in.headers["set-cookie"].lower()
         assert all(part in kept for part in ("httponly", "samesite=strict", "path=/inspect", "max-age=43200"))
         assert KEY not in kept
-        assert (await service.client.get("/inspect/")).status_code == 200
+        page = await service.client.get("/inspect/")
+        assert page.status_code == 200
         # The cookie opens the pages, and nothing of the API.
         assert (await service.client.get("/v1/models")).status_code == 401
-
-
-@pytest.mark.parametrize("wanted", ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)"])
-async def test_sign_in_redirects_only_to_this_server(tmp_path: Path, wanted: str) -> None:
-    async with serving(tmp_path, AGENT, api_key=KEY) as service:
-        assert (await sign_in(service, wanted=wanted)).headers["location"] == "/inspect/"
+        [token] = set(re.findall(r'name="token" value="(\w+)"', page.text))
+        await service.client.post("/inspect/sign-out", data={"token": token})
+        assert COOKIE not in service.client.cookies
+        assert (await service.client.get("/inspect/")).status_code == 401
 
 
 async def test_session_survives_a_restart_and_ends_with_its_key(tmp_path: Path) -> None:
@@ -239,17 +240,6 @@ async def test_if_open_webui_signs_the_pages_change_nothing_of_a_user(tmp_path: 
             assert said == [repr(user is None)]
 
 
-async def test_sign_out_deletes_the_cookie(tmp_path: Path) -> None:
-    async with serving(tmp_path, AGENT, api_key=KEY) as service:
-        await sign_in(service)
-        page = await service.client.get("/inspect/")
-        found = re.search(r'name="token" value="(\w+)"', page.text)
-        assert found
-        await service.client.post("/inspect/sign-out", data={"token": found[1]})
-        assert COOKIE not in service.client.cookies
-        assert (await service.client.get("/inspect/")).status_code == 401
-
-
 @pytest.mark.parametrize("key", [None, KEY])
 @pytest.mark.parametrize(
     ("headers", "status"),
@@ -308,17 +298,15 @@ async def post_by_halves(service: Service, path: str) -> bytes:
     return answered
 
 
-async def test_incomplete_form_is_refused_after_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access_control, "FORM_SECONDS", 0.1)
+async def test_incomplete_form_is_refused_after_its_time_and_without_a_session_only_the_sign_in_form_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with serving(tmp_path, AGENT, api_key=KEY) as service:
+        assert b" 401 " in await post_by_halves(service, "/inspect/stop?run=r")
+        monkeypatch.setattr(access_control, "FORM_SECONDS", 0.1)
         assert b" 408 " in await post_by_halves(service, "/inspect/sign-in")
     async with serving(tmp_path, AGENT) as service:
         assert b" 408 " in await post_by_halves(service, "/inspect/stop?run=r")
-
-
-async def test_without_a_session_only_the_sign_in_form_is_read(tmp_path: Path) -> None:
-    async with serving(tmp_path, AGENT, api_key=KEY) as service:
-        assert b" 401 " in await post_by_halves(service, "/inspect/stop?run=r")
 
 
 async def test_pages_run_only_scripts_and_show_only_pictures_of_the_server(tmp_path: Path) -> None:
@@ -333,6 +321,28 @@ async def test_pages_run_only_scripts_and_show_only_pictures_of_the_server(tmp_p
         page = (await service.client.get("/inspect/")).text
         assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=", page)
         assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
+
+
+async def test_pages_about_a_user_have_nothing_of_others(tmp_path: Path) -> None:
+    async def call(_: RunContext) -> AsyncIterator[Event]:
+        yield ToolCallStart(tool_call_id="a", tool_name="look_around")
+        yield ToolCallComplete(tool_call_id="a", result="x")
+
+    async with serving(tmp_path, ScriptedAgent(call)) as service:
+        for ids in ({"chat_id": "hers", "run_id": "r"}, {"run_id": "passing"}):
+            await service.events(request(**ids, user={"id": "ann"}))
+        for path in (
+            *("chat?id=hers", "run?id=r&chat=hers", "call?id=a&run=r&chat=hers", "sent?run=r&chat=hers"),
+            *("run.jsonl?id=r&chat=hers", "result?id=a&run=r&chat=hers", "run?id=passing", "sent?run=passing"),
+        ):
+            missing = await service.client.get(f"/inspect/{path}&user=bob")
+            assert missing.status_code == 404
+            # Every way on is one of bob's pages.
+            assert 'href="/inspect/?user=bob">Back' in missing.text
+        for path in ("", "chats", "calls", "tools"):
+            for user, is_there in (("ann", True), ("bob", False)):
+                page = (await service.client.get(f"/inspect/{path}?user={user}")).text
+                assert ("look_around" in page or "chat=hers" in page or "id=hers" in page) is is_there, path
 
 
 async def test_own_authentication_needs_no_sign_in(tmp_path: Path) -> None:
@@ -352,29 +362,26 @@ async def test_without_the_setting_there_is_no_inspector(tmp_path: Path) -> None
         assert (await service.client.get("/inspect/")).status_code == 404
 
 
-@pytest.mark.needs("browser")
-@pytest.mark.asyncio(loop_scope="session")
+@in_a_browser
 async def test_a_person_signs_in_in_a_browser_and_stays_signed_in(browser: Browser, tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT, api_key=KEY) as service, look(browser) as looking:
         page = looking.page
         url = str(service.client.base_url)
-        await page.goto(f"{url}/inspect/run?id=r&chat=c")
+        await page.goto(f"{url}/inspect/run?id=none&chat=c")
         assert looking.complaints.pop().startswith("Failed to load resource: the server responded with a status of 401")
         await looking.check("sign-in")
         await page.get_by_label("API key").fill("wrong")
         await page.keyboard.press("Enter")
         await page.get_by_role("alert").wait_for()
-        looking.complaints.clear()
         await page.get_by_label("API key").fill(KEY)
         await page.get_by_role("button", name="Sign in").click()
         await page.get_by_role("button", name="Sign out").wait_for()
-        await page.goto(f"{url}/inspect")
-        assert await page.get_by_role("heading", name="Now").is_visible()
         await page.goto(f"{url}/inspect/run?id=none&chat=c")
-        assert looking.complaints.pop().startswith("Failed to load resource: the server responded with a status of 404")
         await expect(page.locator("#content")).to_contain_text("there is no chat")
+        looking.complaints.clear()
         await looking.check("refused")
         await page.get_by_role("link", name="Now").click()
+        await expect(page.get_by_role("heading", name="Now")).to_be_visible()
         assert await page.evaluate("document.cookie") == ""
         await page.get_by_role("button", name="Sign out").click()
         await page.get_by_label("API key").wait_for()

@@ -19,7 +19,7 @@ from callboard.testing import Call, FakeModel
 from callboard_protocol import InputRequest
 from examples.demo import demo_agent
 from tests.collecting import TESTS_RUN
-from tests.inspect.looking import DESKTOP, PHONE, Looking, look
+from tests.inspect.looking import PHONE, Looking, in_a_browser, look
 from tests.serving import Service, numbered, request, serving
 
 if TESTS_RUN:
@@ -27,8 +27,6 @@ if TESTS_RUN:
     from pydantic_ai.models.test import TestModel
 
     from callboard.frameworks.pydantic_ai import from_pydantic_ai
-
-pytestmark = [pytest.mark.needs("browser"), pytest.mark.asyncio(loop_scope="session")]
 
 
 def url(service: Service, path: str) -> str:
@@ -51,6 +49,7 @@ SELLING = Skill(
 )
 
 
+@in_a_browser
 async def test_page_of_an_agent_shows_prompt_tools_and_missing_settings(looking: Looking, tmp_path: Path) -> None:
     clerk = Agent("clerk", "Sells.", (SELLING,), "You are a clerk.", name="Clerk", model=FakeModel())
     async with serving(tmp_path, clerk, demo_agent(0)) as service:
@@ -84,6 +83,7 @@ async def test_state_of_a_skill_comes_from_its_lifespan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scripts", [True, False])
+@in_a_browser
 async def test_an_agent_is_tried_with_cards_and_approvals(browser: Browser, tmp_path: Path, *, scripts: bool) -> None:
     model = FakeModel([Call("sell", seats=2)], "Sold.", [Call("sell", seats=3)], "Not sold.")
     clerk = Agent("clerk", "Sells.", (SELLING,), name="Clerk", model=model)
@@ -118,16 +118,16 @@ def greet(name: str) -> str:
     return f"Hello {name}"
 
 
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@in_a_browser
 async def test_page_of_a_framework_agent_shows_known_facts_and_names_unknown_ones(
-    browser: Browser, tmp_path: Path, size: tuple[int, int]
+    browser: Browser, tmp_path: Path
 ) -> None:
     prompt = ["You greet people.", "The key is sk-abcdefghijklmnop0123456789."]
     pydantic = PydanticAgent(TestModel(model_name="large"), instructions=[*prompt, lambda: "more"], name="greeter")
     pydantic.tool_plain(requires_approval=True)(greet)
     agents = [from_pydantic_ai(pydantic), from_pydantic_ai(lambda _: pydantic, agent_id="made")]
     secret = Agent("clerk", skills=(Skill("s", "s", secrets=("sk-abcdefghijklmnop0123456789",)),), model=FakeModel())
-    async with serving(tmp_path, *agents, secret) as service, look(browser, size) as looking:
+    async with serving(tmp_path, *agents, secret) as service, look(browser, PHONE) as looking:
         page = looking.page
         await page.goto(url(service, "/agents"))
         await page.get_by_role("link", name="greeter").click()
@@ -137,12 +137,11 @@ async def test_page_of_a_framework_agent_shows_known_facts_and_names_unknown_one
         await expect(content).not_to_contain_text("sk-abc")
         await page.locator("summary", has_text="greet").click()
         await expect(content).to_contain_text('"type": "string"')
-        await looking.check("agent-framework" if size is DESKTOP else "phone-light-agent-framework")
+        await looking.check("phone-light-agent-framework")
         await page.goto(url(service, "/agent?id=made"))
         await expect(content).to_contain_text("A function makes this agent for each run")
         await expect(content).to_contain_text("not known before a run")
-        if size is DESKTOP:
-            await looking.check("agent-framework-unknown")
+        await looking.check("phone-light-agent-framework-unknown")
 
 
 async def test_try_it_is_refused_for_users_that_need_a_signature(tmp_path: Path) -> None:
@@ -157,6 +156,7 @@ async def test_try_it_is_refused_for_users_that_need_a_signature(tmp_path: Path)
         assert (await service.client.post("/inspect/try/send", data=form)).status_code == 303
 
 
+@in_a_browser
 async def test_restricted_agent_is_tried_with_the_given_role_and_groups(looking: Looking, tmp_path: Path) -> None:
     model = FakeModel([Call("sell", seats=2)], "Sold.", "Good bye.")
     clerk = Agent("clerk", "Sells.", (SELLING,), model=model)
@@ -194,6 +194,7 @@ async def test_restricted_agent_is_tried_with_the_given_role_and_groups(looking:
         assert again.status_code == 303
 
 
+@in_a_browser
 async def test_form_of_a_question_is_filled_in(looking: Looking, tmp_path: Path) -> None:
     schema = {
         "properties": {"row": {"type": "string", "enum": ["stalls", "balcony"]}, "seats": {"type": "integer"}},
@@ -219,6 +220,7 @@ async def test_form_of_a_question_is_filled_in(looking: Looking, tmp_path: Path)
         await expect(page.locator("#content")).to_contain_text("{'row': 'balcony', 'seats': 3}")
 
 
+@in_a_browser
 async def test_tool_that_is_always_allowed_is_listed_in_its_chat_and_revoked(looking: Looking, tmp_path: Path) -> None:
     model = FakeModel([Call("sell", seats=2)], "Sold.", [Call("sell", seats=3)], "Sold again.")
     clerk = Agent("clerk", "Sells.", (SELLING,), model=model)
@@ -303,12 +305,12 @@ async def test_try_it_continues_only_its_own_chats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_the_pages_of_agents_fit_a_phone_in_both_colours(browser: Browser, tmp_path: Path, scheme: Any) -> None:
+@in_a_browser
+async def test_try_it_fits_a_phone_in_both_colours(browser: Browser, tmp_path: Path, scheme: Any) -> None:
     async with serving(tmp_path, demo_agent(0)) as service, look(browser, PHONE, scheme) as looking:
         page = looking.page
-        for name, path in {"agents": "/agents", "agent": "/agent?id=demo", "try": "/try?agent=demo"}.items():
-            await page.goto(url(service, path))
-            await looking.check(f"phone-{scheme}-{name}")
+        await page.goto(url(service, "/try?agent=demo"))
+        await looking.check(f"phone-{scheme}-try")
         await page.get_by_label("Message").fill("approve")
         await page.get_by_role("button", name="Send").click()
         await page.get_by_role("button", name="Refuse").wait_for()

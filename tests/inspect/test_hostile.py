@@ -4,12 +4,10 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
-
-import pytest
-from playwright.async_api import Browser, expect
 
 from callboard import Agent, Skill
 from callboard.agents import RunContext
@@ -27,10 +25,8 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
-from tests.inspect.looking import Looking, look
+from tests.inspect.looking import Looking, in_a_browser
 from tests.serving import ScriptedAgent, Service, request, serving
-
-pytestmark = [pytest.mark.needs("browser"), pytest.mark.asyncio(loop_scope="session")]
 
 RUN = "document.title='pwned';window.pwned=1"
 MARKUP = (
@@ -96,8 +92,95 @@ def place(step: str, **query: object) -> str:
     return f"/inspect/{step}?{urlencode(query)}"
 
 
-async def look_at(looking: Looking, service: Service, path: str) -> str:
-    """Open a page and hold that nothing of what it shows has run; what it says."""
+OURS = ("inspect.css", "htmx.min.js", "copy.js")
+STRANGE = ("script", "style", "iframe", "meta", "base", "object", "embed", "template")
+
+
+class Parsed(HTMLParser):
+    """The words of a page, its links, and the elements and attributes that none of our pages has."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.strange: list[str] = []
+        self.links: list[str] = []
+        self.words = ""
+        self._is_content = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._is_content = self._is_content or tag == "main"
+        self.strange += [tag] if self._is_content and tag in STRANGE else []
+        self.strange += [name for name, _ in attrs if name.startswith(("on", "hx-", "data-hx-on")) or "<" in name]
+        self.links += [value or "" for name, value in attrs if name in ("href", "src", "action", "data-hx-get")]
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def check_page(page: str) -> Parsed:
+    """Hold that nothing that a page shows is a part of the page."""
+    parsed = Parsed(page)
+    assert parsed.strange == []
+    inner = ("/inspect/", "data:,", "data:image/png;", "#", "https://good.example/")
+    assert [link for link in parsed.links if link and not link.startswith(inner)] == []
+    return parsed
+
+
+async def test_every_page_shows_text_of_users_models_and_tools_as_text(tmp_path: Path) -> None:
+    hostile = Hostile()
+    schema = {"type": "object", "properties": {MARKUP: {"type": "string", "description": EVERYTHING}}}
+    strange = Tool("strange", EVERYTHING, schema, lambda **_: None)
+    skill = Skill(
+        MARKUP, EVERYTHING, EVERYTHING, tools=(strange,), missing=EVERYTHING, conditions=lambda: (EVERYTHING,)
+    )
+    clerk = Agent("clerk", EVERYTHING, (skill,), name=MARKUP, model=FakeModel("Done."))
+    agents = ScriptedAgent(hostile.run, name=MARKUP, description=EVERYTHING), clerk
+    async with serving(tmp_path, *agents) as service:
+        service.state.registry.unavailable[MARKUP] = EVERYTHING
+        await service.events(request(agent="clerk", chat_id="c", run_id="s"))
+        say = [{"role": "user", "content": EVERYTHING}]
+        running = asyncio.create_task(service.events(request(message_id=MARKUP[:200], messages=say, **IDS)))
+        await asyncio.wait({running, asyncio.create_task(hostile.is_waiting.wait())}, return_when="FIRST_COMPLETED")
+        assert not running.done(), running.result()
+        run = IDS["run_id"]
+        chat = IDS["chat_id"]
+        told = [place(""), place("run", id=run, chat=chat), place("chat", id=chat), place("chats"), place("calls")]
+
+        async def open_page(path: str) -> Parsed:
+            return check_page((await service.client.get(path)).text)
+
+        for path in told:
+            assert "<script>" in (await open_page(path)).words
+        hostile.may_end.set()
+        await running
+        calls = (await service.client.get(f"/v1/tool-calls?{urlencode({'user_id': IDS['user']['id']})}")).json()
+        ids = [call["tool_call_id"] for call in calls["tool_calls"]]
+        assert len(ids) == 5
+        told += [place("agents"), place("agent", id="clerk"), place("sent", run="s", chat="c")]
+        for path in told:
+            assert "<script>" in (await open_page(path)).words
+        pages = [place("call", id=one, run=run, chat=chat) for one in ids]
+        pages += [place("tools"), place("agent", id="scripted"), place("try", agent="scripted")]
+        pages += [place("chats", text=MARKUP), place("calls", text=MARKUP, tool=MARKUP, agent=MARKUP)]
+        pages += [place("", user=IDS["user"]["id"]), place("try", agent="scripted", chat=f"try-{MARKUP}")]
+        for path in pages:
+            await open_page(path)
+        # What cannot be seen is there as what it is, and a template's syntax as it was written.
+        words = (await open_page(place("run", id=run, chat=chat))).words
+        assert "U+202E" in words
+        assert "U+2066" in words
+        assert "{{7*7}}" in words
+        assert "\u202e" not in words
+        # Only addresses of the web are links, and a picture that may hold scripts is none.
+        sources = (await service.client.get(place("call", id="sources", run=run, chat=chat))).text
+        [good] = [link for link in Parsed(sources).links if link.startswith("https:")]
+        assert good == 'https://good.example/a"b'
+        assert 'rel="noreferrer noopener nofollow"' in sources
+        assert "<img" not in (await service.client.get(place("call", id="svg", run=run, chat=chat))).text
+
+
+async def look_at(looking: Looking, service: Service, path: str) -> None:
+    """Open a page and hold that nothing of what it shows has run."""
     page = looking.page
     await page.goto(f"{service.client.base_url}{path}")
     # Whatever would run by itself has run by then.
@@ -105,107 +188,40 @@ async def look_at(looking: Looking, service: Service, path: str) -> str:
     assert await page.evaluate("window.pwned") is None
     assert await page.title() != "pwned"
     assert page.url == f"{service.client.base_url}{path}"
-    ours = {"inspect.css", "htmx.min.js", "copy.js"}
     loaded = await page.evaluate("performance.getEntriesByType('resource').map(one => new URL(one.name).pathname)")
-    assert {path.rsplit("/", 1)[1] for path in loaded if "/assets/" in path} <= ours
+    assert {path.rsplit("/", 1)[1] for path in loaded if "/assets/" in path} <= {*OURS}
     assert all(path.startswith("/inspect") for path in loaded), loaded
-    handlers = "[...document.querySelectorAll('*')].flatMap(e => [...e.attributes]).filter(a => /^on/i.test(a.name))"
-    assert await page.evaluate(f"{handlers}.length") == 0
-    strange = "main :is(script, style, iframe, meta, base, object, embed, template)"
-    assert await page.locator(strange).count() == 0
-    links = await page.evaluate(
-        "[...document.querySelectorAll('[href], [src], [action]')].map(e => e.href || e.src || e.action)"
-    )
-    base = str(service.client.base_url)
-    assert [
-        one for one in links if isinstance(one, str) and not one.startswith((base, "data:,", "https://good.example/"))
-    ] == []
+    assert "<script>" in await page.inner_text("body")
     assert looking.complaints == [], looking.complaints
-    return await page.inner_text("body")
 
 
-async def test_no_page_executes_or_hides_text_of_a_model_or_tool(looking: Looking, tmp_path: Path) -> None:
+@in_a_browser
+async def test_no_page_executes_text_of_users_models_and_tools(looking: Looking, tmp_path: Path) -> None:
     hostile = Hostile()
     agent = ScriptedAgent(hostile.run, name=MARKUP, description=EVERYTHING)
     async with serving(tmp_path, agent) as service:
-        say = [{"role": "user", "content": EVERYTHING}]
-        running = asyncio.create_task(service.events(request(message_id=MARKUP[:200], messages=say, **IDS)))
-        await asyncio.wait({running, asyncio.create_task(hostile.is_waiting.wait())}, return_when="FIRST_COMPLETED")
-        assert not running.done(), running.result()
-        run = IDS["run_id"]
-        chat = IDS["chat_id"]
-        live = [
-            place(
-                "",
-            ),
-            place("run", id=run, chat=chat),
-            place("chat", id=chat),
-            place("chats"),
-            place("calls"),
-        ]
-        for path in live:
-            said = await look_at(looking, service, path)
-            assert "<script>" in said
-        hostile.may_end.set()
-        await running
-        calls = (await service.client.get(f"/v1/tool-calls?{urlencode({'user_id': IDS['user']['id']})}")).json()
-        ids = [call["tool_call_id"] for call in calls["tool_calls"]]
-        assert len(ids) == 5
-        pages = [place("call", id=one, run=run, chat=chat) for one in ids]
-        pages += [place("tools"), place("agents"), place("agent", id="scripted"), place("try", agent="scripted")]
-        pages += [place("chats", text=MARKUP), place("calls", text=MARKUP, tool=MARKUP, agent=MARKUP), *live]
-        pages += [place("", user=IDS["user"]["id"]), place("try", agent="scripted", chat=f"try-{MARKUP}")]
-        for path in pages:
-            await look_at(looking, service, path)
-        await looking.page.goto(f"{service.client.base_url}{place('run', id=run, chat=chat)}")
+        page = looking.page
+        await page.goto(f"{service.client.base_url}/inspect/try?agent=scripted")
+        await page.get_by_label("Message").fill(EVERYTHING)
+        await page.get_by_role("button", name="Send").click()
+        await page.get_by_role("button", name="Allow").wait_for()
+        await look_at(looking, service, page.url.removeprefix(str(service.client.base_url)))
+        [run] = service.state.runs
+        ids = {"run": run.run_id, "chat": run.identity.chat_id}
+        await look_at(looking, service, place("run", id=ids["run"], chat=ids["chat"]))
         await looking.picture("hostile-run")
-        # What cannot be seen is there as what it is, and a template's syntax as it was written.
-        said = await looking.page.inner_text("body")
-        assert "U+202E" in said
-        assert "U+2066" in said
-        assert "{{7*7}}" in said
-        assert "\u202e" not in said
+        hostile.may_end.set()
+        await run.wait()
+        await look_at(looking, service, place("call", id="files", **ids))
 
 
-async def test_only_addresses_of_the_web_are_links(looking: Looking, tmp_path: Path) -> None:
-    hostile = Hostile()
-    hostile.may_end.set()
-    async with serving(tmp_path, ScriptedAgent(hostile.run)) as service:
-        await service.events(request(chat_id="c", run_id="r"))
-        await look_at(looking, service, place("call", id="sources", run="r", chat="c"))
-        found = looking.page.locator(".sources a")
-        await expect(found).to_have_count(1)
-        await expect(found).to_have_attribute("href", 'https://good.example/a"b')
-        await expect(found).to_have_attribute("rel", "noreferrer noopener nofollow")
-        await looking.picture("hostile-sources")
-        # A picture that may hold scripts is none.
-        await look_at(looking, service, place("call", id="svg", run="r", chat="c"))
-        await expect(looking.page.locator("img")).to_have_count(0)
-
-
-async def test_huge_text_is_cut_on_pages_and_available_whole_as_plain_text(looking: Looking, tmp_path: Path) -> None:
-    hostile = Hostile()
-    hostile.may_end.set()
-    async with serving(tmp_path, ScriptedAgent(hostile.run)) as service:
-        await service.events(request(chat_id="c", run_id="r"))
-        for path in (place("call", id="huge", run="r", chat="c"), place("run", id="r", chat="c"), place("calls")):
-            assert len((await service.client.get(path)).content) < 450_000
-        whole = await service.client.get(place("result", id="huge", run="r", chat="c"))
-        assert whole.text == HUGE
-        assert whole.headers["content-type"] == "text/plain; charset=utf-8"
-        assert whole.headers["x-content-type-options"] == "nosniff"
-        assert "sandbox" in whole.headers["content-security-policy"]
-        for name in ("run.jsonl?id=r&chat=c", "call.jsonl?id=files&run=r&chat=c"):
-            lines = await service.client.get(f"/inspect/{name}")
-            assert lines.headers["content-disposition"].startswith("attachment")
-            assert lines.text.isascii()
-
-
-async def test_text_that_expands_on_a_page_is_limited(tmp_path: Path) -> None:
+async def test_text_that_is_huge_or_expands_is_cut_on_pages_and_available_whole(tmp_path: Path) -> None:
     async def grow(_: RunContext) -> AsyncIterator[Event]:
         yield Message(content="a\u200b" * 50_000)
         yield ToolCallStart(tool_call_id="deep", tool_name="deep", tool_args=DEEP)
         yield ToolCallComplete(tool_call_id="deep", result=DEEP)
+        yield ToolCallStart(tool_call_id="huge", tool_name="huge", tool_args=HUGE)
+        yield ToolCallComplete(tool_call_id="huge", result=HUGE)
         yield ToolCallStart(tool_call_id="sources", tool_name="find")
         yield ToolCallComplete(tool_call_id="sources", result=json.dumps([{"source_number": 1}] * 20_000))
         yield ToolCallStart(tool_call_id="steps", tool_name="step")
@@ -223,12 +239,17 @@ async def test_text_that_expands_on_a_page_is_limited(tmp_path: Path) -> None:
         await service.events(request(chat_id="try-c", run_id="r"))
         await service.events(request(agent="clerk", chat_id="c", run_id="s"))
         pages = [place("run", id="r", chat="try-c"), place("try", agent="scripted", chat="try-c")]
-        pages += [place("call", id=one, run="r", chat="try-c") for one in ("deep", "sources", "steps")]
-        for path in (*pages, place("agent", id="clerk"), place("sent", run="s", chat="c")):
+        pages += [place("call", id=one, run="r", chat="try-c") for one in ("deep", "sources", "huge", "steps")]
+        for path in (*pages, place("calls"), place("agent", id="clerk"), place("sent", run="s", chat="c")):
             page = await service.client.get(path)
             assert page.status_code == 200
             assert len(page.content) < 1_000_000, path
         assert "The first 200 of 20,000 sources" in (await service.client.get(pages[3])).text
+        whole = await service.client.get(place("result", id="huge", run="r", chat="try-c"))
+        assert whole.text == HUGE
+        assert whole.headers["content-type"] == "text/plain; charset=utf-8"
+        assert whole.headers["x-content-type-options"] == "nosniff"
+        assert "sandbox" in whole.headers["content-security-policy"]
 
 
 async def test_curl_command_reads_the_call_with_any_id(tmp_path: Path) -> None:
@@ -247,35 +268,6 @@ async def test_curl_command_reads_the_call_with_any_id(tmp_path: Path) -> None:
         process = await asyncio.create_subprocess_shell(written, stdout=asyncio.subprocess.PIPE)
         said, _ = await process.communicate()
         assert json.loads(said)["tool_call_id"] == call_id
-
-
-async def test_deceptive_question_is_shown_literally(browser: Browser, tmp_path: Path) -> None:
-    hostile = Hostile()
-    async with serving(tmp_path, ScriptedAgent(hostile.run)) as service, look(browser) as looking:
-        page = looking.page
-        await page.goto(f"{service.client.base_url}/inspect/try?agent=scripted")
-        await page.get_by_label("Message").fill(EVERYTHING)
-        await page.get_by_role("button", name="Send").click()
-        await page.get_by_role("button", name="Allow").wait_for()
-        path = page.url.removeprefix(str(service.client.base_url))
-        said = await look_at(looking, service, path)
-        assert "<script>" in said
-        await looking.picture("hostile-question")
-        hostile.may_end.set()
-
-
-async def test_foreign_tools_and_prompts_are_escaped(looking: Looking, tmp_path: Path) -> None:
-    schema = {"type": "object", "properties": {MARKUP: {"type": "string", "description": EVERYTHING}}}
-    strange = Tool("strange", EVERYTHING, schema, lambda **_: None)
-    skill = Skill(
-        MARKUP, EVERYTHING, EVERYTHING, tools=(strange,), missing=EVERYTHING, conditions=lambda: (EVERYTHING,)
-    )
-    clerk = Agent("clerk", EVERYTHING, (skill,), name=MARKUP, model=FakeModel("Done."))
-    async with serving(tmp_path, clerk) as service:
-        service.state.registry.unavailable[MARKUP] = EVERYTHING
-        await service.events(request(agent="clerk", chat_id="c", run_id="r"))
-        for path in (place("agents"), place("agent", id="clerk"), place("sent", run="r", chat="c")):
-            assert "<script>" in await look_at(looking, service, path)
 
 
 async def test_secrets_are_removed_from_shown_requests(tmp_path: Path) -> None:

@@ -10,23 +10,10 @@ import pytest
 from callboard._inspect import inspector
 from callboard._inspect.page import PartCache
 from callboard.agents import RunContext
-from callboard.errors import UnknownRun
 from callboard_protocol import Event, ToolCallStart
 from tests.serving import ScriptedAgent, request, serving
 
 PART = {"HX-Request": "true"}
-
-
-async def test_part_is_rendered_again_after_its_lifetime() -> None:
-    parts = PartCache(lifetime_seconds=0)
-    made = 0
-
-    async def make() -> str:
-        nonlocal made
-        made += 1
-        return str(made)
-
-    assert [await parts.get("a", make), await parts.get("a", make)] == ["1", "2"]
 
 
 async def test_cancelled_request_does_not_cancel_the_part_for_others() -> None:
@@ -42,15 +29,6 @@ async def test_cancelled_request_does_not_cancel_the_part_for_others() -> None:
     first.cancel()
     may_end.set()
     assert await second == "page"
-
-
-async def test_error_of_a_part_is_raised_for_every_request() -> None:
-    async def fail() -> str:
-        raise UnknownRun("no")
-
-    parts = PartCache(60.0)
-    found = await asyncio.gather(*(parts.get("a", fail) for _ in range(3)), return_exceptions=True)
-    assert [type(one) for one in found] == [UnknownRun] * 3
 
 
 async def test_fifty_viewers_of_a_run_share_its_part_and_keep_their_sessions(

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
-import pytest
 from playwright.async_api import Browser, expect
 from starlette.routing import Mount, Router
 from starlette.types import Receive, Scope, Send
@@ -21,7 +20,8 @@ from callboard.settings import Settings
 from callboard.testing import Call, FakeModel, listening
 from callboard_protocol import Done, Event, ToolCallStart
 from examples.demo import demo_agent
-from tests.inspect.looking import look
+from tests.inspect.looking import in_a_browser, look
+from tests.inspect.test_first_page import read_rows
 from tests.serving import ScriptedAgent, request, serving
 
 BODY = request(agent="demo", chat_id="c", run_id="r", messages=[{"role": "user", "content": "fail"}])
@@ -80,10 +80,13 @@ async def test_a_run_of_another_server_is_listed_and_stopped_too(tmp_path: Path)
 
     agent = ScriptedAgent(work)
     async with serving(tmp_path, agent) as owner, serving(tmp_path, agent) as other:
-        running = asyncio.create_task(owner.events(request(chat_id="c", run_id="r", user={"id": "ann"})))
+        ann = {"id": "ann", "name": "Ann Lee"}
+        running = asyncio.create_task(owner.events(request(chat_id="c", run_id="r", user=ann)))
         await is_working.wait()
+        for service, at_work in ((owner, "look_around"), (other, "only its server knows")):
+            [row] = await read_rows(service)
+            assert row.startswith(f"hi running Scripted Ann Lee {at_work}")
         page = (await other.client.get("/inspect/")).text
-        assert "only its server knows" in page
         assert "look_around" in (await other.client.get("/inspect/run?id=r&chat=c")).text
         assert "only its server knows" not in (await other.client.get("/inspect/?user=bob")).text
         [token] = set(re.findall(r'name="token" value="(\w+)"', page))
@@ -92,6 +95,8 @@ async def test_a_run_of_another_server_is_listed_and_stopped_too(tmp_path: Path)
             assert (await other.client.post(f"/inspect/stop?{query}", data=form)).status_code == 404
         assert (await other.client.post("/inspect/stop?run=r&of=ann", data=form)).status_code == 303
         assert (await running)[-1] == Done(finish_reason="cancelled")
+        for service in (owner, other):
+            assert await read_rows(service) == ["hi Scripted Ann Lee 1 stopped it was stopped just now"]
 
 
 async def test_run_left_to_another_server_is_not_shown_as_running_here(tmp_path: Path) -> None:
@@ -121,8 +126,7 @@ async def test_run_left_to_another_server_is_not_shown_as_running_here(tmp_path:
         assert (await service.client.get("/inspect/sent?run=r&chat=c")).status_code == 404
 
 
-@pytest.mark.needs("browser")
-@pytest.mark.asyncio(loop_scope="session")
+@in_a_browser
 async def test_the_pages_are_used_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service, look(browser) as looking:
         await service.events(BODY)

@@ -69,27 +69,18 @@ def test_concurrent_time_counts_once() -> None:
     assert draw_timeline(shown_run(calls, None), 10).model_seconds is None
 
 
-def test_waiting_for_approval_does_not_count_as_tool_time() -> None:
+def test_waiting_for_approval_does_not_count_as_tool_time_and_a_repeated_question_is_one_wait() -> None:
     steps = (
-        StatusReport("pending", "waiting for approval", None, 2.0),
+        StatusReport("asking", "Which seats?", None, 2.0),
+        StatusReport("pending", "waiting for approval", None, 4.0),
         StatusReport("processing", "approved", None, 6.0),
         StatusReport("processing", "half", 50, 7.0),
     )
     drawn = draw_timeline(shown_run((shown_call("a", 2, 8, steps=steps),)), 10)
     [row] = drawn.rounds[0].rows
     assert bars(drawn, row) == [("waiting", 20, 40), ("complete", 60, 20)]
-    assert [drawn.place(tick) for tick in row.ticks] == [20, 60, 70]
+    assert [drawn.place(tick) for tick in row.ticks] == [20, 40, 60, 70]
     assert (drawn.tool_seconds, drawn.waiting_seconds) == (2, 4)
-
-
-def test_question_that_is_asked_again_is_one_wait() -> None:
-    steps = (
-        StatusReport("asking", "Which seats?", None, 2.0),
-        StatusReport("asking", "Which seats?", None, 4.0),
-        StatusReport("processing", "answered", None, 6.0),
-    )
-    drawn = draw_timeline(shown_run((shown_call("a", 1, 8, steps=steps),)), 10)
-    assert (drawn.tool_seconds, drawn.waiting_seconds) == (3, 4)
 
 
 def test_running_call_lasts_until_now_and_short_bars_are_visible() -> None:

@@ -12,36 +12,24 @@ from callboard._inspect import now_pages
 from callboard._named_keys import add_named_key
 from callboard.calls.approval import APPROVED, APPROVED_IN_INSPECTOR, REFUSED_IN_INSPECTOR
 from callboard.storage import AuditFilter, GivenAnswer
-from callboard_protocol import Done, ToolCallComplete, ToolCallError, ToolStatus
+from callboard_protocol import Done, ToolCallError, ToolStatus
 from tests.http.test_signed_users import SECRET, signed
-from tests.inspect.looking import PHONE, Looking, look
+from tests.inspect.looking import PHONE, in_a_browser, look
 from tests.parking import ParkedRun, parked_run
 
-pytestmark = [pytest.mark.needs("browser"), pytest.mark.asyncio(loop_scope="session")]
 
-
-@pytest.mark.parametrize(("button", "paid"), [("Allow", [7]), ("Deny", [])])
-async def test_an_approval_that_waits_is_listed_and_answered(
-    looking: Looking, tmp_path: Path, button: str, paid: list[int]
-) -> None:
-    async with parked_run(tmp_path) as parked:
+@in_a_browser
+async def test_an_approval_that_waits_is_listed_and_answered(browser: Browser, tmp_path: Path) -> None:
+    async with parked_run(tmp_path) as parked, look(browser, PHONE) as looking:
         page = looking.page
         await page.goto(f"{parked.service.client.base_url}/inspect/")
         await expect(page.get_by_role("heading", name="Waiting for approval")).to_be_visible()
         await expect(page.get_by_role("row", name="refund")).to_contain_text('{"seat": 7}')
-        await looking.check("waiting-approvals")
-        await page.get_by_role("button", name=button).click()
-        await expect(page.get_by_role("heading", name="Waiting for approval")).to_have_count(0)
-        events = await parked.read_rest()
-        assert events[-1] == Done()
-        assert parked.paid == paid
-        assert any(isinstance(event, ToolCallComplete if paid else ToolCallError) for event in events)
-
-
-async def test_the_approvals_fit_on_a_phone(browser: Browser, tmp_path: Path) -> None:
-    async with parked_run(tmp_path) as parked, look(browser, PHONE) as looking:
-        await looking.page.goto(f"{parked.service.client.base_url}/inspect/")
         await looking.check("waiting-approvals-phone")
+        await page.get_by_role("button", name="Allow").click()
+        await expect(page.get_by_role("heading", name="Waiting for approval")).to_have_count(0)
+        assert (await parked.read_rest())[-1] == Done()
+        assert parked.paid == [7]
 
 
 async def test_the_page_says_that_it_shows_the_newest_approvals_only(

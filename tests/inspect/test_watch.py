@@ -90,24 +90,15 @@ def test_requests_of_running_runs_are_dropped() -> None:
 
 
 def test_run_left_to_another_server_is_forgotten_and_late_observations_are_ignored() -> None:
-    watch = RunWatch()
+    watch = RunWatch(max_chars=2_000)
     begin(watch)
-    for what in (asked(user("x" * 1_000)), RunLeft(), asked(user("late")), Message(content="late")):
+    for what in (asked(user("x" * 1_500)), RunLeft(), asked(user("late")), Message(content="late")):
         watch.observe(run("r"), what)
     assert list(watch) == []
     # It takes no room from others any more.
-    kept = RunWatch(max_chars=2_000)
-    begin(kept)
-    for what in (asked(user("x" * 1_500)), RunLeft()):
-        kept.observe(run("r"), what)
-    play(kept, "other", user("y" * 1_500))
-    assert [seen.run.run_id for seen in kept] == ["other"]
-
-
-def test_ended_run_that_is_left_is_forgotten() -> None:
-    watch = RunWatch()
-    play(watch, "r", user("hi"))
-    watch.observe(run("r"), RunLeft())
+    play(watch, "other", user("y" * 1_500))
+    assert [seen.run.run_id for seen in watch] == ["other"]
+    watch.observe(run("other"), RunLeft())
     assert list(watch) == []
 
 
@@ -120,15 +111,6 @@ def test_run_that_returns_to_this_server_begins_again() -> None:
     assert seen.show().whole_text == "An answer."
 
 
-def test_observation_after_the_end_does_not_begin_the_run_again() -> None:
-    watch = RunWatch()
-    play(watch, "r", user("hi"))
-    watch.observe(run("r"), ModelAnswered("m", 1.0, None, None, None, "GeneratorExit"))
-    [seen] = watch
-    assert seen.ending == Done()
-    assert seen.requests[0].answer is not None
-
-
 def test_forget_chat_drops_ended_runs_of_the_chat() -> None:
     watch = RunWatch()
     play(watch, "r", user("hi"))
@@ -139,29 +121,39 @@ def test_forget_chat_drops_ended_runs_of_the_chat() -> None:
     assert [seen.run.run_id for seen in watch] == ["live", "r2"]
 
 
-def test_rewind_removes_text_since_the_last_call() -> None:
+def test_rewind_removes_text_since_the_last_call_and_its_size() -> None:
     watch = RunWatch()
     seen = begin(watch)
     for what in (
         Message(content="Let me look. "),
         ToolCallStart(tool_call_id="a", tool_name="look"),
         ToolCallComplete(tool_call_id="a", result="x"),
-        Message(content="wrong"),
-        Rewind(),
-        Message(content="Here."),
     ):
         watch.observe(run("r"), what)
+    chars = seen.chars
+    for text in ("wrong", "worse"):
+        watch.observe(run("r"), Message(content=text))
+        watch.observe(run("r"), Rewind())
+    assert seen.chars == chars
+    watch.observe(run("r"), Message(content="Here."))
     assert seen.show().whole_text == "Let me look. Here."
 
 
-def test_answer_belongs_to_its_request() -> None:
+def test_answer_belongs_to_its_request_also_after_the_end_and_its_pieces_are_not_kept() -> None:
     watch = RunWatch()
-    seen = begin(watch)
     usage = TokenUsage(3, 4, 7)
-    watch.observe(run("r"), asked(user("a")))
-    watch.observe(run("r"), ModelAnswered("m", 1.0, 0.5, "stop", usage, None))
-    watch.observe(run("r"), asked(user("b")))
+    begin(watch)
+    deltas = [TextDelta("x")] * 1_000
+    late = ModelAnswered("m", 1.0, None, None, None, "GeneratorExit")
+    answer = ModelAnswered("m", 1.0, 0.5, "stop", usage, None, deltas=deltas)
+    for what in (asked(user("a")), answer, asked(user("b")), Done(), late):
+        watch.observe(run("r"), what)
+    [seen] = watch
+    assert seen.ending == Done()
     assert [request.usage for request in seen.requests] == [usage, None]
+    first, last = (request.answer for request in seen.requests)
+    assert (first and (first.finish_reason, first.deltas)) == ("stop", ())
+    assert last is not None
 
 
 def test_request_of_a_framework_without_messages_is_not_kept() -> None:
@@ -228,26 +220,6 @@ def test_tools_are_dropped_with_the_requests() -> None:
         watch.observe(run("r"), offered(count))
     assert [len(request.offered) for request in seen.requests] == [0, 0, 0, 0, 0, 1]
     assert 0 < seen.chars < 2_000
-
-
-def test_removed_text_is_subtracted() -> None:
-    watch = RunWatch()
-    seen = begin(watch)
-    for _ in range(5):
-        for what in (Message(content="x" * 100), Rewind()):
-            watch.observe(run("r"), what)
-    assert (seen.show().whole_text, seen.chars) == ("", 0)
-
-
-def test_pieces_of_an_answer_are_not_kept() -> None:
-    watch = RunWatch()
-    seen = begin(watch)
-    watch.observe(run("r"), asked(user("a")))
-    deltas = [TextDelta("x")] * 1_000
-    watch.observe(run("r"), ModelAnswered("m", 1.0, 0.5, "stop", None, None, deltas=deltas))
-    answer = seen.requests[0].answer
-    assert answer is not None
-    assert (answer.finish_reason, answer.deltas) == ("stop", ())
 
 
 def test_left_out_messages_are_dropped_if_memory_is_short() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import re
 import subprocess
 import sys
 import termios
@@ -74,23 +73,6 @@ def pip(tmp_path: Path) -> Iterator[StandIn]:
     stand_in.close()
 
 
-def test_a_log_gets_a_line_from_time_to_time_that_says_how_far_it_is(
-    pip: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(installer, "LOG_SECONDS", 0.01)
-    awaited = list(STEPS)
-
-    def say(line: str) -> None:
-        assert re.match(r" +\d+ s  \S", line)
-        if awaited and awaited[0] in line:
-            awaited.pop(0)
-            pip.let_go_on()
-
-    Installer(pip.home, pip.log, say).run("Installing torch", *pip.command)
-    assert awaited == []
-    assert "WARNING: of no interest\n" in pip.log.read_text()
-
-
 def test_a_log_gets_few_lines_of_many(tmp_path: Path) -> None:
     said: list[str] = []
     many = "i=0; while [ $i -lt 2000 ]; do echo Collecting package-$i; i=$((i+1)); done"
@@ -137,10 +119,3 @@ def test_a_command_that_fails_ends_with_its_last_lines_and_without_figures_of_do
     with pytest.raises(InstallationFailed) as failure:
         Installer(tmp_path, tmp_path / "log", print).run("Installing", "sh", "-c", fails)
     assert str(failure.value) == f"The last lines of {tmp_path / 'log'}:\n    no space left"
-
-
-def test_a_second_command_of_an_installation_adds_to_the_log(tmp_path: Path) -> None:
-    installation = Installer(tmp_path, tmp_path / "log", print)
-    installation.run("First", "echo", "one")
-    installation.run("Second", "echo", "two")
-    assert (tmp_path / "log").read_text() == "one\ntwo\n"

@@ -139,44 +139,25 @@ def test_ctrl_c_and_sigterm_stop_the_server_with_exit_code_0(start: START, port:
     assert port_is_free("127.0.0.1", port)
 
 
-def test_secrets_are_made_once_and_only_the_user_can_read_them(start: START, tmp_path: Path) -> None:
-    file = tmp_path / "secrets.json"
-    for _ in range(2):
-        process = start()
-        until_up(process)
-        kept = file.read_text()
-        process.terminate()
-        process.communicate()
-    assert file.read_text() == kept
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert len(set(json.loads(kept).values())) == 3
-
-
-def test_files_in_an_existing_folder_become_private(start: START, tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    kept = dict.fromkeys(("open_webui_password", "open_webui_secret", "callboard_api_key"), "of-an-earlier-run")
-    (tmp_path / "secrets.json").write_text(json.dumps(kept))
-    (tmp_path / "secrets.json").chmod(0o644)
-    until_up(start())
-    for name in ("secrets.json", "api_key", "callboard.log", "callboard.db"):
-        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600, name
-    assert (tmp_path / "api_key").read_text() == "of-an-earlier-run\n"
-
-
-def test_a_key_that_callboard_key_made_is_the_servers_and_the_pipes(
+def test_secrets_are_made_once_beside_an_existing_key_and_files_that_others_could_read_become_private(
     start: START, webui: StandIn, tmp_path: Path
 ) -> None:
     key = make_api_key(tmp_path)
-    until_up(start())
+    names = ("secrets.json", "api_key", "callboard.log", "callboard.db")
+    kept = []
+    for _ in range(2):
+        process = start()
+        until_up(process)
+        process.terminate()
+        process.communicate()
+        kept.append((tmp_path / "secrets.json").read_text())
+        for name in names:
+            assert (tmp_path / name).stat().st_mode & 0o777 == 0o600, name
+            (tmp_path / name).chmod(0o644 if name != "api_key" else 0o600)
+        tmp_path.chmod(0o777)
+    assert kept[0] == kept[1]
+    assert len(set(json.loads(kept[0]).values())) == 3
     assert webui.valves["callboard"]["CALLBOARD_API_KEY"] == key
-
-
-def test_a_key_that_others_may_read_is_explained(start: START, tmp_path: Path) -> None:
-    make_api_key(tmp_path)
-    (tmp_path / "api_key").chmod(0o644)
-    code, said = the_end(start())
-    assert code == 1
-    assert "chmod 600" in said
 
 
 def test_the_server_answers_by_the_name_by_which_open_webui_calls_it_and_by_those_of_the_user(
@@ -198,13 +179,6 @@ def test_a_server_that_dies_ends_it_with_the_last_lines_of_its_log(start: START)
     assert code == 1
     assert "The Callboard server ended by itself with exit code -9" in said
     assert "listening" in said
-
-
-def test_a_server_that_does_not_come_up_is_explained_with_the_last_lines_of_its_log(start: START) -> None:
-    code, said = the_end(start(CALLBOARD_SEERR_URL="http://127.0.0.1:1"))
-    assert code == 1
-    assert "The Callboard server ended with exit code 1 before it was ready." in said
-    assert "CALLBOARD_SEERR_API_KEY" in said
 
 
 def test_a_mistake_in_a_file_of_agents_is_shown_with_its_line_and_the_other_agents_serve(
@@ -229,43 +203,27 @@ def test_a_mistake_in_a_file_of_agents_is_shown_with_its_line_and_the_other_agen
     assert "good" in [model["id"] for model in answer.json()["data"]]
 
 
-def test_a_busy_server_port_is_explained_before_anything_is_started(start: START, port: int, webui: StandIn) -> None:
-    with socket.create_server(("127.0.0.1", port)):
-        code, said = the_end(start())
+@pytest.mark.parametrize(
+    ("program", "name"), [("The Callboard server", "CALLBOARD_PORT"), ("Open WebUI", "OPEN_WEBUI_PORT")]
+)
+def test_a_busy_port_is_explained_before_anything_is_started(
+    start: START, webui: StandIn, program: str, name: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        busy = taken.getsockname()[1]
+        code, said = the_end(start(**{"OPEN_WEBUI_URL": "", name: str(busy)}))
     assert code == 1
-    assert f"The Callboard server needs port {port}, which is in use" in said
-    assert f"CALLBOARD_PORT={port + 1} scripts/up" in said
+    assert f"{program} needs port {busy}, which is in use" in said
+    assert f"{name}={busy + 1} scripts/up" in said
     assert webui.calls == []
 
 
-def test_a_busy_port_of_open_webui_is_explained_before_anything_is_started(start: START) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        busy = taken.getsockname()[1]
-        code, said = the_end(start(OPEN_WEBUI_URL="", OPEN_WEBUI_PORT=str(busy)))
-    assert code == 1
-    assert f"Open WebUI needs port {busy}, which is in use" in said
-    assert f"OPEN_WEBUI_PORT={busy + 1} scripts/up" in said
-
-
-def test_an_open_webui_that_does_not_answer_ends_it_and_stops_the_server(start: START, port: int) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    code, said = the_end(start(OPEN_WEBUI_URL=url))
-    assert code == 1
-    assert f"No Open WebUI answers at {url}" in said
-    assert port_is_free("127.0.0.1", port)
-
-
-def test_a_pipe_that_cannot_reach_the_server_is_explained(start: START, webui: StandIn) -> None:
-    webui.server_reachable = False
-    code, said = the_end(start())
-    assert code == 1
-    assert "CALLBOARD_URL" in said
-    assert "CALLBOARD_HOST" in said
-
-
-def test_access_changed_by_an_admin_stays(start: START, webui: StandIn) -> None:
+def test_access_changed_by_an_admin_stays_and_agents_that_do_not_answer_users_are_reported(
+    start: START, webui: StandIn
+) -> None:
+    webui.said = ""
     first = start()
-    until_up(first)
+    assert "Users who are not admins cannot use all of them: " in until_up(first)
     first.terminate()
     first.communicate()
     webui.entries["callboard.demo"]["access_grants"] = []
@@ -274,32 +232,48 @@ def test_access_changed_by_an_admin_stays(start: START, webui: StandIn) -> None:
     assert webui.valves["callboard"]["ACCESS"] == "admins"
 
 
-def test_agents_that_do_not_answer_users_are_reported_and_the_servers_stay_up(start: START, webui: StandIn) -> None:
-    webui.said = ""
-    assert "Users who are not admins cannot use all of them: " in until_up(start())
+def not_ours(folder: Path, _: StandIn) -> None:
+    make_api_key(folder)
+    (folder / "api_key").chmod(0o644)
 
 
-def test_an_open_webui_without_a_sign_in_is_explained(start: START) -> None:
-    code, said = the_end(start(OPEN_WEBUI_PASSWORD=""))
+def no_secrets(folder: Path, _: StandIn) -> None:
+    (folder / "secrets.json").write_text("{}")
+
+
+def cut_off(_: Path, webui: StandIn) -> None:
+    webui.server_reachable = False
+
+
+@pytest.mark.parametrize(
+    ("settings", "harm", "said"),
+    [
+        ({}, not_ours, ["chmod 600"]),
+        ({}, no_secrets, ["secrets.json"]),
+        ({}, cut_off, ["CALLBOARD_URL", "CALLBOARD_HOST"]),
+        ({"OPEN_WEBUI_PASSWORD": ""}, None, ["OPEN_WEBUI_EMAIL and OPEN_WEBUI_PASSWORD"]),
+        ({"OPEN_WEBUI_URL": "http://127.0.0.1:9"}, None, ["No Open WebUI answers at http://127.0.0.1:9"]),
+        ({"CALLBOARD_PORT": "eighty"}, None, ["CALLBOARD_PORT is 'eighty'"]),
+        (
+            {"CALLBOARD_SEERR_URL": "http://127.0.0.1:1"},
+            None,
+            ["ended with exit code 1 before it was ready.", "CALLBOARD_SEERR_API_KEY"],
+        ),
+    ],
+)
+def test_what_keeps_it_from_starting_is_explained_and_leaves_no_server(
+    start: START,
+    port: int,
+    tmp_path: Path,
+    webui: StandIn,
+    settings: dict[str, str],
+    harm: Callable[[Path, StandIn], None] | None,
+    said: list[str],
+) -> None:
+    if harm:
+        harm(tmp_path, webui)
+    code, explained = the_end(start(**settings))
     assert code == 1
-    assert "OPEN_WEBUI_EMAIL and OPEN_WEBUI_PASSWORD" in said
-
-
-@pytest.mark.parametrize("name", ["CALLBOARD_PORT", "OPEN_WEBUI_PORT"])
-def test_a_port_that_is_none_is_explained(start: START, name: str) -> None:
-    code, said = the_end(start(**{name: "eighty"}))
-    assert code == 1
-    assert f"{name} is 'eighty'" in said
-
-
-def test_secrets_that_cannot_be_read_are_explained(start: START, tmp_path: Path) -> None:
-    (tmp_path / "secrets.json").write_text("{}")
-    code, said = the_end(start())
-    assert code == 1
-    assert "secrets.json" in said
-
-
-def test_help_names_every_setting(start: START) -> None:
-    shown = start("--help").communicate()[0]
-    for name in ("CALLBOARD_PORT", "CALLBOARD_URL", "CALLBOARD_DATA_DIR", "OPEN_WEBUI_PORT", "OPEN_WEBUI_URL"):
-        assert name in shown
+    for words in said:
+        assert words in explained
+    assert port_is_free("127.0.0.1", port)

@@ -1,14 +1,13 @@
 """The tool `time`: zones, dates, and differences between them."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from callboard.errors import InvalidArguments, ToolError
-from callboard.skills.clock import Clock, clock, count_calendar
+from callboard.skills.clock import Clock, clock
 from callboard.storage import Store
 from tests.skills.calling import Caller
 
@@ -43,31 +42,29 @@ def test_moment_has_day_and_time_in_another_zone() -> None:
     }
 
 
-@pytest.mark.parametrize("written", ["2026-07-01T12:00:00Z", "2026-07-01T14:00+02:00", "2026-07-01 05:00-07:00"])
-def test_time_with_offset_is_converted_to_zone(written: str) -> None:
-    assert clock(zone="Europe/Berlin", start=written)["time"] == "2026-07-01T14:00:00+02:00"
+@pytest.mark.parametrize(
+    ("written", "time", "note"),
+    [
+        ("2026-07-01T12:00:00Z", "2026-07-01T14:00:00+02:00", ""),
+        ("2026-07-01 05:00-07:00", "2026-07-01T14:00:00+02:00", ""),
+        ("2026-03-29T02:30", "2026-03-29T03:30:00+02:00", "does not exist"),
+        ("2026-10-25T02:30", "2026-10-25T02:30:00+02:00", r"comes twice.*2026-10-25T01:30:00\+00:00"),
+    ],
+)
+def test_time_is_converted_to_zone_with_a_note_if_the_clocks_change(written: str, time: str, note: str) -> None:
+    told = clock(zone="europe/BERLIN", start=written)
+    assert (told["zone"], told["time"]) == ("Europe/Berlin", time)
+    assert re.search(note, told.get("note", ""), re.DOTALL)
+    assert bool(note) == ("note" in told)
 
 
-@pytest.mark.parametrize("written", ["9:05", "09:05", "9:05:00", "09:05:00"])
+@pytest.mark.parametrize("written", ["9:05", "09:05:00"])
 def test_time_without_date_is_today(written: str) -> None:
     days = {clock(zone="Asia/Tokyo", start="today")["date"]}
     told = clock(zone="Asia/Tokyo", start=written)
     days.add(clock(zone="Asia/Tokyo", start="today")["date"])
     assert told["date"] in days
     assert told["time"] == f"{told['date']}T09:05:00+09:00"
-
-
-def test_skipped_time_is_moved_with_note() -> None:
-    told = clock(zone="Europe/Berlin", start="2026-03-29T02:30")
-    assert told["time"] == "2026-03-29T03:30:00+02:00"
-    assert "does not exist" in told["note"]
-
-
-def test_repeated_time_is_first_and_note_has_second() -> None:
-    told = clock(zone="Europe/Berlin", start="2026-10-25T02:30")
-    assert told["time"] == "2026-10-25T02:30:00+02:00"
-    assert "comes twice" in told["note"]
-    assert "2026-10-25T01:30:00+00:00" in told["note"]
 
 
 def test_day_without_midnight_or_skipped_day_is_valid() -> None:
@@ -88,12 +85,14 @@ def test_day_without_midnight_or_skipped_day_is_valid() -> None:
         ("2024-02-29", "2025-03-01", (1, 0, 1), 366),
         ("1990-12-24", "2026-03-01", (35, 2, 5), 12851),
         ("2026-03-01", "2026-03-01", (0, 0, 0), 0),
+        ("2026-03-01", "2026-02-01", (0, 1, 0), 28),
     ],
 )
 def test_difference_of_dates_uses_calendar(start: str, end: str, parts: tuple[int, int, int], days: int) -> None:
     told = clock(start=start, end=end)["difference"]
     assert (tuple(told["calendar"].values()), told["dates_apart"]) == (parts, days)
     assert "elapsed" not in told
+    assert ("before the start" in told.get("note", "")) == (end < start)
 
 
 def test_elapsed_time_includes_clock_change() -> None:
@@ -103,12 +102,6 @@ def test_elapsed_time_includes_clock_change() -> None:
     assert back["elapsed"] == {"seconds": 1800, "text": "0:30:00"}
 
 
-def test_end_before_start_is_counted_backwards_with_note() -> None:
-    told = clock(start="2026-03-01", end="2026-02-01")["difference"]
-    assert told["calendar"] == {"years": 0, "months": 1, "days": 0}
-    assert "before the start" in told["note"]
-
-
 def test_days_are_added_on_the_calendar() -> None:
     assert clock(start="2026-02-27", days=2)["date"] == "2026-03-01"
     assert clock(start="2026-01-01", days=-1)["date"] == "2025-12-31"
@@ -116,24 +109,14 @@ def test_days_are_added_on_the_calendar() -> None:
     assert over_the_change["time"] == "2026-03-29T12:00:00+02:00"
 
 
-@given(st.datetimes(datetime(1800, 1, 1), datetime(2300, 1, 1)), st.integers(0, 100_000))
-def test_years_months_and_days_never_go_below_zero_and_stay_below_a_month(start: datetime, days: int) -> None:
-    between = count_calendar(start, start + timedelta(days=days))
-    assert between["years"] >= 0
-    assert between["months"] in range(12)
-    assert between["days"] in range(31)
-
-
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
         ("Tokyo", "Asia/Tokyo"),
         ("New York", "America/New_York"),
-        ("Europe/Berln", "Europe/Berlin"),
         ("Asia/Sidney", "Australia/Sydney"),
         ("Munich/Berlin", "Europe/Berlin"),
         ("../../etc/passwd", ""),
-        ("\0", ""),
         ("", ""),
     ],
 )
@@ -144,11 +127,7 @@ def test_an_unknown_zone_is_answered_with_the_nearest(name: str, nearest: str) -
         clock(to_zone="Nowhere/Land")
 
 
-def test_a_zones_case_does_not_matter() -> None:
-    assert clock(zone="europe/BERLIN", start="today")["zone"] == "Europe/Berlin"
-
-
-@pytest.mark.parametrize("written", ["yesterday-ish", "2026-13-01", "2026-02-30", "25:00", "", "99999-01-01", "1:2:3"])
+@pytest.mark.parametrize("written", ["yesterday-ish", "2026-02-30", "25:00", ""])
 def test_invalid_date_is_answered_with_format(written: str) -> None:
     with pytest.raises(InvalidArguments, match="write 2026-03-29"):
         clock(start=written)
@@ -158,7 +137,6 @@ def test_invalid_date_is_answered_with_format(written: str) -> None:
     "arguments",
     [
         {"start": "9999-12-31", "days": 1},
-        {"start": "0001-01-01", "days": -1},
         {"start": "0001-01-01T00:00", "zone": "Asia/Tokyo"},
         {"start": "9999-12-31T23:00", "to_zone": "Asia/Tokyo"},
         {"start": "9999-12-31T23:59", "end": "0001-01-01", "zone": "America/New_York"},

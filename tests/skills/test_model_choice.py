@@ -9,7 +9,7 @@ import pytest
 
 from callboard.agents import Agent
 from callboard.errors import InvalidArguments, ToolError
-from callboard.models import OpenAICompatible, ScriptedModel
+from callboard.models import OpenAICompatible, ScriptedModel, TextDelta
 from callboard.skills import ModelChoice
 from callboard.storage import Store
 from callboard_protocol import Event, Message, Status
@@ -75,61 +75,50 @@ async def test_reason_is_given_if_no_model_can_be_chosen(store: Store) -> None:
             await ann.call(ModelChoice(), action="list")
 
 
-class Endpoint:
-    """An endpoint whose answers name the requested model."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.server = OpenAIServer(lambda body: chunks(text(f"I am {body['model']}.")), names)
-
-    async def ask(self, service: Service, **fields: Any) -> list[Event]:
-        return await service.events(request(chat_id="chat", user={"id": "ann"}, **fields))
-
-
 def said(events: list[Event]) -> str:
     return "".join(event.content for event in events if isinstance(event, Message))
 
 
 def notices(events: list[Event]) -> list[str]:
-    return [event.content for event in events if isinstance(event, Status)]
+    return [event.content.split(",")[0] for event in events if isinstance(event, Status)]
 
 
-async def test_a_run_is_answered_by_the_model_of_its_chat(tmp_path: Path) -> None:
-    served = Endpoint(NAMES)
-    async with served.server as server:
-        async with serving(tmp_path, Agent("scripted"), model_base_url=server.base_url, model="small-8b") as service:
-            await served.ask(service)
+@asynccontextmanager
+async def chatting(folder: Path, names: Sequence[str] = NAMES, agent: Agent | None = None) -> AsyncIterator[Service]:
+    """A server with these models, each of which says its name; ann has chosen the large one for her chat."""
+    async with OpenAIServer(lambda body: chunks(text(f"I am {body['model']}.")), names) as endpoint:
+        settings = {"model_base_url": endpoint.base_url, "model": "small-8b"}
+        async with serving(folder, agent or Agent("scripted"), **settings) as service:
+            await service.events(ann("chat"))
             await service.state.store.chats("ann").choose_model("chat", "large-70b")
-            chosen = await served.ask(service)
-            assert (said(chosen), notices(chosen)) == ("I am large-70b.", [])
-            assert said(await served.ask(service, task="title_generation")) == "I am small-8b."
-            other = await service.events(request(chat_id="other", user={"id": "ann"}))
-            assert said(other) == "I am small-8b."
+            yield service
 
 
-async def test_missing_chosen_model_is_reported_and_default_answers(tmp_path: Path) -> None:
-    served = Endpoint(["small-8b"])
-    async with served.server as server:
-        async with serving(tmp_path, Agent("scripted"), model_base_url=server.base_url, model="small-8b") as service:
-            await served.ask(service)
-            await service.state.store.chats("ann").choose_model("chat", "large-70b")
-            events = await served.ask(service)
-    assert said(events) == "I am small-8b."
-    assert [notice.split(",")[0] for notice in notices(events)] == ["The model large-70b"]
+def ann(chat_id: str, **fields: Any) -> dict[str, Any]:
+    return request(chat_id=chat_id, user={"id": "ann"}, **fields)
 
 
-async def test_a_model_of_an_endpoint_that_lists_none_is_tried(tmp_path: Path) -> None:
-    served = Endpoint([])
-    async with served.server as server:
-        async with serving(tmp_path, Agent("scripted"), model_base_url=server.base_url, model="small-8b") as service:
-            await served.ask(service)
-            await service.state.store.chats("ann").choose_model("chat", "large-70b")
-            events = await served.ask(service)
-    assert (said(events), notices(events)) == ("I am large-70b.", [])
+@pytest.mark.parametrize(
+    ("names", "answer", "told"),
+    [
+        (NAMES, "I am large-70b.", []),
+        (["small-8b"], "I am small-8b.", ["The model large-70b"]),
+        # An endpoint that lists none may have it.
+        ([], "I am large-70b.", []),
+    ],
+)
+async def test_chat_is_answered_by_its_model_or_a_missing_one_is_reported(
+    tmp_path: Path, names: Sequence[str], answer: str, told: list[str]
+) -> None:
+    async with chatting(tmp_path, names) as service:
+        events = await service.events(ann("chat"))
+        assert (said(events), notices(events)) == (answer, told)
+        for other in (ann("other"), ann("chat", task="title_generation")):
+            assert said(await service.events(other)) == "I am small-8b."
 
 
 async def test_an_agent_with_a_model_of_its_own_keeps_it(tmp_path: Path) -> None:
-    agent = Agent("scripted", model=ScriptedModel(lambda _: [], name="own"))
-    async with serving(tmp_path, agent) as service:
-        await service.events(request(chat_id="chat", user={"id": "ann"}))
-        await service.state.store.chats("ann").choose_model("chat", "large-70b")
-        assert notices(await service.events(request(chat_id="chat", user={"id": "ann"}))) == []
+    agent = Agent("scripted", model=ScriptedModel(lambda _: [TextDelta("I am own.")], name="own"))
+    async with chatting(tmp_path, agent=agent) as service:
+        events = await service.events(ann("chat"))
+    assert (said(events), notices(events)) == ("I am own.", [])

@@ -11,7 +11,7 @@ from tests.skills.calling import Caller
 
 
 @pytest.mark.parametrize(
-    ("value", "kind"), [("Oslo", "text"), (42, "number"), (1.5, "number"), (False, "boolean"), (["a", "b"], "list")]
+    ("value", "kind"), [("Oslo", "text"), (42, "number"), (False, "boolean"), (["a", "b"], "list")]
 )
 async def test_a_new_attribute_has_the_type_of_its_value(store: Store, value: object, kind: str) -> None:
     ann = Caller(store)
@@ -35,11 +35,8 @@ async def test_date_is_validated_and_stored_as_date(store: Store) -> None:
         ("number", "42", "a number, without quotes"),
         ("number", True, "a number"),
         ("number", float("nan"), "a number"),
-        ("boolean", "yes", "true or false"),
         ("boolean", 1, "true or false"),
-        ("text", 5, "a text"),
         ("text", "x" * 3_000, "a text of at most"),
-        ("list", "a, b", "a list"),
         ("list", ["x"] * 200, "a list of at most"),
         ("date", 1990, "a date"),
     ],
@@ -52,20 +49,14 @@ async def test_value_of_wrong_type_is_refused_with_expected_type(
     assert (await Caller(store).call(Profile(), action="get"))["profile"] == {}
 
 
-async def test_an_attribute_keeps_its_type_until_another_is_given(store: Store) -> None:
+async def test_attribute_keeps_its_type_until_another_is_given_whatever_its_spelling(store: Store) -> None:
     ann = Caller(store)
-    await ann.call(Profile(), action="set", name="age", value=40)
-    with pytest.raises(InvalidArguments, match="'age' is of type number"):
-        await ann.call(Profile(), action="set", name="age", value="forty")
-    await ann.call(Profile(), action="set", name="age", value="forty", type="text")
-    assert (await ann.call(Profile(), action="get", name="age"))["age"] == {"type": "text", "value": "forty"}
-
-
-async def test_spellings_of_attribute_name_are_equal(store: Store) -> None:
-    ann = Caller(store)
-    await ann.call(Profile(), action="set", name="Home town", value="Oslo")
-    await ann.call(Profile(), action="set", name="home-town", value="Bergen")
-    assert list((await ann.call(Profile(), action="get"))["profile"]) == ["home_town"]
+    await ann.call(Profile(), action="set", name="Home town", value=40)
+    with pytest.raises(InvalidArguments, match="'home_town' is of type number"):
+        await ann.call(Profile(), action="set", name="home-town", value="forty")
+    await ann.call(Profile(), action="set", name="home-town", value="forty", type="text")
+    kept = (await ann.call(Profile(), action="get"))["profile"]
+    assert kept == {"home_town": {"type": "text", "value": "forty"}}
     assert await ann.call(Profile(), action="delete", name="HOME_TOWN") == {"deleted": "home_town"}
 
 
@@ -89,7 +80,6 @@ async def test_unknown_attribute_is_answered_with_existing_ones(store: Store) ->
         ({"action": "set", "name": "x"}, "'set' needs the argument 'value'"),
         ({"action": "delete"}, "'delete' needs the argument 'name'"),
         ({"action": "set", "name": "!?", "value": 1}, "1 to 64 letters"),
-        ({"action": "set", "name": "x" * 65, "value": 1}, "1 to 64 letters"),
         ({"action": "set", "name": "x", "value": {"a": 1}}, "value"),
     ],
 )
@@ -105,6 +95,9 @@ async def test_an_agent_reads_its_newest_description_and_its_last_notes(store: S
         await ann.call(SelfNotes(), action="reflect", text=f"Note {number}")
     assert await ann.call(SelfNotes(), action="develop", text="I am brief.") == {"version": 1}
     assert await ann.call(SelfNotes(), action="develop", text="I am brief and kind.") == {"version": 2}
+    for action in ("reflect", "develop"):
+        with pytest.raises(InvalidArguments, match=f"'{action}' needs the argument 'text'"):
+            await ann.call(SelfNotes(), action=action)
     known = await ann.call(SelfNotes(), action="get")
     assert (known["description"]["version"], known["description"]["text"]) == (2, "I am brief and kind.")
     assert [note["text"] for note in known["notes"]] == [f"Note {number}" for number in range(11, 1, -1)]
@@ -120,9 +113,3 @@ async def test_notes_are_separate_by_agent_and_user(store: Store) -> None:
             await other.call(SelfNotes(), action="get", version=1)
     with pytest.raises(ToolError, match="the newest is version 1"):
         await ann.call(SelfNotes(), action="get", version=2)
-
-
-@pytest.mark.parametrize("action", ["reflect", "develop"])
-async def test_a_note_needs_a_text(store: Store, action: str) -> None:
-    with pytest.raises(InvalidArguments, match=f"'{action}' needs the argument 'text'"):
-        await Caller(store).call(SelfNotes(), action=action)

@@ -12,22 +12,23 @@ from tests.skills.home.conftest import Room
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("field", "value", "told"),
     [
-        (200, "does not answer with Home Assistant's API"),
-        (400, "name the proxy in trusted_proxies"),
-        (401, "refused the token (401): set CALLBOARD_HOME_ASSISTANT_TOKEN"),
-        (403, "Delete it from ip_bans.yaml"),
-        (404, "does not answer with Home Assistant's API"),
-        (500, "answered with an error (500): look at its log"),
-        (503, "is not ready (503): it may be starting"),
+        ("status", 200, "does not answer with Home Assistant's API"),
+        ("status", 400, "name the proxy in trusted_proxies"),
+        ("status", 401, "refused the token (401): set CALLBOARD_HOME_ASSISTANT_TOKEN"),
+        ("status", 403, "Delete it from ip_bans.yaml"),
+        ("status", 404, "does not answer with Home Assistant's API"),
+        ("status", 500, "answered with an error (500): look at its log"),
+        ("status", 503, "is not ready (503): it may be starting"),
+        ("rest_status", 401, "refused the token (401): set CALLBOARD_HOME_ASSISTANT_TOKEN"),
+        ("garbled", True, "does not answer with Home Assistant's API"),
     ],
 )
-@pytest.mark.parametrize("field", ["status", "rest_status"])
-async def test_http_status_is_explained_with_advice(
-    room: Room, assistant: HomeAssistantServer, field: str, status: int, told: str
+async def test_answer_that_is_no_state_of_a_house_is_explained_with_advice(
+    room: Room, assistant: HomeAssistantServer, field: str, value: int, told: str
 ) -> None:
-    setattr(assistant, field, status)
+    setattr(assistant, field, value)
     with pytest.raises(ToolError) as raised:
         await room.home("query")
     assert told in str(raised.value)
@@ -54,24 +55,17 @@ async def test_a_redirect_is_not_followed_with_the_token(room: Room, assistant: 
         assert elsewhere.offered == []
 
 
-async def test_other_server_at_address_is_reported(room: Room, assistant: HomeAssistantServer) -> None:
-    assistant.garbled = True
-    with pytest.raises(ToolError, match="does not answer with Home Assistant's API"):
-        await room.home("query")
-
-
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "homeassistant.local:8123", "http://[", "ftp://127.0.0.1"])
 async def test_unreachable_home_assistant_is_reported(store: Store, url: str) -> None:
     with pytest.raises(ToolError, match=r"cannot be reached .* CALLBOARD_HOME_ASSISTANT_URL"):
         await Room(HomeAssistant(url, TOKEN), store).home("query")
 
 
+async def test_address_may_end_with_slash_and_api(assistant: HomeAssistantServer, store: Store) -> None:
+    assert "Kitchen:" in await Room(HomeAssistant(f"{assistant.url}/api/", TOKEN), store).home("query")
+    assert assistant.offered == [{"type": "auth", "access_token": TOKEN}]
+
+
 def test_without_settings_the_error_names_them() -> None:
     with pytest.raises(NotSetUp, match="needs CALLBOARD_HOME_ASSISTANT_URL, CALLBOARD_HOME_ASSISTANT_TOKEN"):
         HomeAssistant.from_settings({})
-
-
-@pytest.mark.parametrize("ending", ["/", "/api", "/api/"])
-async def test_address_may_end_with_slash_or_api(assistant: HomeAssistantServer, store: Store, ending: str) -> None:
-    assert "Kitchen:" in await Room(HomeAssistant(assistant.url + ending, TOKEN), store).home("query")
-    assert assistant.offered == [{"type": "auth", "access_token": TOKEN}]

@@ -11,11 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-PYPI = ("mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19")
-NPM = (
-    "@modelcontextprotocol/server-everything@2026.8.31",
-    "@modelcontextprotocol/server-filesystem@2026.8.31",
-)
+PYPI = ("mcp-server-git==2026.10.19",)
+NPM = ("@modelcontextprotocol/server-everything@2026.8.31",)
 
 
 def python_servers() -> Path:

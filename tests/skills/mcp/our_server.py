@@ -8,7 +8,7 @@ from contextlib import suppress
 import anyio
 import uvicorn
 from mcp.server import MCPServer
-from mcp.server.mcpserver import Context, Image
+from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import (
     ElicitRequest,
@@ -25,7 +25,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 server = MCPServer("ours")
 cancelled = asyncio.Event()
 company: list[asyncio.Event] = []
-PIXEL = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010806000000")
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
@@ -109,18 +108,6 @@ async def pay(context: Context) -> str | InputRequiredResult:
 def big(characters: int) -> str:
     """Says much."""
     return "x" * characters
-
-
-@server.tool()
-def fail() -> str:
-    """Fails."""
-    raise ValueError("the oven is cold")
-
-
-@server.tool()
-def picture() -> Image:
-    """Draws."""
-    return Image(data=PIXEL, format="png")
 
 
 @server.tool()

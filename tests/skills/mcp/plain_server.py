@@ -1,13 +1,14 @@
 """An MCP server of the older protocol, written by hand so that it can say anything: `plain_server.py script.json`.
 
 The script has `pages` (the tools of each page of the list), `results` (by tool name, what is answered; `raw` by tool
-name, the JSON text that is answered in its place), `cursor` (that of every page, so that the list never ends),
-`asks` (a request that it makes of its client in every call, whose reply is its result), `times` (how often it makes
-this request, one after the other; the replies are lines), `refusal` (the message of the
-error with which it refuses each list), and words for what else it does: `deaf` (ends for nothing but SIGKILL), `mute`
-(never answers), `noisy` (writes to standard output what is no message), `restless` (reports a change after each list),
-`busy` (reports a change at a call, refuses the list that is read then with this message, and answers the call after the
-list that is read next), `strict` (ends if its first message is not `initialize`, as Rust's rmcp 1 does).
+name, the JSON text that is answered in its place), `cursor` (that of every page, so that the list never ends), `asks`
+(a request that it makes of its client in every call, whose reply is its result), `times` (how often it makes this
+request, one after the other; the replies are lines), `refusal` (the message of the error with which it refuses each
+list), and words for what else it does: `deaf` (ends for nothing but SIGKILL), `mute` (never answers), `noisy` (writes
+to standard output what is no message), `restless` (reports a change after each list), `together` (how many calls it
+waits for before one answer answers them all), `busy` (reports a change at a call, refuses the list that is read then
+with this message, and answers the call after the list that is read next), `strict` (ends if its first message is not
+`initialize`, as Rust's rmcp 1 does).
 """
 
 import json
@@ -64,6 +65,13 @@ for line in sys.stdin:
     called = request.get("params", {}).get("name")
     if called in script.get("raw", {}):
         print(script["raw"][called].replace("ID", str(request["id"])), flush=True)
+    elif "together" in script and request["method"] == "tools/call":
+        held.append(request)
+        if len(held) == script["together"]:
+            together = answer(request)
+            for each in held:
+                send({"id": each["id"], **together})
+            held.clear()
     elif "busy" in script and request["method"] == "tools/call":
         held.append(request)
         send({"method": "notifications/tools/list_changed"})

@@ -28,32 +28,35 @@ def elicitation(**params: Any) -> dict[str, Any]:
     return {"method": "elicitation/create", "params": {"message": "Where are you?", **params}}
 
 
-@pytest.mark.parametrize(
-    ("answers", "told"),
-    [
+async def test_server_of_the_newest_protocol_gets_the_users_answer(ours: Make) -> None:
+    rows: list[tuple[list[Any], dict[str, Any]]] = [
         ([{"town": "Graz"}], {"action": "accept", "content": {"town": "Graz"}}),
         ([{"town": "G"}, {"town": "Graz"}], {"action": "accept", "content": {"town": "Graz"}}),
         ([False], {"action": "decline"}),
         ([None], {"action": "cancel"}),
         ([], {"action": "cancel"}),
-    ],
-)
-async def test_server_of_the_newest_protocol_gets_the_users_answer(
-    ours: Make, answers: list[Any], told: dict[str, Any]
-) -> None:
+    ]
     played = ours()
-    played.answers = list(answers)
     async with played.lifespan():
-        assert json.loads((await played.call("ask")).text) == told
-    first = played.questions[0]
-    assert (first.kind, first.title, first.message) == ("form", "The MCP server 'ours' asks", "Where are you?")
-    assert first.tool_call_id == "call_1"
-    assert len(played.questions) == max(1, len(answers))
+        for answers, told in rows:
+            played.questions.clear()
+            played.answers = list(answers)
+            assert json.loads((await played.call("ask")).text) == told
+            first = played.questions[0]
+            assert (first.kind, first.title, first.message) == ("form", "The MCP server 'ours' asks", "Where are you?")
+            assert first.tool_call_id == "call_1"
+            assert len(played.questions) == max(1, len(answers))
+
+
+PAY = {"mode": "url", "elicitationId": "1", "url": URL}
 
 
 @pytest.mark.parametrize(
     ("params", "answer", "told"),
     [
+        (PAY, True, {"action": "accept"}),
+        (PAY, False, {"action": "decline"}),
+        (PAY, None, {"action": "cancel"}),
         ({"requestedSchema": TOWN}, {"town": "Graz"}, {"action": "accept", "content": {"town": "Graz"}}),
         ({"requestedSchema": TOWN}, False, {"action": "decline"}),
         ({"requestedSchema": TOWN}, None, {"action": "cancel"}),
@@ -67,6 +70,21 @@ async def test_server_of_the_older_protocol_gets_the_users_answer(
     played.answers = [answer]
     async with played.lifespan():
         assert json.loads((await played.call("a")).text)["result"] == told
+    if params is PAY:
+        [asked] = played.questions
+        assert (asked.kind, asked.url, asked.message.splitlines()[-1]) == ("confirmation", URL, "pay.example")
+
+
+async def test_call_that_needs_an_address_opened_first_fails_with_what_the_user_did(plain: Make) -> None:
+    needed = {"elicitations": [{**PAY, "message": "Please pay."}]}
+    error = {"jsonrpc": "2.0", "id": "ID", "error": {"code": -32042, "message": "Pay first.", "data": needed}}
+    played = plain(listed("a"), raw={"a": json.dumps(error).replace('"ID"', "ID")})
+    async with played.lifespan():
+        for answer, told in ((True, "which they have opened"), (False, "which they did not"), (None, "which they did")):
+            played.answers = [answer]
+            with pytest.raises(ToolError, match=told):
+                await played.call("a")
+    assert {(asked.kind, asked.url) for asked in played.questions} == {("confirmation", URL)}
 
 
 async def test_texts_of_a_form_are_cleaned_like_its_message_and_its_values_are_not(plain: Make) -> None:
@@ -121,7 +139,10 @@ async def test_questions_of_a_call_over_the_limit_are_refused_with_the_reason(ou
     [
         {"requestedSchema": {"type": "object", "properties": {"a": {"type": "object"}}}},
         {"requestedSchema": {"type": "object", "properties": {"a": {"type": "string", "maxLength": "x"}}}},
-        {"mode": "url", "elicitationId": "1", "url": "https://evil.example\\.bank.example/"},
+        {**PAY, "url": "https://evil.example\\.bank.example/"},
+        {**PAY, "url": "https://bank.example@evil.example/"},
+        {**PAY, "url": "javascript:alert(1)"},
+        {**PAY, "url": "file:///etc/passwd"},
     ],
 )
 async def test_question_that_cannot_be_drawn_is_not_accepted(plain: Make, params: dict[str, Any], log: Log) -> None:
@@ -132,15 +153,14 @@ async def test_question_that_cannot_be_drawn_is_not_accepted(plain: Make, params
     assert not any(question.url for question in played.questions)
 
 
-@pytest.mark.needs("npm", "downloads")
-async def test_question_that_may_belong_to_another_user_reaches_nobody(node_servers: Path, log: Log) -> None:
+async def test_question_that_may_belong_to_another_user_reaches_nobody(plain: Make, log: Log) -> None:
     """Over standard streams, nothing in a question names its call."""
-    every = played("every", node_servers / "mcp-server-everything")
-    async with every.lifespan():
-        calls = [every.call_as(User(id=user), "trigger-elicitation-request") for user in ("ada", "bob")]
-        results = await asyncio.gather(*calls)
-    assert all("User cancelled" in result.text for result in results)
-    assert every.questions == []
+    played = plain(listed("a"), asks=elicitation(requestedSchema=TOWN), together=2)
+    played.answers = [{"town": "Graz"}]
+    async with played.lifespan():
+        results = await asyncio.gather(*(played.call_as(User(id=user), "a") for user in ("ada", "bob")))
+    assert [json.loads(result.text)["result"] for result in results] == [{"action": "cancel"}] * 2
+    assert played.questions == []
     assert next(line["calls"] for line in log.of("mcp_question_of_no_call")) == 2
 
 
@@ -152,40 +172,12 @@ async def test_form_of_the_reference_server(node_servers: Path) -> None:
         accepted = await every.call("trigger-elicitation-request")
         every.answers = [False]
         declined = await every.call("trigger-elicitation-request")
-        cancelled = await every.call("trigger-elicitation-request")
     assert "- Name: Viola\n- Agreed to terms: true" in accepted.text
     assert "- Favorite Integer: 50" in accepted.text
     assert "User declined" in declined.text
-    assert "User cancelled" in cancelled.text
     fields = every.questions[0].form["properties"]
     assert fields["legacyTitledEnum"]["oneOf"][0] == {"const": "pet-1", "title": "Cats"}
     assert fields["titledMultipleSelectEnum"]["default"] == ["fish-1"]
-
-
-@pytest.mark.needs("npm", "downloads")
-@pytest.mark.parametrize(("answer", "told"), [(True, "accept"), (False, "decline"), (None, "cancel")])
-async def test_address_of_the_reference_server(node_servers: Path, answer: Any, told: str) -> None:
-    every = played("every", node_servers / "mcp-server-everything")
-    async with every.lifespan():
-        every.answers = [answer]
-        result = await every.call("trigger-url-elicitation", url=URL)
-        every.answers = [answer]
-        with pytest.raises(ToolError, match="which they have opened" if answer else "which they did not"):
-            await every.call("trigger-url-elicitation", url=URL, errorPath=True)
-    assert told in result.text.lower()
-    asked, demanded = every.questions
-    assert (asked.kind, asked.url, asked.message.splitlines()[-1]) == ("confirmation", URL, "pay.example")
-    assert (demanded.kind, demanded.url) == ("confirmation", "https://modelcontextprotocol.io")
-
-
-@pytest.mark.needs("npm", "downloads")
-@pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "https://bank.example@evil.example/"])
-async def test_address_that_is_no_web_address_is_not_shown(node_servers: Path, url: str, log: Log) -> None:
-    every = played("every", node_servers / "mcp-server-everything")
-    async with every.lifespan():
-        result = await every.call("trigger-url-elicitation", url=url)
-    assert "cancel" in result.text.lower()
-    assert every.questions == []
 
 
 @pytest.mark.needs("npm", "downloads")

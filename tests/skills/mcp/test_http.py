@@ -50,7 +50,7 @@ def at(port: int, **headers: str) -> Played:
     return Played(RunningServer(ServerDeclaration("far", url=f"http://127.0.0.1:{port}/mcp", headers=headers), *QUICK))
 
 
-async def test_calls_progress_and_cancellation_work_as_over_pipes(shared_port: int, log: Log) -> None:
+async def test_progress_and_cancellation_work_as_over_pipes(shared_port: int, log: Log) -> None:
     far = at(shared_port)
     async with far.lifespan():
         await log.until("mcp_server_ready")
@@ -59,16 +59,6 @@ async def test_calls_progress_and_cancellation_work_as_over_pipes(shared_port: i
         with pytest.raises(ToolTimeout):
             await far.call("wait", 0.3)
         assert (await far.call("was_cancelled")).text == "yes"
-        results = await asyncio.gather(*(far.call("meet", guests=4) for _ in range(4)))
-        assert [result.text for result in results] == ["met"] * 4
-
-
-async def test_changed_tools_are_noticed_over_http(shared_port: int, log: Log) -> None:
-    far = at(shared_port)
-    async with far.lifespan():
-        count = (await log.until("mcp_server_ready"))["tools"]
-        await far.call("grow")
-        assert (await log.until("mcp_server_ready"))["tools"] == count + 1
 
 
 @pytest.mark.slow
@@ -90,20 +80,15 @@ async def test_restarted_server_is_reconnected(free_port: int, log: Log) -> None
             assert (await far.call("count", steps=1)).text == "counted to 1"
 
 
-async def test_a_server_that_wants_a_key_gets_it_in_its_headers(free_port: int, log: Log) -> None:
-    far = at(free_port, Authorization="Bearer open-sesame")
+async def test_a_server_that_wants_a_key_gets_it_in_its_headers_or_says_what_to_do(free_port: int, log: Log) -> None:
     with listening(free_port, OUR_TOKEN="open-sesame"):
+        far = at(free_port, Authorization="Bearer open-sesame")
         async with far.lifespan():
             await log.until("mcp_server_ready")
             assert (await far.call("variable", name="OUR_TOKEN")).text == "[secret]"
-    assert "open-sesame" not in str(log.lines)
-
-
-async def test_a_server_that_refuses_the_key_says_what_to_do(free_port: int, log: Log) -> None:
-    far = at(free_port, Authorization="Bearer wrong-word")
-    with listening(free_port, OUR_TOKEN="open-sesame"):
-        async with far.lifespan():
+        async with at(free_port, Authorization="Bearer wrong-word").lifespan():
             await log.until("mcp_server_lost", reason="ConnectionRefusedError: it answered HTTP 401: check its headers")
+    assert "open-sesame" not in str(log.lines)
 
 
 async def test_too_large_answer_is_not_read_completely(shared_port: int, log: Log) -> None:
@@ -141,26 +126,22 @@ def beside(server: ForgetfulServer) -> Played:
     return Played(RunningServer(ServerDeclaration("far", url=server.url), *QUICK))
 
 
-@pytest.mark.parametrize("has_stream", [True, False])
 @pytest.mark.parametrize(
     ("status", "body"),
     [
         (404, {"code": -32001, "message": "Session not found"}),
         (404, "Not Found"),
         (400, NO_SESSION),
-        (400, {"code": -32000, "message": "Bad Request: Server not initialized"}),
         (400, "unknown session"),
         (401, "Unauthorized: Session not found"),
         (503, {"code": -32000, "message": "No active session"}),
         (200, {"code": -32002, "message": "Server not initialized"}),
-        (200, {"code": -32005, "message": "Session not found or expired"}),
         (500, {"code": -32000, "message": "Session 4f1 not found"}),
     ],
 )
-async def test_forgotten_session_is_renewed_and_refused_calls_are_repeated(
-    status: int, body: Any, *, has_stream: bool
-) -> None:
-    async with ForgetfulServer(status, body, has_stream=has_stream) as server, beside(server).running() as far:
+async def test_forgotten_session_is_renewed_and_refused_calls_are_repeated(status: int, body: Any) -> None:
+    # The stream of notifications, which some servers have, ends with the session.
+    async with ForgetfulServer(status, body, has_stream=body == NO_SESSION) as server, beside(server).running() as far:
         assert (await far.call("run")).text == "run 1"
         server.forget()
         assert (await far.call("run")).text == "run 2"
@@ -169,6 +150,10 @@ async def test_forgotten_session_is_renewed_and_refused_calls_are_repeated(
         assert sorted(result.text for result in together) == ["run 3", "run 4", "run 5"]
         assert server.initialized == 3
         assert far.server.state.status == "ready"
+        async with beside(server).running():
+            assert len(server.sessions) == 2
+        # A session ends at the server with its lifespan.
+        assert len(server.sessions) == 1
 
 
 async def test_refused_call_is_not_repeated_in_a_new_session_if_its_tool_has_changed() -> None:
@@ -214,13 +199,6 @@ async def test_answered_call_survives_forgotten_session() -> None:
         assert server.initialized == 2
 
 
-async def test_session_ends_at_server_with_lifespan() -> None:
-    async with ForgetfulServer() as server:
-        async with beside(server).running():
-            assert len(server.sessions) == 1
-        assert server.sessions == set()
-
-
 async def test_repeatedly_refused_call_fails() -> None:
     async with ForgetfulServer(400, NO_SESSION) as server, beside(server).running() as far:
         server.is_always_forgetful = True
@@ -231,15 +209,9 @@ async def test_repeatedly_refused_call_fails() -> None:
         assert (await far.call("run")).text == "run 1"
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        {"code": -32000, "message": "the oven is cold"},
-        {"code": -32602, "message": "there is no browser session 7"},
-    ],
-)
 @pytest.mark.parametrize("status", [200, 400, 500])
-async def test_other_error_fails_call(error: Any, status: int) -> None:
+async def test_other_error_fails_call(status: int) -> None:
+    error = {"code": -32602, "message": "there is no browser session 7"}
     async with ForgetfulServer(status, error) as server, beside(server).running() as far:
         server.is_always_forgetful = True
         with pytest.raises(ToolError, match=f"'far' refused the call: {error['message']}"):
@@ -251,10 +223,8 @@ async def test_other_error_fails_call(error: Any, status: int) -> None:
     ("status", "headers", "said"),
     [
         (429, {"Retry-After": "7"}, "HTTP 429 Too Many Requests: try again in 7 s"),
-        (413, {}, "HTTP 413 .+"),
         (500, {}, "HTTP 500 Internal Server Error"),
         (401, {}, "HTTP 401 Unauthorized: check its headers"),
-        (403, {}, "HTTP 403 Forbidden: check its headers"),
     ],
 )
 async def test_http_error_for_one_call_fails_only_that_call(status: int, headers: Any, said: str) -> None:

@@ -13,15 +13,18 @@ from callboard.skills.mcp.server import McpState, RunningServer
 from tests.skills.mcp.conftest import QUICK, Log, Make, Played, children_of, is_alive
 
 
-async def test_the_process_is_gone_when_the_lifespan_ends(ours: Make) -> None:
+async def test_the_process_is_gone_when_the_lifespan_ends_and_the_skill_can_be_started_again(ours: Make) -> None:
     played = ours()
-    async with played.lifespan():
-        pid = await played.pid()
-        assert is_alive(pid)
-        running = played.server.state
-        assert (running.status, running.tools) == ("ready", 15)
-    assert not is_alive(pid)
-    assert played.server.state == McpState("stopped", "", running.tool_names)
+    for _ in range(2):
+        async with played.lifespan():
+            pid = await played.pid()
+            assert is_alive(pid)
+            running = played.server.state
+            assert (running.status, running.tools) == ("ready", 13)
+        assert not is_alive(pid)
+        assert played.server.state == McpState("stopped", "", running.tool_names)
+        with pytest.raises(ToolError, match="its tools work only in a running Callboard server"):
+            await played.call("count", steps=1)
 
 
 async def test_a_lifespan_that_is_cancelled_leaves_no_process(ours: Make) -> None:
@@ -75,7 +78,7 @@ def test_stop_during_startup_waits_for_process_end(plain: Make) -> None:
     gc.collect()
 
 
-async def test_a_server_that_dies_is_restarted_and_its_tools_work_again(ours: Make, log: Log) -> None:
+async def test_a_server_that_dies_in_a_call_or_is_killed_between_calls_is_restarted(ours: Make, log: Log) -> None:
     played = ours()
     async with played.lifespan():
         before = await played.pid()
@@ -83,20 +86,12 @@ async def test_a_server_that_dies_is_restarted_and_its_tools_work_again(ours: Ma
         with pytest.raises(ToolError, match="'ours' was lost during this call"):
             await played.call("die")
         await log.until("mcp_server_ready")
-        assert await played.pid() != before
-        assert not is_alive(before)
-
-
-async def test_a_server_that_is_killed_between_calls_is_restarted(ours: Make, log: Log) -> None:
-    played = ours()
-    async with played.lifespan():
+        os.kill(await played.pid(), signal.SIGKILL)
+        lost = await log.until("mcp_server_lost", reason="it ended")
+        assert lost["level"] == "warning"
         await log.until("mcp_server_ready")
-        for _ in range(2):
-            os.kill(await played.pid(), signal.SIGKILL)
-            lost = await log.until("mcp_server_lost")
-            assert (lost["reason"], lost["level"]) == ("it ended", "warning")
-            await log.until("mcp_server_ready")
         assert (await played.call("count", steps=1)).text == "counted to 1"
+        assert not is_alive(before)
 
 
 async def test_tools_of_restarting_server_name_retry_time(ours: Make, log: Log) -> None:
@@ -110,14 +105,6 @@ async def test_tools_of_restarting_server_name_retry_time(ours: Make, log: Log) 
         assert slow.server.state.tools == len(slow.server.tools())
         with pytest.raises(ToolError, match=r"'ours' is being restarted; try again in (30|29) s"):
             await slow.call("count", steps=1)
-
-
-async def test_tools_of_stopped_server_explain_it(ours: Make) -> None:
-    played = ours()
-    async with played.lifespan():
-        pass
-    with pytest.raises(ToolError, match="its tools work only in a running Callboard server"):
-        await played.call("count", steps=1)
 
 
 async def test_failing_server_is_retried_and_logged_once(log: Log) -> None:
@@ -171,11 +158,3 @@ async def test_endless_reports_of_a_change_are_followed_ever_more_slowly(plain: 
         pauses = [(await log.until("mcp_tools_unchanged"))["pause_seconds"] for _ in range(3)]
     assert pauses == [0.4, 0.8, 1.6]
     assert len(log.of("mcp_server_ready")) == 1
-
-
-@pytest.mark.slow
-async def test_a_skill_can_be_started_again(ours: Make) -> None:
-    played = ours()
-    for _ in range(2):
-        async with played.lifespan():
-            assert (await played.call("count", steps=1)).text == "counted to 1"

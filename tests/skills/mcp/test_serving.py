@@ -6,22 +6,23 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from callboard.agents import Agent
+from callboard.agents import Agent, AgentLike, load_all_agents
 from callboard.calls import tool
 from callboard.calls.approval import TOOL_CHANGED, TOOL_CHANGED_SINCE_QUESTION
-from callboard.errors import AgentError
+from callboard.errors import AgentError, SettingsError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
+from callboard.settings import Settings
 from callboard.skills import Skill
 from callboard.skills.mcp import McpServer, McpServers, connection
+from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.server import RunningServer
 from callboard_protocol import Done, InputRequest, ToolCallComplete, ToolCallError, ToolStatus
 from tests import processes
 from tests.fakes.openai_server import Answer, OpenAIServer, call, chunks, finish, text
@@ -29,7 +30,7 @@ from tests.http.test_grants import ADA, ask, questions
 from tests.loop.conftest import wants
 from tests.serving import Service, numbered, request, serving
 from tests.skills.calling import serving_model
-from tests.skills.mcp.conftest import HERE, Log, children_of, is_alive
+from tests.skills.mcp.conftest import HERE, Log, Played, children_of, is_alive
 
 SERVER = str(HERE / "our_server.py")
 # The SDK takes seconds to import on a busy machine, and a server of ours waits for tools for a few only.
@@ -61,28 +62,74 @@ def script(tool: str, arguments: str) -> list[Answer]:
     ]
 
 
-async def test_progress_and_result_of_an_mcp_tool_are_events_of_the_run(tmp_path: Path) -> None:
+async def test_run_has_progress_and_result_of_an_mcp_tool_and_the_inspector_the_state_of_its_servers(
+    tmp_path: Path,
+) -> None:
     ours = McpServer("ours", command=sys.executable, args=[SERVER])
-    async with serving_model(tmp_path, script("ours_count", '{"steps": 2}'), Agent("scripted", skills=(ours,))) as (
-        service,
-        model,
-    ):
+    none = McpServer("none", command="/no/such/command")
+    agent = Agent("scripted", skills=(ours, none))
+    async with serving_model(tmp_path, script("ours_count", '{"steps": 2}'), agent) as (service, model):
         events = await service.events(request())
+        page = (await service.client.get("/inspect/agent?id=scripted")).text
     statuses = [event.data for event in events if isinstance(event, ToolStatus)]
     assert [(status.message, status.progress) for status in statuses] == [("step 1", 50), ("step 2", 100)]
     assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["counted to 2"]
     assert "ours_meet" in [offered["function"]["name"] for offered in model.requests[0]["tools"]]
-
-
-async def test_inspector_shows_state_of_servers(tmp_path: Path) -> None:
-    ours = McpServer("ours", command=sys.executable, args=[SERVER])
-    none = McpServer("none", command="/no/such/command")
-    async with serving_model(tmp_path, ANSWER, Agent("scripted", skills=(ours, none))) as (service, _):
-        await service.events(request())
-        page = (await service.client.get("/inspect/agent?id=scripted")).text
     assert re.search(r"ours: ready, \d+ tools", page)
     assert "none: restarting, 0 tools: " in page
-    assert "ours_count" in page
+
+
+def configured(folder: Path, **servers: Any) -> Path:
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    return file
+
+
+def load_assistant(file: Path) -> AgentLike:
+    return load_all_agents(Settings(), {"CALLBOARD_MCP_SERVERS": str(file)}).registry.get("assistant")
+
+
+async def test_the_assistant_has_the_tools_of_the_configured_servers_and_bad_entries_are_logged(
+    tmp_path: Path, log: Log
+) -> None:
+    file = configured(
+        tmp_path,
+        ours={"command": sys.executable, "args": [SERVER]},
+        wrong={"comand": "x"},
+        unsure={"command": "x", "disabled": "maybe"},
+    )
+    async with OpenAIServer(ANSWER) as model:
+        settings = {"model_base_url": model.base_url, "model": "m"}
+        async with serving(tmp_path, load_assistant(file), **settings) as service:
+            await service.events(request(agent="assistant"))
+            page = (await service.client.get("/inspect/agent?id=assistant")).text
+    offered = [tool["function"]["name"] for tool in model.requests[0]["tools"]]
+    assert {"web_fetch", "ours_count"} <= {*offered}
+    assert "mcp.json: mcpServers.wrong: The MCP server &#39;wrong&#39; needs either a command to run or a url" in page
+    wrong, unsure = log.of("mcp_server_left_out")
+    assert (wrong["level"], unsure["level"]) == ("warning", "warning")
+    assert wrong["reason"].startswith(f"{file}: mcpServers.wrong: The MCP server 'wrong' needs either a command")
+    assert unsure["reason"].startswith(f"{file}: mcpServers.unsure.disabled: Input should be a valid boolean")
+
+
+async def test_unreadable_file_stops_startup_with_place(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": ')
+    with pytest.raises(SettingsError, match=r"mcp\.json, line 1, column 16: not JSON"):
+        async with serving(tmp_path, load_assistant(file)):
+            pass
+
+
+def test_agents_command_shows_state_of_each_server(tmp_path: Path) -> None:
+    broken = {"command": "no-such-command-anywhere"}
+    file = configured(
+        tmp_path, ours={"command": sys.executable, "args": [SERVER]}, broken=broken, wrong={"comand": "x"}
+    )
+    listed = processes.run(tmp_path, "agents", MCP_SERVERS=str(file))
+    assert "MCP server ours: " in listed.stdout
+    assert " tools\n" in listed.stdout
+    assert "no-such-command-anywhere" in listed.stdout
+    assert "mcp.json: mcpServers.wrong: The MCP server 'wrong' needs either a command to run or a url" in listed.stderr
 
 
 async def test_tools_with_same_name_are_not_offered_and_shown_in_inspector(tmp_path: Path) -> None:
@@ -105,31 +152,9 @@ async def test_tools_with_same_name_are_not_offered_and_shown_in_inspector(tmp_p
         assert f"{name}: {skills} each have a tool of this name, so none of them is offered" in page
 
 
-async def test_hostile_schema_and_arguments_do_not_block_server(tmp_path: Path) -> None:
-    unique = {"type": "object", "properties": {"all": {"type": "array", "uniqueItems": True}}}
-    uses = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(28)} | {"d28": {"required": ["x"]}}
-    doubling = {"type": "object", "properties": {"all": {"$ref": "#/$defs/d0"}}, "$defs": uses}
-    tools = [{"name": "unique", "inputSchema": unique}, {"name": "doubling", "inputSchema": doubling}]
-    answered = {"content": [{"type": "text", "text": "done"}]}
-    (tmp_path / "script.json").write_text(json.dumps({"pages": [tools], "results": {"unique": answered}}))
-    plain = McpServer(
-        "plain", command=sys.executable, args=[str(HERE / "plain_server.py"), str(tmp_path / "script.json")]
-    )
-    turns = script("plain_unique", json.dumps({"all": [{"n": n} for n in range(6_000)]}))
-    async with serving_model(tmp_path, turns, Agent("scripted", skills=(plain,))) as (service, _):
-        before = time.process_time()
-        events = await service.events(request())
-        # It took 25 s to compare each item with each. Other processes are not counted.
-        assert time.process_time() - before < 10
-        page = (await service.client.get("/inspect/agent?id=scripted")).text
-    assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["done"]
-    assert "the tool doubling is left out: its schema has over 20000 keywords" in page
-
-
-@pytest.mark.parametrize(("confirm", "patterns"), [("unless_read_only", ()), ("never", ("ours_g*",))])
-async def test_tool_with_confirm_does_not_run_unasked(tmp_path: Path, confirm: str, patterns: tuple[str, ...]) -> None:
-    ours = McpServer("ours", command=sys.executable, args=[SERVER], confirm=confirm)  # type: ignore[arg-type] # one of its words
-    agent = Agent("scripted", skills=(ours,), confirm=patterns)
+async def test_tool_with_confirm_does_not_run_unasked(tmp_path: Path) -> None:
+    ours = McpServer("ours", command=sys.executable, args=[SERVER], confirm="unless_read_only")
+    agent = Agent("scripted", skills=(ours,))
     async with serving_model(tmp_path, script("ours_grow", "{}"), agent, input_timeout_seconds=0.1) as (service, _):
         events = await service.events(request())
     assert [event.title for event in events if isinstance(event, InputRequest)] == ["Run ours_grow?"]
@@ -197,31 +222,6 @@ def test_the_sdk_is_not_imported_before_a_server_starts() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-@pytest.mark.slow
-async def test_applications_have_own_servers_of_same_name(tmp_path: Path) -> None:
-    """Each application's agent is offered the tools of its own servers, of one file or declared in code."""
-    offered: list[list[str]] = []
-    pids: list[str] = []
-    shared = McpServer("ours", command=sys.executable, args=[SERVER])
-    for name in ("first", "second"):
-        (tmp_path / f"{name}.json").write_text(
-            json.dumps({"mcpServers": {name: {"command": sys.executable, "args": [SERVER]}}})
-        )
-
-    def asking(name: str) -> AbstractAsyncContextManager[tuple[Service, OpenAIServer]]:
-        agent = Agent("scripted", skills=(shared, McpServers(tmp_path / f"{name}.json")))
-        return serving_model(tmp_path / name, script("ours_pid", "{}"), agent)
-
-    async with asking("first") as first, asking("second") as second:
-        for service, model in (first, second):
-            events = await service.events(request())
-            pids += [event.result for event in events if isinstance(event, ToolCallComplete)]
-            offered.append([offered["function"]["name"] for offered in model.requests[-1]["tools"]])
-    assert [any(name.startswith("first_") for name in names) for names in offered] == [True, False]
-    assert [any(name.startswith("second_") for name in names) for names in offered] == [False, True]
-    assert len(set(pids)) == 2
-
-
 def listed(name: str, description: str, **properties: Any) -> dict[str, Any]:
     return {"name": name, "description": description, "inputSchema": {"type": "object", "properties": properties}}
 
@@ -230,37 +230,24 @@ FIELDS = {"to": {"type": "string", "default": "ada"}, "by": {"type": "string"}}
 PAY = listed("pay", "Pays.", **FIELDS)
 
 
-@pytest.mark.parametrize(
-    ("program", "key", "tools", "asks"),
-    [
-        ("a", "second-key", [PAY, listed("look", "Looks.")], False),
-        ("a", "first-key", [listed("look", "Looks."), listed("pay", "Pays.", **dict(reversed(FIELDS.items())))], False),
-        ("a", "first-key", [listed("pay", "Pays twice.", **FIELDS)], True),
-        ("a", "first-key", [listed("pay", "Pays.", **FIELDS, amount={"type": "integer"})], True),
-        ("b", "first-key", [PAY], True),
-    ],
-)
-async def test_tool_that_is_always_allowed_asks_again_when_it_or_its_server_has_changed(
-    tmp_path: Path, program: str, key: str, tools: Sequence[Any], asks: bool
-) -> None:
-    def serve(
-        program: str, key: str, tools: Sequence[Any]
-    ) -> AbstractAsyncContextManager[tuple[Service, OpenAIServer]]:
-        path = tmp_path / f"{program}.json"
-        results = {"pay": {"content": [{"type": "text", "text": "paid"}]}}
-        path.write_text(json.dumps({"pages": [tools], "results": results}))
-        args = [str(HERE / "plain_server.py"), str(path), f"--api-key={key}"]
-        bank = McpServer("bank", command=sys.executable, args=args, confirm="always")
-        return serving_model(tmp_path, script("bank_pay", "{}") * 2, Agent("shop", skills=(bank,)))
+async def test_fingerprint_changes_with_a_tool_and_its_server_but_not_with_order_or_a_key(tmp_path: Path) -> None:
+    """A tool that is always allowed asks again when its fingerprint has changed."""
 
-    async with serve("a", "first-key", [PAY]) as (service, _):
-        assert len(questions(await ask(service, "always"))) == 1
-    async with serve(program, key, tools) as (service, _):
-        asked = questions(await ask(service, "always"))
-        again = questions(await ask(service, False))
-    assert [question.message.startswith(TOOL_CHANGED) for question in asked] == [True] * asks
-    assert all(question.remember for question in asked)
-    assert again == []
+    async def read(program: str, key: str, *tools: Any) -> str:
+        path = tmp_path / f"{program}.json"
+        path.write_text(json.dumps({"pages": [tools], "results": {}}))
+        args = (str(HERE / "plain_server.py"), str(path), f"--api-key={key}")
+        bank = Played(RunningServer(ServerDeclaration("bank", sys.executable, args)))
+        async with bank.lifespan():
+            return bank.tool("pay").fingerprint
+
+    look = listed("look", "Looks.")
+    known = await read("a", "first-key", PAY)
+    assert await read("a", "second-key", PAY, look) == known
+    assert await read("a", "first-key", look, listed("pay", "Pays.", **dict(reversed(FIELDS.items())))) == known
+    assert await read("a", "first-key", listed("pay", "Pays twice.", **FIELDS)) != known
+    assert await read("a", "first-key", listed("pay", "Pays.", **FIELDS, amount={"type": "integer"})) != known
+    assert await read("b", "first-key", PAY) != known
 
 
 async def test_change_of_a_tool_during_its_question_or_in_mid_turn_asks_again(tmp_path: Path, log: Log) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from callboard.errors import ToolError
-from tests.fakes.seerr import SeerrServer, movie, refused, series
+from callboard.skills import Seerr
+from tests.fakes.seerr import KEY, SeerrServer, movie, series
 from tests.skills.media.conftest import Media
 
 DUNE: dict[str, Any] = {"tmdb_id": 438631, "media_type": "movie", "title": "Dune"}
@@ -24,16 +25,6 @@ async def test_a_movie_is_requested_by_its_number_and_not_in_4k(media: Media, se
     assert (made["type"], made["media"]["tmdbId"], made["is4k"]) == ("movie", 438631, False)
 
 
-@pytest.mark.parametrize(
-    ("seasons", "told"), [("all", "season 1, 2"), ([2], "season 2"), ([0], "season 0")], ids=["all", "one", "specials"]
-)
-async def test_seasons_are_requested_all_or_by_number(
-    media: Media, seerr: SeerrServer, seasons: object, told: str
-) -> None:
-    said = await media.text("media_request", **SEVERANCE, seasons=seasons)
-    assert f"Severance (2022), series [tmdb:95396], {told}. It is approved." in said
-
-
 async def test_request_of_series_without_seasons_is_refused(media: Media, seerr: SeerrServer) -> None:
     none: list[dict[str, Any]] = [{}, {"seasons": []}]
     for nothing in none:
@@ -44,21 +35,18 @@ async def test_request_of_series_without_seasons_is_refused(media: Media, seerr:
     assert seerr.requests == []
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [(2, "requested, waiting for approval"), (3, "requested, on its way"), (5, "available")],
-)
-async def test_available_or_requested_title_is_not_requested_again(
-    media: Media, seerr: SeerrServer, status: int, words: str
-) -> None:
-    seerr.own("movie", 438631, status)
-    said = await media.text("media_request", **DUNE)
-    assert said == f"Nothing to request: Dune (2021), movie [tmdb:438631] is {words}."
+async def test_available_or_requested_title_is_not_requested_again(media: Media, seerr: SeerrServer) -> None:
+    for status, words in ((2, "requested, waiting for approval"), (5, "available")):
+        seerr.own("movie", 438631, status)
+        said = await media.text("media_request", **DUNE)
+        assert said == f"Nothing to request: Dune (2021), movie [tmdb:438631] is {words}."
     assert seerr.requests == []
 
 
-async def test_requested_seasons_are_reported(media: Media, seerr: SeerrServer) -> None:
-    await media.text("media_request", **SEVERANCE, seasons=[1])
+async def test_seasons_are_requested_all_or_by_number_and_those_that_were_are_reported(media: Media) -> None:
+    assert "tmdb:95396], season 0. It is approved." in await media.text("media_request", **SEVERANCE, seasons=[0])
+    said = await media.text("media_request", **SEVERANCE, seasons=[1])
+    assert "Severance (2022), series [tmdb:95396], season 1. It is approved." in said
     said = await media.text("media_request", **SEVERANCE, seasons="all")
     assert "season 2. It is approved." in said
     said = await media.text("media_request", **SEVERANCE, seasons=[1, 2])
@@ -73,36 +61,21 @@ async def test_concurrent_request_is_error(media: Media, seerr: SeerrServer) -> 
         await media.text("media_request", **DUNE)
 
 
-async def test_number_of_another_title_is_refused(media: Media, seerr: SeerrServer) -> None:
-    wrong = {**DUNE, "title": "Dune: Part Two"}
-    with pytest.raises(ToolError, match=r"that number is Dune \(2021\), movie \[tmdb:438631\], not 'Dune: Part Two'"):
-        await media.text("media_request", **wrong)
-    assert seerr.requests == []
-
-
-@pytest.mark.parametrize("title", ["dune", "DUNE (2021)", " Dune "])
-async def test_title_may_be_written_freely(media: Media, seerr: SeerrServer, title: str) -> None:
+@pytest.mark.parametrize(
+    "title", ["DUNE (2021)", " dune ", "Dune (2021), movie [tmdb:438631]", "dune (2018) [tmdb:438631]"]
+)
+async def test_title_may_be_written_freely_and_as_the_tools_write_it(
+    media: Media, seerr: SeerrServer, title: str
+) -> None:
     await media.text("media_request", **{**DUNE, "title": title})
     assert len(seerr.requests) == 1
 
 
-WRITTEN = [
-    "Dune (2021) [tmdb:438631]",
-    "Dune (2021), movie [tmdb:438631]",
-    "Dune [tmdb:438631]",
-    "dune (2018) [tmdb:438631]",
-]
-
-
-@pytest.mark.parametrize("title", WRITTEN)
-async def test_a_title_may_be_written_as_the_tools_write_it(media: Media, seerr: SeerrServer, title: str) -> None:
-    await media.text("media_request", **{**DUNE, "title": title})
-    assert len(seerr.requests) == 1
-
-
-@pytest.mark.parametrize("title", ["Dune (2021) [tmdb:693134]", "Dune: Part Two (2024) [tmdb:438631]", "Dune (1984)"])
-async def test_title_written_with_other_number_is_refused(media: Media, seerr: SeerrServer, title: str) -> None:
-    with pytest.raises(ToolError, match="Not done: that number is Dune"):
+@pytest.mark.parametrize(
+    "title", ["Dune: Part Two", "Dune (2021) [tmdb:693134]", "Dune: Part Two (2024) [tmdb:438631]", "Dune (1984)"]
+)
+async def test_title_that_does_not_fit_the_number_is_refused(media: Media, seerr: SeerrServer, title: str) -> None:
+    with pytest.raises(ToolError, match=r"Not done: that number is Dune \(2021\), movie \[tmdb:438631\], not"):
         await media.text("media_request", **{**DUNE, "title": title})
     assert seerr.requests == []
 
@@ -157,7 +130,8 @@ async def test_issue_needs_title_in_library(media: Media, seerr: SeerrServer) ->
     ]
 
 
-async def test_refusal_of_seerr_is_passed_on(media: Media, seerr: SeerrServer) -> None:
-    seerr.refusal = refused(403, "Movie Quota exceeded.")
-    with pytest.raises(ToolError, match=r"Seerr does not allow it: Movie Quota exceeded\."):
-        await media.text("media_request", **DUNE)
+def test_only_the_tools_that_change_something_are_not_read_only() -> None:
+    assert [tool.name for tool in Seerr("http://seerr.local", KEY).current_tools() if not tool.read_only] == [
+        "media_request",
+        "media_report_issue",
+    ]

@@ -1,8 +1,6 @@
 """A Seerr that is missing, refuses, or is another server: each is an error with advice."""
 
-import asyncio
 import socket
-from typing import Any
 
 import httpx
 import pytest
@@ -23,7 +21,10 @@ REFUSALS = {
     "a rate limit without end": (refused(429, "slow down"), "try again in 60 s"),
     "a proxy without Seerr": (Refusal(502, "<html>", content_type="text/html"), "not ready"),
     "another address": (Refusal(301, "", {"Location": "https://elsewhere/"}), "CALLBOARD_SEERR_URL"),
-    "a failure": (refused(500, "Unable to retrieve search results."), r"\(500\): Unable to retrieve search results"),
+    "a failure": (
+        refused(500, "Unable to retrieve " + "no " * 10_000),
+        r"\(500\): Unable[^\n]{9,400}$",
+    ),
     "a failure that is a list": (Refusal(500, "[1]"), r"\(500\): it gave no reason"),
     "a failure in a page": (Refusal(500, "<html>", content_type="text/html"), r"\(500\): it gave no reason"),
     "a web page": (Refusal(200, "<html>", content_type="text/html"), "a web page, not with Seerr's API"),
@@ -44,13 +45,6 @@ async def test_wrong_key_is_reported_without_key(seerr: SeerrServer, store: Stor
     with pytest.raises(ToolError, match="CALLBOARD_SEERR_API_KEY") as caught:
         await media.text("media_trending")
     assert "wrong-key" not in str(caught.value)
-
-
-async def test_a_long_refusal_is_cut(media: Media, seerr: SeerrServer) -> None:
-    seerr.refusal = refused(500, "no " * 10_000)
-    with pytest.raises(ToolError) as caught:
-        await media.text("media_trending")
-    assert len(str(caught.value)) < 400
 
 
 async def test_unreachable_invalid_and_missing_address_are_distinguished(store: Store) -> None:
@@ -77,14 +71,3 @@ async def test_timeout_of_seerr_is_reported() -> None:
         async with httpx.AsyncClient(base_url=url, timeout=0.05) as client:
             with pytest.raises(ToolError, match="did not answer in time"):
                 await SeerrClient(client).get(Entries, "/search", query="dune")
-
-
-async def test_a_connection_that_is_cut_is_an_error_of_the_call(store: Store) -> None:
-    async def cut(_: Any, writer: asyncio.StreamWriter) -> None:
-        writer.close()
-
-    server = await asyncio.start_server(cut, "127.0.0.1", 0)
-    async with server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        with pytest.raises(ToolError, match="cannot be reached"):
-            await Media(Seerr(url, KEY), store).text("media_trending")

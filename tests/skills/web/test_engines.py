@@ -66,10 +66,10 @@ async def test_brave_searches_the_web_and_the_news_page_by_page() -> None:
     }
 
 
-@pytest.mark.parametrize("query", ["word " * 80, "x" * 600])
-async def test_long_query_is_cut_for_brave(query: str) -> None:
+async def test_long_query_is_cut_for_brave() -> None:
     async with Site(brave) as site:
-        assert await brave_at(site.url).search(SearchQuery("reddit", query))
+        for query in ("word " * 80, "x" * 600):
+            assert await brave_at(site.url).search(SearchQuery("reddit", query))
 
 
 async def test_tavily_makes_pages_of_a_longer_list() -> None:
@@ -112,12 +112,10 @@ async def test_results_that_cannot_be_cited_are_left_out(make: MakeEngine) -> No
     ]
 
 
-@pytest.mark.parametrize("make", [Searxng, brave_at, tavily_at])
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
         (page("<h1>It works!</h1>"), "did not answer with a JSON object: check its address"),
-        (answer(["a list"]), "did not answer with a JSON object"),
         (Reply(b"[" * 100_000), "did not answer with a JSON object"),
         (Reply(b"", 502), r"answered 502\."),
         (
@@ -128,29 +126,26 @@ async def test_results_that_cannot_be_cited_are_left_out(make: MakeEngine) -> No
         (Reply(b"\xff\xfe\xff", headers={"Content-Encoding": "gzip"}), "could not be reached"),
     ],
 )
-async def test_invalid_answer_is_error(make: MakeEngine, reply: Reply, told: str) -> None:
+async def test_invalid_answer_is_error(reply: Reply, told: str) -> None:
     async with Site(reply) as site:
-        with pytest.raises(ToolError, match=told):
-            await make(site.url).search(SearchQuery("web", "lamps"))
-
-
-@pytest.mark.parametrize("make", [Searxng, brave_at, tavily_at])
-async def test_unreachable_service_is_error(make: MakeEngine) -> None:
-    async with Site(page("")) as site:
-        pass
+        for make in (Searxng, brave_at, tavily_at):
+            with pytest.raises(ToolError, match=told):
+                await make(site.url).search(SearchQuery("web", "lamps"))
     with pytest.raises(ToolError, match="could not be reached: All connection attempts failed"):
-        await make(site.url).search(SearchQuery("web", "lamps"))
+        await Searxng(site.url).search(SearchQuery("web", "lamps"))
 
 
 @pytest.mark.parametrize(
     ("make", "reply", "told"),
     [
+        (lambda _: Searxng("searxng.lan"), Reply(), "Request URL is missing an 'http://'"),
+        (lambda _: Searxng("http://search.lan:eighty"), Reply(), "address of SearXNG is not valid: Invalid port"),
+        (lambda _: Reddit("http://search.lan:eighty"), Reply(), "The address of Reddit is not valid: Invalid port"),
         (Searxng, Reply(b"Forbidden", 403), "add json to search.formats in its settings.yml"),
         (Searxng, Reply(b"Too Many Requests", 429), "allow it in its limiter.toml"),
         (brave_at, Reply(b"", 403), "check CALLBOARD_BRAVE_API_KEY"),
         (tavily_at, answer({"detail": {"error": "Unauthorized."}}, 401), "check CALLBOARD_TAVILY_API_KEY"),
         (tavily_at, answer({"detail": {"error": "Exceeds your plan's set usage limit."}}, 432), "are used up"),
-        (tavily_at, answer({"detail": {"error": "Invalid topic."}}, 400), r"400: Invalid topic\."),
         (tavily_at, answer({"detail": "Not SearchResult"}, 404), r"404: Not SearchResult\."),
     ],
 )
@@ -195,12 +190,9 @@ async def test_short_rate_limit_is_retried_once(make: MakeEngine, limited: Reply
     ("make", "limited"),
     [
         (brave_at, brave_error(429, "RATE_LIMITED", LIMITED)),
-        (brave_at, brave_error(429, "X", LIMITED, X_RateLimit_Reset="60")),
         (brave_at, brave_error(429, "X", LIMITED, X_RateLimit_Reset="soon")),
-        (tavily_at, answer({"detail": {"error": LIMITED}}, 429)),
         (tavily_at, answer({"detail": {"error": LIMITED}}, 429, Retry_After="3600")),
         (tavily_at, answer({"detail": {"error": LIMITED}}, 429, Retry_After="nan")),
-        (tavily_at, answer({"detail": {"error": LIMITED}}, 429, Retry_After="Fri, 02 Jan 2026 03:04:05 GMT")),
     ],
 )
 async def test_long_rate_limit_is_not_retried(make: MakeEngine, limited: Reply) -> None:
@@ -208,18 +200,6 @@ async def test_long_rate_limit_is_not_retried(make: MakeEngine, limited: Reply) 
         with pytest.raises(ToolError, match=f"answered 429: {LIMITED}"):
             await make(site.url).search(SearchQuery("web", "lamps"))
         assert len(site.heard) == 1
-
-
-@pytest.mark.parametrize("make", [Searxng, Reddit])
-async def test_invalid_address_is_error_of_engine(make: MakeEngine) -> None:
-    engine = make("http://search.lan:eighty")
-    with pytest.raises(ToolError, match=f"The address of {engine.name} is not valid: Invalid port: 'eighty'"):
-        await engine.search(SearchQuery("web", "lamps"))
-
-
-async def test_an_address_without_a_scheme_is_an_error() -> None:
-    with pytest.raises(ToolError, match="Request URL is missing an 'http://'"):
-        await Searxng("searxng.lan").search(SearchQuery("web", "lamps"))
 
 
 async def test_reddit_is_searched_through_json() -> None:

@@ -19,19 +19,15 @@ def given(body: bytes, kind: Kind | None = None, charset: str | None = None) -> 
 @pytest.mark.parametrize(
     ("body", "charset", "text"),
     [
-        ("Bühne".encode(), None, "Bühne"),
         ("Bühne".encode("latin-1"), "iso-8859-1", "Bühne"),
         ("“Bühne” €".encode("cp1252"), "ISO-8859-1", "“Bühne” €"),
-        ("“Bühne”".encode("cp1252"), "us-ascii", "“Bühne”"),
         ("舞台".encode("shift_jis"), "Shift_JIS", "舞台"),
         ("戲臺".encode("gbk"), "gb2312", "戲臺"),
         (codecs.BOM_UTF8 + "Bühne".encode(), "iso-8859-1", "Bühne"),
         ("Bühne".encode("utf-16"), "utf-8", "Bühne"),
         ("Bühne".encode(), "no-such-charset", "Bühne"),
-        ("Bühne".encode(), "hex", "Bühne"),
         ("Bühne".encode(), "utf-8\0", "Bühne"),
         (b'<meta charset="windows-1251">' + "Сцена".encode("cp1251"), None, '<meta charset="windows-1251">Сцена'),
-        (b'<?xml encoding="koi8-r"?>' + "Сцена".encode("koi8-r"), None, '<?xml encoding="koi8-r"?>Сцена'),
         (b"\xfd\x81 ok", "utf-8", "\ufffd\ufffd ok"),
     ],
 )
@@ -49,17 +45,11 @@ def test_missing_charset_is_guessed() -> None:
     [
         (b"<!DOCTYPE html><html><body><p>Hello there</p></body></html>", "Hello there"),
         (b"  <HTML><p>Hello there", "Hello there"),
-        (b"Hello there", "Hello there"),
         (pdf("Hello there"), "## Page 1\n\nHello there"),
     ],
 )
 def test_missing_content_type_is_detected(body: bytes, text: str) -> None:
     assert read_page(given(body)).text == text
-
-
-def test_a_file_of_another_kind_is_an_error() -> None:
-    with pytest.raises(ToolError, match="another kind"):
-        read_page(given(b"\x7fELF\0\0\0\0"))
 
 
 @pytest.mark.parametrize(
@@ -68,20 +58,27 @@ def test_a_file_of_another_kind_is_an_error() -> None:
         ("<p>A piece of a page</p>", "A piece of a page"),
         ("<html><body>" + "<a href='/q'>A link</a><br>" * 30 + "</body></html>", "A link"),
         ("<html><body><form><label>A form</label><input></form></body></html>", "A form"),
-        ("<html><body>" + "<div>" * 3000 + "Deep down", None),
     ],
 )
-def test_page_without_article_returns_its_text(html: str, wanted: str | None) -> None:
-    if wanted is None:
-        with pytest.raises(ToolError, match="has no text"):
-            read_page(given(html.encode(), "html"))
-    else:
-        assert wanted in read_page(given(html.encode(), "html")).text
+def test_page_without_article_returns_its_text(html: str, wanted: str) -> None:
+    assert wanted in read_page(given(html.encode(), "html")).text
 
 
-def test_a_page_without_text_is_an_error_that_says_why() -> None:
-    with pytest.raises(ToolError, match="drawn by a script"):
-        read_page(given(b"<html><body><div id=root></div><script>go()</script></body></html>", "html"))
+FAULTS: list[tuple[bytes, Kind | None, str]] = [
+    (b"\x7fELF\0\0\0\0", None, "another kind"),
+    (b"<html><body>" + b"<div>" * 3000 + b"Deep down", "html", "has no text"),
+    (b"<html><body><div id=root></div><script>go()</script></body></html>", "html", "drawn by a script"),
+    (b"%PDF-1.4 and nothing else", "pdf", "PDF that cannot be read|has no text"),
+    (pdf("x")[:150], "pdf", "PDF that cannot be read|has no text"),
+    (pdf("x").replace(b"/Kids", b"/Kid5"), "pdf", "PDF that cannot be read|has no text"),
+    (b"%PDF-" + b"1 0 obj <<" * 2000, "pdf", "PDF that cannot be read|has no text"),
+]
+
+
+@pytest.mark.parametrize(("body", "kind", "said"), FAULTS)
+def test_file_without_a_text_is_an_error_that_says_why(body: bytes, kind: Kind | None, said: str) -> None:
+    with pytest.raises(ToolError, match=said):
+        read_page(given(body, kind))
 
 
 def test_characters_that_cannot_be_stored_are_replaced() -> None:
@@ -92,20 +89,6 @@ def test_a_title_is_one_line_and_not_endless() -> None:
     page = read_page(given(b"<html><head><title>a\n b" + b" c" * 1000 + b"</title><body><p>Text here.</p>", "html"))
     assert page.title.startswith("a b c c")
     assert len(page.title) == 300
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"%PDF-1.4 and nothing else",
-        pdf("x")[:150],
-        pdf("x").replace(b"/Kids", b"/Kid5"),
-        b"%PDF-" + b"1 0 obj <<" * 2000,
-    ],
-)
-def test_invalid_pdf_is_error(body: bytes) -> None:
-    with pytest.raises(ToolError, match=r"PDF that cannot be read|has no text"):
-        read_page(given(body, "pdf"))
 
 
 def test_a_pdf_with_a_password_is_an_error_that_says_so() -> None:

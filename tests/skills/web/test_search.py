@@ -10,7 +10,7 @@ import pytest
 
 from callboard.errors import InvalidArguments, ToolError
 from callboard.skills import Brave, Engine, Searxng, Tavily, WebSearch
-from callboard.skills.web.engines import SearchQuery, SearchResult
+from callboard.skills.web.engines import Action, SearchQuery, SearchResult
 from callboard.skills.web.skill import search_with_first
 from callboard_protocol import Source
 from tests.skills.web.conftest import MakeWeb
@@ -58,21 +58,15 @@ async def test_next_engine_is_used_after_failure_and_user_is_informed(web: MakeW
     async with Site(Reply(b"", 502)) as down, Site(tavily) as up:
         engines = (Searxng(down.url), Brave(KEY, down.url), Tavily(KEY, up.url))
         result = await search_with_first(engines, SearchQuery("web", "lamps"), stage.context)
+        with pytest.raises(ToolError) as failed:
+            await search_with_first(engines[:2], SearchQuery("web", "lamps"), web().context)
+    assert str(failed.value) == "No search engine could answer. SearXNG answered 502. Brave answered 502."
     assert len(result.data) == 10
     assert [report.message for report in stage.reports] == [
         "Searching with SearXNG",
         "SearXNG answered 502. Searching with Brave",
         "Brave answered 502. Searching with Tavily",
     ]
-
-
-async def test_error_has_reasons_of_all_engines(web: MakeWeb) -> None:
-    async with Site(Reply(b"", 502)) as down:
-        with pytest.raises(ToolError) as failed:
-            await search_with_first(
-                (Searxng(down.url), Brave(KEY, down.url)), SearchQuery("web", "lamps"), web().context
-            )
-    assert str(failed.value) == "No search engine could answer. SearXNG answered 502. Brave answered 502."
 
 
 async def test_nothing_found_is_an_answer_without_sources(web: MakeWeb) -> None:
@@ -92,11 +86,16 @@ async def test_reddit_search_keeps_only_reddit_pages(web: MakeWeb) -> None:
     assert [item["url"] for item in result.data] == urls[:2]
 
 
-async def test_configured_engines_come_before_duckduckgo(web: MakeWeb) -> None:
+async def test_configured_engines_come_before_duckduckgo_and_reddit_is_only_for_reddit(web: MakeWeb) -> None:
     keys: dict[str, Any] = {"brave_api_key": KEY, "tavily_api_key": KEY}
-    skill = web(searxng_url="http://searxng.lan", **keys).skill
-    assert [engine.name for engine in skill.engines_for("web")] == ["SearXNG", "Brave", "Tavily", "DuckDuckGo"]
-    assert [engine.name for engine in web().skill.engines_for("web")] == ["DuckDuckGo"]
+    cases: list[tuple[Action, dict[str, Any], list[str]]] = [
+        ("web", {"searxng_url": "http://searxng.lan", **keys}, ["SearXNG", "Brave", "Tavily", "DuckDuckGo"]),
+        ("web", {}, ["DuckDuckGo"]),
+        ("reddit", {}, ["Reddit", "DuckDuckGo"]),
+        ("reddit", {"reddit_url": "none"}, ["DuckDuckGo"]),
+    ]
+    for action, settings, names in cases:
+        assert [engine.name for engine in web(**settings).skill.engines_for(action)] == names
 
 
 async def test_invalid_arguments_are_refused(web: MakeWeb) -> None:
@@ -137,14 +136,6 @@ async def test_reddit_is_asked_first_and_its_refusal_is_noted(web: MakeWeb) -> N
     assert item["url"] == "https://www.reddit.com/1"
     assert item["note"].startswith("Reddit answered 403: it refuses programs without an account")
     assert item["note"].endswith("These are from a web search.")
-
-
-async def test_reddit_is_used_only_for_reddit_searches_and_can_be_disabled(
-    web: MakeWeb,
-) -> None:
-    asked = [engine.name for engine in web().skill.engines_for("reddit")]
-    assert asked == ["Reddit", "DuckDuckGo"]
-    assert [engine.name for engine in web(reddit_url="none").skill.engines_for("reddit")] == ["DuckDuckGo"]
 
 
 def reddit_engine(heard: Heard) -> Reply:
