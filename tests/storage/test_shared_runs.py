@@ -8,15 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from sqlalchemy import update
 
 from callboard._history import HistoryCall, Turn
 from callboard.agents import RunContext
 from callboard.errors import RunLost
-from callboard.runs.files import RunFiles
-from callboard.runs.log import EventLog
 from callboard.storage import GivenAnswer, Store, StoredFrame, StoredRun
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql.tables import runs
@@ -324,27 +321,6 @@ async def test_a_question_has_one_answer_whoever_gives_it(store: Store) -> None:
     assert not signals["run"].is_cancelled
     await other.cancel("run")
     assert (await owner.signals(["run"]))["run"].is_cancelled
-
-
-@ON_SQLITE
-async def test_an_agent_is_stopped_after_another_server_took_over_its_run(store: Store) -> None:
-    lost = asyncio.Event()
-    log = store.stored_runs("server")
-    run = await log.begin(RUN)
-    record = store.record(log, replace(run, epoch=0), Turn("chat", "run", None, "ann", None))
-    events = EventLog()
-    events.on_lost = lost.set
-    events.store_in(record, RunFiles("run"))
-    events.append(Message(content="1"))
-    await lost.wait()
-    events.append(Done())
-    events.close()
-    await anyio.wait_all_tasks_blocked()
-    listener = asyncio.create_task(anext(events.tail(), b""))
-    await anyio.wait_all_tasks_blocked()
-    assert not listener.done(), "nobody sees what is not stored"
-    events.abandon()
-    assert await listener == b""
 
 
 async def give_to_heir(store: Store) -> None:
