@@ -25,7 +25,7 @@ from callboard_protocol import (
     ToolStatusData,
     Usage,
 )
-from tests.fakes.openai_server import Answer, Body, Refusal, call, chunks, finish, text, usage
+from tests.fakes.openai_server import Answer, Body, call, chunks, finish, text, usage
 from tests.recordings.stage import Scenario, Stage
 from tests.serving import ScriptedAgent
 
@@ -35,7 +35,6 @@ NASTY = (
 )
 PNG = "data:image/png;base64,iVBORw0KGgo="
 PDF = f"data:application/pdf;base64,{'A' * 100_000}"
-SECRET = "hunter2-and-more"
 
 
 # --- What a model answers -------------------------------------------------------------------------------------------
@@ -57,7 +56,6 @@ def calls(*wanted: tuple[str, Any], before: str = "", ids: Sequence[str | None] 
 
 
 ADD = ("add", {"a": 1, "b": 2})
-SUM = [calls(ADD), says("It is 3.")]
 
 
 # --- The tools ------------------------------------------------------------------------------------------------------
@@ -67,12 +65,6 @@ SUM = [calls(ADD), says("It is 3.")]
 async def add(a: int, b: int) -> int:
     """Adds two numbers."""
     return a + b
-
-
-@tool
-async def crash(reason: str) -> str:
-    """Fails in a way of its own."""
-    raise ValueError(f"it broke at /etc/callboard/secrets.toml: {reason}")
 
 
 @tool
@@ -111,12 +103,6 @@ async def echo(what: str) -> str:
 async def buy(thing: str, euros: int = 1) -> str:
     """Buys something."""
     return f"bought {thing} for {euros}"
-
-
-@tool(secrets=("password",))
-async def log_in(name: str, password: str) -> str:
-    """Logs in."""
-    return f"{name} logged in with {password}"
 
 
 @tool(read_only=True)
@@ -274,22 +260,9 @@ async def offer_a_function(stage: Stage) -> None:
     await stage.run(functions=[OPEN_DOOR], must_call=True)
 
 
-async def edit_the_question(stage: Stage) -> None:
-    """Ask twice, then go back to the first answer with another second question."""
-    await stage.take_turns()
-    second_question = next(place for place, one in enumerate(stage.history) if place and one["role"] == "user")
-    await stage.run(messages=[*stage.history[:second_question], {"role": "user", "content": "something else"}])
-
-
 async def run_a_task(stage: Stage) -> None:
     """Ask for a title, as Open WebUI does in the background."""
     await stage.run(task="title_generation", messages=[{"role": "user", "content": "Make a title."}])
-
-
-async def continue_a_strangers_chat(stage: Stage) -> None:
-    """Begin a chat, and let somebody else go on with it."""
-    await stage.run()
-    await stage.run(user={"id": "bob"})
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -329,47 +302,16 @@ SCENARIOS: dict[str, Scenario] = {
     "parallel_calls": Scenario(
         [calls(("slow", {"word": "one"}), ("quick", {"word": "two"})), says("Both.")], tools=racing_tools
     ),
-    "two_rounds": Scenario(
-        [calls(ADD), calls(("add", {"a": 3, "b": 4}), before="And now: ", ids=("b",)), says("3 and 7.")],
-        tools=tools(add),
-    ),
-    "crashing_tool": Scenario([calls(("crash", {"reason": "rain"})), says("Sorry.")], tools=tools(crash)),
     "status_reports_and_files": Scenario([calls(("paint", {"what": "a storm"})), says("Look.")], tools=tools(paint)),
     "long_result": Scenario(
         [calls(("read_all", {"chars": 100_000})), says("Long."), says("Still.")],
         turns=("read it", "and?"),
         tools=tools(read_all),
     ),
-    "huge_arguments": Scenario([calls(("echo", {"what": "x" * 90_000})), says("Long.")], tools=tools(echo)),
-    "secret_argument": Scenario(
-        [calls(("log_in", {"name": "ada", "password": SECRET})), says(f"With {SECRET}.")], tools=tools(log_in)
-    ),
-    # Calls in text.
-    "rescued_call_that_asks": Scenario(
-        [says('<tool_call>\n{"name": "echo", "arguments": {"what": "storm"}}\n</tool_call>'), says("A storm.")],
-        tools=tools(echo),
-        reply=True,
-    ),
-    "react": Scenario(
-        [
-            says('Thought: I should add.\nAction: add\nAction Input: {"a": 1, "b": 2}\nObservation: 4'),
-            says("Thought: I know.\nFinal Answer: It is 3."),
-        ],
-        tools=tools(add),
-        settings={"tool_format": "react"},
-    ),
-    # Limits.
-    "max_turns": Scenario(
-        [*(calls(("add", {"a": n, "b": n}), ids=(f"n{n}",)) for n in range(3)), says("Enough.")],
-        tools=tools(add),
-        settings={"max_tool_calls_per_turn": 2},
-    ),
     # The user.
     "cancelled_call": Scenario([calls(("hang", {}), before="Wait. ")], tools=tools(hang), cancel_at="tool_call_start"),
     "agreed": Scenario([calls(("buy", {"thing": "a piano"})), says("It is yours.")], tools=tools(buy), reply=True),
-    "denied": Scenario([calls(("buy", {"thing": "a piano"})), says("As you like.")], tools=tools(buy), reply=False),
     # Models that fail.
-    "model_refuses": Scenario([Refusal(400, "the context is too long")]),
     "model_cut_off": Scenario([calls(ADD), chunks(text("Once upon"), ending="cut")], tools=tools(add)),
     # The client's own functions.
     "external_call_beside_a_tool": Scenario(
@@ -377,9 +319,6 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "form": Scenario([calls(("open_door", {"room": "attic"}))], play=offer_a_function),
     # Chats.
-    "edited": Scenario(
-        [*SUM, says("Yes."), says("No.")], turns=("sum", "sure?"), tools=tools(add), play=edit_the_question
-    ),
     "sources": Scenario(
         [
             calls(("look_up", {"query": "apple"}), ("look_up", {"query": "pear"})),
@@ -390,7 +329,6 @@ SCENARIOS: dict[str, Scenario] = {
         turns=("apples?", "plums?"),
         tools=tools(look_up),
     ),
-    "strangers_chat": Scenario([*SUM, says("Hi.")], tools=tools(add), play=continue_a_strangers_chat),
     "background_task": Scenario([says("A title")], tools=tools(add), play=run_a_task),
     # Agents.
     "agent_raises": Scenario(

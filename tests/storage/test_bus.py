@@ -22,7 +22,7 @@ from tests.faults.store_proxy import StoreProxy
 from tests.runs.promises import check
 from tests.serving import ScriptedAgent, numbered, request, serving
 from tests.storage.conftest import new_database
-from tests.storage.redis_servers import PASSWORD, RedisProcess, throw_away_cluster, throw_away_redis
+from tests.storage.redis_servers import PASSWORD, RedisProcess, throw_away_redis
 
 POSTGRESQL = pytest.mark.needs("postgresql")
 REDIS = pytest.mark.needs("postgresql", "redis")
@@ -292,22 +292,6 @@ async def test_a_bus_without_messages_is_reconnected(
                 await logged(logs, "bus_works_again")
                 await asked.cancel("run")
                 assert (await received.get()).run_id == "run"
-
-
-@REDIS
-@pytest.mark.slow
-async def test_a_cluster_passes_notifications_on_between_its_nodes(postgresql_url: str) -> None:
-    received: asyncio.Queue[Notification] = asyncio.Queue()
-    with throw_away_cluster() as urls:
-        one = await Store.open(postgresql_url, urls[0])
-        other = await Store.open(postgresql_url, urls[1])
-        async with one.stored_runs("one").open(60, print), other.stored_runs("other").open(60, received.put_nowait):
-            log = one.stored_runs("third")
-            async with log.open(60, print):
-                await log.cancel("run")
-                assert await received.get() == Notification("third", "run")
-        await one.close()
-        await other.close()
 
 
 async def test_a_redis_beside_sqlite_is_not_looked_at_and_has_no_effect(database: Path) -> None:

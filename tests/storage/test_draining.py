@@ -30,7 +30,7 @@ from tests.fakes.openai_server import OpenAIServer, call, chunks, finish
 from tests.processes import serving as forked
 from tests.runs.promises import read
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
-from tests.storage.test_shared_runs import Play, body, two_servers
+from tests.storage.test_shared_runs import body
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -161,37 +161,6 @@ async def test_an_unstored_run_ends_with_an_error(tmp_path: Path) -> None:
         for events in await asyncio.gather(*listeners):
             assert isinstance(events[-1], Error)
             assert events[-1].code == "interrupted"
-
-
-async def test_followers_of_another_servers_run_are_disconnected_and_resume_there(
-    tmp_path: Path, database_url: str
-) -> None:
-    play = Play()
-    begun = asyncio.Event()
-
-    async def listen(service: Service) -> bytes:
-        seen = b""
-        async with service.client.stream("POST", "/v1/runs", json=body()) as response:
-            async for chunk in response.aiter_bytes():
-                seen += chunk
-                if b"tool_call_start" in seen:
-                    begun.set()
-        return seen
-
-    async with two_servers(tmp_path, database_url, play) as (one, other):
-        own = asyncio.create_task(listen(one))
-        await begun.wait()
-        begun.clear()
-        following = asyncio.create_task(listen(other))
-        await begun.wait()
-        await other.app.stop()
-        followed = await following
-        play.going_on.set()
-        after: dict[str, Any] = {"after": read(followed)[-1][0], "user_id": "ann"}
-        rest = await one.client.get("/v1/runs/run/events", params=after)
-        assert followed + rest.content == await own
-        refused = await other.client.get("/v1/runs/run/events", params=after)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
 
 
 # ------------------------------------------------------------------------------------------------------- its parts
