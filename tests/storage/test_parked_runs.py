@@ -593,7 +593,7 @@ LOOK = chunks(call("look", '{"seat": 8}', call_id="c2"), finish("tool_calls"))
 async def test_an_approved_run_waits_until_its_user_has_a_place_for_it(
     serve: Serve, till: Till, is_cancelled: bool
 ) -> None:
-    async with serve("one", max_user_runs=1) as one:
+    async with serve("one", max_user_runs=1, run_queue_seconds=0) as one:
         seen = await park(one)
         async with one.client.stream("POST", "/v1/runs", json=body(run_id="2", message_id="2")) as other:
             async for _, event in numbered(other):
