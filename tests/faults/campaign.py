@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-import math
 import random
 import signal
-import statistics
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -37,11 +35,8 @@ DRAIN_SECONDS = 1.0
 MAX_LOSSES = 3
 """A run that was with so many servers is given up when the last is gone: that one is spared meanwhile."""
 TALKERS = 5
-HARMLESS = ("clock", "lost notifications")
-"""Of these nobody is to see anything: they blur no pause after others."""
 KINDS = ("kill", "restart", "stop and continue", "clock")
 """The faults of servers; those of stores are their engines' own."""
-SEVERAL = "several at one time"
 SECONDS_BETWEEN = (0.1, 1.0)
 ALONE_SHARE = 0.7
 """After this part of the faults the next one waits until all is well again."""
@@ -56,48 +51,19 @@ CHAT_SECONDS = 10 * RETRY_SECONDS
 """How long a chat may take to have the end of a turn that the database did not take at once."""
 
 
-@dataclass(eq=False, slots=True)
-class Fault:
-    """A fault of one server, between two times of the monotonic clock."""
-
-    kind: str
-    began: float
-    ended: float = math.inf
-
-
 @dataclass
 class Answer:
     """One answer: who listens to it, and what befell it."""
 
     question: str
     listener: Listener
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     is_given_up: bool = False
 
     @property
     def run_id(self) -> str:
         return str(self.listener.body["run_id"])
-
-    def pauses(self, all_faults: Sequence[Fault]) -> list[tuple[str, float]]:
-        """The seconds between each fault and the first event that came after it, by the kind of fault.
-
-        What others befell meanwhile, of whom one may have been about to go on with it, is of a kind of its own.
-        """
-        found = []
-        for fault in self.faults:
-            later = [seen_at for seen_at in self.listener.times if seen_at > fault.began + SENT_BEFORE_SECONDS]
-            if later:
-                is_alone = not any(
-                    one is not fault and one.kind not in HARMLESS and one.began < later[0] and one.ended > fault.began
-                    for one in all_faults
-                )
-                found.append((fault.kind if is_alone else SEVERAL, later[0] - fault.began))
-        return found
-
-
-SENT_BEFORE_SECONDS = 0.05
-"""What comes so soon after a fault was sent before it."""
 
 
 @dataclass
@@ -108,7 +74,7 @@ class Report:
     seed: int
     seconds: float
     told_in_parts: int
-    faults: Sequence[Fault]
+    faults: Sequence[str]
     answers: Sequence[Answer]
     calls: Counter[str]
     problems: Sequence[str]
@@ -117,33 +83,15 @@ class Report:
         lines = [
             f"{self.engine}, seed {self.seed}: {len(self.faults)} faults in {self.seconds:.0f} s, "
             f"{len(self.answers)} answers, {sum(bool(one.faults) for one in self.answers)} of them hit",
-            "  "
-            + ", ".join(f"{kind} {count}" for kind, count in sorted(Counter(one.kind for one in self.faults).items())),
+            "  " + ", ".join(f"{kind} {count}" for kind, count in sorted(Counter(self.faults).items())),
             "  calls: " + ", ".join(f"{count} {kind}" for kind, count in sorted(self.calls.items())),
         ]
-        pauses: defaultdict[str, list[float]] = defaultdict(list)
-        for answer in self.answers:
-            for kind, seconds in answer.pauses(self.faults):
-                pauses[kind].append(seconds)
-        lines += [f"  pause after {kind}: {_spread(found)}" for kind, found in sorted(pauses.items())]
         if self.told_in_parts:
             lines.append(f"  times that the model was told of a round as of several: {self.told_in_parts}")
         if given_up := sum(one.is_given_up for one in self.answers):
             lines.append(f"  given up after {MAX_LOSSES} servers, as promised: {given_up}")
         lines += [f"  PROBLEM {one}" for one in self.problems] or ["  no answer lost, no effect doubled, no gap"]
         return "\n".join(lines)
-
-
-def _spread(seconds: Sequence[float]) -> str:
-    ordered = sorted(seconds)
-
-    def part(share: float) -> float:
-        return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
-
-    return (
-        f"p50 {statistics.median(ordered):.2f} s, p90 {part(0.9):.2f} s, p99 {part(0.99):.2f} s, "
-        f"longest {ordered[-1]:.2f} s ({len(ordered)} answers)"
-    )
 
 
 @asynccontextmanager
@@ -192,7 +140,7 @@ class Campaign:
     chance: random.Random
     answers: list[Answer] = field(default_factory=list)
     calls: Counter[str] = field(default_factory=Counter)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
     _live: dict[str, Answer] = field(default_factory=dict)
     _befallen: list[Server] = field(default_factory=list)
     _owners: dict[str, int] = field(default_factory=dict)
@@ -203,11 +151,14 @@ class Campaign:
         began = time.monotonic()
         talking = [asyncio.create_task(self._talk(number)) for number in range(TALKERS)]
         kinds = [kind for kind in (*KINDS, *self.stage.engine.disturbances) if not only or kind in only]
+        dealt: list[str] = []
         happening: set[asyncio.Task[None]] = set()
         for _ in range(faults):
             await asyncio.sleep(self.chance.uniform(*SECONDS_BETWEEN))
             server = await self._choose_server()
-            kind = self.chance.choice(kinds)
+            # Each kind once, in an order by chance, before any comes again.
+            dealt = dealt or self.chance.sample(kinds, len(kinds))
+            kind = dealt.pop()
             for one in self.stage.servers:
                 self._owners.update(one.owned)
             self._befallen.append(server)
@@ -389,11 +340,10 @@ class Campaign:
 
     async def _let_happen(self, kind: str, server: Server) -> None:
         """Let a fault happen to a server, and return when it is as before."""
-        fault = Fault(kind, time.monotonic())
-        self.faults.append(fault)
+        self.faults.append(kind)
         for run_id in server.owned:
             if run_id in self._live:
-                self._live[run_id].faults.append(fault)
+                self._live[run_id].faults.append(kind)
         match kind:
             case "kill":
                 await server.end(signal.SIGKILL)
@@ -409,7 +359,6 @@ class Campaign:
             case _:
                 async with self.stage.engine.disturbances[kind](server.number):
                     await asyncio.sleep(self.chance.uniform(0.1, 2.5))
-        fault.ended = time.monotonic()
         self._befallen.remove(server)
 
     async def _stop(self, server: Server) -> None:

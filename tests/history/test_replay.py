@@ -1,5 +1,6 @@
 """What the model is told of earlier turns."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from callboard._history import HistoryCall, replay
 
 USER = {"role": "user", "content": "hi"}
+TWO_QUESTIONS: list[dict[str, Any]] = [{"role": "user", "content": "hi\n\nhi"}]
 
 
 def call(call_id: str, arguments: str = "{}", name: str = "f") -> dict[str, Any]:
@@ -37,21 +39,125 @@ def stored(
     return HistoryCall(call_id, "f", arguments, *place, message_id=message_id, result=result)
 
 
-def test_stored_arguments_and_results_replace_what_was_sent_by_call_id() -> None:
-    sent = [USER, asks(call("a", '{"x":1}'), text="Let me look."), answers("a", "cut …"), said("Done."), USER]
-    result = replay(sent, [stored("a", "the whole result", '{ "x": 1 }')])
-    assert result.messages == [
-        USER,
-        asks(call("a", '{ "x": 1 }'), text="Let me look."),
-        answers("a", "the whole result"),
-        said("Done."),
-        USER,
-    ]
+TEXT = {"type": "text", "text": "c"}
+HALF_ANSWERED = [USER, asks(call("a"), call("b"), text="Both."), answers("b", "2"), said("Done.")]
+TWICE = [USER, asks(call("a")), answers("a", "cut …"), said("One."), USER, asks(call("a")), answers("a", "two")]
+BARE = [USER, said("x", id="m")]
+
+# By name: what was sent, what is stored, and what the model is told, which is what was sent where it is None.
+REPLAYS: dict[str, tuple[list[dict[str, Any]], list[HistoryCall], list[dict[str, Any]] | None]] = {
+    "stored arguments and results replace what was sent": (
+        [USER, asks(call("a", '{"x":1}'), text="Let me look."), answers("a", "cut …"), said("Done."), USER],
+        [stored("a", "whole", '{ "x": 1 }')],
+        [USER, asks(call("a", '{ "x": 1 }'), text="Let me look."), answers("a", "whole"), said("Done."), USER],
+    ),
+    "a call that the store does not know stays": ([USER, asks(call("a", '{"x":1}')), answers("a", "shown")], [], None),
+    "a result that only the store has is an answer": (
+        [USER, asks(call("a"))],
+        [stored("a", "late")],
+        [USER, asks(call("a")), answers("a", "late")],
+    ),
+    "a message with only its id gets its rounds and keeps its text": (
+        [USER, said("All three.", id="m"), USER],
+        [
+            stored("c", "3", place=(1, 0), message_id="m"),
+            stored("b", "2", place=(0, 1), message_id="m"),
+            stored("a", "1", '{"n": 1}', place=(0, 0), message_id="m"),
+            stored("z", "other", message_id="elsewhere"),
+        ],
+        [
+            USER,
+            asks(call("a", '{"n": 1}'), call("b")),
+            answers("a", "1"),
+            answers("b", "2"),
+            asks(call("c")),
+            answers("c", "3"),
+            said("All three."),
+            USER,
+        ],
+    ),
+    "an unanswered call is left out": (
+        HALF_ANSWERED,
+        [stored("a", None)],
+        [USER, asks(call("b"), text="Both."), answers("b", "2"), said("Done.")],
+    ),
+    "an empty result is an answer": (
+        HALF_ANSWERED,
+        [stored("a", "")],
+        [*HALF_ANSWERED[:2], answers("a", ""), *HALF_ANSWERED[2:]],
+    ),
+    "of a round with no answers the text stays": (
+        [USER, asks(call("a"), text="Let me look."), USER],
+        [],
+        [USER, said("Let me look."), USER],
+    ),
+    "questions without an answer between them are one": ([USER, asks(call("a")), USER], [], TWO_QUESTIONS),
+    "questions about an unanswered call are one": (
+        [USER, said("", id="m"), USER],
+        [stored("a", None, message_id="m")],
+        TWO_QUESTIONS,
+    ),
+    "texts and parts of questions are joined in order": (
+        [{**USER, "content": content} for content in ("a", "b", [TEXT], None, "d")],
+        [],
+        [{**USER, "content": [{"type": "text", "text": "a\n\nb"}, TEXT, {"type": "text", "text": "d"}]}],
+    ),
+    "an answer without a word or a call at the end is left out": (
+        [USER, said("Hello."), USER, said("")],
+        [],
+        [USER, said("Hello."), USER],
+    ),
+    "an id twice in a round is one call": (
+        [USER, asks(call("a"), call("a")), answers("a", "1"), answers("a", "2")],
+        [],
+        [USER, asks(call("a")), answers("a", "1")],
+    ),
+    "an id twice in a stored round is one call": (
+        BARE,
+        [stored("a", "1", message_id="m"), stored("a", "2", place=(0, 1), message_id="m")],
+        [USER, asks(call("a")), answers("a", "1"), said("x")],
+    ),
+    "no arguments are an empty object": (
+        [USER, asks(call("a", "")), answers("a", "1")],
+        [stored("a", "1", "")],
+        [USER, asks(call("a", "{}")), answers("a", "1")],
+    ),
+    "a result without its call is not sent": (
+        [answers("x", "?"), USER, said("a"), answers("y", "?"), USER],
+        [],
+        [USER, said("a"), USER],
+    ),
+    "a later call with an id that was used keeps its content": (
+        TWICE,
+        [stored("a", "one")],
+        [*TWICE[:2], answers("a", "one"), *TWICE[3:]],
+    ),
+    "repeated calls of one answer are in the order of the model": (
+        [USER, asks(call("a"), call("b"), call("a")), answers("a", "1"), answers("b", "2")],
+        [stored("b", "2"), stored("a", "1", place=(0, 1))],
+        [USER, asks(call("b"), call("a")), answers("b", "2"), answers("a", "1")],
+    ),
+    "stored calls of one answer are in the order of the model": (
+        [USER, asks(call("b"), call("a")), answers("b", "2"), answers("a", "1")],
+        [stored("a", "1"), stored("b", "2", place=(0, 1))],
+        [USER, asks(call("a"), call("b")), answers("a", "1"), answers("b", "2")],
+    ),
+}
 
 
-def test_a_call_that_the_store_does_not_know_is_replayed_as_it_was_sent() -> None:
-    sent = [USER, asks(call("a", '{"x":1}')), answers("a", "shown")]
-    assert replay(sent, []).messages == sent
+@pytest.mark.parametrize(("sent", "records", "replayed"), REPLAYS.values(), ids=REPLAYS)
+def test_messages_are_replayed_with_what_is_stored(
+    sent: list[dict[str, Any]], records: list[HistoryCall], replayed: list[dict[str, Any]] | None
+) -> None:
+    before = copy.deepcopy(sent)
+    assert replay(sent, records).messages == (before if replayed is None else replayed)
+    assert sent == before
+
+
+def test_a_call_that_is_to_run_again_stays_in_its_round_without_a_result() -> None:
+    sent = [USER, asks(call("a"), call("b"), text="Both.")]
+    known = [stored("a", "done"), stored("b", None, place=(0, 1))]
+    assert replay(sent, known, ["b"]).messages == [USER, asks(call("a"), call("b"), text="Both."), answers("a", "done")]
 
 
 @pytest.mark.parametrize("other", [call("a", '{"x":2}'), call("a", '{"x":1}', name="g")])
@@ -65,54 +171,6 @@ def test_a_call_of_another_model_with_a_stored_id_is_replayed_as_it_was_sent(oth
     ]
 
 
-def test_a_result_that_only_the_store_has_is_an_answer() -> None:
-    assert replay([USER, asks(call("a"))], [stored("a", "late")]).messages == [
-        USER,
-        asks(call("a")),
-        answers("a", "late"),
-    ]
-
-
-def test_a_message_with_only_its_id_gets_its_rounds_and_keeps_its_text() -> None:
-    records = [
-        stored("c", "3", place=(1, 0), message_id="m"),
-        stored("b", "2", place=(0, 1), message_id="m"),
-        stored("a", "1", '{"n": 1}', place=(0, 0), message_id="m"),
-        stored("z", "other", message_id="elsewhere"),
-    ]
-    assert replay([USER, said("All three.", id="m"), USER], records).messages == [
-        USER,
-        asks(call("a", '{"n": 1}'), call("b")),
-        answers("a", "1"),
-        answers("b", "2"),
-        asks(call("c")),
-        answers("c", "3"),
-        said("All three."),
-        USER,
-    ]
-
-
-def test_unanswered_calls_are_left_out() -> None:
-    sent = [USER, asks(call("a"), call("b"), text="Both."), answers("b", "2"), said("Done.")]
-    assert replay(sent, [stored("a", None)]).messages == [
-        USER,
-        asks(call("b"), text="Both."),
-        answers("b", "2"),
-        said("Done."),
-    ]
-
-
-def test_a_round_with_no_answers_is_skipped_and_its_text_stays() -> None:
-    assert replay([USER, asks(call("a"), text="Let me look."), USER], []).messages == [USER, said("Let me look."), USER]
-
-
-def test_questions_without_an_answer_between_them_are_one_message() -> None:
-    both = [{"role": "user", "content": "hi\n\nhi"}]
-    assert replay([USER, asks(call("a")), USER], []).messages == both
-    records = [stored("a", None, message_id="m")]
-    assert replay([USER, said("", id="m"), USER], records).messages == both
-
-
 # Quadratic time would be minutes.
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("role", ["user", "system"])
@@ -120,27 +178,6 @@ def test_questions_without_an_answer_between_them_are_one_message() -> None:
 def test_many_messages_of_one_role_are_joined_in_linear_time(role: str, content: Any) -> None:
     [message] = replay([{"role": role, "content": content}] * 100_000, []).messages
     assert message["role"] == role
-
-
-def test_texts_and_parts_of_questions_are_joined_in_order() -> None:
-    part = {"type": "text", "text": "c"}
-    sent = [{**USER, "content": content} for content in ("a", "b", [part], None, "d")]
-    parts = [{"type": "text", "text": "a\n\nb"}, part, {"type": "text", "text": "d"}]
-    assert replay(sent, []).messages == [{**USER, "content": parts}]
-
-
-def test_an_answer_without_a_word_or_a_call_at_the_end_is_left_out() -> None:
-    assert replay([USER, said("Hello."), USER, said("")], []).messages == [USER, said("Hello."), USER]
-
-
-def test_an_empty_response_is_an_answer() -> None:
-    sent = [USER, asks(call("a"), call("b")), answers("b", "")]
-    assert replay(sent, [stored("a", "")]).messages == [
-        USER,
-        asks(call("a"), call("b")),
-        answers("a", ""),
-        answers("b", ""),
-    ]
 
 
 def test_empty_ids_get_a_new_one_the_same_on_both_sides() -> None:
@@ -156,13 +193,6 @@ def test_empty_ids_get_a_new_one_the_same_on_both_sides() -> None:
     assert asked["tool_calls"][0]["id"] == answered["tool_call_id"] != ""
 
 
-def test_duplicate_ids_within_a_round_are_not_sent_twice() -> None:
-    sent = [USER, asks(call("a"), call("a")), answers("a", "1"), answers("a", "2")]
-    assert replay(sent, []).messages == [USER, asks(call("a")), answers("a", "1")]
-    records = [stored("a", "1", message_id="m"), stored("a", "2", place=(0, 1), message_id="m")]
-    assert replay([USER, said("x", id="m")], records).messages == [USER, asks(call("a")), answers("a", "1"), said("x")]
-
-
 def test_arguments_go_back_byte_for_byte_malformed_ones_too() -> None:
     for arguments, shown in (
         ('{ "a" :1,\n"b":"\\u00e4"}', '{"a":1,"b":"ä"}'),
@@ -173,15 +203,6 @@ def test_arguments_go_back_byte_for_byte_malformed_ones_too() -> None:
         sent = [USER, asks(call("a", shown)), answers("a", "1")]
         [_, asked, _] = replay(sent, [stored("a", "1", arguments)]).messages
         assert asked["tool_calls"][0]["function"]["arguments"] == arguments
-
-
-def test_no_arguments_go_back_as_an_empty_object() -> None:
-    [_, asked, _] = replay([USER, asks(call("a", "")), answers("a", "1")], [stored("a", "1", "")]).messages
-    assert asked["tool_calls"][0]["function"]["arguments"] == "{}"
-
-
-def test_a_result_without_its_call_is_not_sent() -> None:
-    assert replay([answers("x", "?"), USER, said("a"), answers("y", "?"), USER], []).messages == [USER, said("a"), USER]
 
 
 @pytest.mark.parametrize(
@@ -198,18 +219,6 @@ def test_a_stored_call_is_inserted_once_however_often_its_id_is_sent(answer: lis
     assert (replayed.count("the result"), replayed.count("the arguments")) == (1, 1)
 
 
-def test_a_later_call_with_an_id_that_was_used_keeps_its_content() -> None:
-    sent = [USER, asks(call("a")), answers("a", "cut …"), said("One."), USER, asks(call("a")), answers("a", "two")]
-    replayed = replay(sent, [stored("a", "one")]).messages
-    assert [message["content"] for message in replayed if message["role"] == "tool"] == ["one", "two"]
-
-
-def test_repeated_calls_of_one_answer_are_in_the_order_of_the_model() -> None:
-    sent = [USER, asks(call("a"), call("b"), call("a")), answers("a", "1"), answers("b", "2")]
-    known = [stored("b", "2"), stored("a", "1", place=(0, 1))]
-    assert replay(sent, known).messages == [USER, asks(call("b"), call("a")), answers("b", "2"), answers("a", "1")]
-
-
 def test_source_numbers_and_their_sources_are_found_later_ones_win() -> None:
     records = [
         stored("a", '[{"source_number": 3, "title": "old"}, {"source_number": "7"}]'),
@@ -222,13 +231,6 @@ def test_source_numbers_and_their_sources_are_found_later_ones_win() -> None:
 def test_results_that_are_no_sources_have_no_numbers() -> None:
     result = replay([USER], [stored("a", "[1, 2]"), stored("b", None)])
     assert result.sources == {}
-
-
-def test_the_messages_and_records_are_not_changed() -> None:
-    sent = [USER, asks(call("a")), answers("a", "cut"), said("x", id="m")]
-    copy = [dict(message) for message in sent]
-    replay(sent, [stored("a", "whole", message_id="m")])
-    assert sent == copy
 
 
 ids = st.sampled_from(["", "a", "b", "c"])
@@ -273,16 +275,3 @@ def test_whatever_was_sent_and_stored_every_call_has_its_answer_and_every_answer
             assert len(set(waiting)) == len(waiting)
             assert all(entry["function"]["arguments"] for entry in message["tool_calls"])
     assert not waiting
-
-
-def test_a_call_that_is_to_run_again_stays_in_its_round_without_a_result() -> None:
-    sent = [USER, asks(call("a"), call("b"), text="Both.")]
-    known = [stored("a", "done"), stored("b", None, place=(0, 1))]
-    assert replay(sent, known, ["b"]).messages == [USER, asks(call("a"), call("b"), text="Both."), answers("a", "done")]
-
-
-def test_stored_calls_of_one_answer_are_in_the_order_of_the_model() -> None:
-    sent = [USER, asks(call("b"), call("a")), answers("b", "2"), answers("a", "1")]
-    known = [stored("a", "1"), stored("b", "2", place=(0, 1))]
-    expected = [USER, asks(call("a"), call("b")), answers("a", "1"), answers("b", "2")]
-    assert replay(sent, known).messages == expected

@@ -2,18 +2,15 @@
 
 import asyncio
 import json
-import tomllib
 from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from callboard import Agent, Skill, Tool, ToolContext, ToolError, ToolResult, tool
+from callboard import Tool, ToolContext, ToolResult, tool
 from callboard.agents import AgentLike, RunContext
 from callboard_protocol import (
     Done,
     Error,
     Event,
-    InputRequest,
     Message,
     Reasoning,
     Rewind,
@@ -28,21 +25,16 @@ from callboard_protocol import (
     ToolStatusData,
     Usage,
 )
-from examples.demo import demo_agent
-from tests.fakes.openai_server import Answer, Body, Refusal, call, chunks, finish, text, usage
-from tests.frameworks.columns import FRAMEWORKS
+from tests.fakes.openai_server import Answer, Body, call, chunks, finish, text, usage
 from tests.recordings.stage import Scenario, Stage
 from tests.serving import ScriptedAgent
 
-MODEL_OUTPUT = Path(__file__).parents[1] / "fixtures" / "model_output"
-FAMILIES = ("deepseek", "gemma", "glm", "harmony", "hermes", "kimi", "llama3", "mistral", "qwen3_coder")
 NASTY = (
     "</details><img src=x onerror=alert(1)> \"double\" 'single' ```fence\nU+2028:\u2028 U+0085:\u0085 {{user}} "
     '<details type="tool_calls" done="false"> &lt;b&gt; 🎭 ‮ \\u0000 [source1]'
 )
 PNG = "data:image/png;base64,iVBORw0KGgo="
 PDF = f"data:application/pdf;base64,{'A' * 100_000}"
-SECRET = "hunter2-and-more"
 
 
 # --- What a model answers -------------------------------------------------------------------------------------------
@@ -64,7 +56,6 @@ def calls(*wanted: tuple[str, Any], before: str = "", ids: Sequence[str | None] 
 
 
 ADD = ("add", {"a": 1, "b": 2})
-SUM = [calls(ADD), says("It is 3.")]
 
 
 # --- The tools ------------------------------------------------------------------------------------------------------
@@ -74,24 +65,6 @@ SUM = [calls(ADD), says("It is 3.")]
 async def add(a: int, b: int) -> int:
     """Adds two numbers."""
     return a + b
-
-
-@tool
-def add_in_thread(a: int, b: int) -> int:
-    """Adds two numbers, in a thread."""
-    return a + b
-
-
-@tool
-async def fail(reason: str) -> str:
-    """Fails."""
-    raise ToolError(f"it failed: {reason}")
-
-
-@tool
-async def crash(reason: str) -> str:
-    """Fails in a way of its own."""
-    raise ValueError(f"it broke at /etc/callboard/secrets.toml: {reason}")
 
 
 @tool
@@ -132,12 +105,6 @@ async def buy(thing: str, euros: int = 1) -> str:
     return f"bought {thing} for {euros}"
 
 
-@tool(secrets=("password",))
-async def log_in(name: str, password: str) -> str:
-    """Logs in."""
-    return f"{name} logged in with {password}"
-
-
 @tool(read_only=True)
 async def look_up(context: ToolContext, query: str) -> ToolResult:
     """Looks something up."""
@@ -148,30 +115,6 @@ async def look_up(context: ToolContext, query: str) -> ToolResult:
     source = Source(source={"name": query, "url": url}, document=(snippet,), metadata=(about,))
     item = {"source_number": number, "title": query, "url": url, "snippet": snippet}
     return ToolResult(data=[item], sources=(source,))
-
-
-@tool(read_only=True)
-async def search(query: str = "", limit: int = 0) -> str:
-    """Searches."""
-    return f"found {query} up to {limit}"
-
-
-@tool(read_only=True)
-async def now() -> str:
-    """Tells the time."""
-    return "noon"
-
-
-@tool(read_only=True)
-async def weather(city: str = "") -> str:
-    """Tells the weather."""
-    return f"sun in {city}"
-
-
-@tool(read_only=True)
-async def write_file(path: str = "", content: str = "") -> str:
-    """Writes a file."""
-    return f"wrote {len(content)} to {path}"
 
 
 def tools(*given: Tool) -> Callable[[], Sequence[Tool]]:
@@ -276,32 +219,6 @@ HESITATION = (
     Message(content="A whole answer."),
 )
 
-TOO_LONG = (
-    Status(content="s" * 9000),
-    InputRequest(
-        request_id="q", kind="input", title="t" * 9000, message="m" * 90_000, placeholder="p" * 9000, tool_call_id="a"
-    ),
-    Message(content="ä" * 30_000),
-    Reasoning(content="r" * 100_000),
-    ToolCallArgsDelta(tool_call_id="a", tool_name="n" * 900, delta="d" * 100_000),
-    start("a", name="n" * 900, args={"text": "x" * 70_000}),
-    step("a", "m" * 9000, status="s" * 200, progress=3),
-    complete(
-        "a",
-        "ä" * 30_000,
-        files=({"type": "image", "url": PNG}, {"type": "file", "url": PDF}, {"type": "x", "url": "u" * 100_000}),
-        embeds=("e" * 30_000, "f" * 30_000, "short"),
-    ),
-    start("b", args="y" * 70_000),
-    ToolCallError(tool_call_id="b", error="e" * 9000, code="c" * 900, tool_name="n" * 900),
-    Source(
-        source={"name": "n" * 70_000, "url": "https://example.org"},
-        document=("d" * 60_000, "d" * 9000, "short"),
-        metadata=({"source": "s" * 70_000}, {"source": "short"}),
-    ),
-    Error(message="m" * 9000, code="c" * 900, upstream_code="u"),
-)
-
 SECRETIVE = (
     Reasoning(content="I know hunter2-"),
     Message(content="The key is key-of-the-"),
@@ -343,70 +260,13 @@ async def offer_a_function(stage: Stage) -> None:
     await stage.run(functions=[OPEN_DOOR], must_call=True)
 
 
-async def regenerate(stage: Stage) -> None:
-    """Ask, ask the same again, and go on with the first answer."""
-    question = {"role": "user", "content": "sum"}
-    await stage.run(messages=[question], message_id="first")
-    kept = await stage.stored_messages()
-    await stage.run(messages=[question], message_id="second")
-    await stage.run(messages=[*kept, {"role": "user", "content": "again?"}], message_id="third")
-
-
-async def edit_the_question(stage: Stage) -> None:
-    """Ask twice, then go back to the first answer with another second question."""
-    await stage.take_turns()
-    second_question = next(place for place, one in enumerate(stage.history) if place and one["role"] == "user")
-    await stage.run(messages=[*stage.history[:second_question], {"role": "user", "content": "something else"}])
-
-
 async def run_a_task(stage: Stage) -> None:
     """Ask for a title, as Open WebUI does in the background."""
     await stage.run(task="title_generation", messages=[{"role": "user", "content": "Make a title."}])
 
 
-async def run_without_a_chat(stage: Stage) -> None:
-    """Ask in no chat at all."""
-    await stage.run(chat_id=None, message_id=None, user=None)
-
-
-async def continue_a_strangers_chat(stage: Stage) -> None:
-    """Begin a chat, and let somebody else go on with it."""
-    await stage.run()
-    await stage.run(user={"id": "bob"})
-
-
-async def attach_a_file(stage: Stage) -> None:
-    """Send a text, a picture and a file."""
-    file = {"filename": "notes.txt", "file_data": "data:text/plain;base64,SGVsbG8gdGhlcmUu"}
-    parts = [
-        {"type": "text", "text": "What is this?"},
-        {"type": "image_url", "image_url": {"url": PNG}},
-        {"type": "file", "file": file},
-        {"type": "file", "file": {"filename": "broken", "file_data": "data:text/plain;base64,*"}},
-    ]
-    await stage.run(messages=[{"role": "system", "content": "Be kind."}, {"role": "user", "content": parts}])
-
-
-def first_call_of(family: str) -> Scenario:
-    """Return a turn in which the model calls a tool in a family's own syntax, in its text."""
-    entries = tomllib.loads((MODEL_OUTPUT / f"{family}.toml").read_text())["entry"]
-    wanted = {"search", "now", "weather", "write_file"}
-    output = next(
-        entry["output"]
-        for entry in entries
-        if (found := {one["name"] for one in entry.get("calls", ())}) and found <= wanted
-    )
-    return Scenario(
-        [says(output), says("That is it.")],
-        tools=tools(search, now, weather, write_file),
-        settings={"tool_format": family},
-    )
-
-
 SCENARIOS: dict[str, Scenario] = {
     # Text.
-    "text": Scenario([says("Hello, Ada. How are you?")]),
-    "empty_answer": Scenario([says("")]),
     "reasoning": Scenario(
         [
             chunks(
@@ -417,12 +277,9 @@ SCENARIOS: dict[str, Scenario] = {
             )
         ]
     ),
-    "reasoning_in_tags": Scenario([says("<think>Let me see.</think>So it is.")]),
     "hostile_text": Scenario(
         [calls(("echo", {"what": NASTY}), before=NASTY), says(NASTY)], tools=tools(echo), turns=(NASTY,)
     ),
-    "length": Scenario([says("Once upon a", reason="length")]),
-    "no_usage": Scenario([chunks(text("Hi."), finish("stop"))]),
     "cached_usage": Scenario(
         [
             chunks(
@@ -442,138 +299,26 @@ SCENARIOS: dict[str, Scenario] = {
         ]
     ),
     # Calls.
-    "one_call": Scenario([calls(ADD, before="Let me add. "), says("It is 3.")], tools=tools(add)),
-    "call_in_thread": Scenario([calls(("add_in_thread", {"a": 1, "b": 2})), says("3")], tools=tools(add_in_thread)),
     "parallel_calls": Scenario(
         [calls(("slow", {"word": "one"}), ("quick", {"word": "two"})), says("Both.")], tools=racing_tools
     ),
-    "two_rounds": Scenario(
-        [calls(ADD), calls(("add", {"a": 3, "b": 4}), before="And now: ", ids=("b",)), says("3 and 7.")],
-        tools=tools(add),
-    ),
-    "same_id_twice": Scenario([calls(ADD), calls(("add", {"a": 3, "b": 4})), says("3 and 7.")], tools=tools(add)),
-    "no_ids": Scenario([calls(ADD, ids=(None,)), says("3.")], tools=tools(add)),
-    "failing_tool": Scenario([calls(("fail", {"reason": "rain"})), says("Sorry.")], tools=tools(fail)),
-    "crashing_tool": Scenario([calls(("crash", {"reason": "rain"})), says("Sorry.")], tools=tools(crash)),
-    "slow_tool": Scenario(
-        [calls(("hang", {})), says("Sorry.")], tools=tools(hang), settings={"tool_timeout_seconds": 0.05}
-    ),
-    "unknown_tool": Scenario([calls(("fly", {"to": "the moon"})), says("Sorry.")], tools=tools(add)),
-    "invalid_arguments": Scenario([calls(("add", {"a": "one"})), says("Sorry.")], tools=tools(add)),
-    "broken_arguments": Scenario([calls(("add", '{"a": [')), says("Sorry.")], tools=tools(add)),
-    "repaired_call": Scenario([calls(("Add", "{'a': '1', \"b\": 2,}")), says("It is 3.")], tools=tools(add)),
     "status_reports_and_files": Scenario([calls(("paint", {"what": "a storm"})), says("Look.")], tools=tools(paint)),
     "long_result": Scenario(
         [calls(("read_all", {"chars": 100_000})), says("Long."), says("Still.")],
         turns=("read it", "and?"),
         tools=tools(read_all),
     ),
-    "result_link": Scenario(
-        [calls(("read_all", {"chars": 50})), says("Short.")],
-        tools=tools(read_all),
-        settings={"result_link_seconds": 60, "public_url": "https://callboard.example"},
-    ),
-    "huge_arguments": Scenario([calls(("echo", {"what": "x" * 90_000})), says("Long.")], tools=tools(echo)),
-    "secret_argument": Scenario(
-        [calls(("log_in", {"name": "ada", "password": SECRET})), says(f"With {SECRET}.")], tools=tools(log_in)
-    ),
-    # Calls in text.
-    "rescued_call": Scenario(
-        [
-            says('Let me see.\n\n<tool_call>\n{"name": "search", "arguments": {"query": "storm"}}\n</tool_call>'),
-            says("A storm."),
-        ],
-        tools=tools(search),
-    ),
-    "rescued_call_that_asks": Scenario(
-        [says('<tool_call>\n{"name": "echo", "arguments": {"what": "storm"}}\n</tool_call>'), says("A storm.")],
-        tools=tools(echo),
-        reply=True,
-    ),
-    "quoted_call": Scenario(
-        [says('It says: <tool_call>{"name": "search", "arguments": {}}</tool_call> in the page.')], tools=tools(search)
-    ),
-    "native_text": Scenario(
-        [says('{"name": "search", "arguments": {"query": "storm"}}')],
-        tools=tools(search),
-        settings={"tool_format": "native"},
-    ),
-    "react": Scenario(
-        [
-            says('Thought: I should add.\nAction: add\nAction Input: {"a": 1, "b": 2}\nObservation: 4'),
-            says("Thought: I know.\nFinal Answer: It is 3."),
-        ],
-        tools=tools(add),
-        settings={"tool_format": "react"},
-    ),
-    "react_on_a_second_turn": Scenario(
-        [
-            says('Action: add\nAction Input: {"a": 1, "b": 2}\n'),
-            says("Final Answer: It is 3."),
-            says("Final Answer: Still 3."),
-        ],
-        turns=("sum", "and?"),
-        tools=tools(add),
-        settings={"tool_format": "react"},
-    ),
-    "xml": Scenario(
-        [
-            says('I add. <tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call> Well?'),
-            says("It is 3."),
-        ],
-        tools=tools(add),
-        settings={"tool_format": "xml"},
-    ),
-    **{f"family_{family}": first_call_of(family) for family in FAMILIES},
-    # Limits.
-    "max_turns": Scenario(
-        [*(calls(("add", {"a": n, "b": n}), ids=(f"n{n}",)) for n in range(3)), says("Enough.")],
-        tools=tools(add),
-        settings={"max_tool_calls_per_turn": 2},
-    ),
-    "repeated_call": Scenario([*(calls(ADD, ids=(f"n{n}",)) for n in range(4)), says("It is 3.")], tools=tools(add)),
-    "skill_limit": Scenario(
-        [calls(ADD, ("add", {"a": 5, "b": 5})), says("Enough.")],
-        agent=lambda: Agent("agent", skills=(Skill("sums", "Adds.", tools=(add,), max_tool_calls=1),)),
-    ),
     # The user.
     "cancelled_call": Scenario([calls(("hang", {}), before="Wait. ")], tools=tools(hang), cancel_at="tool_call_start"),
-    "cancelled_text": Scenario([chunks(text("Once upon"), ending="hang")], cancel_at="message"),
     "agreed": Scenario([calls(("buy", {"thing": "a piano"})), says("It is yours.")], tools=tools(buy), reply=True),
-    "denied": Scenario([calls(("buy", {"thing": "a piano"})), says("As you like.")], tools=tools(buy), reply=False),
-    "cancelled_question": Scenario([calls(("buy", {"thing": "a piano"}))], tools=tools(buy), cancel_at="input_request"),
-    "confirmed_by_pattern": Scenario(
-        [calls(ADD), calls(("echo", {"what": "hi"})), says("Done.")],
-        tools=tools(add, echo),
-        agent_fields={"confirm": ("ech*",)},
-        reply=True,
-    ),
     # Models that fail.
-    "model_unauthorized": Scenario([Refusal(401, "no such key")]),
-    "model_refuses": Scenario([Refusal(400, "the context is too long")]),
-    "model_without_route": Scenario([Refusal(404, "no such model")]),
-    "model_rate_limited": Scenario([Refusal(429, "slow down", {"Retry-After": "0"}), *SUM], tools=tools(add)),
-    "model_error_in_mid_answer": Scenario([chunks(text("Once "), {"error": {"message": "out of memory"}})]),
     "model_cut_off": Scenario([calls(ADD), chunks(text("Once upon"), ending="cut")], tools=tools(add)),
-    "model_ends_without_reason": Scenario([chunks(text("Once upon"), ending="eof")]),
     # The client's own functions.
-    "external_call": Scenario(
-        [calls(("open_door", {"room": "attic"}), before="I ask."), says("It is open.")],
-        tools=tools(add),
-        play=run_a_function,
-    ),
     "external_call_beside_a_tool": Scenario(
         [calls(ADD, ("open_door", {"room": "attic"})), says("Open.")], tools=tools(add), play=run_a_function
     ),
     "form": Scenario([calls(("open_door", {"room": "attic"}))], play=offer_a_function),
     # Chats.
-    "second_turn": Scenario(
-        [*SUM, says("I said 3."), says("And still.")], turns=("sum", "what did you say?", "sure?"), tools=tools(add)
-    ),
-    "regenerated": Scenario([*SUM, *SUM, says("Yes, 3.")], tools=tools(add), play=regenerate),
-    "edited": Scenario(
-        [*SUM, says("Yes."), says("No.")], turns=("sum", "sure?"), tools=tools(add), play=edit_the_question
-    ),
     "sources": Scenario(
         [
             calls(("look_up", {"query": "apple"}), ("look_up", {"query": "pear"})),
@@ -584,40 +329,14 @@ SCENARIOS: dict[str, Scenario] = {
         turns=("apples?", "plums?"),
         tools=tools(look_up),
     ),
-    "without_a_chat": Scenario(SUM, tools=tools(add), play=run_without_a_chat),
-    "strangers_chat": Scenario([*SUM, says("Hi.")], tools=tools(add), play=continue_a_strangers_chat),
     "background_task": Scenario([says("A title")], tools=tools(add), play=run_a_task),
-    "attached_files": Scenario([says("A note.")], play=attach_a_file),
     # Agents.
-    "naked": Scenario([says("Hi.")], agent=lambda: Agent("naked", "The bare model.", name="Model")),
-    "demo": Scenario(agent=lambda: demo_agent(0), turns=("fail, think, big, nasty, picture, page, cite", "remember")),
-    "demo_task": Scenario(agent=lambda: demo_agent(0), play=run_a_task),
     "agent_raises": Scenario(
         agent=scripted(Message(content="Hm."), start("a"), failure=RuntimeError("it broke in /etc/hosts.d/file")),
         turns=("go",),
     ),
-    "agent_yields_nonsense": Scenario(agent=scripted(start("a"), "no event")),
-    "agent_ends_with_an_error": Scenario(agent=scripted(start("a"), Error(message="No.", code="mine"), Done())),
-    "agent_asks_and_goes_on": Scenario(
-        agent=scripted(InputRequest(request_id="q", kind="password", title="Your word?"), Message(content="Well."))
-    ),
     "sloppy_agent": Scenario(agent=scripted(*SLOPPY)),
     "hesitant_agent": Scenario(agent=scripted(*HESITATION)),
-    "too_long_for_frames": Scenario(agent=scripted(*TOO_LONG)),
     "secretive_agent": Scenario(agent=scripted(*SECRETIVE)),
-    # Frameworks: what their models are sent is theirs, and changes with their versions.
-    **{
-        f"framework_{framework.name.lower().replace(' ', '_')}": Scenario(
-            [
-                calls(("add", {"a": 1, "b": 2}), before="I add."),
-                calls(("kaboom", {"reason": "x"}), ids=("b",)),
-                says("So."),
-            ],
-            framework=framework,
-            framework_tools=("add", "kaboom"),
-            is_model_shown=False,
-        )
-        for framework in FRAMEWORKS
-    },
 }
 """By name, which is also that of the recording's file."""

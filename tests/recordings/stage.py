@@ -19,8 +19,6 @@ from callboard import Agent, Skill, Tool
 from callboard.agents import AgentLike
 from callboard_protocol.wire import MAX_FRAME_BYTES
 from tests.fakes.openai_server import Body, OpenAIServer, Script
-from tests.frameworks.stage import Framework
-from tests.frameworks.toolbox import Toolbox
 from tests.serving import Service, serving
 
 RUNS = Path(__file__).parent / "runs"
@@ -40,8 +38,7 @@ Play = Callable[["Stage"], Any]
 class Scenario:
     """A conversation with an agent: by default its `turns`, one after the other, each a text of the user.
 
-    `answers` are the model's. `agent` makes the agent; without it one with `tools` is made, on the server's model,
-    or, of a `framework`, one with tools of the conformance suite.
+    `answers` are the model's. `agent` makes the agent; without it one with `tools` is made, on the server's model.
     `reply` is the user's to every question, `cancel_at` the type of the event at which they press stop. `play` does
     something else than the turns.
     """
@@ -50,14 +47,10 @@ class Scenario:
     turns: Sequence[str] = ("go",)
     tools: Callable[[], Sequence[Tool]] = tuple
     agent: Callable[[], AgentLike] | None = None
-    framework: Framework | None = None
-    framework_tools: Sequence[str] = ()
-    agent_fields: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     reply: object = None
     cancel_at: str | None = None
     play: Play | None = None
-    is_model_shown: bool = True
 
 
 class Stage:
@@ -137,8 +130,7 @@ async def record(scenario: Scenario, folder: Path, opening: asyncio.Lock | None 
     async with _opened(scenario, folder, opening or asyncio.Lock()) as (stage, endpoint):
         await (scenario.play(stage) if scenario.play else stage.take_turns())
     seen: dict[str, Any] = {"runs": stage.runs}
-    if scenario.is_model_shown:
-        seen["model"] = [_request_to_model(request) for request in endpoint.requests]
+    seen["model"] = [_request_to_model(request) for request in endpoint.requests]
     seen.update(_rows(folder / "callboard.db"))
     return json.dumps(_Normaliser(seen).normalise(seen), indent=1, ensure_ascii=True) + "\n"
 
@@ -146,15 +138,8 @@ async def record(scenario: Scenario, folder: Path, opening: asyncio.Lock | None 
 @asynccontextmanager
 async def _opened(scenario: Scenario, folder: Path, opening: asyncio.Lock) -> AsyncIterator[tuple[Stage, OpenAIServer]]:
     async with OpenAIServer(scenario.answers, models=["m"]) as endpoint, AsyncExitStack() as stack:
-        agent: AgentLike
-        if scenario.framework is not None:
-            opened = scenario.framework.agent(endpoint.base_url, scenario.framework_tools, Toolbox())
-            agent = await stack.enter_async_context(opened)
-        elif scenario.agent is not None:
-            agent = scenario.agent()
-        else:
-            skill = Skill("tools", "Has the tools.", tools=scenario.tools())
-            agent = Agent("agent", skills=(skill,), **scenario.agent_fields)
+        skill = Skill("tools", "Has the tools.", tools=scenario.tools())
+        agent = scenario.agent() if scenario.agent else Agent("agent", skills=(skill,))
         settings = {"model_base_url": endpoint.base_url, "model": "m", "model_api_key": "key-of-the-endpoint"}
         async with opening:
             service = await stack.enter_async_context(serving(folder, agent, **{**settings, **scenario.settings}))

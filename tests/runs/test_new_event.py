@@ -9,17 +9,12 @@ import pytest
 from callboard.agents import RunContext
 from callboard_protocol import (
     CallEvent,
-    Decoder,
     Event,
     Message,
     ToolCallComplete,
     ToolCallStart,
-    decode,
-    encode,
 )
 from callboard_protocol.wire import MAX_LINE_BYTES, Limit, Line, Wire
-from tests.openai_client import QUESTION, asking
-from tests.pipe.loader import PIPE
 from tests.runs import promises
 from tests.serving import ScriptedAgent, numbered, request, serving
 
@@ -94,27 +89,6 @@ async def test_new_event_is_redacted_cut_numbered_stored_and_decoded(tmp_path: P
     [photo] = (event for event in events if isinstance(event, ToolCallPhoto))
     [start] = (event for event in events if isinstance(event, ToolCallStart))
     assert photo.tool_call_id == start.tool_call_id != ""
-
-
-async def test_client_and_pipe_ignore_an_unknown_event(tmp_path: Path) -> None:
-    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
-        answer = await client.chat.completions.create(model="scripted", messages=QUESTION)
-    assert answer.choices[0].message.content == "Before. After."
-    transcript = PIPE.Transcript()
-    for event in (Message(content="Before. "), PLAIN, Message(content="After.")):
-        transcript.apply(event.model_dump(mode="json"))
-    assert transcript.render() == "Before. After."
-
-
-async def test_new_event_is_decoded_to_its_class() -> None:
-    [frame] = Decoder().feed(encode(7, PLAIN))
-    read = decode(frame)
-    assert read == PLAIN
-    match read:
-        case Weather(place=place):
-            assert place == "Oslo"
-        case _:
-            pytest.fail("it is another event")
 
 
 def test_second_class_of_one_event_type_is_refused() -> None:

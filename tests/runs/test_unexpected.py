@@ -1,18 +1,15 @@
 """Unexpected errors end their run only, and other runs continue."""
 
 import asyncio
-import json
-import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callboard.agents import RunContext
-from callboard.runs.left_runs import STOPPED_DURING_ANSWER
 from callboard.runs.recorder import NOT_REMEMBERED, Recorder
 from callboard.storage import Store, StoredFrame, StoredRun, StoredRuns
 from callboard.storage.bus import Bus
@@ -131,30 +128,3 @@ async def test_watcher_and_takeover_continue_after_an_unexpected_error(
         await OwnLog.has_looked_again.wait()
         assert OwnLog.failures["find"] > 2
     await elsewhere.close()
-
-
-@dataclass(frozen=True)
-class Careful(ScriptedAgent):
-    on_owner_loss: str = "continue"
-
-
-@pytest.mark.parametrize("is_frame_readable", [True, False])
-@pytest.mark.parametrize(
-    "kept", [b"no request", zlib.compress(json.dumps({"agent": "scripted", "messages": [{"role": "robot"}]}).encode())]
-)
-async def test_left_run_that_cannot_be_read_is_ended(tmp_path: Path, kept: bytes, is_frame_readable: bool) -> None:
-    async def script(_: RunContext) -> AsyncIterator[Event]:
-        yield Message(content="Here I am.")
-
-    store = await Store.open(f"sqlite:///{tmp_path / 'callboard.db'}")
-    log = store.stored_runs("gone")
-    run = await log.begin(StoredRun("run", "scripted", "chat", None, "ann"), kept)
-    start = encode(1, RunStart(run_id="run", agent="scripted"))
-    await log.append(run, [StoredFrame(start if is_frame_readable else start.replace(b'{"', b"{{"))])
-    await store.close()
-    async with (
-        serving(tmp_path, Careful(script)) as service,
-        service.client.stream("GET", "/v1/runs/run/events?user_id=ann&after=1") as response,
-    ):
-        assert [event async for _, event in numbered(response)] == [STOPPED_DURING_ANSWER]
-        assert [event.type for event in await service.events(request(run_id="other", chat_id="chat"))][-1] == "done"

@@ -1,15 +1,12 @@
-"""Throw-away Redis servers on this machine, each in a folder of its own: one that can be killed, and a cluster."""
+"""Throw-away Redis servers on this machine, each in a folder of its own, that can be killed."""
 
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-
-from redis import Redis
 
 PASSWORD = "let-me-in-4711"
 
@@ -65,30 +62,3 @@ def throw_away_redis(*options: str) -> Iterator[RedisProcess]:
         server.kill()
     finally:
         shutil.rmtree(folder)
-
-
-@contextmanager
-def throw_away_cluster() -> Iterator[list[str]]:
-    """The URLs of the three servers of a cluster."""
-    with ExitStack() as running:
-        ports = [_free_port() for _ in range(3)]
-        for port in ports:
-            options = ("--port", str(port), "--cluster-enabled", "yes", "--cluster-port", str(_free_port()))
-            running.enter_context(throw_away_redis("--bind", "127.0.0.1", *options))
-        login = ["redis-cli", "-a", PASSWORD, "--no-auth-warning"]
-        nodes = [f"127.0.0.1:{port}" for port in ports]
-        made = subprocess.run([*login, "--cluster", "create", *nodes, "--cluster-yes"], capture_output=True, text=True)
-        assert made.returncode == 0, made.stdout + made.stderr
-        for port in ports:
-            # That they agree on their slots is not yet that they serve them.
-            with Redis(port=port, password=PASSWORD) as node:
-                while node.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
-                    pass
-        yield [f"redis://:{PASSWORD}@{node}" for node in nodes]
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port

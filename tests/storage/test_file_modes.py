@@ -75,11 +75,6 @@ async def test_the_file_behind_a_link_is_its_owners_alone(tmp_path: Path) -> Non
     assert found == {f"real.db{suffix}": 0o600 for suffix in SUFFIXES}
 
 
-async def test_a_database_that_is_named_by_a_uri_is_its_owners_alone(tmp_path: Path) -> None:
-    url = f"sqlite+aiosqlite:///file:{tmp_path}/my%2520own.db?uri=true"
-    assert await opened(url, tmp_path) == {f"my own.db{suffix}": 0o600 for suffix in SUFFIXES}
-
-
 @pytest.mark.filterwarnings("ignore:Selection of the StaticPool:DeprecationWarning")
 @pytest.mark.parametrize("url", ["sqlite+aiosqlite://", "sqlite+aiosqlite:///file:m?mode=memory&cache=shared&uri=true"])
 async def test_a_database_in_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from callboard.errors import RunLost
-from callboard.storage import Store, StoredFrame, StoredRun
+from callboard.storage import Store, StoredRun
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -33,18 +32,6 @@ async def test_each_run_of_a_dead_server_is_taken_over_by_one_of_several(store: 
         assert sorted(run.run_id for run in taken) == sorted(ids)
         assert {run.epoch for run in taken} == {2}
         assert [run for taker in takers for run in await taker.take_over()] == []
-
-
-async def test_a_run_that_returns_to_its_first_server_is_written_only_in_its_new_epoch(store: Store) -> None:
-    first = store.stored_runs("first")
-    second = store.stored_runs("second")
-    run = await first.begin(RUN)
-    [taken] = await second.take_over()
-    [again] = await first.take_over()
-    assert (taken.epoch, again.epoch) == (2, 3)
-    with pytest.raises(RunLost):
-        await first.append(run, [StoredFrame(b"of the first epoch")])
-    await first.append(again, [StoredFrame(b"1")])
 
 
 @on_postgresql

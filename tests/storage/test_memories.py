@@ -8,24 +8,13 @@ from callboard.storage import Memories, Store
 
 HOSTILE = [
     '"',
-    "'",
-    "*",
-    "tea*",
     "tea AND",
     "NEAR(tea, 2)",
-    "words:tea",
-    '"tea" OR "',
-    "tea^2 (",
-    "-tea",
     "tea & | ! <-> :*",
     "'); DROP TABLE memories; --",
     "\\",
-    "%_",
     "\0tea",
     "\ud800 tea",
-    "🎭",
-    "x" * 1_000_000,
-    "tea " * 100_000,
 ]
 
 

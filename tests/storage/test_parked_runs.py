@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from sqlalchemy import select, update
 
@@ -33,10 +32,8 @@ from callboard_protocol import (
     ToolCallComplete,
     ToolCallError,
     ToolCallStart,
-    ToolStatus,
 )
 from tests.fakes.openai_server import Answer, OpenAIServer, call, chunks, finish, text
-from tests.processes import serving as forked
 from tests.runs.promises import check
 from tests.serving import Service, database_of, numbered, request, serving
 from tests.storage.trouble import locked_by_another_program
@@ -49,6 +46,9 @@ TWO_REFUNDS = chunks(
     finish("tool_calls"),
 )
 ANSWER = chunks(text("Done."), finish("stop"))
+
+
+ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
 def call_of(seen: Sequence[tuple[int, Event]], seat: int = 7) -> str:
@@ -180,7 +180,7 @@ async def park(service: Service, **fields: Any) -> list[tuple[int, Event]]:
 async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server_runs_the_call_once(
     serve: Serve, till: Till, model: OpenAIServer
 ) -> None:
-    async with serve("one") as one:
+    async with serve("one", max_user_calls_per_day=1) as one:
         seen = await park(one)
         assert isinstance(seen[-1][1], Parked)
         assert seen[-1][1].tool_call_ids == (call_of(seen),)
@@ -188,7 +188,7 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
         assert list(one.state.runs) == []
         # It stays parked: a client that listens again gets nothing.
         assert await read(one, seen[-1][0]) == []
-    async with serve("other") as other:
+    async with serve("other", max_user_calls_per_day=1) as other:
         assert till.paid == []
         [waiting] = await list_approvals(other)
         assert (waiting["run_id"], waiting["request_id"], waiting["tool_name"]) == ("run", question_of(seen), "refund")
@@ -200,6 +200,7 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
         seen += await read(other, seen[-1][0])
         assert await list_approvals(other) == []
         await answer(other, question_of(seen), True, 404)
+        assert (await other.state.store.usage("ann").today()).calls == 1
     check(seen)
     events = [event for _, event in seen]
     assert events[-1] == Done()
@@ -208,57 +209,33 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
     assert model.requests[1]["messages"][-1]["content"] == "Seat 7 is paid back."
 
 
-@pytest.mark.parametrize("change", [{"needs_approval": False}, {"can_pay": False}, {"description": "Pays twice."}])
-@pytest.mark.parametrize(("in_inspector", "error"), [(False, REFUSED), (True, REFUSED_IN_INSPECTOR)])
-async def test_a_refusal_of_a_parked_call_goes_to_the_model_also_if_the_tool_has_changed_or_is_gone(
-    serve: Serve, till: Till, model: OpenAIServer, change: Mapping[str, Any], error: str, *, in_inspector: bool
+@ON_SQLITE
+@pytest.mark.parametrize(
+    ("change", "given", "code", "error"),
+    [
+        ({"needs_approval": False}, GivenAnswer(False), "denied", REFUSED),
+        ({"can_pay": False}, GivenAnswer(False), "denied", REFUSED),
+        ({"description": "Pays twice."}, GivenAnswer(False, in_inspector=True), "denied", REFUSED_IN_INSPECTOR),
+        ({"can_pay": False}, GivenAnswer(True), "interrupted", CANNOT_RUN),
+    ],
+)
+async def test_the_model_is_told_why_a_parked_call_did_not_run_also_if_its_tool_has_changed_or_is_gone(
+    serve: Serve, till: Till, model: OpenAIServer, change: Mapping[str, Any], given: GivenAnswer, code: str, error: str
 ) -> None:
     async with serve("one") as one:
         seen = await park(one)
     vars(till).update(change)
     async with serve("other") as other:
-        parked = await other.state.runs.find("run", "ann")
-        await parked.answer(question_of(seen), GivenAnswer(False, in_inspector=in_inspector))
+        await (await other.state.runs.find("run", "ann")).answer(question_of(seen), given)
         seen += await read(other, seen[-1][0])
     check(seen)
-    [refused] = [event for _, event in seen if isinstance(event, ToolCallError)]
-    assert (refused.code, refused.error) == ("denied", error)
+    [ended] = [event for _, event in seen if isinstance(event, ToolCallError)]
+    assert (ended.code, ended.error) == (code, error)
     assert till.paid == []
     assert model.requests[1]["messages"][-1]["content"] == f"Error: {error}"
 
 
-async def test_the_model_gets_to_know_that_an_allowed_call_was_not_run_because_its_tool_is_gone(
-    serve: Serve, till: Till, model: OpenAIServer
-) -> None:
-    async with serve("one") as one:
-        seen = await park(one)
-    till.can_pay = False
-    async with serve("other") as other:
-        await answer(other, question_of(seen), True)
-        seen += await read(other, seen[-1][0])
-    check(seen)
-    [error] = [event for _, event in seen if isinstance(event, ToolCallError)]
-    assert (error.code, error.error) == ("interrupted", CANNOT_RUN)
-    assert model.requests[1]["messages"][-1]["content"] == f"Error: {CANNOT_RUN}"
-
-
-async def test_a_parked_call_runs_with_the_changed_arguments_and_changes_that_do_not_fit_are_asked_for_again(
-    serve: Serve, till: Till, model: OpenAIServer
-) -> None:
-    async with serve("one") as one:
-        seen = await park(one)
-    async with serve("other") as other:
-        await answer(other, question_of(seen), {"arguments": {"seat": "none"}})
-        async with other.client.stream("GET", f"/v1/runs/run/events?user_id=ann&after={seen[-1][0]}") as response:
-            async for found in numbered(response):
-                seen.append(found)
-                if isinstance(found[1], InputRequest):
-                    await answer(other, found[1].request_id, {"arguments": {"seat": 8}})
-    check(seen)
-    assert till.paid == [8]
-    assert model.requests[1]["messages"][-1]["content"].endswith("Seat 8 is paid back.")
-
-
+@ON_SQLITE
 @pytest.mark.parametrize("answers", [[REFUND, REFUND, ANSWER]])
 @pytest.mark.parametrize("waits", [True, False])
 async def test_a_call_whose_tool_has_changed_since_its_question_does_not_run_and_the_next_call_asks(
@@ -284,10 +261,10 @@ async def test_a_call_whose_tool_has_changed_since_its_question_does_not_run_and
     assert till.paid == [7]
 
 
-async def leave_question_open(service: Service) -> list[tuple[int, Event]]:
-    """Start a run whose approval cannot wait, and return the events up to its question."""
+async def leave_question_open(service: Service, *, approvals_wait: bool = False) -> list[tuple[int, Event]]:
+    """Start a run, and return the events up to its question."""
     seen: list[tuple[int, Event]] = []
-    async with service.client.stream("POST", "/v1/runs", json=body(approvals_wait=False)) as response:
+    async with service.client.stream("POST", "/v1/runs", json=body(approvals_wait=approvals_wait)) as response:
         async for found in numbered(response):
             seen.append(found)
             if isinstance(found[1], InputRequest):
@@ -295,40 +272,22 @@ async def leave_question_open(service: Service) -> list[tuple[int, Event]]:
     return seen
 
 
-async def test_a_run_is_parked_when_the_time_for_the_answer_is_over(serve: Serve, till: Till) -> None:
-    async with serve("one", input_timeout_seconds=0.05) as one:
-        seen = [event for _, event in await read_started(one)]
-    assert isinstance(seen[-1], Parked)
-
-
-async def test_a_run_is_parked_when_nobody_listens_any_more(serve: Serve, till: Till) -> None:
-    async with serve("one", detach_grace_seconds=0.05) as one:
-        async with one.client.stream("POST", "/v1/runs", json=body()) as response:
-            async for _, event in numbered(response):
-                if isinstance(event, InputRequest):
-                    break
+@ON_SQLITE
+@pytest.mark.parametrize("settings", [{"input_timeout_seconds": 0.05}, {"detach_grace_seconds": 0.05}])
+async def test_a_run_is_parked_when_the_time_is_over_or_nobody_listens_and_ends_without_a_listener(
+    serve: Serve, till: Till, settings: dict[str, float]
+) -> None:
+    async with serve("one", **settings) as one:
+        await leave_question_open(one, approvals_wait=True)
         [run] = one.state.runs
         await run.wait()
         [waiting] = await list_approvals(one)
-        # After the answer it runs to its end without a listener.
         await answer(one, waiting["request_id"], True)
         assert (await read(one))[-1][1] == Done()
     assert till.paid == [7]
 
 
-async def read_started(service: Service, **fields: Any) -> list[tuple[int, Event]]:
-    async with service.client.stream("POST", "/v1/runs", json=body(**fields)) as response:
-        return [one async for one in numbered(response)]
-
-
-async def test_a_client_that_shows_no_waiting_approvals_gets_the_end_of_the_call(serve: Serve, till: Till) -> None:
-    async with serve("one") as one:
-        seen = await park(one, approvals_wait=False)
-        assert await list_approvals(one) == []
-    [error] = [event for _, event in seen if isinstance(event, ToolCallError)]
-    assert (error.code, seen[-1][1]) == ("not_asked", Done())
-
-
+@ON_SQLITE
 async def test_a_parked_call_never_runs_if_its_user_may_no_longer_use_the_agent(serve: Serve, till: Till) -> None:
     async with serve("one") as one:
         seen = await park(one)
@@ -359,6 +318,7 @@ async def test_two_parked_calls_are_answered_one_after_the_other(serve: Serve, t
     assert "refused" in refused
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("answers", [[TWO_REFUNDS, ANSWER]])
 async def test_run_is_not_parked_while_a_parked_call_runs_because_its_tool_is_allowed_always_since(
     serve: Serve, till: Till, monkeypatch: pytest.MonkeyPatch
@@ -403,6 +363,7 @@ def write_call(seat: int) -> str:
 IN_TEXT = chunks(text(write_call(7) + write_call(8)), finish("stop"))
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("answers", [[IN_TEXT, ANSWER]])
 async def test_a_parked_call_of_the_models_text_waits_on_although_its_tool_is_always_allowed(
     serve: Serve, till: Till
@@ -437,28 +398,16 @@ def lock(doors: list[str]) -> Agent:
 OPEN_DOOR = chunks(call("open_door", '{"pin": "4711"}', call_id="c1"), finish("tool_calls"))
 
 
-@pytest.mark.parametrize("answers", [[OPEN_DOOR, ANSWER]])
-async def test_a_call_whose_secret_argument_is_not_stored_does_not_wait(tmp_path: Path, model: OpenAIServer) -> None:
-    doors: list[str] = []
-    async with serving(tmp_path, lock(doors), model_base_url=model.base_url, model="m") as service:
-        seen = await park(service)
-        assert await list_approvals(service) == []
-    assert [event.code for _, event in seen if isinstance(event, ToolCallError)] == ["not_asked"]
-    assert isinstance(seen[-1][1], Done)
-    assert doors == []
-
-
 @pytest.mark.parametrize("answers", [[OPEN_DOOR, chunks(text("Done."), ending="hang")]])
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "code"),
     [
-        pytest.param({}, id="nobody can be asked"),
-        pytest.param({"input_timeout_seconds": 0.05}, id="the time is over"),
-        pytest.param({"detach_grace_seconds": 0.05}, id="nobody listens"),
+        pytest.param({}, "not_asked", id="nobody can be asked"),
+        pytest.param({"detach_grace_seconds": 0.05}, "not_asked", id="nobody listens"),
     ],
 )
 async def test_the_question_of_a_call_that_cannot_wait_is_closed_at_every_server(
-    tmp_path: Path, model: OpenAIServer, settings: dict[str, Any]
+    tmp_path: Path, model: OpenAIServer, settings: dict[str, Any], code: str
 ) -> None:
     doors: list[str] = []
     fields = {"model_base_url": model.base_url, "model": "m", **settings}
@@ -472,7 +421,8 @@ async def test_the_question_of_a_call_that_cannot_wait_is_closed_at_every_server
                 await answer(service, asked, None, asked=False)
         [run] = service.state.runs
         # Its log, because a listener would keep the run.
-        await anext(one async for one in run.log.events() if isinstance(one, ToolCallError))
+        ended = await anext(one async for one in run.log.events() if isinstance(one, ToolCallError))
+        assert (ended.code, await list_approvals(service)) == (code, [])
         store = service.state.store
         assert isinstance(store, Store)
         assert not run.ended
@@ -507,6 +457,7 @@ BOTH = chunks(
 )  # fmt: skip
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("answers", [[BOTH, ANSWER]])
 async def test_a_run_is_not_parked_before_its_other_calls_have_ended_with_their_sources(
     serve: Serve, till: Till
@@ -522,6 +473,7 @@ async def test_a_run_is_not_parked_before_its_other_calls_have_ended_with_their_
     assert [type(event) for event in seen[-3:]] == [ToolCallComplete, Source, Parked]
 
 
+@ON_SQLITE
 async def test_the_time_in_which_a_run_was_parked_does_not_count_as_its_age(serve: Serve, till: Till) -> None:
     async with serve("one") as one:
         seen = await park(one)
@@ -534,6 +486,7 @@ async def test_the_time_in_which_a_run_was_parked_does_not_count_as_its_age(serv
     assert seen[-1][1] == Done()
 
 
+@ON_SQLITE
 async def test_a_parked_run_that_is_cancelled_ends_and_its_call_never_runs(serve: Serve, till: Till) -> None:
     async with serve("one") as one:
         seen = await park(one)
@@ -620,11 +573,9 @@ async def test_run_that_is_parked_after_its_chat_was_deleted_is_deleted_with_the
     assert till.paid == []
 
 
-@pytest.mark.parametrize("settings", [{}, {"retention_days": 60, "result_retention_days": 1}])
-async def test_a_parked_run_waits_until_the_retention_of_its_chat_is_over(
-    serve: Serve, till: Till, settings: dict[str, Any]
-) -> None:
-    async with serve("one", **settings) as one:
+@ON_SQLITE
+async def test_a_parked_run_waits_until_the_retention_of_its_chat_is_over(serve: Serve, till: Till) -> None:
+    async with serve("one", retention_days=60, result_retention_days=1) as one:
         seen = await park(one)
         await age(one)
         await answer(one, question_of(seen), True)
@@ -633,22 +584,16 @@ async def test_a_parked_run_waits_until_the_retention_of_its_chat_is_over(
     assert till.paid == [7]
 
 
-async def test_parked_runs_do_not_count_as_runs_of_their_user(serve: Serve, till: Till) -> None:
-    async with serve("one", max_user_runs=1) as one:
-        await park(one)
-        other = await read_started(one, run_id="second", message_id="second", agent="careful")
-    assert other[-1][1] == Done()
-
-
 LOOK = chunks(call("look", '{"seat": 8}', call_id="c2"), finish("tool_calls"))
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("answers", [[REFUND, LOOK, ANSWER, ANSWER]])
 @pytest.mark.parametrize("is_cancelled", [False, True], ids=["", "cancelled"])
 async def test_an_approved_run_waits_until_its_user_has_a_place_for_it(
     serve: Serve, till: Till, is_cancelled: bool
 ) -> None:
-    async with serve("one", max_user_runs=1) as one:
+    async with serve("one", max_user_runs=1, run_queue_seconds=0) as one:
         seen = await park(one)
         async with one.client.stream("POST", "/v1/runs", json=body(run_id="2", message_id="2")) as other:
             async for _, event in numbered(other):
@@ -670,12 +615,12 @@ async def test_an_approved_run_waits_until_its_user_has_a_place_for_it(
     assert till.paid == ([] if is_cancelled else [7])
 
 
-@pytest.mark.parametrize("value", [True, False])
-async def test_an_approved_run_ends_if_its_user_has_no_tokens_left(serve: Serve, till: Till, value: bool) -> None:
+@ON_SQLITE
+async def test_an_approved_run_ends_if_its_user_has_no_tokens_left(serve: Serve, till: Till) -> None:
     async with serve("one", max_user_tokens_per_day=1000) as one:
         seen = await park(one)
         await one.state.store.usage("ann").add_tokens(1000)
-        await answer(one, question_of(seen), value)
+        await answer(one, question_of(seen), True)
         seen += await read(one, seen[-1][0])
         assert await list_approvals(one) == []
     check(seen)
@@ -685,16 +630,6 @@ async def test_an_approved_run_ends_if_its_user_has_no_tokens_left(serve: Serve,
     [error] = [event for _, event in seen if isinstance(event, ToolCallError)]
     assert error.error.startswith("Not run")
     assert till.paid == []
-
-
-async def test_an_approved_call_is_counted_once(serve: Serve, till: Till) -> None:
-    async with serve("one", max_user_calls_per_day=1) as one:
-        seen = await park(one)
-        await answer(one, question_of(seen), True)
-        seen += await read(one, seen[-1][0])
-        assert (await one.state.store.usage("ann").today()).calls == 1
-    assert seen[-1][1] == Done()
-    assert till.paid == [7]
 
 
 RUN = StoredRun("run", "agent", "chat", "message", "ann")
@@ -735,45 +670,20 @@ async def test_answers_and_parking_at_the_same_moment_never_leave_an_answered_ru
         assert taken.run_id == run.run_id
 
 
-async def test_a_parked_call_that_had_begun_when_its_server_was_killed_is_not_run_again(tmp_path: Path) -> None:
-    slowly = chunks(call("refund_slowly", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
-    ran = tmp_path / "ran"
-    seen: list[tuple[int, Event]] = []
-
-    async with OpenAIServer([slowly, ANSWER]) as model:
-        settings = {"AGENTS": AGENT, "MODEL_BASE_URL": model.base_url, "MODEL": "m", "TEST_RAN": str(ran)}
-
-        async def play(path: str, json: Any, is_last: Callable[[Event], bool], **approve: bool) -> None:
-            """Read events at a new server, and kill it after the event `is_last`."""
-            with forked(tmp_path, **settings) as (url, process):
-                async with httpx.AsyncClient(base_url=url, timeout=None) as client:
-                    if approve:
-                        given = {"request_id": question_of(seen), "value": True}
-                        assert (await client.post("/v1/runs/run/input?user_id=ann", json=given)).is_success
-                    async with client.stream("POST" if json else "GET", path, json=json) as response:
-                        async for one in numbered(response):
-                            seen.append(one)
-                            if isinstance(one[1], InputRequest):
-                                given = {"request_id": one[1].request_id, "value": None, "asked": False}
-                                assert (await client.post("/v1/runs/run/input?user_id=ann", json=given)).is_success
-                            if is_last(one[1]):
-                                break
-                process.kill()
-                process.wait()
-
-        await play("/v1/runs", body(), lambda event: isinstance(event, Parked))
-        assert not ran.exists()
-        rest = "/v1/runs/run/events?user_id=ann&after={}"
-
-        def has_begun(event: Event) -> bool:
-            return isinstance(event, ToolStatus) and event.data.message == "approved"
-
-        await play(rest.format(seen[-1][0]), None, has_begun, approve=True)
-        await play(rest.format(seen[-1][0]), None, lambda event: isinstance(event, Done))
+@ON_SQLITE
+async def test_a_parked_call_that_had_begun_when_its_server_stopped_is_not_run_again(serve: Serve, till: Till) -> None:
+    till.slow = {7}
+    async with serve("one", drain_seconds=0.0) as one:
+        seen = await park(one)
+        await answer(one, question_of(seen), True)
+        async with asyncio.timeout(20):
+            while not till.paid:
+                await list_approvals(one)
+    async with serve("other") as other:
+        seen += await read(other, seen[-1][0])
     check(seen)
-    [error] = [event for _, event in seen if isinstance(event, ToolCallError)]
-    assert error.code == "interrupted"
-    assert (ran.read_text() if ran.exists() else "") in ("", "refund 7\n")
+    assert [event.code for _, event in seen if isinstance(event, ToolCallError)] == ["interrupted"]
+    assert till.paid == [7]
 
 
 async def test_run_that_cannot_be_parked_says_that_its_call_has_not_run(

@@ -79,13 +79,6 @@ async def test_the_last_chats_come_first_by_how_they_began(store: Store) -> None
     assert recent[0].started_at < recent[1].started_at < recent[1].last_at < recent[0].last_at
 
 
-async def test_a_chat_without_messages_is_listed(store: Store) -> None:
-    await StoredSteps(store, Turn("silent", "run", None, "ann", None)).begin()
-    assert [(chat.chat_id, chat.began_with, chat.turns) for chat in await store.past_chats("ann", None).recent(5)] == [
-        ("silent", "", 0)
-    ]
-
-
 async def test_all_chats_of_a_user_are_deleted_that_a_client_has_named_and_that_began_before(store: Store) -> None:
     for chat_id, user_id in [("one", "ann"), ("two", "ann"), ("his", "bob"), ("own:ann", "ann")]:
         await write_chat(store, chat_id, user_id, ("Where is my umbrella?", "In the hall."))

@@ -39,14 +39,6 @@ async def test_attributes_are_replaced_and_removed_for_one_user_alone(store: Sto
     assert (await bob.attributes())["town"].value == "Rome"
 
 
-async def test_two_servers_set_the_same_attribute_and_one_value_is_stored(store: Store, database_url: str) -> None:
-    other = await Store.open(database_url)
-    profiles = [store.profile("ann"), other.profile("ann")]
-    await asyncio.gather(*(profiles[number % 2].put("age", "number", number) for number in range(20)))
-    assert (await profiles[0].attributes())["age"].value in range(20)
-    await other.close()
-
-
 async def test_every_version_of_a_description_is_kept(store: Store) -> None:
     notes = store.self_notes("assistant", "ann")
     assert await notes.newest("description", 1) == []

@@ -31,12 +31,6 @@ async def test_an_item_holds_whatever_a_model_says(store: Store) -> None:
     assert (await kept.find(["a"]))["a"] == {"id": "a", "text": "NUL \0, a lone surrogate \ufffd, äpple"}
 
 
-async def test_a_response_without_items_stores_and_finds_nothing(store: Store) -> None:
-    kept = store.responses("ann")
-    await kept.keep([], None)
-    assert await kept.find([]) == {}
-
-
 async def test_items_older_than_their_retention_are_deleted(store: Store) -> None:
     kept = store.responses("ann")
     await kept.keep([{"id": "a"}, {"id": "b"}], None)

@@ -53,38 +53,6 @@ async def test_a_turn_is_stored_in_the_order_of_its_events(store: Store) -> None
     assert {row["message_id"] for row in stored} == {"m1"}
 
 
-async def test_a_tool_row_is_there_before_the_tool_has_an_output(store: Store) -> None:
-    journal = StoredSteps(store, TURN)
-    await journal.begin()
-    await journal.call_started(HistoryCall("a", "search", "{}", 0, 0), "")
-    [_, _, call] = await rows(store)
-    assert (call["tool_output"], call["ended_at"]) == (None, None)
-    assert call["started_at"] > 0
-
-
-async def test_every_status_of_a_call_is_kept_in_order(store: Store) -> None:
-    journal = StoredSteps(store, TURN)
-    await journal.begin()
-    await journal.call_started(HistoryCall("a", "draw", "{}", 0, 0), "")
-    await journal.call_progressed("a", "pending", "", None)
-    await journal.call_progressed("a", "processing", "half", 50)
-    kept = await store.database.fetch(select(tool_events).order_by(tool_events.c.id))
-    assert [(row.status, row.message, row.progress) for row in kept] == [
-        ("pending", "", None),
-        ("processing", "half", 50.0),
-    ]
-    assert kept[0].created_at <= kept[1].created_at
-
-
-async def test_a_plain_chat_has_no_tool_fields(store: Store) -> None:
-    journal = StoredSteps(store, TURN)
-    await journal.begin()
-    await journal.finish("Nothing much.", is_answered=True)
-    plain = ("id", "chat_id", "run_id", "message_id", "role", "content", "created_at")
-    for row in await rows(store):
-        assert {name for name, value in row.items() if value is not None} == set(plain)
-
-
 async def test_parts_of_a_message_are_kept_as_json(store: Store) -> None:
     parts = [{"type": "text", "text": "Was ist das? ✓"}]
     await StoredSteps(store, Turn("chat", "run", None, None, parts)).begin()
