@@ -284,6 +284,10 @@ def test_arguments_cut_at_any_place_are_put_together(wanted: list[dict[str, obje
     assert [parse_arguments(call.arguments_text) for call in calls] == wanted
 
 
+def test_empty_arguments_mean_no_arguments() -> None:
+    assert parse_arguments("") == parse_arguments(" \n") == {}
+
+
 @pytest.mark.parametrize("text", ['{"a": 1', "[1]", "5", "null", '{"a": NaN}', '"{}"', "[" * 100_000, "{'a': 1}"])
 def test_arguments_that_are_no_json_object_are_refused_with_the_reason(text: str) -> None:
     with pytest.raises(InvalidArguments, match=r"JSON"):

@@ -805,6 +805,11 @@ def test_a_value_between_tags_that_is_nested_too_deeply_for_json_is_text(key: st
     assert call.arguments == ({key: nested} if is_right else None)
 
 
+@pytest.mark.parametrize("text", ["[" * 300, "[" * 300 + "]" * 300, '[{"a": ' * 300])
+def test_brackets_that_are_nested_too_deeply_for_a_call_are_text(text: str) -> None:
+    assert shown(text) == (text, 0)
+
+
 def test_a_number_of_more_digits_than_python_writes_is_refused() -> None:
     [call] = parse(f"[store(0x{'f' * 5000})]", [TOOL]).tool_calls
     assert (call.arguments, call.error_code) == (None, "invalid_args")
