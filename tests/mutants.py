@@ -237,28 +237,28 @@ FAULTS = (
         "server/callboard/frameworks/langgraph/stream.py",
         "if any(path[:length] in self._hooks.tool_nodes for length in range(1, len(path) + 1)):",
         "if any(path[:length] in self._hooks.tool_nodes for length in range(1, len(path))):",
-        ("tests/frameworks/test_langgraph_words.py", "tests/frameworks"),
+        ("tests/frameworks/test_langgraph.py", "tests/frameworks"),
     ),
     Fault(
         "two calls of one answer with one id stay so",
         "server/callboard/frameworks/openai_agents/model.py",
         "call.call_id = ids[given].popleft()",
         "call.call_id = ids[given][0]",
-        ("tests/frameworks/test_openai_agents.py", "tests/frameworks"),
+        ("tests/frameworks/test_conformance.py", "tests/frameworks"),
     ),
     Fault(
         "a team loses the additional input that its author has given",
         "server/callboard/frameworks/agno/messages.py",
         "team_copy.additional_input = [*(team.additional_input or ()), *(messages[:-1] if question else messages)]",
         "team_copy.additional_input = [*(messages[:-1] if question else messages)]",
-        ("tests/frameworks/test_agno_teams.py", "tests/frameworks"),
+        ("tests/frameworks/test_agno.py", "tests/frameworks"),
     ),
     Fault(
         "calls of the second round get the ids of the first",
         "server/callboard/frameworks/pydantic_ai/hooks.py",
         "self._ids.clear()",
         "pass",
-        ("tests/frameworks/test_pydantic_ai.py", "tests/frameworks"),
+        ("tests/frameworks/test_conformance.py", "tests/frameworks"),
     ),
 )
 
