@@ -24,7 +24,7 @@ run_record.PATIENCE_SECONDS = 60.0
 # MCP servers start slowly on a busy machine, and an application that no longer waits for them has no tools.
 mcp_server.FIRST_TOOLS_SECONDS = 60.0
 
-pytest_plugins = ["tests.needs", "tests.collecting"]
+pytest_plugins = ["tests.needs"]
 
 # How long an example takes says more of the machine than of the code: no deadline.
 settings.register_profile("quick", deadline=None, suppress_health_check=[HealthCheck.too_slow])

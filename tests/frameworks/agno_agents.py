@@ -1,19 +1,16 @@
-"""Agents of Agno for its own tests."""
+"""Agents of Agno."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from agno.agent import Agent
-from agno.models.openai import OpenAIChat
-
 from callboard.agents import AgentLike
-from callboard.frameworks.agno import from_agno
+from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.stage import openai_client
-from tests.frameworks.toolbox import Toolbox
+from tests.frameworks.toolbox import PICTURE, Toolbox
 
-Make = Callable[[Callable[[], OpenAIChat]], AgentLike]
+Make = Callable[[Callable[[], Any]], AgentLike]
 
 
 @dataclass(frozen=True)
@@ -24,64 +21,91 @@ class Made:
 
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+        from agno.models.openai import OpenAIChat
+
         async with openai_client(base_url) as client:
             yield self.make(lambda: OpenAIChat(id="m", async_client=client))
 
 
+@asynccontextmanager
+async def agent(base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+    """`from_agno(agno.agent.Agent(…))`."""
+    made = solo(*(_tool(name, toolbox) for name in tools), instructions=INSTRUCTIONS)
+    async with made.agent(base_url, tools, toolbox) as one:
+        yield one
+
+
+def _tool(name: str, toolbox: Toolbox) -> Any:
+    from agno.media import Image
+    from agno.tools import tool
+    from agno.tools.function import ToolResult
+
+    async def paint(what: str) -> ToolResult:
+        """Paints."""
+        return ToolResult(content=f"{what}, painted", images=[Image(content=PICTURE, mime_type="image/png")])
+
+    return paint if name == "paint" else tool(requires_confirmation=name == "wipe")(toolbox.plain(name))
+
+
 def solo(*tools: Any, **fields: Any) -> Made:
     """An agent with these tools."""
-    return Made(lambda model: from_agno(Agent(id="agent", model=model(), tools=[*tools], telemetry=False, **fields)))
 
+    def make(model: Callable[[], Any]) -> AgentLike:
+        from agno.agent import Agent
 
-def asks_another(*tools: Any, is_generator: bool = False) -> Made:
-    """An agent with a tool that runs another agent, which has these tools; a generator passes on its events."""
+        from callboard.frameworks.agno import from_agno
 
-    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
-        other = Agent(id="other", model=model(), tools=[*tools], telemetry=False)
-
-        async def ask_other(task: str) -> str:
-            """Asks the other agent."""
-            return str((await other.arun(task)).content)
-
-        async def pass_on(task: str) -> AsyncIterator[Any]:
-            """Asks the other agent."""
-            async for event in other.arun(task, stream=True, stream_events=True):
-                yield event
-
-        pass_on.__name__ = "ask_other"
-        tool: Any = pass_on if is_generator else ask_other
-        return from_agno(Agent(id="agent", model=model(), tools=[tool], telemetry=False))
+        return from_agno(Agent(id="agent", model=model(), tools=[*tools], telemetry=False, **fields))
 
     return Made(make)
 
 
-def asks_another_and_waits(
-    *tools: Any, in_a_thread: bool = True, stream: bool = False, is_generator: bool = False
-) -> Made:
-    """The same, with Agno's synchronous method."""
+def crew(*tools: Any, **fields: Any) -> Made:
+    """A team whose member has these tools."""
 
-    def make(model: Callable[[], OpenAIChat]) -> AgentLike:
+    def make(model: Callable[[], Any]) -> AgentLike:
+        from agno.agent import Agent
+        from agno.team import Team
+
+        from callboard.frameworks.agno import from_agno
+
+        adder = Agent(id="adder", name="Adder", role="Adds", model=model(), tools=[*tools], telemetry=False)
+        return from_agno(Team(id="agent", name="Crew", members=[adder], model=model(), telemetry=False, **fields))
+
+    return Made(make)
+
+
+def asks_another(*tools: Any, way: str) -> Made:
+    """An agent with a tool that runs another agent, which has these tools."""
+
+    def make(model: Callable[[], Any]) -> AgentLike:
+        from agno.agent import Agent
+
         other = Agent(id="other", name="Other", model=model(), tools=[*tools], telemetry=False)
 
-        def ask_other(task: str) -> str:
-            """Asks the other agent."""
-            if stream:
-                return "".join(str(event.content) for event in other.run(task, stream=True))
+        async def awaits(task: str) -> str:
+            return str((await other.arun(task)).content)
+
+        async def passes_events_on(task: str) -> AsyncIterator[Any]:
+            async for event in other.arun(task, stream=True, stream_events=True):
+                yield event
+
+        def in_a_thread(task: str) -> str:
             return str(other.run(task).content)
 
-        async def ask_other_async(task: str) -> str:
-            """Asks the other agent."""
-            return ask_other(task)
+        def in_a_thread_streamed(task: str) -> str:
+            return "".join(str(event.content) for event in other.run(task, stream=True))
 
-        def pass_on(task: str) -> Iterator[Any]:
-            """Asks the other agent."""
+        def in_a_thread_passes_events_on(task: str) -> Iterator[Any]:
             yield from other.run(task, stream=True, stream_events=True)
 
-        ask_other_async.__name__ = pass_on.__name__ = "ask_other"
-        tool: Any = ask_other if in_a_thread else ask_other_async
-        if is_generator:
-            tool = pass_on
-        return from_agno(Agent(id="agent", model=model(), tools=[tool], telemetry=False))
+        async def blocks(task: str) -> str:
+            return in_a_thread(task)
+
+        ways = (awaits, passes_events_on, in_a_thread, in_a_thread_streamed, in_a_thread_passes_events_on, blocks)
+        [ask_other] = [one for one in ways if one.__name__ == way]
+        ask_other.__name__ = "ask_other"
+        return solo(ask_other).make(model)
 
     return Made(make)
 

@@ -1,32 +1,27 @@
 """The columns of the suite."""
 
-import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from callboard.agents import AgentLike
+from tests.frameworks import agno_agents, builtin_loop, langgraph_agents, openai_agents_stage, pydantic_ai_agents
 from tests.frameworks.stage import Deviation
 from tests.frameworks.toolbox import PICTURE_URL, Toolbox
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A framework, whose module is imported when a test creates an agent of it."""
+    """A framework, which is imported when a test creates an agent of it."""
 
     name: str
-    module: str
+    agent: Callable[[str, Sequence[str], Toolbox], AbstractAsyncContextManager[AgentLike]]
     deviations: Mapping[str, Deviation] = field(default_factory=dict)
-
-    def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AbstractAsyncContextManager[AgentLike]:
-        module = importlib.import_module(f"tests.frameworks.{self.module}")
-        made: AbstractAsyncContextManager[AgentLike] = module.agent(base_url, tools, toolbox)
-        return made
 
 
 AGNO = Column(
     "Agno",
-    "with_agno",
+    agno_agents.agent,
     {
         "arguments of a wrong type": Deviation(
             "Agno checks types as it calls the tool: `tool_failed`",
@@ -42,12 +37,12 @@ AGNO = Column(
 )
 LANGGRAPH = Column(
     "LangGraph",
-    "with_langgraph",
+    langgraph_agents.agent,
     {
         "reasoning": Deviation(
             "langchain-openai drops the reasoning of chat completions", expected=["say Yes!", "done stop"]
         ),
-        "a system message of the client's": Deviation(
+        "a second turn, with a system message of the client's": Deviation(
             "the client's is a second system message, after the graph's own",
             sent=[
                 *("system Answer in verse.", "user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5"),
@@ -56,10 +51,20 @@ LANGGRAPH = Column(
         ),
     },
 )
+PYDANTIC_AI = Column(
+    "pydantic-ai",
+    pydantic_ai_agents.agent,
+    {
+        "arguments that are no JSON": Deviation(
+            "the model is told its arguments as a text under `INVALID_JSON`",
+            sent=["user go", "assistant calls add {'INVALID_JSON': '{\"a\": 2, \"b\": oops'}", "tool …"],
+        ),
+    },
+)
 FRAMEWORKS = (
-    Column("built-in", "builtin_loop"),
+    Column("built-in", builtin_loop.agent),
     AGNO,
-    Column("pydantic-ai", "with_pydantic_ai"),
+    PYDANTIC_AI,
     LANGGRAPH,
-    Column("OpenAI Agents", "with_openai_agents"),
+    Column("OpenAI Agents", openai_agents_stage.agent),
 )

@@ -1,33 +1,29 @@
-"""Graphs and agents of LangGraph for its own tests."""
+"""Graphs and agents of LangGraph."""
 
+import base64
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from langchain.agents import create_agent
-from langchain_core.messages import HumanMessage
-from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
+from openai import AsyncOpenAI, OpenAI
+from pydantic import SecretStr
 
 from callboard.agents import AgentLike
-from callboard.frameworks.langgraph import from_langgraph
-from callboard.frameworks.langgraph.stream import Graph
-from tests.frameworks.toolbox import Toolbox
-from tests.frameworks.with_langgraph import chat_model
+from tests.frameworks.scenario import INSTRUCTIONS
+from tests.frameworks.toolbox import PICTURE, Toolbox
 
-Node = Callable[..., Any] | ToolNode | Graph
+if TYPE_CHECKING:
+    from callboard.frameworks.langgraph.stream import Graph
 
 
 @dataclass(frozen=True)
 class Made:
     """An agent that a test creates with its own model."""
 
-    make: Callable[[ChatOpenAI], AgentLike]
-    kind: type[ChatOpenAI] = ChatOpenAI
+    make: Callable[[Any], AgentLike]
+    kind: Any = None
+    """The class of the model, by default `ChatOpenAI`."""
 
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
@@ -35,19 +31,69 @@ class Made:
             yield self.make(model)
 
 
+@asynccontextmanager
+async def agent(base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+    """`from_langgraph(create_agent(…))`."""
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+
+    approval = HumanInTheLoopMiddleware(interrupt_on={"wipe": {"allowed_decisions": ["approve", "reject"]}})
+    made = solo(*(_tool(name, toolbox) for name in tools), middleware=[approval], system_prompt=INSTRUCTIONS)
+    async with made.agent(base_url, tools, toolbox) as one:
+        yield one
+
+
+def _tool(name: str, toolbox: Toolbox) -> Any:
+    from langchain_core.tools import tool
+
+    async def paint(what: str) -> list[dict[str, Any]]:
+        """Paints."""
+        picture = {"type": "image", "base64": base64.b64encode(PICTURE).decode(), "mime_type": "image/png"}
+        return [{"type": "text", "text": f"{what}, painted"}, picture]
+
+    return tool(paint if name == "paint" else toolbox.plain(name))
+
+
+@asynccontextmanager
+async def chat_model(base_url: str, kind: Any = None) -> AsyncIterator[Any]:
+    """A model whose connections are closed at the end."""
+    from langchain_openai import ChatOpenAI
+
+    options: dict[str, Any] = {"base_url": base_url, "api_key": "key", "max_retries": 0, "timeout": None}
+    with OpenAI(**options) as waiting:
+        async with AsyncOpenAI(**options) as client:
+            connections: dict[str, Any] = {
+                "client": waiting.chat.completions,
+                "async_client": client.chat.completions,
+                "root_client": waiting,
+                "root_async_client": client,
+            }
+            yield (kind or ChatOpenAI)(model="m", api_key=SecretStr("key"), stream_usage=True, **connections)
+
+
 def solo(*tools: Any, **fields: Any) -> Made:
     """A LangChain agent with these tools and a checkpointer."""
-    return Made(lambda model: from_langgraph(agent_of(model, *tools, **fields)))
+    return Made(lambda model: serve(agent_of(model, *tools, **fields)))
 
 
-def agent_of(model: ChatOpenAI, *tools: Any, **fields: Any) -> Graph:
+def serve(graph: Any, **options: Any) -> AgentLike:
+    from callboard.frameworks.langgraph import from_langgraph
+
+    return from_langgraph(graph, **options)
+
+
+def agent_of(model: Any, *tools: Any, **fields: Any) -> "Graph":
+    from langchain.agents import create_agent
+    from langgraph.checkpoint.memory import InMemorySaver
+
     return create_agent(model, [*tools], name="agent", **{"checkpointer": InMemorySaver(), **fields})
 
 
-def loop(
-    model: ChatOpenAI, tools: Sequence[Any], run: Node | None = None, ask: Node | None = None, **fields: Any
-) -> Graph:
+def loop(model: Any, tools: Sequence[Any], run: Any = None, ask: Any = None, **fields: Any) -> "Graph":
     """A handwritten graph: a node that asks the model, and a node that runs the tools, by default LangGraph's."""
+    from langchain_core.tools import tool
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolNode, tools_condition
+
     asking = model.bind_tools([tool(one) for one in tools])
 
     async def ask_model(state: MessagesState) -> dict[str, Any]:
@@ -62,37 +108,42 @@ def loop(
     return graph.compile(name="agent", **fields)
 
 
-def asks_another(*tools: Any) -> Made:
+def chain(*nodes: tuple[str, Any], state: Any = None, side_by_side: bool = False, **fields: Any) -> "Graph":
+    """A graph of these nodes, in sequence or in parallel; `state` is the class of its state."""
+    from langgraph.graph import START, MessagesState, StateGraph
+
+    graph = StateGraph(state or MessagesState, **fields)
+    before = START
+    for name, node in nodes:
+        graph.add_node(name, node)
+        graph.add_edge(START if side_by_side else before, name)
+        before = name
+    return graph.compile(name="agent")
+
+
+def asks_another(*tools: Any, way: str) -> Made:
     """An agent with a tool that runs another agent, which has these tools."""
 
-    def make(model: ChatOpenAI) -> Any:
+    def make(model: Any) -> AgentLike:
+        from langchain_core.messages import HumanMessage
+
         other = agent_of(model, *tools, checkpointer=None)
 
-        async def ask_other(task: str) -> str:
+        async def awaits(task: str) -> str:
             """Asks the other agent."""
-            done = await other.ainvoke({"messages": [HumanMessage(task)]})
-            return str(done["messages"][-1].content)
+            return str((await other.ainvoke({"messages": [HumanMessage(task)]}))["messages"][-1].content)
 
-        return from_langgraph(agent_of(model, ask_other))
-
-    return Made(make)
-
-
-def asks_another_and_waits(*tools: Any, in_a_thread: bool = True) -> Made:
-    """The same, with LangGraph's synchronous method."""
-
-    def make(model: ChatOpenAI) -> Any:
-        other = agent_of(model, *tools, checkpointer=None)
-
-        def ask_other(task: str) -> str:
+        def in_a_thread(task: str) -> str:
             """Asks the other agent."""
             return str(other.invoke({"messages": [("user", task)]})["messages"][-1].content)
 
-        async def ask_other_async(task: str) -> str:
+        async def blocks(task: str) -> str:
             """Asks the other agent."""
-            return ask_other(task)
+            return in_a_thread(task)
 
-        return from_langgraph(agent_of(model, tool("ask_other")(ask_other if in_a_thread else ask_other_async)))
+        [ask_other] = [one for one in (awaits, in_a_thread, blocks) if one.__name__ == way]
+        ask_other.__name__ = "ask_other"
+        return serve(agent_of(model, ask_other))
 
     return Made(make)
 

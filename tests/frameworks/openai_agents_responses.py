@@ -6,10 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from agents import Agent, OpenAIProvider, RunConfig, Tool
-
 from callboard.agents import AgentLike
-from callboard.frameworks.openai_agents import from_openai_agents
 from tests.fakes.openai_server import Answer, ASGIMessage, Body, OpenAIServer, Receive, Script, Send, chunks
 from tests.frameworks.scenario import scenario
 from tests.frameworks.stage import Performance, openai_client, perform
@@ -27,13 +24,17 @@ class ResponsesServer(OpenAIServer):
 class OnResponses:
     """An agent whose model is only named, so that the SDK creates it for the Responses API."""
 
-    def __init__(self, script: Script, *tools: Tool, **fields: Any) -> None:
+    def __init__(self, script: Script, *tools: Any, **fields: Any) -> None:
         self.server = ResponsesServer(script)
         self._tools = tools
         self._fields = fields
 
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+        from agents import Agent, OpenAIProvider, RunConfig
+
+        from callboard.frameworks.openai_agents import from_openai_agents
+
         async with self.server as server, openai_client(server.base_url) as client:
             provider = OpenAIProvider(openai_client=client, use_responses=True)
             agent = Agent("agent", model="m", tools=[*self._tools], **self._fields)
@@ -43,7 +44,7 @@ class OnResponses:
 async def play(
     script: Script,
     folder: Path,
-    *tools: Tool,
+    *tools: Any,
     confirm_tools: Sequence[str] = (),
     limits: Mapping[str, Any] = MappingProxyType({}),
     agent: Mapping[str, Any] = MappingProxyType({}),

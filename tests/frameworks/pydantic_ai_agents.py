@@ -1,63 +1,94 @@
-"""Agents of pydantic-ai for its own tests."""
+"""Agents of pydantic-ai."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_ai import Agent
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
-
 from callboard.agents import AgentLike
-from callboard.frameworks.pydantic_ai import from_pydantic_ai
+from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.stage import openai_client
-from tests.frameworks.toolbox import Toolbox
+from tests.frameworks.toolbox import PICTURE, Toolbox
 
 
 @dataclass(frozen=True)
 class Made:
     """An agent that a test creates with its own model."""
 
-    make: Callable[[OpenAIChatModel], AgentLike]
+    make: Callable[[Any], AgentLike]
 
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+        from pydantic_ai.models.openai import OpenAIChatModel
+        from pydantic_ai.providers.openai import OpenAIProvider
+
         async with openai_client(base_url) as client:
             yield self.make(OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client)))
 
 
+@asynccontextmanager
+async def agent(base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+    """`from_pydantic_ai(pydantic_ai.Agent(…))`."""
+    made = solo(*(_tool(name, toolbox) for name in tools), instructions=INSTRUCTIONS)
+    async with made.agent(base_url, tools, toolbox) as one:
+        yield one
+
+
+def _tool(name: str, toolbox: Toolbox) -> Any:
+    from pydantic_ai import BinaryContent, Tool, ToolReturn
+
+    async def paint(what: str) -> ToolReturn:
+        """Paints."""
+        return ToolReturn(f"{what}, painted", content=[BinaryContent(PICTURE, media_type="image/png")])
+
+    return Tool(paint) if name == "paint" else Tool(toolbox.plain(name), requires_approval=name == "wipe")
+
+
 def solo(*tools: Any, **fields: Any) -> Made:
     """An agent with these tools."""
-    return Made(lambda model: from_pydantic_ai(Agent(model, name="agent", tools=tools, **fields)))
 
+    def make(model: Any) -> AgentLike:
+        from pydantic_ai import Agent
 
-def asks_another(*tools: Any) -> Made:
-    """An agent with a tool that runs another agent, which has these tools."""
+        from callboard.frameworks.pydantic_ai import from_pydantic_ai
 
-    def make(model: OpenAIChatModel) -> AgentLike:
-        other = Agent(model, name="other", tools=tools)
-
-        async def ask_other(task: str) -> str:
-            """Asks the other agent."""
-            return (await other.run(task)).output
-
-        return from_pydantic_ai(Agent(model, name="agent", tools=[ask_other]))
+        return from_pydantic_ai(Agent(model, name="agent", tools=tools, **fields))
 
     return Made(make)
 
 
-def asks_another_and_waits(*tools: Any) -> Made:
-    """The same, with pydantic-ai's synchronous method."""
+def validated(check: Callable[[str], str], **fields: Any) -> Made:
+    """An agent that adds, with a check of its answer."""
 
-    def make(model: OpenAIChatModel) -> AgentLike:
+    def make(model: Any) -> AgentLike:
+        from pydantic_ai import Agent
+
+        from callboard.frameworks.pydantic_ai import from_pydantic_ai
+
+        one = Agent(model, name="agent", tools=[add], **fields)
+        one.output_validator(check)
+        return from_pydantic_ai(one)
+
+    return Made(make)
+
+
+def asks_another(*tools: Any, way: str) -> Made:
+    """An agent with a tool that runs another agent, which has these tools."""
+
+    def make(model: Any) -> AgentLike:
+        from pydantic_ai import Agent
+
         other = Agent(model, name="other", tools=tools)
 
-        def ask_other(task: str) -> str:
-            """Asks the other agent."""
+        async def awaits(task: str) -> str:
+            return (await other.run(task)).output
+
+        def in_a_thread(task: str) -> str:
             return other.run_sync(task).output
 
-        return from_pydantic_ai(Agent(model, name="agent", tools=[ask_other]))
+        [ask_other] = [one for one in (awaits, in_a_thread) if one.__name__ == way]
+        ask_other.__name__ = "ask_other"
+        return solo(ask_other).make(model)
 
     return Made(make)
 

@@ -3,7 +3,7 @@
 Expected events are a line each:
 
     say TEXT · think TEXT · call N NAME ARGUMENTS · status N STATUS MESSAGE PROGRESS · ask N TITLE
-    result N TEXT · files N TYPE · failed N CODE · done REASON · error CODE
+    result N TEXT · files N TYPE · failed N CODE · done REASON · error CODE CODE_OF_THE_ENDPOINT
 
 Calls are numbered as they start. Neighbouring texts are joined, ends of calls that follow
 each other are in the order of their numbers unless the scenario is about their order.
@@ -29,7 +29,8 @@ class Scenario:
     """A conversation of one or more turns, each a text of the user.
 
     Attributes:
-        sent: The messages of the last model request, without leading system messages; None if they do not matter.
+        sent: The messages of the last model request, without leading system messages; None if they do not matter. An
+            ellipsis at the end stands for any text.
         reply: The user's answer to every question, None for no answer.
         asked_at_once: The questions that are open before the user answers them.
         stop_at: The event at which the user presses stop.

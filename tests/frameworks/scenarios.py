@@ -20,20 +20,12 @@ def _adds_while_it_can(body: Body) -> Answer:
 
 
 SCENARIOS = (
-    Scenario("text only", [says("Hello there.")], ["say Hello there.", "done stop"], sent=["user go"]),
     Scenario(
         "text before a call",
         [calls(ADD, before="Let me add. "), says("It is 5.")],
         ["say Let me add. ", *ADDED, "say It is 5.", "done stop"],
         tools=["add"],
         sent=["user go", "assistant Let me add.  calls add {'a': 2, 'b': 3}", "tool 5"],
-    ),
-    Scenario(
-        "one call",
-        [calls(ADD), says("It is 5.")],
-        [*ADDED, "say It is 5.", "done stop"],
-        tools=["add"],
-        sent=["user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5"],
     ),
     Scenario(
         "parallel calls of different duration",
@@ -48,19 +40,6 @@ SCENARIOS = (
         ],
         tools=["add", "slow_add"],
         in_order=True,
-    ),
-    Scenario(
-        "two rounds",
-        [calls(ADD), calls(("add", '{"a": 5, "b": 5}'), first=1), says("10.")],
-        [*ADDED, "call 2 add {'a': 5, 'b': 5}", "result 2 10", "say 10.", "done stop"],
-        tools=["add"],
-    ),
-    Scenario(
-        "a failing tool",
-        [calls(("kaboom", '{"reason": "no fuel"}')), says("It failed.")],
-        ["call 1 kaboom {'reason': 'no fuel'}", "failed 1 tool_failed", "say It failed.", "done stop"],
-        tools=["kaboom"],
-        errors_say=["kaboom: no fuel"],
     ),
     Scenario(
         "tools that raise KeyboardInterrupt",
@@ -88,12 +67,14 @@ SCENARIOS = (
             "done stop",
         ],
         tools=["add", "kaboom"],
+        errors_say=["kaboom: no fuel"],
     ),
     Scenario(
         "arguments that are no JSON",
         [calls(("add", '{"a": 2, "b": oops')), says("I cannot.")],
         ['call 1 add {"a": 2, "b": oops', "failed 1 invalid_args", "say I cannot.", "done stop"],
         tools=["add"],
+        sent=["user go", "assistant calls add {}", "tool …"],
     ),
     Scenario(
         "arguments of a wrong type",
@@ -271,7 +252,7 @@ SCENARIOS = (
         sent=[f"user {PICTURE_URL}go"],
     ),
     Scenario(
-        "a system message of the client's",
+        "a second turn, with a system message of the client's",
         [calls(ADD), says("It is 5."), says("It was 5.")],
         [*ADDED, "say It is 5.", "done stop", "say It was 5.", "done stop"],
         tools=["add"],
@@ -304,6 +285,12 @@ SCENARIOS = (
     Scenario("the model is over its limit", [Refusal(429, "slow down")], ["error model_rate_limited"]),
     Scenario("the model fails", [Refusal(500, "out of memory")], ["error model_error"]),
     Scenario(
+        "the chat is too long for the model",
+        [Refusal(400, "This model's maximum context length is 4096 tokens.")],
+        ["error model_refused context_length_exceeded"],
+        errors_say=["maximum context length is 4096 tokens"],
+    ),
+    Scenario(
         "the model's answer is cut",
         [chunks(text("Once upon"), ending="cut")],
         ["say Once upon", "error model_cut_off"],
@@ -317,6 +304,7 @@ SCENARIOS = (
         "an endpoint that gives no finish reason",
         [chunks(text("Hello there."))],
         ["say Hello there.", "done stop"],
+        sent=["user go"],
     ),
     Scenario(
         "a model that never ends",
@@ -343,13 +331,5 @@ SCENARIOS = (
             "done max_turns",
         ],
         tools=["add"],
-    ),
-    Scenario(
-        "the second turn remembers",
-        [calls(ADD), says("It is 5."), says("It was 5.")],
-        [*ADDED, "say It is 5.", "done stop", "say It was 5.", "done stop"],
-        tools=["add"],
-        turns=["go", "what was it?"],
-        sent=["user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5.", "user what was it?"],
     ),
 )

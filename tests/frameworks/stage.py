@@ -137,7 +137,7 @@ class Performance:
             case Done():
                 return [f"done {event.finish_reason}"]
             case Error():
-                return [f"error {event.code}"]
+                return [f"error {event.code} {event.upstream_code or ''}".rstrip()]
             case _:
                 return []
 

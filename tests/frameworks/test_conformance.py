@@ -1,25 +1,46 @@
 """Every scenario runs through the built-in loop and every adapter, and a listener sees the same events."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from callboard.agents import AgentLike
+from callboard.agents import AgentLike, RunContext
 from callboard.calls.approval import TOOL_CHANGED
-from callboard_protocol import InputRequest, ToolCallError
-from tests.fakes.openai_server import Body
+from callboard.models import ChatDict, ScriptedModel, TokenUsage
+from callboard.observers import ModelAnswered, ModelAsked, RunPrepared
+from callboard_protocol import (
+    Done,
+    Error,
+    Event,
+    InputRequest,
+    Message,
+    RunStart,
+    ToolCallArgsDelta,
+    ToolCallComplete,
+    ToolCallError,
+    ToolCallStart,
+    ToolRequest,
+    Usage,
+)
+from tests.fakes.openai_server import Body, OpenAIServer, chunks, finish, text
+from tests.frameworks import agno_agents, langgraph_agents
 from tests.frameworks.columns import FRAMEWORKS, Column
-from tests.frameworks.scenario import INSTRUCTIONS, calls, says, scenario
+from tests.frameworks.scenario import ADD, INSTRUCTIONS, calls, says, scenario
 from tests.frameworks.scenarios import SCENARIOS, Scenario
-from tests.frameworks.stage import is_system, perform
+from tests.frameworks.stage import Framework, Performance, is_system, perform
 from tests.frameworks.toolbox import Toolbox
+from tests.runs.promises import check
+from tests.serving import numbered, request, serving
+
+every_framework = pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(" ", "_"))
-@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
+@every_framework
 async def test_events_equal_those_of_scenario(framework: Column, scenario: Scenario, tmp_path: Path) -> None:
     tasks = asyncio.all_tasks()
     seen, toolbox = await perform(
@@ -33,21 +54,28 @@ async def test_events_equal_those_of_scenario(framework: Column, scenario: Scena
     deviation = framework.deviations.get(scenario.name)
     expected = list((deviation and deviation.expected) or scenario.expected)
     assert seen.lines(in_order=scenario.in_order) == expected
-    assert seen.asked == seen.received
     if (sent := (deviation and deviation.sent) or scenario.sent) is not None:
-        assert seen.sent() == list(sent)
-    said = " ".join(event.error for event in seen.events if isinstance(event, ToolCallError))
+        assert [
+            f"{wanted[:-1]}…" if wanted.endswith("…") and told.startswith(wanted[:-1]) else told
+            for told, wanted in zip(seen.sent(), sent, strict=True)
+        ] == list(sent)
+    said = " ".join(
+        event.error if isinstance(event, ToolCallError) else event.message
+        for event in seen.events
+        if isinstance(event, ToolCallError | Error)
+    )
     assert all(words in said for words in scenario.errors_say)
     assert toolbox.wiped == (["C"] if scenario.reply is True else [])
     assert toolbox.stopped.is_set() == ("wait" in scenario.tools)
-    for request in seen.requests:
-        assert_instructed(request, scenario)
+    for asked in seen.requests:
+        assert_instructed(asked, scenario)
     told = [
-        [call["id"] for message in request["messages"] for call in message.get("tool_calls") or ()]
-        for request in seen.requests
+        [call["id"] for message in asked["messages"] for call in message.get("tool_calls") or ()]
+        for asked in seen.requests
     ]
     has_own_ids = any(ids != seen.started[: len(ids)] for ids in told)
     assert has_own_ids == bool(deviation and deviation.own_ids)
+    assert_observed(seen, scenario)
 
 
 def assert_instructed(request: Body, scenario: Scenario) -> None:
@@ -62,7 +90,50 @@ def assert_instructed(request: Body, scenario: Scenario) -> None:
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
+def assert_observed(seen: Performance, scenario: Scenario) -> None:
+    """Observers get every request with its answer or its error, and what the answers cost is what the turns cost."""
+    assert seen.asked == seen.received
+    answers = [what for what in seen.observed if isinstance(what, ModelAnswered)]
+    assert [one.error for one in answers[:-1]] == [None] * (len(seen.received) - 1)
+    assert all(one.first_seconds is None or 0 < one.first_seconds <= one.seconds for one in answers)
+    end = seen.events[-1]
+    if isinstance(end, Error) and end.code == "model_unauthorized":
+        assert (answers[-1].error, answers[-1].first_seconds) == ("ModelUnauthorized", None)
+    elif isinstance(end, Error) or scenario.stop_at == "text":
+        assert answers[-1].error
+    elif scenario.stop_at is None:
+        assert answers[-1].error in (None, "CallLimitIgnored")
+        cost = sum(event.total_tokens or 0 for event in seen.events if isinstance(event, Usage))
+        assert cost == sum(one.usage.total_tokens or 0 for one in answers if one.usage)
+
+
+@every_framework
+async def test_observers_get_requests_among_the_events_with_usage_and_reason(framework: Column, tmp_path: Path) -> None:
+    counted = {
+        "prompt_tokens": 40,
+        "completion_tokens": 20,
+        "total_tokens": 60,
+        "prompt_tokens_details": {"cached_tokens": 30},
+        "completion_tokens_details": {"reasoning_tokens": 15},
+    }
+    cost = {"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": counted}
+    script = [calls(ADD), chunks(text("It is "), text("5."), finish("stop"), cost)]
+    seen, _ = await perform(framework, scenario(script, tools=["add"]), tmp_path)
+    told = [what for what in seen.observed if not isinstance(what, Message | ToolCallArgsDelta | Usage)]
+    assert [type(what) for what in told] == [
+        *(RunStart, RunPrepared, ModelAsked, ModelAnswered, ToolCallStart, ToolCallComplete),
+        *(ModelAsked, ModelAnswered, Done),
+    ]
+    first, last = [what for what in told if isinstance(what, ModelAnswered)]
+    assert (first.model, first.usage) == ("m", TokenUsage(10, 5, 15))
+    # Agno and the SDK do not pass on why a model's answer ended.
+    knows = framework.name not in ("Agno", "OpenAI Agents")
+    assert (first.finish_reason, last.finish_reason) == (("tool_calls", "stop") if knows else (None, None))
+    [usage] = [event for event in seen.events if isinstance(event, Usage)]
+    assert usage == Usage(input_tokens=50, output_tokens=25, total_tokens=75, cached_tokens=30, reasoning_tokens=15)
+
+
+@every_framework
 async def test_tool_that_is_always_allowed_asks_again_when_it_has_changed(framework: Column, tmp_path: Path) -> None:
     class NextRelease:
         def agent(
@@ -80,7 +151,7 @@ async def test_tool_that_is_always_allowed_asks_again_when_it_has_changed(framew
     assert asked == ["disk: C", f"{TOOL_CHANGED}\n\ndisk: C"]
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
+@every_framework
 def test_every_deviation_differs_from_its_scenario(framework: Column) -> None:
     scenarios = {scenario.name: scenario for scenario in SCENARIOS}
     assert set(framework.deviations) <= set(scenarios)
@@ -89,3 +160,154 @@ def test_every_deviation_differs_from_its_scenario(framework: Column) -> None:
         assert deviation.reason
         differs = list(deviation.expected or usual.expected) != list(usual.expected)
         assert differs or deviation.sent not in (None, usual.sent) or deviation.own_ids
+
+
+# --- A run that another server continues -----------------------------------------------------------------------------
+
+
+def round_of(*calls: tuple[str, str, str], said: str | None = None) -> list[ChatDict]:
+    """A round of calls of `add`, each an id, its arguments and its result."""
+    made = [
+        {"id": call_id, "type": "function", "function": {"name": "add", "arguments": arguments}}
+        for call_id, arguments, _ in calls
+    ]
+    results: list[ChatDict] = [
+        {"role": "tool", "tool_call_id": call_id, "content": result} for call_id, _, result in calls
+    ]
+    return [{"role": "assistant", "content": said, "tool_calls": made}, *results]
+
+
+STARTED: list[ChatDict] = [
+    {"role": "user", "content": "hi"},
+    *round_of(("call_0", '{"a": 1, "b": 1}', "2")),
+    {"role": "assistant", "content": "It is 2."},
+    {"role": "user", "content": "go"},
+    *round_of(("call_1", '{"a": 2, "b": 3}', "5"), said="Let me add. "),
+    *round_of(("call_2", '{"a": 5, "b": 5}', "Error: the server stopped"), ("call_3", '{"a": 5, "b": 5}', "10")),
+]
+
+
+@pytest.mark.parametrize(
+    "framework",
+    [*FRAMEWORKS, agno_agents.crew(agno_agents.add)],
+    ids=lambda framework: getattr(framework, "name", "Agno's teams"),
+)
+async def test_continued_run_sends_ended_calls_with_results_and_runs_none(framework: Framework) -> None:
+    async with (
+        OpenAIServer([chunks(text("Well."), finish("stop"))]) as server,
+        framework.agent(server.base_url, ["add"], Toolbox()) as agent,
+    ):
+        context = RunContext("run", STARTED, str, ScriptedModel(), chat_id="chat")
+        events = [event async for event in agent.run(context) if event.type not in ("usage", "tool_call_args_delta")]
+    assert [sent(body["messages"]) for body in server.requests] == [sent(STARTED)]
+    assert events == [Message(content="Well."), Done()]
+
+
+def sent(messages: Sequence[ChatDict]) -> list[Any]:
+    """Roles, texts and calls, and for each result the call that it belongs to."""
+    ids = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
+    return [
+        (
+            message["role"],
+            message.get("content") or "",
+            [call["function"]["arguments"].replace(" ", "") for call in message.get("tool_calls") or ()],
+            ids.index(message["tool_call_id"]) if message["role"] == "tool" else None,
+        )
+        for message in messages
+        if message["role"] not in ("system", "developer")
+    ]
+
+
+# --- Open WebUI's tools, which the test runs as its client -----------------------------------------------------------
+
+PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+WEATHER = {"name": "weather", "description": "Tells the weather.", "parameters": PARAMETERS}
+OTHER_ADD = {"name": "add", "description": "Open WebUI's own sum.", "parameters": PARAMETERS}
+
+
+class PerRunGraphs:
+    """LangGraph: a function makes the graph with the tools of its run."""
+
+    name = "LangGraph"
+
+    @asynccontextmanager
+    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+        from callboard.frameworks.langgraph import to_langchain_tools
+
+        async with langgraph_agents.chat_model(base_url) as model:
+
+            def make(context: RunContext) -> Any:
+                own = [toolbox.plain(name) for name in tools]
+                return langgraph_agents.agent_of(model, *own, *to_langchain_tools(context, own))
+
+            yield langgraph_agents.serve(make, agent_id="agent", openwebui_tools="attached")
+
+
+WITH_CLIENTS_TOOLS: list[Any] = [
+    *(PerRunGraphs() if one.name == "LangGraph" else one for one in FRAMEWORKS),
+    agno_agents.crew(),
+]
+every_one_with_clients_tools = pytest.mark.parametrize(
+    "framework", WITH_CLIENTS_TOOLS, ids=lambda framework: getattr(framework, "name", "Agno's teams")
+)
+
+
+async def serve_client(
+    framework: Framework, folder: Path, value: Any, *, name: str = "weather", agrees: bool | None = None, **tool: Any
+) -> tuple[list[Any], list[Body]]:
+    """The events and the model's requests of a turn that calls `name`, whose run at the client returns `value`."""
+    found: list[tuple[int, Event]] = []
+    async with (
+        OpenAIServer([calls((name, ADD[1])), says("Done.")]) as model,
+        framework.agent(model.base_url, ["add"], Toolbox()) as agent,
+        serving(folder, agent) as service,
+    ):
+        body = request(agent="agent", run_id="r", chat_id="c", openwebui_tools=[{**WEATHER, **tool}, OTHER_ADD])
+        async with service.client.stream("POST", "/v1/runs", json=body) as response:
+            async for seq, event in numbered(response):
+                found.append((seq, event))
+                if isinstance(event, ToolRequest | InputRequest):
+                    given = value if isinstance(event, ToolRequest) else agrees
+                    answer = {"request_id": event.request_id, "value": given}
+                    assert (await service.client.post("/v1/runs/r/input", json=answer)).status_code == 202
+    check(found)
+    return [event for _, event in found], model.requests
+
+
+@every_one_with_clients_tools
+async def test_approved_call_of_clients_tool_runs_at_client(framework: Framework, tmp_path: Path) -> None:
+    file = {"type": "image", "url": "/api/v1/files/1/content"}
+    source = {"source": {"name": "almanac"}, "document": ["Sunny."], "metadata": [{"source": "almanac"}]}
+    value = {"text": "Sunny.", "files": [file], "sources": [source]}
+    events, requests = await serve_client(framework, tmp_path, value, agrees=True, asks_first=True)
+    assert [event.type for event in events].count("input_request") == 1
+    [asked] = [event for event in events if isinstance(event, ToolRequest)]
+    assert (asked.name, asked.arguments) == ("weather", {"a": 2, "b": 3})
+    ends = [event for event in events if isinstance(event, ToolCallComplete)]
+    assert (ends[-1].tool_call_id, ends[-1].result) == (asked.tool_call_id, "Sunny.")
+    assert [dict(file) for end in ends for file in end.files] == [file]
+    assert [event.type for event in events].count("source") == 1
+    assert requests[-1]["messages"][-1]["content"] == "Sunny."
+    [weather] = [one["function"] for one in requests[0]["tools"] if one["function"]["name"] == "weather"]
+    assert weather["parameters"]["properties"].keys() == {"a", "b"}
+
+
+@every_one_with_clients_tools
+@pytest.mark.parametrize(("agrees", "told"), [(True, "no rain today"), (False, "Not run: the user refused it")])
+async def test_failed_or_refused_call_of_clients_tool_is_an_error_for_model(
+    framework: Framework, agrees: bool, told: str, tmp_path: Path
+) -> None:
+    value = {"error": "no rain today"}
+    events, requests = await serve_client(framework, tmp_path, value, agrees=agrees, asks_first=True)
+    [end] = [event for event in events if isinstance(event, ToolCallError)]
+    assert ("no rain today" in end.error) == agrees
+    assert told in requests[-1]["messages"][-1]["content"]
+    assert sum(isinstance(event, ToolRequest) for event in events) == agrees
+
+
+@pytest.mark.parametrize("framework", WITH_CLIENTS_TOOLS[:-1], ids=lambda framework: framework.name)
+async def test_own_tool_wins_over_clients_tool_of_the_same_name(framework: Framework, tmp_path: Path) -> None:
+    events, requests = await serve_client(framework, tmp_path, {"text": "7"}, name="add")
+    assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["5"]
+    offered = {tool["function"]["name"]: tool["function"]["description"] for tool in requests[0]["tools"]}
+    assert (sorted(offered), offered["add"]) == (["add", "weather"], "Adds two numbers.")

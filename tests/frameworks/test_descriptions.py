@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import SecretStr
 
 from callboard.frameworks.adapter import MADE_PER_RUN, FrameworkAgent
-from tests.collecting import TESTS_RUN
 
-if TESTS_RUN:
+if TYPE_CHECKING:
     from agents import Agent as OpenAIAgent
     from agents import WebSearchTool, function_tool
     from agno.agent import Agent as AgnoAgent
@@ -28,6 +28,33 @@ if TESTS_RUN:
     from callboard.frameworks.langgraph import from_langgraph
     from callboard.frameworks.openai_agents import from_openai_agents
     from callboard.frameworks.pydantic_ai import from_pydantic_ai
+
+IMPORTS = {
+    "OpenAIAgent": "agents:Agent",
+    "WebSearchTool": "agents:WebSearchTool",
+    "function_tool": "agents:function_tool",
+    "AgnoAgent": "agno.agent:Agent",
+    "OpenAIChat": "agno.models.openai:OpenAIChat",
+    "Team": "agno.team:Team",
+    "Toolkit": "agno.tools:Toolkit",
+    "agno_tool": "agno.tools:tool",
+    "create_agent": "langchain.agents:create_agent",
+    "langchain_tool": "langchain_core.tools:tool",
+    "ChatOpenAI": "langchain_openai:ChatOpenAI",
+    "PydanticAgent": "pydantic_ai:Agent",
+    "TestModel": "pydantic_ai.models.test:TestModel",
+    "from_agno": "callboard.frameworks.agno:from_agno",
+    "from_langgraph": "callboard.frameworks.langgraph:from_langgraph",
+    "from_openai_agents": "callboard.frameworks.openai_agents:from_openai_agents",
+    "from_pydantic_ai": "callboard.frameworks.pydantic_ai:from_pydantic_ai",
+}
+
+
+@pytest.fixture(autouse=True)
+def imported() -> None:
+    """Import the frameworks when a test runs, not when tests are collected."""
+    globals().update({name: resolve_name(where) for name, where in IMPORTS.items()})
+
 
 PROMPT = "You sell seats."
 

@@ -1,84 +1,88 @@
-"""Features of the OpenAI Agents SDK only: errors, timeouts and policies of its tools, their results, and guardrails."""
-
-from __future__ import annotations
+"""What only the OpenAI Agents SDK has: policies of tools, handoffs, the Responses API, tools at OpenAI, MCP servers."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import importlib
+import os
+import pkgutil
+import signal
+import sys
+import typing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+from openai import AsyncOpenAI
 from pydantic import BaseModel
 
-from callboard import report_status
-from callboard.agents import RunContext
-from callboard.models import ScriptedModel
-from callboard_protocol import Error, ToolCallComplete, ToolCallError, ToolStatus
-from tests.collecting import TESTS_RUN
-from tests.fakes.openai_server import Answer, OpenAIServer, chunks, text
-from tests.frameworks.scenario import scenario
-from tests.frameworks.scenarios import ADD, ADDED, calls, says
-from tests.frameworks.stage import perform
-from tests.frameworks.toolbox import Toolbox
+from callboard import register, report_status
+from callboard.agents import AgentLike, RunContext
+from callboard.errors import AgentError
+from callboard.models import ChatDict, ScriptedModel, TokenUsage
+from callboard.observers import ModelAnswered, ModelAsked
+from callboard_protocol import (
+    Error,
+    InputRequest,
+    Source,
+    Status,
+    ToolCallArgsDelta,
+    ToolCallComplete,
+    ToolCallError,
+    ToolCallStart,
+    ToolRequest,
+    ToolStatus,
+    Usage,
+)
+from tests.fakes.openai_server import Answer, Body, OpenAIServer, chunks
+from tests.frameworks.openai_agents_responses import addition, answer, play, speech
+from tests.frameworks.openai_agents_stage import Made, add, offered, serve, solo, tool_of
+from tests.frameworks.scenario import ADD, ADDED, calls, says, scenario
+from tests.frameworks.stage import openai_client, perform
+from tests.frameworks.toolbox import PICTURE_URL, Toolbox
+from tests.serving import Service, request, serving
 
-if TESTS_RUN:
-    from agents import (
-        AgentHooks,
-        FunctionTool,
-        GuardrailFunctionOutput,
-        ModelRetrySettings,
-        ModelSettings,
-        RunContextWrapper,
-        ToolGuardrailFunctionOutput,
-        ToolInputGuardrailData,
-        ToolOutputFileContent,
-        ToolOutputGuardrailData,
-        function_tool,
-        input_guardrail,
-        tool_input_guardrail,
-        tool_output_guardrail,
-    )
-
-    from tests.frameworks.openai_agents_stage import add, offered, solo
+# --- Function tools --------------------------------------------------------------------------------------------------
 
 KABOOM = ("kaboom", '{"reason": "no fuel"}')
-
-kaboom = Toolbox().plain("kaboom")
-
-
-def explain(_: RunContextWrapper[Any], error: Exception) -> str:
-    return f"Sorry: {type(error).__name__}"
-
-
-async def raise_at_once(_: Any, arguments: str) -> str:
-    raise ValueError(f"no {arguments}")
-
-
-FAILING: dict[str, tuple[Callable[[], FunctionTool], str]] = {
-    "default": (lambda: function_tool(kaboom), "Error: ValueError: kaboom: no fuel"),
-    "none": (lambda: function_tool(kaboom, failure_error_function=None), "Error: ValueError: kaboom: no fuel"),
-    "its own": (lambda: function_tool(kaboom, failure_error_function=explain), "Sorry: ValueError"),
-    "made by hand": (
-        lambda: FunctionTool("kaboom", "Fails.", {}, raise_at_once, strict_json_schema=False),
-        'Error: ValueError: no {"reason": "no fuel"}',
-    ),
+FAILING = {
+    "default": "Error: ValueError: kaboom: no fuel",
+    "none": "Error: ValueError: kaboom: no fuel",
+    "its own": "Sorry: ValueError",
+    "made by hand": 'Error: ValueError: no {"reason": "no fuel"}',
 }
+
+
+def failing(kind: str) -> Any:
+    from agents import FunctionTool
+
+    async def raise_at_once(_: Any, arguments: str) -> str:
+        raise ValueError(f"no {arguments}")
+
+    def explain(_: Any, error: Exception) -> str:
+        return f"Sorry: {type(error).__name__}"
+
+    if kind == "made by hand":
+        return FunctionTool("kaboom", "Fails.", {}, raise_at_once, strict_json_schema=False)
+    own: dict[str, Any] = {"none": {"failure_error_function": None}, "its own": {"failure_error_function": explain}}
+    return tool_of(Toolbox().plain("kaboom"), **own.get(kind, {}))
 
 
 @pytest.mark.parametrize("kind", FAILING)
 async def test_failing_tool_does_not_end_run_and_error_function_writes_message(kind: str, tmp_path: Path) -> None:
-    make, told = FAILING[kind]
-    seen, _ = await perform(solo(make()), scenario([calls(KABOOM), says("It failed.")]), tmp_path)
+    seen, _ = await perform(solo(failing(kind)), scenario([calls(KABOOM), says("It failed.")]), tmp_path)
     assert seen.lines(in_order=True)[1:] == ["failed 1 tool_failed", "say It failed.", "done stop"]
-    assert seen.sent()[-1] == f"tool {told}"
+    assert seen.sent()[-1] == f"tool {FAILING[kind]}"
     [error] = [event.error for event in seen.events if isinstance(event, ToolCallError)]
-    assert error == told.removeprefix("Error: ")
+    assert error == FAILING[kind].removeprefix("Error: ")
 
 
 async def test_timeout_of_tool_itself_applies(tmp_path: Path) -> None:
     toolbox = Toolbox()
-    tool = function_tool(toolbox.plain("wait"), timeout=0.05)
-    seen, _ = await perform(solo(tool), scenario([calls(("wait", "{}")), says("Too long.")]), tmp_path)
+    made = solo(tool_of(toolbox.plain("wait"), timeout=0.05))
+    seen, _ = await perform(made, scenario([calls(("wait", "{}")), says("Too long.")]), tmp_path)
     assert seen.lines(in_order=True)[2:] == ["failed 1 timeout", "say Too long.", "done stop"]
     assert seen.sent()[-1] == "tool Error: wait did not end within 0.05 s and was stopped."
     assert toolbox.stopped.is_set()
@@ -87,7 +91,6 @@ async def test_timeout_of_tool_itself_applies(tmp_path: Path) -> None:
 async def test_stopped_tool_has_ended_when_run_ends() -> None:
     ended = asyncio.Event()
 
-    @function_tool
     async def tidy() -> None:
         """Tidies up after itself."""
         report_status("processing", "tidying")
@@ -101,7 +104,7 @@ async def test_stopped_tool_has_ended_when_run_ends() -> None:
 
     context = RunContext("run_1", [{"role": "user", "content": "go"}], str, ScriptedModel())
     async with OpenAIServer([calls(("tidy", "{}"))]) as server:
-        async with solo(tidy).agent(server.base_url, (), Toolbox()) as agent:
+        async with solo(tool_of(tidy)).agent(server.base_url, (), Toolbox()) as agent:
             events = agent.run(context)
             assert isinstance(events, AsyncGenerator)
             while not isinstance(await anext(events), ToolStatus):
@@ -111,12 +114,12 @@ async def test_stopped_tool_has_ended_when_run_ends() -> None:
 
 
 async def test_the_model_is_told_which_tools_there_are(tmp_path: Path) -> None:
-    seen, _ = await perform(solo(add), scenario([calls(("fly", "{}")), says("No.")]), tmp_path)
+    seen, _ = await perform(solo(add()), scenario([calls(("fly", "{}")), says("No.")]), tmp_path)
     assert seen.sent()[-1] == "tool Error: There is no tool 'fly'. The tools are: add."
 
 
 async def test_tool_result_can_be_answer(tmp_path: Path) -> None:
-    seen, _ = await perform(solo(add, tool_use_behavior="stop_on_first_tool"), scenario([calls(ADD)]), tmp_path)
+    seen, _ = await perform(solo(add(), tool_use_behavior="stop_on_first_tool"), scenario([calls(ADD)]), tmp_path)
     assert seen.lines(in_order=True) == [*ADDED, "say 5", "done stop"]
 
 
@@ -132,85 +135,816 @@ async def test_a_structured_answer_is_shown_once(tmp_path: Path) -> None:
 
 
 async def test_file_in_tool_result_is_shown(tmp_path: Path) -> None:
-    @function_tool
+    from agents import ToolOutputFileContent
+
     async def report() -> ToolOutputFileContent:
         """Reports."""
         return ToolOutputFileContent(file_data="eA==", filename="report.pdf")
 
-    seen, _ = await perform(solo(report), scenario([calls(("report", "{}")), says("Here.")]), tmp_path)
+    seen, _ = await perform(solo(tool_of(report)), scenario([calls(("report", "{}")), says("Here.")]), tmp_path)
     [ended] = [event for event in seen.events if isinstance(event, ToolCallComplete)]
-    [file] = ended.files
-    assert (file["type"], file["name"]) == ("file", "report.pdf")
+    assert [(file["type"], file["name"]) for file in ended.files] == [("file", "report.pdf")]
 
 
-async def test_call_refused_by_guardrail_fails_with_its_message(tmp_path: Path) -> None:
+async def test_guardrails_of_tool_refuse_its_call_or_replace_its_result(tmp_path: Path) -> None:
+    from agents import ToolGuardrailFunctionOutput, tool_input_guardrail, tool_output_guardrail
+
     @tool_input_guardrail
-    def forbid(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+    def forbid(data: Any) -> ToolGuardrailFunctionOutput:
         return ToolGuardrailFunctionOutput.reject_content("not today")
 
-    guarded = function_tool(Toolbox().plain("add"), tool_input_guardrails=[forbid])
-    seen, _ = await perform(solo(guarded), scenario([calls(ADD), says("No.")]), tmp_path)
-    assert seen.lines(in_order=True)[1:] == ["failed 1 tool_failed", "say No.", "done stop"]
-    assert [event.error for event in seen.events if isinstance(event, ToolCallError)] == ["not today"]
-
-
-async def test_result_replaced_by_guardrail_is_not_shown(tmp_path: Path) -> None:
     @tool_output_guardrail
-    def hide(data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOutput:
+    def hide(data: Any) -> ToolGuardrailFunctionOutput:
         return ToolGuardrailFunctionOutput.reject_content("a secret")
 
-    guarded = function_tool(Toolbox().plain("add"), tool_output_guardrails=[hide])
-    seen, _ = await perform(solo(guarded), scenario([calls(ADD), says("No.")]), tmp_path)
-    assert "result 1 a secret" in seen.lines(in_order=True)
-
-
-async def test_a_tripped_guardrail_ends_the_run_with_its_reason(tmp_path: Path) -> None:
-    @input_guardrail
-    async def forbid(*_: Any) -> GuardrailFunctionOutput:
-        return GuardrailFunctionOutput("not today", tripwire_triggered=True)
-
-    seen, _ = await perform(solo(input_guardrails=[forbid]), scenario([says("Yes!")]), tmp_path)
-    error = seen.events[-1]
-    assert isinstance(error, Error)
-    assert error.code == "agent_error"
-    assert "Guardrail" in error.message
+    toolbox = Toolbox()
+    guarded = solo(
+        tool_of(toolbox.plain("wipe"), tool_input_guardrails=[forbid]),
+        tool_of(toolbox.plain("add"), tool_output_guardrails=[hide]),
+    )
+    seen, _ = await perform(guarded, scenario([calls(("wipe", '{"disk": "C"}'), ADD), says("No.")]), tmp_path)
+    assert {"failed 1 tool_failed", "result 2 a secret"} < set(seen.lines(in_order=True))
+    assert [event.error for event in seen.events if isinstance(event, ToolCallError)] == ["not today"]
+    assert toolbox.wiped == []
 
 
 async def test_own_hooks_are_called_and_agent_is_unchanged(tmp_path: Path) -> None:
+    from agents import AgentHooks
+
     heard: list[object] = []
 
     class Listening(AgentHooks[Any]):
         async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
             heard.append(result)
 
-    seen, _ = await perform(solo(add, hooks=Listening()), scenario([calls(ADD), says("5.")]), tmp_path)
+    tool = add()
+    seen, _ = await perform(solo(tool, hooks=Listening()), scenario([calls(ADD), says("5.")]), tmp_path)
     assert heard == [5]
     assert seen.lines(in_order=True) == [*ADDED, "say 5.", "done stop"]
-    assert add.timeout_seconds is None
-    assert add.__wrapped__.__name__ == "add"
+    assert tool.timeout_seconds is None
+    assert tool.__wrapped__.__name__ == "add"
 
 
-@pytest.mark.parametrize("before", [[], [calls(ADD)]], ids=["at the start", "after a call"])
-async def test_partial_answer_is_taken_back_on_retry(before: list[Answer], tmp_path: Path) -> None:
-    again = ModelRetrySettings(max_retries=2, policy=lambda _: True, backoff={"initial_delay": 0, "jitter": False})
-    halves = [chunks(text("Half an answer"), ending="cut")] * 2
-    retried = solo(add, model_settings=ModelSettings(retry=again))
-    seen, _ = await perform(retried, scenario([*before, *halves, says("It is 5.")]), tmp_path)
-    assert seen.left() == "It is 5."
+async def test_required_tool_choice_is_dropped_where_it_would_never_end(tmp_path: Path) -> None:
+    from agents import ModelSettings
 
-
-async def test_required_tool_choice_is_dropped_without_tools(tmp_path: Path) -> None:
-    must = solo(add, model_settings=ModelSettings(tool_choice="required"), reset_tool_choice=False)
+    must = solo(add(), model_settings=ModelSettings(tool_choice="required"), reset_tool_choice=False)
     rounds = [calls(("add", f'{{"a": {n}, "b": 1}}'), first=n) for n in range(4)]
-    seen, _ = await perform(must, scenario([*rounds, says("Enough.")]), tmp_path)
-    assert seen.lines(in_order=True)[-2:] == ["say Enough.", "done max_turns"]
-    assert not offered(seen.requests[-1])
-    assert "tool_choice" not in seen.requests[-1]
+    task = scenario([says("A title")], task="title_generation")
+    for name, script, end in (
+        ("over limit", scenario([*rounds, says("Enough.")]), ["say Enough.", "done max_turns"]),
+        ("background task", task, ["say A title", "done stop"]),
+    ):
+        (tmp_path / name).mkdir()
+        seen, _ = await perform(must, script, tmp_path / name)
+        assert seen.lines(in_order=True)[-2:] == end
+        assert not offered(seen.requests[-1])
+        assert "tool_choice" not in seen.requests[-1]
 
 
-async def test_required_tool_choice_is_dropped_for_background_task(tmp_path: Path) -> None:
-    must = solo(add, model_settings=ModelSettings(tool_choice="required"))
-    seen, _ = await perform(must, scenario([says("A title")], task="title_generation"), tmp_path)
-    assert seen.lines(in_order=True) == ["say A title", "done stop"]
-    assert not offered(seen.requests[0])
-    assert "tool_choice" not in seen.requests[0]
+@pytest.mark.parametrize("choice", ["required", "add"])
+async def test_required_tool_is_not_required_again_in_continued_run(choice: str) -> None:
+    from agents import ModelSettings
+
+    forced = solo(add(), model_settings=ModelSettings(tool_choice=choice))
+    go: ChatDict = {"role": "user", "content": "go"}
+    function = {"name": "add", "arguments": ADD[1]}
+    made = {"role": "assistant", "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
+    added: list[ChatDict] = [made, {"role": "tool", "tool_call_id": "call_1", "content": "5"}]
+    chosen: list[Any] = []
+    for messages in ([go], [go, *added], [go, *added, {"role": "assistant", "content": "5"}, go]):
+        async with (
+            OpenAIServer([says("Well.")]) as server,
+            forced.agent(server.base_url, (), Toolbox()) as agent,
+        ):
+            async for _ in agent.run(RunContext("run", messages, str, ScriptedModel(), chat_id="chat")):
+                pass
+        chosen += [body.get("tool_choice") for body in server.requests]
+    first, again, next_turn = chosen
+    assert first
+    assert (again, next_turn) == (None, first)
+
+
+# --- Approvals -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_policy_decides_which_calls_need_approval(tmp_path: Path) -> None:
+    async def is_system_disk(_: Any, arguments: dict[str, Any], call_id: str) -> bool:
+        return bool(arguments["disk"] == "C")
+
+    toolbox = Toolbox()
+    wipe = tool_of(toolbox.plain("wipe"), needs_approval=is_system_disk)
+    both = calls(("wipe", '{"disk": "C"}'), ("wipe", '{"disk": "D"}'))
+    seen, _ = await perform(solo(wipe), scenario([both, says("Done.")], reply=False), tmp_path)
+    assert toolbox.wiped == ["D"]
+    lines = seen.lines(in_order=True)
+    assert "ask 1 Run wipe?" in lines
+    assert "ask 2 Run wipe?" not in lines
+    assert "failed 1 denied" in lines
+    assert any(line.startswith("tool Error: Not run: the user refused it.") for line in seen.sent())
+
+
+async def test_policy_gets_arguments_as_from_sdk(tmp_path: Path) -> None:
+    from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner
+
+    async def is_fine(*_: Any) -> bool:
+        return False
+
+    # Its argument becomes another than the one that the model wrote, and so than the one that a policy could see.
+    wanted = calls(("add", '{"a": "2", "b": 3}'))
+    tool = tool_of(Toolbox().plain("add"), needs_approval=is_fine)
+    script = [wanted, says("5.")]
+    async with OpenAIServer(script) as server, AsyncOpenAI(base_url=server.base_url, api_key="key") as client:
+        agent = Agent("agent", model=OpenAIChatCompletionsModel("m", client), tools=[tool])
+        alone = Runner.run_streamed(agent, "go", run_config=RunConfig(tracing_disabled=True))
+        async for _ in alone.stream_events():
+            pass
+    seen, _toolbox = await perform(solo(tool), scenario(script, reply=True), tmp_path)
+    assert ("ask 1 Run add?" in seen.lines(in_order=True)) == bool(alone.interruptions)
+
+
+async def test_several_approvals_are_asked_for_at_once_and_none_about_unreadable_arguments(tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    wipe = tool_of(toolbox.plain("wipe"), needs_approval=True)
+    wanted = calls(("wipe", '{"disk": "C"}'), ("wipe", '{"disk": E'), ("wipe", '{"disk": "D"}'))
+    seen, _ = await perform(solo(wipe), scenario([wanted, says("Done.")], reply=True, asked_at_once=2), tmp_path)
+    assert sorted(toolbox.wiped) == ["C", "D"]
+    lines = seen.lines(in_order=True)
+    assert sum(line.startswith("ask") for line in lines) == 2
+    assert [line.partition(" ")[2].partition(" ")[2] for line in lines if line.startswith("failed")] == ["invalid_args"]
+
+
+# --- Handoffs, agents that are tools, contexts, sessions -------------------------------------------------------------
+
+
+def desk(*tools: Any, as_handoff: Callable[[Any], Any] = lambda agent: agent) -> Made:
+    """An agent that hands off to an agent with these tools."""
+
+    def make(model: Any) -> AgentLike:
+        from agents import Agent
+
+        clerk = Agent("Clerk", model=model, tools=[*tools], instructions="You are the clerk.")
+        return serve(Agent("Desk", model=model, handoffs=[as_handoff(clerk)], instructions="You are the desk."))
+
+    return Made(make)
+
+
+async def test_a_handoff_is_a_status_and_the_next_agents_calls_are_shown_but_not_replayed_to_the_first(
+    tmp_path: Path,
+) -> None:
+    from agents import handoff
+
+    told: list[str] = []
+
+    async def note(_: Any) -> None:
+        told.append("handed over")
+
+    made = desk(add(), as_handoff=lambda clerk: handoff(clerk, on_handoff=note, tool_name_override="to_clerk"))
+    passed_on = [calls(("to_clerk", "{}"), before="One moment."), calls(ADD), says("It is 5."), says("As I said.")]
+    seen, _ = await perform(made, scenario(passed_on, turns=("go", "once more")), tmp_path)
+    assert seen.lines(in_order=True) == [
+        *("say One moment.", *ADDED, "say It is 5.", "done stop", "say As I said.", "done stop")
+    ]
+    assert told == ["handed over"]
+    assert [event.content for event in seen.events if isinstance(event, Status)] == ["Desk hands off to Clerk"]
+    asked = [body["messages"][0]["content"] for body in seen.requests]
+    assert asked == ["You are the desk.", "You are the clerk.", "You are the clerk.", "You are the desk."]
+    assert seen.asked == seen.received
+    assert [line for line in seen.sent() if "calls" in line or line.startswith("tool")] == []
+
+
+async def test_endless_handoffs_are_stopped(tmp_path: Path) -> None:
+    def make(model: Any) -> AgentLike:
+        from agents import Agent
+
+        ping = Agent[Any]("Ping", model=model)
+        ping.handoffs = [Agent("Pong", model=model, handoffs=[ping])]
+        return serve(ping)
+
+    def hand_over(body: Body) -> Answer:
+        return calls((offered(body)[0], "{}"), first=len(body["messages"]))
+
+    seen, _ = await perform(Made(make), scenario(hand_over), tmp_path)
+    error = seen.events[-1]
+    assert isinstance(error, Error)
+    assert (error.code, "hand off to each other without end" in error.message) == ("agent_error", True)
+    assert len(seen.requests) == 4
+
+
+def leader(*tools: Any, **options: Any) -> Made:
+    """An agent with a tool that is an expert, who has these tools."""
+
+    def make(model: Any) -> AgentLike:
+        from agents import Agent
+
+        expert = Agent("Expert", model=model, tools=[*tools])
+        return solo(expert.as_tool("ask_expert", "Asks the expert.", **options)).make(model)
+
+    return Made(make)
+
+
+def asks_expert(*wanted: tuple[str, str]) -> Callable[[Body], Answer]:
+    """A leader that calls its expert once, and an expert that makes these calls one after the other."""
+
+    def script(body: Body) -> Answer:
+        results = sum(message["role"] == "tool" for message in body["messages"])
+        if "ask_expert" in offered(body):
+            return says("The expert says so.") if results else calls(("ask_expert", '{"input": "Do it"}'))
+        return says("It is done.") if results == len(wanted) else calls(wanted[results], first=results)
+
+    return script
+
+
+async def test_hooks_of_an_agent_that_is_a_tool_are_called(tmp_path: Path) -> None:
+    from agents import RunHooks
+
+    heard: list[object] = []
+
+    class Listening(RunHooks[Any]):
+        async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
+            heard.append(result)
+
+    seen, _ = await perform(leader(add(), hooks=Listening()), scenario(asks_expert(ADD)), tmp_path)
+    assert heard == [5]
+    assert "result 2 5" in seen.lines(in_order=True)
+
+
+async def test_nested_agents_are_all_shown(tmp_path: Path) -> None:
+    def make(model: Any) -> AgentLike:
+        from agents import Agent
+
+        adder = Agent("Adder", model=model, tools=[add()])
+        return leader(adder.as_tool("ask_adder", "Adds.")).make(model)
+
+    def script(body: Body) -> Answer:
+        if body["messages"][-1]["role"] == "tool":
+            return says("5.")
+        [tool] = offered(body)
+        return calls(ADD if tool == "add" else (tool, '{"input": "2 + 3"}'))
+
+    seen, _ = await perform(Made(make), scenario(script), tmp_path)
+    assert seen.lines(in_order=True) == [
+        *("call 1 ask_expert {'input': '2 + 3'}", "call 2 in 1 ask_adder {'input': '2 + 3'}"),
+        *("call 3 in 2 add {'a': 2, 'b': 3}", "result 3 5", "result 2 5.", "result 1 5.", "say 5.", "done stop"),
+    ]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("reply", "end"), [(True, ""), (False, "denied"), (None, "not_answered")])
+async def test_a_tool_of_an_agent_that_is_a_tool_can_need_approval_again_and_again(
+    streamed: bool, reply: bool | None, end: str, tmp_path: Path
+) -> None:
+    toolbox = Toolbox()
+    wipe = tool_of(toolbox.plain("wipe"), needs_approval=True)
+    asked = scenario(asks_expert(("wipe", '{"disk": "C"}'), ("wipe", '{"disk": "D"}')), reply=reply)
+    made = leader(wipe, **({"on_stream": lambda _: None} if streamed else {}))
+    seen, _ = await perform(made, asked, tmp_path)
+    assert toolbox.wiped == (["C", "D"] if reply else [])
+    lines = seen.lines(in_order=True)
+    assert lines[:4] == [
+        *("call 1 ask_expert {'input': 'Do it'}", "call 2 in 1 wipe {'disk': 'C'}"),
+        *("status 2 pending waiting for approval", "ask 2 Run wipe?"),
+    ]
+    ends = [f"failed {n} {end}" if end else f"result {n} {disk} is empty" for n, disk in ((2, "C"), (3, "D"))]
+    assert [line for line in lines if line in ends] == ends
+    assert lines[-3:] == ["result 1 It is done.", "say The expert says so.", "done stop"]
+    told = [message["content"] for body in seen.requests for message in body["messages"] if message["role"] == "tool"]
+    assert ("C is empty" in told) == bool(reply)
+    assert any("Not run" in text for text in told) != bool(reply)
+
+
+@dataclass
+class Shop:
+    """The context of the tools."""
+
+    customer: str
+
+
+async def test_tools_get_context_of_run(tmp_path: Path) -> None:
+    from agents import Agent, RunContextWrapper
+
+    async def greet(context: RunContextWrapper[Shop]) -> str:
+        """Greets."""
+        return f"Hello {context.context.customer}"
+
+    async def shop(context: RunContext) -> Shop:
+        assert context.user is not None
+        return Shop(context.user.id)
+
+    made = Made(lambda model: serve(Agent("Shop", model=model, tools=[tool_of(greet)]), context=shop))
+    seen, _ = await perform(made, scenario([calls(("greet", "{}")), says("There.")]), tmp_path)
+    assert seen.lines(in_order=True)[1:] == ["result 1 Hello u1", "say There.", "done stop"]
+
+
+async def test_model_gets_chat_once_with_own_session(tmp_path: Path) -> None:
+    from agents import Agent, SQLiteSession
+
+    def session(context: RunContext) -> SQLiteSession:
+        return SQLiteSession(context.chat_id or context.run_id, tmp_path / "sessions.db")
+
+    made = Made(lambda model: serve(Agent("Adder", model=model, tools=[add()]), session=session))
+    turns = scenario([calls(ADD), says("It is 5."), says("It was 5.")], turns=("go", "what was it?"))
+    seen, _ = await perform(made, turns, tmp_path)
+    assert seen.sent() == [
+        *("user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5."),
+        "user what was it?",
+    ]
+
+
+# --- The Responses API, the SDK's default, and tools that OpenAI runs while it answers -------------------------------
+
+
+def with_search() -> list[Any]:
+    from agents import WebSearchTool
+
+    return [add(), WebSearchTool()]
+
+
+async def test_text_reasoning_calls_and_usage_are_shown(tmp_path: Path) -> None:
+    seen, requests = await play([addition("call_0"), speech("It is 5.")], tmp_path, *with_search())
+    assert seen.lines(in_order=True) == ["think Sums.", *ADDED, "say It is 5.", "done stop"]
+    written = [event.delta for event in seen.events if isinstance(event, ToolCallArgsDelta)]
+    assert "".join(written) == '{"a": 2, "b": 3}'
+    assert [event.total_tokens for event in seen.events if isinstance(event, Usage)] == [30]
+    assert [item["type"] for item in requests[1]["input"][1:]] == ["reasoning", "function_call", "function_call_output"]
+    assert seen.asked == [ModelAsked("m", 1, 2), ModelAsked("m", 3, 2)]
+    answers = [what for what in seen.observed if isinstance(what, ModelAnswered)]
+    assert [answered.usage for answered in answers] == [TokenUsage(10, 5, 15)] * 2
+
+
+async def test_the_second_turn_sends_the_calls_of_the_first_under_the_ids_that_the_store_has(tmp_path: Path) -> None:
+    said = [addition("call_0"), addition("call_0"), speech("5 and 5."), speech("It was 5.")]
+    seen, requests = await play(said, tmp_path, add(), turns=("go", "what was it?"))
+    started = [event.tool_call_id for event in seen.events if isinstance(event, ToolCallStart)]
+    sent = requests[-1]["input"]
+    assert [item["call_id"] for item in sent if item.get("type") == "function_call_output"] == started
+    assert len(set(started)) == 2
+    spoken = [item for item in sent if item.get("role") == "assistant"]
+    assert [item["content"][0]["text"] for item in spoken] == ["5 and 5."]
+    assert all("id" not in item for item in spoken)
+
+
+def item(kind: str, status: str = "completed", **fields: Any) -> Body:
+    return {"id": "item_1", "type": kind, "status": status, **fields}
+
+
+SEARCH = {"type": "search", "query": "Rome"}
+REMOTE = {"name": "roll", "server_label": "dice", "arguments": '{"sides": 6}'}
+PROGRAM = item("program", call_id="call_1", code="add(2, 3)", fingerprint="f")
+SHELL = item(
+    "shell_call",
+    call_id="call_1",
+    action={"commands": ["ls"]},
+    environment={"type": "container_reference", "container_id": "c"},
+)
+LISTED: Body = {
+    **item("shell_call_output", call_id="call_1"),
+    "id": "item_2",
+    "output": [{"stdout": "a.txt\n", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("items", "call", "end"),
+    [
+        ([item("web_search_call", action=SEARCH)], "web_search {'type': 'search', 'query': 'Rome'}", "searched"),
+        ([item("web_search_call", "failed", action=SEARCH)], "web_search {'type': 'search', 'query': 'Rome'}", None),
+        (
+            [item("file_search_call", queries=["Rome"], results=[{"filename": "rome.txt", "text": "A city."}])],
+            "file_search {'queries': ['Rome']}",
+            "rome.txt: A city.",
+        ),
+        (
+            [
+                item(
+                    "code_interpreter_call",
+                    code="1 + 1",
+                    container_id="c",
+                    outputs=[{"type": "logs", "logs": "2"}],
+                )
+            ],
+            "code_interpreter {'code': '1 + 1'}",
+            "2",
+        ),
+        (
+            [item("image_generation_call", result=PICTURE_URL.partition(",")[2])],
+            "image_generation {}",
+            "drawn\nfiles 1 image",
+        ),
+        ([item("mcp_call", **REMOTE, output="4")], "roll {'sides': 6}", "4"),
+        (
+            [item("mcp_call", **REMOTE, error={"type": "http_error", "code": 500, "message": "broken"})],
+            "roll {'sides': 6}",
+            None,
+        ),
+        ([SHELL, LISTED], "shell {'commands': ['ls']}", "a.txt\nexit code 0"),
+    ],
+    ids=["web", "failed web", "files", "python", "picture", "mcp", "failed mcp", "shell in a container"],
+)
+async def test_tools_run_by_openai_are_shown(items: list[Body], call: str, end: str | None, tmp_path: Path) -> None:
+    from agents import ShellTool
+
+    shell = ShellTool(environment={"type": "container_auto"})
+    seen, _ = await play([speech("There.", *items)], tmp_path, *with_search(), shell)
+    ended = "failed 1 tool_failed" if end is None else f"result 1 {end}"
+    assert "\n".join(seen.lines(in_order=True)) == f"call 1 {call}\n{ended}\nsay There.\ndone stop"
+
+
+async def test_citation_becomes_source(tmp_path: Path) -> None:
+    cited = {"type": "url_citation", "url": "https://rome.example", "title": "Rome", "start_index": 0, "end_index": 4}
+    seen, _ = await play([speech("Rome it is.", annotations=[cited, cited])], tmp_path, *with_search())
+    [source] = [event.source for event in seen.events if isinstance(event, Source)]
+    assert source == {"name": "Rome", "url": "https://rome.example"}
+
+
+@pytest.mark.parametrize(
+    ("half", "why"),
+    [
+        (answer(end="response.failed", error={"code": "server_error", "message": "out of memory"}), "out of memory"),
+        (
+            answer(end="response.incomplete", incomplete_details={"reason": "max_output_tokens"}),
+            "max_output_tokens",
+        ),
+        (chunks({"type": "response.created", "response": {"id": "resp_1", "output": []}}), ""),
+    ],
+    ids=["failed", "incomplete", "cut off"],
+)
+async def test_failed_answer_ends_run(half: Answer, why: str, tmp_path: Path) -> None:
+    seen, _ = await play([half], tmp_path, *with_search())
+    error = seen.events[-1]
+    assert isinstance(error, Error)
+    assert (error.code, why in error.message) == ("model_error", True)
+
+
+def kinds(request: Body) -> list[str]:
+    return [tool["type"] for tool in request.get("tools") or ()]
+
+
+async def test_hosted_tools_that_need_approval_are_left_out(tmp_path: Path) -> None:
+    from agents import CodeInterpreterTool, WebSearchTool
+
+    python = CodeInterpreterTool({"type": "code_interpreter", "container": {"type": "auto"}})
+    tools = (WebSearchTool(), python)
+    seen, requests = await play([speech("Without.")], tmp_path, *tools, confirm_tools=("web*", "code*"))
+    assert kinds(requests[0]) == []
+    told = [event.content.partition(": ")[0] for event in seen.events if isinstance(event, Status)]
+    assert told == ["web_search is left out", "code_interpreter is left out"]
+
+
+async def test_calls_of_hosted_tools_are_counted(tmp_path: Path) -> None:
+    # The same call again and again: hosted calls have already run when they are counted.
+    searches = [{**item("web_search_call", action={"type": "search"}), "id": f"ws_{n}"} for n in range(4)]
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_0", "name": "add", "arguments": ADD[1]}
+    seen, requests = await play([answer(*searches, call), speech("Enough.")], tmp_path, *with_search())
+    assert kinds(requests[0])
+    assert kinds(requests[1]) == []
+    assert seen.lines(in_order=True)[-3:] == ["failed 5 limit", "say Enough.", "done max_turns"]
+
+
+ASKS = {
+    **item("mcp_approval_request", server_label="disks", name="wipe", arguments='{"disk": "C"}'),
+    "id": "mcpr_1",
+}
+WIPED = item(
+    "mcp_call",
+    server_label="disks",
+    name="wipe",
+    arguments='{"disk": "C"}',
+    output="C is empty",
+    approval_request_id="mcpr_1",
+)
+
+
+@pytest.mark.parametrize(
+    ("required", "confirm_tools", "author", "reply", "sent", "approves"),
+    [
+        ("always", (), None, True, "always", True),
+        ("always", (), None, False, "always", False),
+        ("never", ("wipe",), None, False, "always", False),
+        ("never", ("other",), None, None, "always", True),
+        ("never", (), None, None, "never", True),
+        ("always", (), True, None, "always", True),
+        ("always", (), False, None, "always", False),
+    ],
+    ids=["yes", "no", "the settings want it", "other settings", "no settings", "the author's yes", "the author's no"],
+)
+async def test_approval_request_of_hosted_server_is_answered_by_author_or_user(
+    required: Any,
+    confirm_tools: tuple[str, ...],
+    author: bool | None,
+    reply: bool | None,
+    sent: str,
+    approves: bool,
+    tmp_path: Path,
+) -> None:
+    from agents import HostedMCPTool
+
+    server = {"type": "mcp", "server_label": "disks", "server_url": "https://disks.example"}
+    config: Any = {**server, "require_approval": required}
+    decide: Any = None if author is None else lambda _: {"approve": author, "reason": "not today"}
+    script = [answer(ASKS), answer(WIPED), speech("Done.")] if approves else [answer(ASKS), speech("Well.")]
+    disks = HostedMCPTool(config, on_approval_request=decide)
+    seen, requests = await play(script, tmp_path, disks, reply=reply, confirm_tools=confirm_tools)
+    assert requests[0]["tools"][0]["require_approval"] == sent
+    [said] = [item for item in requests[1]["input"] if item.get("type") == "mcp_approval_response"]
+    assert said["approve"] is approves
+    questions = [event for event in seen.events if isinstance(event, InputRequest)]
+    asked = ["A tool of the MCP server 'disks', which OpenAI runs.\n\ndisk: C"] if reply is not None else []
+    assert [question.message for question in questions] == asked
+    assert not any(question.remember for question in questions if confirm_tools == ())
+    lines = seen.lines(in_order=True)
+    assert ("result 1 C is empty" in lines) == approves
+    assert sum(line.startswith("call") for line in lines) == 1
+    if reply is False:
+        assert said["reason"].startswith("Not run: the user refused it.")
+        assert lines[-3:] == ["failed 1 denied", "say Well.", "done stop"]
+
+
+async def test_program_of_model_is_shown_and_its_local_calls_are_limited(tmp_path: Path) -> None:
+    from agents import ProgrammaticToolCallingTool
+
+    async def add(a: int, b: int) -> str:
+        """Adds two numbers."""
+        return str(a + b)
+
+    caller = {"type": "program", "caller_id": "call_1"}
+    called = {**item("function_call", call_id="call_2", name="add", arguments=ADD[1]), "id": "fc_1", "caller": caller}
+    script = [answer(PROGRAM, called), speech("It is 5.", item("program_output", call_id="call_1", result="5"))]
+    tools = (tool_of(add, allowed_callers=["programmatic"]), ProgrammaticToolCallingTool())
+    seen, _ = await play(script, tmp_path, *tools, reply=True, confirm_tools=("add",))
+    lines = [line for line in seen.lines(in_order=True) if not line.startswith("status")]
+    assert lines == [
+        *("call 1 programmatic_tool_calling {'code': 'add(2, 3)'}", "call 2 add {'a': 2, 'b': 3}", "ask 2 Run add?"),
+        *("result 2 5", "result 1 5", "say It is 5.", "done stop"),
+    ]
+
+
+async def test_tool_search_is_shown_and_found_tool_is_limited(tmp_path: Path) -> None:
+    from agents import ToolSearchTool
+
+    found = {"type": "function", "name": "add", "parameters": {}, "strict": True, "defer_loading": True}
+    search = item("tool_search_call", execution="server", arguments={"query": "sums"})
+    output = {**item("tool_search_output", execution="server", tools=[found]), "id": "tso_1"}
+    called = {"type": "function_call", "id": "fc_1", "call_id": "call_2", "name": "add", "arguments": ADD[1]}
+    script = [answer(search, output, {**called, "namespace": "add"}), speech("It is 5.")]
+    deferred = tool_of(Toolbox().plain("add"), defer_loading=True)
+    seen, _ = await play(script, tmp_path, deferred, ToolSearchTool(), reply=False, confirm_tools=("add",))
+    assert seen.lines(in_order=True)[:3] == [
+        *("call 1 tool_search {'query': 'sums'}", "result 1 searched", "call 2 add {'a': 2, 'b': 3}")
+    ]
+    assert "failed 2 denied" in seen.lines(in_order=True)
+
+
+# --- Each kind of the SDK's tools and agents is supported or refused -------------------------------------------------
+
+
+def screen() -> Any:
+    from agents import AsyncComputer, ComputerTool
+
+    # A computer that does nothing; the class has a dozen abstract methods.
+    kind: Any = type("Screen", (AsyncComputer,), dict.fromkeys(AsyncComputer.__abstractmethods__))
+    return ComputerTool(kind())
+
+
+class Unheard:
+    """A tool class that Callboard does not know."""
+
+    name = "unheard"
+
+
+def modules() -> Iterator[ModuleType]:
+    """All modules of the SDK that can be imported with the installed packages."""
+    import agents
+
+    for found in pkgutil.walk_packages(agents.__path__, "agents.", onerror=lambda _: None):
+        # Extensions for other programs, each with its own requirements, and modules that only print.
+        if not found.name.startswith(("agents.extensions", "agents.voice", "agents.repl")):
+            with suppress(ImportError):
+                yield importlib.import_module(found.name)
+
+
+def test_every_agent_and_tool_class_of_sdk_is_classified() -> None:
+    from agents import Agent, ComputerTool, Tool
+    from agents.sandbox import SandboxAgent
+
+    from callboard.frameworks.openai_agents.hooked_agents import RUN_BY_OPENAI, RUN_LOCALLY, UNSUPPORTED
+
+    assert not set(RUN_LOCALLY) & set(RUN_BY_OPENAI)
+    kinds = {typing.get_origin(one) or one for one in typing.get_args(Tool)}
+    assert kinds == {*RUN_LOCALLY, *RUN_BY_OPENAI, *UNSUPPORTED} - {SandboxAgent}
+    classes = {one for module in modules() for one in vars(module).values() if isinstance(one, type)}
+    own = {one for one in classes if one.__module__.startswith("agents.")}
+    tools = {one for one in own if issubclass(one, (*RUN_LOCALLY, *RUN_BY_OPENAI, ComputerTool))}
+    # Tools of the sandbox, whose agents are refused. They would be made during a run, unseen by Callboard.
+    made_in_runs = {one for one in tools if one.__module__.startswith("agents.sandbox.")}
+    assert tools - made_in_runs == {*RUN_LOCALLY, *RUN_BY_OPENAI, ComputerTool}
+    assert {one for one in own if issubclass(one, Agent)} == {Agent, SandboxAgent}
+
+
+def sandbox() -> Any:
+    from agents.sandbox import SandboxAgent
+
+    return SandboxAgent("Clerk")
+
+
+def searching() -> Any:
+    from agents import ToolSearchTool
+
+    return ToolSearchTool(execution="client")
+
+
+def clerk(*tools: Any, **fields: Any) -> Any:
+    from agents import Agent
+
+    return Agent[Any]("Clerk", tools=[*tools], **fields)
+
+
+def handing_off(agent: Any) -> Any:
+    from agents import handoff
+
+    return clerk(handoffs=[handoff(agent)])
+
+
+UNHEARD: Any = Unheard()
+REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
+    "a computer": (lambda: clerk(screen()), r"'computer_use_preview' \(ComputerTool\) of the agent 'Clerk'"),
+    "an unknown class": (lambda: clerk(UNHEARD), r"'unheard' \(Unheard\)"),
+    "a search here": (lambda: clerk(searching()), r"'tool_search' \(ToolSearchTool\)"),
+    "an agent in a sandbox": (sandbox, r"'Clerk' \(SandboxAgent\)"),
+    "behind a handoff": (lambda: clerk(handoffs=[clerk(screen())]), "of the agent 'Clerk'"),
+    "behind a handoff of its own": (lambda: handing_off(clerk(screen())), "of the agent 'Clerk'"),
+    "as a tool": (lambda: clerk(clerk(screen()).as_tool("ask", "Asks.")), "of the agent 'Clerk'"),
+    "in a sandbox, as a tool": (lambda: clerk(sandbox().as_tool("ask", "Asks.")), r"'Clerk' \(SandboxAgent\)"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_unsupported_tool_is_refused_at_registration(what: str) -> None:
+    make, named = REFUSALS[what]
+    with pytest.raises(AgentError, match=rf"{named}.* cannot be served: "):
+        register(serve(make()))
+
+
+async def test_unsupported_agent_of_factory_is_refused_in_run(tmp_path: Path) -> None:
+    made = Made(lambda model: serve(lambda _: clerk(screen(), model=model)))
+    seen, _ = await perform(made, scenario([says("Hello.")]), tmp_path)
+    [error] = seen.events[1:]
+    assert isinstance(error, Error)
+    assert error.code == "agent_error"
+    assert "'computer_use_preview' (ComputerTool)" in error.message
+    assert seen.requests == []
+
+
+def test_mutual_handoffs_are_checked_once() -> None:
+    ping = clerk(add())
+    ping.handoffs = [clerk(handoffs=[ping])]
+    assert register(serve(ping)).agent_id == "agent"
+
+
+# --- MCP servers: one process for each, for as long as Callboard runs ------------------------------------------------
+
+SOURCE = """
+import asyncio
+import os
+
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("processes")
+
+
+@server.tool()
+def pid() -> str:
+    return str(os.getpid())
+
+
+@server.tool()
+async def wait() -> str:
+    await asyncio.Event().wait()
+
+
+@server.tool()
+def fail() -> str:
+    raise ValueError("too small")
+
+
+server.run("stdio")
+"""
+
+
+def processes(**fields: Any) -> Any:
+    """A server whose tool `pid` returns the id of its process."""
+    from agents.mcp import MCPServerStdio
+
+    # A busy machine starts it slowly.
+    return MCPServerStdio(
+        {"command": sys.executable, "args": ["-c", SOURCE]}, client_session_timeout_seconds=60, **fields
+    )
+
+
+@dataclass
+class Desk:
+    """A Callboard server with one agent, which calls the tool that the user names."""
+
+    service: Service
+
+    def request(self, tool: str, **fields: Any) -> Body:
+        return request(agent="agent", messages=[{"role": "user", "content": tool}], **fields)
+
+    async def events(self, tool: str, **fields: Any) -> list[Any]:
+        return [*await self.service.events(self.request(tool, **fields))]
+
+    async def pid(self, **fields: Any) -> int:
+        """The id of the process that answers a run's call."""
+        events = await self.events("pid", **fields)
+        assert [event for event in events if isinstance(event, ToolRequest)] == []
+        [result] = [event.result for event in events if isinstance(event, ToolCallComplete)]
+        return int(result)
+
+
+@asynccontextmanager
+async def serving_desk(folder: Path, *servers: Any, made_anew: Any = None, **values: Any) -> AsyncIterator[Desk]:
+    """A desk with these servers, or with one that `made_anew` makes for each run."""
+    from agents import OpenAIChatCompletionsModel
+
+    def script(body: Body) -> Answer:
+        last = body["messages"][-1]
+        if not offered(body):
+            return says("A title.")
+        return says("There.") if last["role"] == "tool" else calls((str(last["content"]), "{}"))
+
+    async with OpenAIServer(script) as endpoint, openai_client(endpoint.base_url) as client:
+        model = OpenAIChatCompletionsModel("m", client)
+        agent = serve(lambda _: clerk(model=model, mcp_servers=[made_anew()])) if made_anew else None
+        async with serving(folder, agent or serve(clerk(model=model, mcp_servers=[*servers])), **values) as service:
+            yield Desk(service)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("made_for_each_run", [False, True])
+async def test_runs_share_mcp_process_which_is_restarted_and_ends_with_server(
+    made_for_each_run: bool, tmp_path: Path
+) -> None:
+    servers = () if made_for_each_run else (processes(),)
+    async with serving_desk(tmp_path, *servers, made_anew=processes if made_for_each_run else None) as desk:
+        pids = await asyncio.gather(*(desk.pid() for _ in range(3)))
+        # Its tool wins over Open WebUI's of the same name.
+        pids.append(await desk.pid(chat_id="c", openwebui_tools=[{"name": "pid"}]))
+        assert len(set(pids)) == 1
+        os.kill(pids[0], signal.SIGKILL)
+        second = await desk.pid()
+        assert second != pids[0]
+        assert is_alive(second)
+    assert not is_alive(second)
+
+
+async def test_mcp_process_survives_failed_and_cancelled_calls(tmp_path: Path) -> None:
+    async with serving_desk(tmp_path, processes()) as desk:
+        first = await desk.pid()
+        failed = await desk.events("fail")
+        assert [event.code for event in failed if isinstance(event, ToolCallError)] == ["tool_failed"]
+        client = desk.service.client
+        async with client.stream("POST", "/v1/runs", json=desk.request("wait")) as stream:
+            run_id = stream.headers["X-Callboard-Run"]
+            async for line in stream.aiter_lines():
+                if "tool:call:start" in line:
+                    await client.post(f"/v1/runs/{run_id}/cancel")
+        assert await desk.pid() == first
+
+
+async def test_mcp_server_connected_by_author_is_not_closed(tmp_path: Path) -> None:
+    async with processes() as server:
+        async with serving_desk(tmp_path, server) as desk:
+            pid = await desk.pid()
+        assert is_alive(pid)
+
+
+async def test_mcp_servers_of_different_configuration_are_different(tmp_path: Path) -> None:
+    names = iter(("one", "two"))
+    async with serving_desk(tmp_path, made_anew=lambda: processes(name=next(names))) as desk:
+        pids = [await desk.pid() for _ in range(2)]
+        assert len(set(pids)) == 2
+    assert not any(is_alive(pid) for pid in pids)
+
+
+async def test_mcp_server_that_cannot_start_is_named(tmp_path: Path) -> None:
+    from agents.mcp import MCPServerStdio
+
+    server = MCPServerStdio({"command": "/no/such/program", "args": []}, name="broken")
+    async with serving_desk(tmp_path, server) as desk:
+        error = (await desk.events("pid"))[-1]
+    assert isinstance(error, Error)
+    assert error.code == "agent_error"
+    assert "Cannot connect to the MCP server 'broken'" in error.message
+
+
+async def test_late_call_of_mcp_tool_has_timeout(tmp_path: Path) -> None:
+    async with serving_desk(tmp_path, processes(), tool_timeout_seconds=0.3) as desk:
+        events = await desk.events("wait")
+    assert [event.code for event in events if isinstance(event, ToolCallError)] == ["timeout"]

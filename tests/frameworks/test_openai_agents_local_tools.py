@@ -7,16 +7,16 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from callboard import report_status
 from callboard_protocol import InputRequest, ToolCallError, ToolCallStart
-from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import Body
+from tests.frameworks.openai_agents_responses import answer, play, speech
 
-if TESTS_RUN:
+if TYPE_CHECKING:
     from agents import (
         Agent,
         ApplyPatchTool,
@@ -33,7 +33,16 @@ if TESTS_RUN:
     )
     from agents.editor import ApplyPatchOperation, ApplyPatchResult
 
-    from tests.frameworks.openai_agents_responses import answer, play, speech
+
+@pytest.fixture(autouse=True)
+def imported() -> None:
+    """Import the SDK when a test runs, not when tests are collected."""
+    import agents
+    import agents.editor
+
+    for module in (agents, agents.editor):
+        globals().update({name: value for name, value in vars(module).items() if name[0].isupper()})
+
 
 SHELL: Body = {
     "id": "sh_1",

@@ -10,23 +10,9 @@ from openai import AsyncOpenAI
 from pydantic import BaseModel, SecretStr
 
 from callboard.models import ModelDelta, TextDelta
-from tests.collecting import TESTS_RUN
 from tests.http.test_offered_tools import House
 from tests.loop.conftest import wants
 from tests.openai_client import asking
-
-if TESTS_RUN:
-    import agents
-    from agents import ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
-    from agno.agent import Agent as AgnoAgent
-    from agno.models.openai import OpenAIChat
-    from langchain.agents import create_agent
-    from langchain_core.tools import tool as langchain_tool
-    from langchain_openai import ChatOpenAI
-    from pydantic_ai import Agent as PydanticAgent
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.models.openai import OpenAIResponsesModel as PydanticResponsesModel
-    from pydantic_ai.providers.openai import OpenAIProvider
 
 QUESTION = "How warm is it in the attic?"
 
@@ -54,14 +40,20 @@ TOLD = [
 ]
 
 
-def pydantic_model(client: AsyncOpenAI, *, responses: bool = False) -> OpenAIChatModel | PydanticResponsesModel:
+def pydantic_model(client: AsyncOpenAI, *, responses: bool = False) -> Any:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.models.openai import OpenAIResponsesModel as PydanticResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
     provider = OpenAIProvider(openai_client=client)
     return (
         PydanticResponsesModel("house", provider=provider) if responses else OpenAIChatModel("house", provider=provider)
     )
 
 
-def langchain_model(client: AsyncOpenAI, **fields: Any) -> ChatOpenAI:
+def langchain_model(client: AsyncOpenAI, **fields: Any) -> Any:
+    from langchain_openai import ChatOpenAI
+
     return ChatOpenAI(
         model="house",
         base_url=str(client.base_url),
@@ -74,6 +66,8 @@ def langchain_model(client: AsyncOpenAI, **fields: Any) -> ChatOpenAI:
 async def test_pydantic_ai_gets_its_structured_output_as_the_call_of_its_output_tool(
     tmp_path: Path, responses: bool
 ) -> None:
+    from pydantic_ai import Agent as PydanticAgent
+
     house = House(LOOKS, [TextDelta(WEATHER)])
     async with asking(tmp_path, house.agent) as (_, client):
         run = await PydanticAgent(pydantic_model(client, responses=responses), output_type=Weather).run(QUESTION)
@@ -88,6 +82,8 @@ async def test_pydantic_ai_gets_its_structured_output_as_the_call_of_its_output_
 async def test_pydantic_ai_runs_its_own_tool_and_the_server_its_own(
     tmp_path: Path, responses: bool, stream: bool
 ) -> None:
+    from pydantic_ai import Agent as PydanticAgent
+
     # A stream of pydantic-ai's ends with the first text, whatever is called after it.
     house = House(ASKS[1:] if stream else ASKS, MEASURED)
     measured: list[str] = []
@@ -110,6 +106,8 @@ async def test_pydantic_ai_runs_its_own_tool_and_the_server_its_own(
 
 
 async def test_pydantic_ai_may_choose_between_a_tool_and_its_output(tmp_path: Path) -> None:
+    from pydantic_ai import Agent as PydanticAgent
+
     house = House(ASKS, [wants("final_result", WEATHER)])
 
     def measure(room: str) -> str:
@@ -135,6 +133,9 @@ async def test_langchain_gets_structured_output_by_function_calling(tmp_path: Pa
 
 @pytest.mark.parametrize("responses", [False, True], ids=["completions", "responses"])
 async def test_langchains_agent_runs_its_own_tool_and_the_server_its_own(tmp_path: Path, responses: bool) -> None:
+    from langchain.agents import create_agent
+    from langchain_core.tools import tool as langchain_tool
+
     house = House(ASKS, MEASURED)
     measured: list[str] = []
 
@@ -161,6 +162,9 @@ async def test_langchains_agent_runs_its_own_tool_and_the_server_its_own(tmp_pat
 async def test_openais_agents_run_their_own_tool_and_the_server_its_own(
     tmp_path: Path, responses: bool, going_on: bool
 ) -> None:
+    import agents
+    from agents import OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
+
     house = House(ASKS, MEASURED)
     measured: list[str] = []
 
@@ -181,6 +185,9 @@ async def test_openais_agents_run_their_own_tool_and_the_server_its_own(
 
 
 async def test_openais_agents_run_a_tool_that_they_force(tmp_path: Path) -> None:
+    import agents
+    from agents import ModelSettings, OpenAIChatCompletionsModel, Runner, function_tool
+
     house = House([TextDelta('{"room": "attic"}')], MEASURED)
     measured: list[str] = []
 
@@ -200,6 +207,9 @@ async def test_openais_agents_run_a_tool_that_they_force(tmp_path: Path) -> None
 
 
 async def test_agno_runs_its_own_tool_once_and_the_server_its_own(tmp_path: Path) -> None:
+    from agno.agent import Agent as AgnoAgent
+    from agno.models.openai import OpenAIChat
+
     house = House(ASKS, MEASURED)
     measured: list[str] = []
 

@@ -22,16 +22,9 @@ from callboard.models import (
     ToolCallDelta,
 )
 from callboard_protocol import Done, Event, Message, ToolCallComplete, ToolCallError
-from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import OpenAIServer, chunks, text
 from tests.serving import ScriptedAgent, Service, database_of, numbered, request, serving
 from tests.storage.trouble import locked_by_another_program, refusals
-
-if TESTS_RUN:
-    import pydantic_ai
-    from pydantic_ai.models.test import TestModel
-
-    from callboard.frameworks.pydantic_ai import from_pydantic_ai
 
 CALLS_AT_ONCE = 3
 
@@ -103,6 +96,11 @@ async def test_calls_beyond_those_of_the_day_do_not_run_and_the_next_run_is_refu
 
 
 async def test_calls_of_a_frameworks_agent_are_counted_too(tmp_path: Path) -> None:
+    from pydantic_ai import Agent
+    from pydantic_ai.models.test import TestModel
+
+    from callboard.frameworks.pydantic_ai import from_pydantic_ai
+
     looks: list[str] = []
 
     def look() -> str:
@@ -115,7 +113,7 @@ async def test_calls_of_a_frameworks_agent_are_counted_too(tmp_path: Path) -> No
         looks.append("again")
         return "seen"
 
-    agent = from_pydantic_ai(pydantic_ai.Agent(TestModel(), name="looker", tools=[look, look_again]))
+    agent = from_pydantic_ai(Agent(TestModel(), name="looker", tools=[look, look_again]))
     async with serving(tmp_path, agent, max_user_calls_per_day=1) as service:
         assert ends(await service.events(asked())) == (1, ["limit"])
         await refused(service, asked())

@@ -18,15 +18,8 @@ from callboard.storage import ToolCallFilter
 from callboard.testing import Call, FakeModel
 from callboard_protocol import InputRequest
 from examples.demo import demo_agent
-from tests.collecting import TESTS_RUN
 from tests.inspect.looking import PHONE, Looking, in_a_browser, look
 from tests.serving import Service, numbered, request, serving
-
-if TESTS_RUN:
-    from pydantic_ai import Agent as PydanticAgent
-    from pydantic_ai.models.test import TestModel
-
-    from callboard.frameworks.pydantic_ai import from_pydantic_ai
 
 
 def url(service: Service, path: str) -> str:
@@ -122,6 +115,11 @@ def greet(name: str) -> str:
 async def test_page_of_a_framework_agent_shows_known_facts_and_names_unknown_ones(
     browser: Browser, tmp_path: Path
 ) -> None:
+    from pydantic_ai import Agent as PydanticAgent
+    from pydantic_ai.models.test import TestModel
+
+    from callboard.frameworks.pydantic_ai import from_pydantic_ai
+
     prompt = ["You greet people.", "The key is sk-abcdefghijklmnop0123456789."]
     pydantic = PydanticAgent(TestModel(model_name="large"), instructions=[*prompt, lambda: "more"], name="greeter")
     pydantic.tool_plain(requires_approval=True)(greet)

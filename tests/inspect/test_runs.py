@@ -29,16 +29,9 @@ from callboard_protocol import (
     ToolStatusData,
 )
 from examples.demo import demo_agent
-from tests.collecting import TESTS_RUN
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text, usage
 from tests.inspect.looking import DESKTOP, PHONE, Looking, in_a_browser, look
 from tests.serving import ScriptedAgent, Service, request, serving
-
-if TESTS_RUN:
-    from pydantic_ai import Agent as PydanticAgent
-    from pydantic_ai.models.test import TestModel
-
-    from callboard.frameworks.pydantic_ai import from_pydantic_ai
 
 
 def url(service: Service, path: str) -> str:
@@ -373,6 +366,11 @@ async def test_messages_that_were_left_out_are_shown(browser: Browser, tmp_path:
 
 
 async def test_conversation_given_to_a_framework_is_shown_if_its_requests_are_unknown(tmp_path: Path) -> None:
+    from pydantic_ai import Agent as PydanticAgent
+    from pydantic_ai.models.test import TestModel
+
+    from callboard.frameworks.pydantic_ai import from_pydantic_ai
+
     greeter = from_pydantic_ai(PydanticAgent(TestModel(custom_output_text="Hello."), name="greeter"))
     async with serving(tmp_path, greeter) as service:
         messages = [*said(("Who are you?", "m0")), {"role": "user", "content": "Greet Ann"}]
