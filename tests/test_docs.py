@@ -73,15 +73,6 @@ def test_a_table_says_what_the_tests_or_the_code_have(table: Table) -> None:
     assert table.written() == table.text().strip(), "python -m tests.tables writes it"
 
 
-def test_every_test_that_the_table_of_endpoints_names_exists() -> None:
-    text = (DOCS / "compatibility.md").read_text()
-    table = text.partition("<!-- endpoints")[2].partition("<!-- /endpoints -->")[0]
-    named = set(re.findall(r"`(test_\w+)`", table))
-    sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    assert named
-    assert {name for name in named if f"def {name}(" not in sources} == set()
-
-
 # ----------------------------------------------------------------------------------------------------- commands
 
 
