@@ -913,7 +913,7 @@ async def test_mcp_process_survives_failed_and_cancelled_calls(tmp_path: Path) -
         async with client.stream("POST", "/v1/runs", json=desk.request("wait")) as stream:
             run_id = stream.headers["X-Callboard-Run"]
             async for line in stream.aiter_lines():
-                if "tool:call:start" in line:
+                if "tool_call_start" in line:
                     await client.post(f"/v1/runs/{run_id}/cancel")
         assert await desk.pid() == first
 
