@@ -127,5 +127,5 @@ def _syntax_of_template(template: str) -> str | None:
 
 def _matches(model: str, patterns: Sequence[str]) -> bool:
     """Return whether one of the patterns matches the model's name. In names, `_` and a blank count as `-`."""
-    name = regex.sub(r"[_ ]", "-", model.lower())
+    name = model.lower().replace("_", "-").replace(" ", "-")
     return any(regex.search(pattern, name) for pattern in patterns)
