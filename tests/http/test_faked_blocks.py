@@ -8,7 +8,7 @@ import pytest
 
 from callboard.agents import Agent, RunContext
 from callboard.models import ModelDelta, ModelRequest, ReasoningDelta, ScriptedModel, TextDelta
-from callboard_protocol import Event, Message, Source
+from callboard_protocol import Event, Message, Reasoning, Source
 from tests.serving import ScriptedAgent, Service, request, serving
 
 FAKED = (
@@ -83,6 +83,20 @@ async def test_open_webui_is_given_no_block_to_draw_that_is_none(tmp_path: Path,
     # Open WebUI makes thoughts of these tags.
     assert not any(tag in said for tag in THOUGHTS)
     assert "all <thinkers>." in said
+
+
+async def test_text_that_may_begin_a_tag_keeps_its_place(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Reasoning(content="Hm.")
+        yield Message(content="He said: all <thi")
+        yield Message(content="nkers> <thi")
+        yield Reasoning(content="So?")
+        yield Message(content="nk.")
+
+    async with serving(tmp_path, ScriptedAgent(script)) as service:
+        items = await respond(service, user("hi"), headers=OPEN_WEBUI)
+    texts = [item["content"][0]["text"] for item in items if item["type"] == "message"]
+    assert texts == ["He said: all <thinkers> <thi", "nk."]
 
 
 async def test_the_title_of_a_citation_is_one_line_for_open_webui_draws_it_as_markdown(tmp_path: Path) -> None:

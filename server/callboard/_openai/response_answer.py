@@ -189,16 +189,21 @@ class ResponseAnswer(Answer):
 
     def _write(self, kind: type[ItemWriter], content: str) -> Iterator[Json]:
         if not isinstance(self._open, kind):
-            yield from self._close()
+            # Text that the guard still holds continues the text that it has let go.
+            yield from self._end_item() if kind is TextWriter else self._close()
             self._open = kind(self._run_id, len(self._output))
             self._output.append(self._open.item("in_progress"))
             yield from self._open.begin()
         yield from self._open.add(content)
 
     def _close(self) -> Iterator[Json]:
-        """End the open item, with the citations so far."""
+        """Add the text that the guard holds, and end the open item."""
         if self._guard and (held := self._guard.finish()):
             yield from self._append(held)
+        yield from self._end_item()
+
+    def _end_item(self) -> Iterator[Json]:
+        """End the open item, with the citations so far."""
         item = self._open
         self._open = None
         self._space = ""
