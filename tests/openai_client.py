@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from callboard.agents import AgentLike, RunContext
 from callboard_protocol import (
@@ -62,5 +62,7 @@ async def asking(folder: Path, *agents: AgentLike, **values: Any) -> AsyncIterat
     """A server for these agents and OpenAI's client for it; `values` are settings."""
     async with serving(folder, *agents, **values) as service:
         base_url = f"{service.client.base_url}/v1"
-        async with AsyncOpenAI(base_url=base_url, api_key="key", timeout=None) as client:
+        # Reading the system's certificates takes longer than many a test.
+        http_client = DefaultAsyncHttpxClient(verify=False)
+        async with AsyncOpenAI(base_url=base_url, api_key="key", timeout=None, http_client=http_client) as client:
             yield service, client

@@ -37,9 +37,9 @@ async def test_each_run_of_a_dead_server_is_taken_over_by_one_of_several(store: 
 @on_postgresql
 async def test_a_lease_is_renewed_while_the_event_loop_is_busy(store: Store) -> None:
     busy = store.stored_runs("busy")
-    async with busy.open(0.6, print):
+    async with busy.open(1.5, print):
         await busy.begin(RUN)
-        time.sleep(1.5)  # noqa: ASYNC251 - as a tool may that blocks the event loop
+        time.sleep(2)  # noqa: ASYNC251 - as a tool may that blocks the event loop
         assert await store.stored_runs("heir").take_over() == []
 
 
@@ -51,10 +51,11 @@ async def test_a_server_notices_the_start_and_the_end_of_another(store: Store) -
         # A log has the lease of its store's database, so each server needs a store.
         other = await Store.open(store.database.where)
         second = other.stored_runs("second")
-        async with second.open(60, print):
-            assert not await second.is_alone()
-            while await first.is_alone():  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0)
+        async with second.open(0.3, print):
+            # Both wait, because a busy machine may let a lease of either expire for a moment.
+            for server in (first, second):
+                while await server.is_alone():  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0)
         while not await first.is_alone():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
         await other.close()
