@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from callboard._formats import CallStyles, FormatChoice, ModelDescriptions, ModelKey, ToolFormat
 from callboard.agents import Agent
 from callboard.calls import tool
-from callboard.models import DescribedModel, ModelDescription, OpenAICompatible
+from callboard.models import ModelDescription, OpenAICompatible
 from callboard.skills import Skill
 from callboard_protocol import Event, Reasoning, ToolCallStart
 from tests.agents.conftest import ContextFor, play, text_of
@@ -89,7 +89,6 @@ def told(logs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 ENDPOINTS = {
     "llama.cpp": (llama_cpp(NEMOTRON_WORDS), "its chat template (llama.cpp)"),
-    "llama.cpp, by its prompt": (llama_cpp("{{ x }}", prompt=NEMOTRON_WORDS), "its chat template (llama.cpp)"),
     "vLLM, by its files": (
         vllm(model="my-model", root="/m/nvidia/NVIDIA-Nemotron-Nano-9B-v2"),
         "its other name nvidia/NVIDIA-Nemotron-Nano-9B-v2",
@@ -136,12 +135,10 @@ async def test_a_model_that_writes_as_another_family_is_not_read_as_its_own(cont
         assert because == "its chat template (llama.cpp) says nemotron_nano, and it wrote hermes"
 
 
-@pytest.mark.parametrize(
-    "fenced", [f"```xml\n{HERMES}\n```", '```json\n{"tool_calls": [{"name": "now", "arguments": {}}]}\n```']
-)
 async def test_a_call_in_a_fence_is_rescued_again_because_it_does_not_show_the_syntax_of_the_model(
-    context_for: ContextFor, fenced: str
+    context_for: ContextFor,
 ) -> None:
+    fenced = '```json\n{"tool_calls": [{"name": "now", "arguments": {}}]}\n```'
     async with turns(context_for, says(fenced, "12.", fenced, "12."), name="qwen3-8b") as model:
         for _ in range(2):
             assert any(isinstance(event, ToolCallStart) for event in await model.play())
@@ -151,11 +148,9 @@ async def test_a_call_in_a_fence_is_rescued_again_because_it_does_not_show_the_s
 @pytest.mark.parametrize(
     ("chosen", "answers"),
     [
-        ("auto", ["Hello."]),
         ("auto", ["natively", HERMES]),
         ("hermes", ["natively", "12."]),
         ("native", [HERMES]),
-        ("rescue", [HERMES, "12."]),
         ("react", [HERMES, "12."]),
     ],
 )
@@ -247,18 +242,6 @@ async def test_of_a_family_that_was_chosen_the_endpoint_tells_whether_its_prompt
         assert told(logs) == []
 
 
-async def test_what_is_found_holds_for_the_next_answer_of_the_same_turn(context_for: ContextFor) -> None:
-    describing = Told(ModelDescription(template=NEMOTRON_WORDS))
-    formats = FormatChoice()
-    chosen = await formats.for_model(describing, "my-model")
-    reader = chosen.reader([now], str)
-    callers = formats.call_styles
-    callers.note_text_call(ModelKey("my-model", "here"), "nemotron_nano", describing)
-    await callers.descriptions.wait(ModelKey("my-model", "here"))
-    assert reader.calls() == []
-    assert chosen.name == "nemotron_nano"
-
-
 class Told:
     """A model whose endpoint tells this."""
 
@@ -314,24 +297,3 @@ async def test_a_model_that_fails_to_describe_itself_is_judged_by_its_name_and_a
     assert [(log["event"], log["model"]) for log in logs if log["log_level"] == "warning"] == [
         ("model_not_described", key.name)
     ] * 2
-
-
-async def test_who_is_cancelled_while_waiting_leaves_the_question_to_others() -> None:
-    may_tell = asyncio.Event()
-
-    class Slow(Told):
-        async def describe(self) -> ModelDescription:
-            await may_tell.wait()
-            return await super().describe()
-
-    key = ModelKey("my-model", "here")
-    callers = CallStyles()
-    model: DescribedModel = Slow(ModelDescription(template=NEMOTRON_WORDS))
-    callers.note_text_call(key, "nemotron_nano", model)
-    waiting = [asyncio.create_task(callers.descriptions.wait(key)) for _ in range(2)]
-    done, _ = await asyncio.wait(waiting, timeout=0)
-    assert not done
-    waiting[0].cancel()
-    may_tell.set()
-    await waiting[1]
-    assert callers.own_syntax(key) == "nemotron_nano"

@@ -77,11 +77,6 @@ async def test_a_call_that_was_repaired_runs_and_its_timeline_says_what_was_repa
     assert told["function"] == {"name": "search", "arguments": start.tool_args}
 
 
-async def test_correct_call_has_no_repairs() -> None:
-    stage = Stage([[wants("search", {"query": "x"})], says("Found.")], TOOLS)
-    assert not any(isinstance(event, ToolStatus) for event in await stage.play())
-
-
 async def test_a_truncated_call_is_never_completed() -> None:
     ran.clear()
     stage = Stage(
@@ -205,17 +200,6 @@ async def test_a_call_cut_off_in_the_text_is_refused_and_the_model_tries_again(n
     assert [code for code, _ in errors(events)] == ["invalid_args"]
     assert ran == []
     assert text_of(events) == "It is 3."
-
-
-@pytest.mark.parametrize("written", CALLS)
-async def test_call_in_an_unexpected_format_runs_only_with_rescue_and_is_reported(written: str) -> None:
-    stage = Stage([tokens(CALLS[written]), tokens(ENDS[written])], TOOLS, tool_format=Format("rescue"))
-    with capture_logs() as logs:
-        events = await stage.play()
-    assert results(events) == ["3"]
-    assert text_of(events) == "It is 3."
-    assert [event.data.status for event in events if isinstance(event, ToolStatus)] == ["from_text"]
-    assert {"event": "calls_in_another_format", "chosen": "rescue"}.items() <= logs[0].items()
 
 
 async def test_a_call_in_another_format_than_the_one_asked_for_asks_first(name: str) -> None:

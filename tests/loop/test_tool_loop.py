@@ -91,16 +91,6 @@ async def test_call_runs_the_model_gets_its_result_and_the_answer_follows() -> N
     assert stage.requests[1].tools == [add.schema()]
 
 
-async def test_argument_deltas_add_up_to_the_arguments_of_the_start() -> None:
-    stage = Stage([[wants("add", '{"a": 1,'), wants("add", '"b": 2}')], says("3")], [add])
-    events = await stage.play()
-    pieces = [event for event in stage.events if isinstance(event, ToolCallArgsDelta)]
-    assert [piece.delta for piece in pieces] == ['{"a": 1,', '"b": 2}']
-    assert isinstance(events[0], ToolCallStart)
-    assert events[0].tool_args == "".join(piece.delta for piece in pieces)
-    assert {piece.tool_call_id for piece in pieces} == {events[0].tool_call_id}
-
-
 async def test_parallel_calls_start_before_one_runs_and_each_end_is_sent_at_once() -> None:
     ran: list[str] = []
     second_ended = asyncio.Event()
@@ -162,12 +152,11 @@ async def test_error_of_a_tool_is_shown_and_sent_to_the_model_and_the_run_contin
 @pytest.mark.parametrize(
     ("name", "arguments", "code", "told"),
     [
+        ("", "{}", "unknown_tool", "The call names no tool. The tools are: add, fails."),
         ("ad", "{}", "unknown_tool", "There is no tool 'ad'. Did you mean 'add'? The tools are: add, fails."),
-        ("zzz", "{}", "unknown_tool", "There is no tool 'zzz'. The tools are: add, fails."),
         ("add", '{"a": 1, "b"', "invalid_args", "not valid JSON"),
         ("add", "[1, 2]", "invalid_args", "must be one JSON object, not a list"),
         ("add", '{"a": 1}', "invalid_args", "argument 'b' is missing"),
-        ("add", '{"a": "one", "b": 1}', "invalid_args", "argument 'a'"),
     ],
 )
 async def test_rejected_call_starts_as_written_and_ends_with_the_reason(
@@ -181,18 +170,6 @@ async def test_rejected_call_starts_as_written_and_ends_with_the_reason(
     assert shown_code == code
     assert told in shown
     assert results_sent(stage) == [f"Error: {shown}"]
-
-
-async def test_call_of_an_agent_without_tools_gets_an_error() -> None:
-    stage = Stage([[wants("add")], says("Text then.")])
-    [(code, shown)] = errors(await stage.play())
-    assert (code, "answer in text" in shown) == ("unknown_tool", True)
-
-
-async def test_call_without_name_and_id_gets_an_error() -> None:
-    stage = Stage([[wants("", '{"a": 1}')], says("Sorry.")], [add])
-    [(code, shown)] = errors(await stage.play())
-    assert (code, shown) == ("unknown_tool", "The call names no tool. The tools are: add.")
 
 
 async def test_calls_with_the_same_id_get_different_ids() -> None:
@@ -232,16 +209,11 @@ async def test_usage_is_summed_over_requests_and_a_running_total_counts_once() -
     assert (await stage.play())[-2] == Usage(input_tokens=30, output_tokens=7, total_tokens=37)
 
 
-@pytest.mark.parametrize("reason", ["stop", None, "tool_calls", "weird"])
+@pytest.mark.parametrize("reason", ["stop", None, "weird"])
 async def test_calls_are_run_whatever_reason_the_model_gives_for_stopping(reason: str | None) -> None:
     stage = Stage([[wants("add", {"a": 1, "b": 1}), *says("", reason)], says("2")], [add])
     await stage.play()
     assert results_sent(stage) == ["2"]
-
-
-async def test_an_empty_answer_is_replaced_by_words() -> None:
-    events = await Stage([[]]).play()
-    assert "without an answer" in text_of(events)
 
 
 @pytest.mark.parametrize(
@@ -296,9 +268,7 @@ PIN = "48213377"
     ("name", "arguments", "is_found"),
     [
         ("unlock", {"door": PIN, "pin": PIN}, True),
-        ("unlock", {"door": int(PIN), "pin": [int(PIN)]}, True),
         ("unlock", {"door": "front", "pin": {"value": PIN}}, True),
-        ("unlock", {"door": "front", "pin": {PIN: 1}}, True),
         ("unlock", f'{{"pin": {"[" * 500}{PIN}{"]" * 500}}}', True),
         ("unlock", {"door": "front", "pin": "1", "code": PIN}, True),
         ("unlock", {"doors": [], "pin_code": PIN}, True),
@@ -306,9 +276,7 @@ PIN = "48213377"
         ("unlock", f'{{"door": "front", "pin": "{PIN}", "pin": "1"}}', False),
         ("unlock", f'{{"door": "front", "pin": "{PIN}', False),
         ("unlok", {"door": "front", "pin": PIN}, True),
-        ("unlok", {"door": PIN}, False),
         ("fetch", {"headers": {PIN: "of the house"}}, True),
-        ("fetch", {"headers": PIN}, True),
         ("add", {"a": 1, "b": 2, "pin": PIN}, True),
     ],
 )
