@@ -198,7 +198,7 @@ def test_the_pipe_sends_no_id_of_unsaved_chats(prefix: str) -> None:
     assert request["chat_id"] == (None if prefix else "chat")
 
 
-@pytest.mark.parametrize("result", ["It rains.", "", "\n\nIt rains.", "Two\n\nparagraphs"])
+@pytest.mark.parametrize("result", ["", "\n\nIt rains.", "Two\n\nparagraphs"])
 @pytest.mark.parametrize("is_native", [False, True])
 def test_lines_about_inner_calls_are_removed_for_the_model(result: str, is_native: bool) -> None:
     transcript = PIPE.Transcript()
@@ -219,35 +219,8 @@ def test_lines_about_inner_calls_are_removed_for_the_model(result: str, is_nativ
 # --- What the parser reads, and how long it takes.
 
 
-def test_a_call_that_never_ended_has_no_tool_message() -> None:
-    transcript = PIPE.Transcript()
-    transcript.apply({"type": "tool_call_start", "tool_call_id": "c", "tool_name": "draw", "tool_args": {}})
-    transcript.apply({"type": "tool:status", "tool_call_id": "c", "data": {"message": "hm", "progress": 4}})
-    [message] = read_next_turn([{"role": "assistant", "content": transcript.render()}])
-    assert message["tool_calls"][0]["function"]["name"] == "draw"
-
-
-FROM_TEXT = {"type": "tool:status", "tool_call_id": "c", "data": {"status": "from_text", "message": "read"}}
-
-
-@pytest.mark.parametrize("ends", [True, False])
-def test_the_label_of_a_call_from_text_is_removed_from_the_tools_name(ends: bool) -> None:
-    transcript = PIPE.Transcript()
-    events = [
-        {"type": "tool_call_start", "tool_call_id": "c", "tool_name": "draw", "tool_args": {}},
-        FROM_TEXT,
-        {"type": "tool:status", "tool_call_id": "c", "data": {"message": "hm", "progress": 4}},
-        {"type": "tool_call_complete", "tool_call_id": "c", "result": "fine"},
-    ]
-    for event in events if ends else events[:3]:
-        transcript.apply(event)
-    assert "draw · from text" in transcript.render()
-    message = read_next_turn([{"role": "assistant", "content": transcript.render()}])[0]
-    assert message["tool_calls"][0]["function"]["name"] == "draw"
-
-
-@pytest.mark.parametrize("shown", ["draw", "draw · from text", "draw · from text · 4% hm", "draw · 4% hm"])
-@pytest.mark.parametrize("content", [None, "", "Well.", "> **Callboard:** Stopped."])
+@pytest.mark.parametrize("shown", ["draw", "draw · from text · 4% hm", "draw · 4% hm"])
+@pytest.mark.parametrize("content", [None, "Well.", "> **Callboard:** Stopped."])
 def test_labels_are_removed_from_the_names_of_native_calls(shown: str, content: str | None) -> None:
     function = {"name": shown, "arguments": "{}"}
     sent = {"role": "assistant", "content": content, "tool_calls": [{"id": "c", "function": function}]}
@@ -274,7 +247,6 @@ def test_a_result_in_the_body_of_a_block_is_read() -> None:
 
 NAMELESS = [
     f'<details type="tool_calls" done="true" id="c" arguments="{{}}" result="r">\n<summary>Ran</summary>\n{END}',
-    '<details type="tool_calls" done="true" name="">\n</details>',
     '<details type="tool_calls" done="true" name="&#1;">\n</details>',
     # The form of Open WebUI before 0.6.5.
     f'<details type="tool_calls" done="true" content="[{{&quot;id&quot;: &quot;c&quot;}}]" results="[]">\n{END}',
@@ -309,9 +281,7 @@ def test_parts_of_a_message_are_translated_as_well() -> None:
         {"role": "user", "content": CALL},
         {"role": "tool", "tool_call_id": "c", "content": '<details type="tool_calls">'},
         {"role": "assistant", "content": "<details", "tool_calls": [{"id": "c", "function": {"name": "f"}}]},
-        {"role": "assistant", "content": "plain", "extra": 1},
         {"role": "assistant", "content": [{"type": "text", "text": "plain"}]},
-        {"role": "assistant", "content": None},
         {"role": "assistant"},
     ],
 )
@@ -323,24 +293,14 @@ def test_every_other_message_stays_as_it_is(message: dict[str, Any]) -> None:
 MEGABYTE = 1_000_000
 PIECES = [
     "<details ",
-    "<details \n",
     '<details type="tool_calls">\n',
-    '<details type="tool_calls" ',
     '<details type="tool_calls" a="',
     "a=",
-    "a",
-    " ",
-    "</details>",
     "</details>\n",
-    "&lt;details",
-    "```\n",
     "- ```\n",
-    "`",
     "<!--\n",
     "> **Callboard:** \n",
     '<details type="tool_calls">\n</details>\n',
-    "- ",
-    "1. ",
 ]
 
 
@@ -350,12 +310,6 @@ PIECES = [
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_megabyte_of_anything_is_read_in_linear_time(prefix: str, piece: str) -> None:
     content = prefix + piece * (MEGABYTE // len(piece)) + " > <details"
-    assert read_next_turn([{"role": "assistant", "content": content}])
-
-
-@pytest.mark.timeout(120)
-def test_many_tags_before_one_end_are_read_in_linear_time() -> None:
-    content = '<details type="tool_calls">\n' * 400_000 + END
     assert read_next_turn([{"role": "assistant", "content": content}])
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,10 +58,9 @@ arguments = st.one_of(st.dictionaries(st.sampled_from(NASTY), texts, max_size=2)
 ended_calls = st.builds(Ended, arguments, texts, st.booleans())
 
 
-@pytest.mark.parametrize("piece_chars", [1, 3, 1000])
-def test_other_tags_are_unchanged(piece_chars: int) -> None:
+def test_other_tags_are_unchanged() -> None:
     text = "`List<detailsDto>`, `<details-panel open>`, <details/> and <detail> are other tags."
-    assert written([text], piece_chars) == text
+    assert written([text], 3) == text
 
 
 def numbered(calls: Sequence[Ended | str]) -> list[Ended | str]:
@@ -124,11 +122,3 @@ def test_calls_of_one_round_are_one_message_and_rounds_are_separate() -> None:
 def test_a_long_result_is_cut_with_a_line_on_what_is_missing() -> None:
     [block] = tool_blocks(Ended({}, "x" * 12_345).block())
     assert block.value("result") == "x" * 10_000 + "\n… [2,345 more characters]"
-
-
-def test_a_call_that_was_read_from_the_models_text_says_so_and_comes_back_under_its_tools_name() -> None:
-    block = write_block(ToolCallStart(tool_call_id="c", tool_name="draw"), "fine", is_from_text=True)
-    assert tool_blocks(block)[0].attributes["name"] == "draw · from text"
-    [message, _] = translate([ChatMessage(role="assistant", content=block)])
-    assert message.tool_calls is not None
-    assert message.tool_calls[0].function.name == "draw"

@@ -88,13 +88,6 @@ async def test_changes_of_both_skills_count_together(tmp_path: Path, assistant: 
     assert len(assistant.called) == 3
 
 
-async def test_intent_without_match_does_not_count(tmp_path: Path, assistant: HomeAssistantServer) -> None:
-    wrong = [("home_HassTurnOn", {"name": name}) for name in ("Nothing", "Nobody", "Nowhere")]
-    right = [("home_HassTurnOn", {"name": name}) for name in ("Bed Light", "AC", "Kitchen Lights")]
-    ended = await outcomes(tmp_path, assistant, *wrong, *right)
-    assert codes(ended) == [*["tool_failed"] * 3, *["done"] * 3]
-
-
 def put(assistant: HomeAssistantServer, area_id: str, lights: int, **entry: Any) -> None:
     for number in range(lights):
         assistant.add(f"light.more_{number}", f"More {number}", area_id=area_id)
