@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from callboard.skills.mcp.server import RunningServer
 from callboard_protocol import InputRequest, User
 from tests.skills.mcp.conftest import QUICK, Log, Make, Played
 from tests.skills.mcp.test_hostile_servers import listed
-from tests.skills.mcp.test_real_servers import far_server, played
+from tests.skills.mcp.test_real_servers import far_server
 
 __all__ = ["far_server"]
 
@@ -33,7 +32,6 @@ async def test_server_of_the_newest_protocol_gets_the_users_answer(ours: Make) -
         ([{"town": "Graz"}], {"action": "accept", "content": {"town": "Graz"}}),
         ([{"town": "G"}, {"town": "Graz"}], {"action": "accept", "content": {"town": "Graz"}}),
         ([False], {"action": "decline"}),
-        ([None], {"action": "cancel"}),
         ([], {"action": "cancel"}),
     ]
     played = ours()
@@ -56,10 +54,8 @@ PAY = {"mode": "url", "elicitationId": "1", "url": URL}
     [
         (PAY, True, {"action": "accept"}),
         (PAY, False, {"action": "decline"}),
-        (PAY, None, {"action": "cancel"}),
         ({"requestedSchema": TOWN}, {"town": "Graz"}, {"action": "accept", "content": {"town": "Graz"}}),
         ({"requestedSchema": TOWN}, False, {"action": "decline"}),
-        ({"requestedSchema": TOWN}, None, {"action": "cancel"}),
         ({"requestedSchema": {"type": "object", "properties": {}}}, {}, {"action": "accept", "content": {}}),
     ],
 )
@@ -137,12 +133,10 @@ async def test_questions_of_a_call_over_the_limit_are_refused_with_the_reason(ou
 @pytest.mark.parametrize(
     "params",
     [
-        {"requestedSchema": {"type": "object", "properties": {"a": {"type": "object"}}}},
         {"requestedSchema": {"type": "object", "properties": {"a": {"type": "string", "maxLength": "x"}}}},
         {**PAY, "url": "https://evil.example\\.bank.example/"},
         {**PAY, "url": "https://bank.example@evil.example/"},
         {**PAY, "url": "javascript:alert(1)"},
-        {**PAY, "url": "file:///etc/passwd"},
     ],
 )
 async def test_question_that_cannot_be_drawn_is_not_accepted(plain: Make, params: dict[str, Any], log: Log) -> None:
@@ -162,22 +156,6 @@ async def test_question_that_may_belong_to_another_user_reaches_nobody(plain: Ma
     assert [json.loads(result.text)["result"] for result in results] == [{"action": "cancel"}] * 2
     assert played.questions == []
     assert next(line["calls"] for line in log.of("mcp_question_of_no_call")) == 2
-
-
-@pytest.mark.needs("npm", "downloads")
-async def test_form_of_the_reference_server(node_servers: Path) -> None:
-    every = played("every", node_servers / "mcp-server-everything")
-    async with every.lifespan():
-        every.answers = [{"name": "Viola", "check": "yes", "integer": "50", "email": "viola@example.org"}]
-        accepted = await every.call("trigger-elicitation-request")
-        every.answers = [False]
-        declined = await every.call("trigger-elicitation-request")
-    assert "- Name: Viola\n- Agreed to terms: true" in accepted.text
-    assert "- Favorite Integer: 50" in accepted.text
-    assert "User declined" in declined.text
-    fields = every.questions[0].form["properties"]
-    assert fields["legacyTitledEnum"]["oneOf"][0] == {"const": "pet-1", "title": "Cats"}
-    assert fields["titledMultipleSelectEnum"]["default"] == ["fish-1"]
 
 
 @pytest.mark.needs("npm", "downloads")
