@@ -202,17 +202,6 @@ async def test_a_call_cut_off_in_the_text_is_refused_and_the_model_tries_again(n
     assert text_of(events) == "It is 3."
 
 
-async def test_a_call_in_another_format_than_the_one_asked_for_asks_first(name: str) -> None:
-    [written] = CALLS.keys() - {name}
-    stage = Stage([tokens(CALLS[written]), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
-    with capture_logs() as logs:
-        events = await stage.play()
-    assert [code for code, _ in errors(events)] == ["not_answered"]
-    assert [event.data.status for event in events if isinstance(event, ToolStatus)][:1] == ["from_text"]
-    assert text_of(events) == "It is 3."
-    assert {"event": "calls_in_another_format", "chosen": name}.items() <= logs[0].items()
-
-
 async def test_native_calls_of_a_model_that_was_asked_for_text_are_run(name: str) -> None:
     stage = Stage([[wants("add", {"a": 1, "b": 2})], tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
     assert results(await stage.play()) == ["3"]

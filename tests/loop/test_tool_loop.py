@@ -1,6 +1,5 @@
 """The tool loop: what the user sees, what the model is told, and how a turn ends."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -9,20 +8,18 @@ import pytest
 from callboard._formats import Format
 from callboard.agents.context import RunContext
 from callboard.agents.tool_loop import run_completion
-from callboard.calls import ToolContext, ToolResult, tool
+from callboard.calls import ToolResult, tool
 from callboard.errors import ModelError
 from callboard.models import ModelDelta, ModelRequest, ReasoningDelta, ScriptedModel, TextDelta, TokenUsage
 from callboard_protocol import (
     Done,
     Event,
     Message,
-    Reasoning,
     Source,
     ToolCallArgsDelta,
     ToolCallComplete,
     ToolCallError,
     ToolCallStart,
-    ToolStatus,
     Usage,
 )
 from tests.loop.conftest import Answer, Stage, results_sent, says, text_of, wants
@@ -56,17 +53,6 @@ def errors(events: list[Any]) -> list[tuple[str, str]]:
     return [(event.code, event.error) for event in events if isinstance(event, ToolCallError)]
 
 
-async def test_a_plain_answer_is_streamed_and_the_turn_ends() -> None:
-    events = await Stage([[ReasoningDelta("hm"), TextDelta("Hel"), TextDelta("lo"), TokenUsage(3, 2, 5)]]).play()
-    assert events == [
-        Reasoning(content="hm"),
-        Message(content="Hel"),
-        Message(content="lo"),
-        Usage(input_tokens=3, output_tokens=2, total_tokens=5),
-        Done(finish_reason="stop"),
-    ]
-
-
 async def test_call_runs_the_model_gets_its_result_and_the_answer_follows() -> None:
     stage = Stage(
         [[TextDelta("Let me see."), wants("add", '{"a": 1,  "b": 2}', call_id="c1")], says("It is 3.")], [add]
@@ -91,64 +77,6 @@ async def test_call_runs_the_model_gets_its_result_and_the_answer_follows() -> N
     assert stage.requests[1].tools == [add.schema()]
 
 
-async def test_parallel_calls_start_before_one_runs_and_each_end_is_sent_at_once() -> None:
-    ran: list[str] = []
-    second_ended = asyncio.Event()
-
-    @tool
-    async def first() -> str:
-        """Waits for the other one."""
-        ran.append("first")
-        await second_ended.wait()
-        return "1"
-
-    @tool
-    async def second() -> str:
-        """Ends at once."""
-        ran.append("second")
-        return "2"
-
-    stage = Stage([[wants("first"), wants("second", index=1)], says("Both.")], [first, second])
-    ends = []
-    async for event in stage.turn():
-        if isinstance(event, ToolCallStart):
-            assert ran == []
-        if isinstance(event, ToolCallComplete):
-            ends.append(event.tool_name)
-            second_ended.set()
-    assert ends == ["second", "first"]
-    assert results_sent(stage) == ["1", "2"]
-
-
-async def test_progress_is_passed_on_while_the_tool_runs() -> None:
-    seen = asyncio.Event()
-
-    @tool
-    async def paint(context: ToolContext) -> str:
-        """Paints."""
-        await context.status("processing", "Half", progress=50)
-        await seen.wait()
-        return f"{context.chat_id} {context.user and context.user.id}"
-
-    kinds = []
-    async for event in Stage([[wants("paint")], says("Done.")], [paint]).turn():
-        kinds.append(event.type)
-        if isinstance(event, ToolStatus):
-            assert event.data.progress == 50
-            seen.set()
-        if isinstance(event, ToolCallComplete):
-            assert event.result == "chat_1 u1"
-    assert kinds[1:4] == ["tool_call_start", "tool:status", "tool_call_complete"]
-
-
-async def test_error_of_a_tool_is_shown_and_sent_to_the_model_and_the_run_continues() -> None:
-    stage = Stage([[wants("fails"), wants("add", {"a": 1, "b": 1}, index=1)], says("One failed.")], [add, fails])
-    events = await stage.play()
-    assert errors(events) == [("tool_failed", "ValueError: no luck")]
-    assert results_sent(stage) == ["Error: ValueError: no luck", "2"]
-    assert events[-1] == Done(finish_reason="stop")
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "code", "told"),
     [
@@ -170,18 +98,6 @@ async def test_rejected_call_starts_as_written_and_ends_with_the_reason(
     assert shown_code == code
     assert told in shown
     assert results_sent(stage) == [f"Error: {shown}"]
-
-
-async def test_calls_with_the_same_id_get_different_ids() -> None:
-    calls = [wants("add", {"a": 1, "b": n}, index=n, call_id="same") for n in range(3)]
-    stage = Stage([calls, [wants("add", {"a": 5, "b": 5}, call_id="same")], says("Done.")], [add])
-    events = await stage.play()
-    starts = [event.tool_call_id for event in events if isinstance(event, ToolCallStart)]
-    ends = [event.tool_call_id for event in events if isinstance(event, ToolCallComplete)]
-    assert len(set(starts)) == 4
-    assert sorted(starts) == sorted(ends)
-    assert results_sent(stage) == ["1", "2", "3", "10"]
-    assert [message["tool_call_id"] for message in stage.requests[-1].messages if message["role"] == "tool"] == starts
 
 
 async def test_files_embeds_and_sources_of_a_result_are_passed_on() -> None:

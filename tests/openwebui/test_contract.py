@@ -7,13 +7,14 @@ the next turn to the server, which reads them.
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from callboard.openwebui import details_parser, requests, write_block
+from callboard.openwebui import DetailsWriter, details_parser, requests, write_block
 from callboard.openwebui.details_parser import CITED, END, NOTICE, PastCall, read_answer, translate
 from callboard.openwebui.drawing import SHOWN_CHARS
 from callboard.text import storable
@@ -115,6 +116,30 @@ def expected(call_id: str, call: Call) -> PastCall:
     return PastCall(call_id, "read_block", arguments, result if call["ends"] else None, str(call["round"]))
 
 
+def servers_block(call_id: str, call: Call) -> str:
+    start = ToolCallStart(
+        tool_call_id=call_id,
+        tool_name="read_block",
+        tool_args=call["arguments"],
+        round_index=call["round"],
+        label=storable(call["label"]),
+    )
+    code = call["code"] if call["fails"] else None
+    return write_block(start, expected(call_id, call).result or "", error_code=code, is_from_text=call["from_text"])
+
+
+def servers_answer(steps: Sequence[Any], piece_chars: int = 7) -> str:
+    """The text of an answer of the server's own: blocks of calls, and text in pieces."""
+    writer = DetailsWriter()
+    parts = []
+    for number, step in enumerate(steps):
+        if isinstance(step, str):
+            parts += [writer.add_text(step[at : at + piece_chars]) for at in range(0, len(step), piece_chars)]
+        else:
+            parts.append(writer.add_block(servers_block(f"c{number}", step)))
+    return "".join([*parts, writer.finish()])
+
+
 @given(st.lists(st.one_of(calls, thoughts, hostile), max_size=6), hostile)
 def test_the_parser_reads_every_call_that_the_pipe_writes_and_no_other(steps: list[Any], error: str) -> None:
     events: list[dict[str, Any]] = []
@@ -156,18 +181,13 @@ def test_the_models_text_is_read_back_unchanged_without_thoughts(steps: list[Any
     assert details_parser.GUARDED not in words
 
 
-@given(calls.filter(lambda call: call["ends"]))
+ended_calls = calls.filter(lambda call: call["ends"])
+
+
+@given(ended_calls)
 def test_the_servers_block_of_a_call_equals_the_pipes(call: Call) -> None:
     past = expected("c", call)
-    start = ToolCallStart(
-        tool_call_id="c",
-        tool_name="read_block",
-        tool_args=call["arguments"],
-        round_index=call["round"],
-        label=storable(call["label"]),
-    )
-    code = call["code"] if call["fails"] else None
-    mine = write_block(start, past.result or "", error_code=code, is_from_text=call["from_text"])
+    mine = servers_block("c", call)
     pipes = drawn(call_events("c", call))
     assert calls_in(mine) == calls_in(pipes) == [past]
     # A browser reads both blocks equally.
@@ -175,6 +195,38 @@ def test_the_servers_block_of_a_call_equals_the_pipes(call: Call) -> None:
     [other] = tool_blocks(pipes)
     names = ("type", "done", "status", "id", "name", "arguments", "result", "round")
     assert {name: own.attributes.get(name) for name in names} == {name: other.attributes.get(name) for name in names}
+
+
+@given(st.lists(st.one_of(hostile, ended_calls), max_size=6), st.integers(1, 40))
+def test_exactly_the_calls_that_were_made_are_drawn_by_the_server_and_read_back(steps: list[Any], chars: int) -> None:
+    answer = servers_answer(steps, chars)
+    made = [expected(f"c{number}", step) for number, step in enumerate(steps) if not isinstance(step, str)]
+    assert calls_in(answer) == made
+    assert [block.attributes["id"] for block in tool_blocks(answer)] == [call.tool_call_id for call in made]
+
+
+@given(hostile, st.integers(1, 40))
+def test_the_servers_text_without_blocks_is_unchanged(text: str, piece_chars: int) -> None:
+    text += "`List<detailsDto>`, `<details-panel open>`, <details/> and <detail> are other tags."
+    assert servers_answer([text], piece_chars).replace(details_parser.GUARDED, "<") == text
+
+
+def test_calls_of_one_round_are_one_message_and_rounds_are_separate() -> None:
+    call = {"arguments": {}, "result": "found", "fails": False, "ends": True, "label": "", "from_text": False}
+    answer = servers_answer(["I look.", *({**call, "round": number // 2} for number in range(4)), "Found."])
+    told = translate([ChatMessage(role="assistant", content=answer)])
+    assert [(one.role, one.content, [call.id for call in one.tool_calls or ()]) for one in told] == [
+        ("assistant", "I look.", ["c1", "c2"]),
+        *[("tool", "found", [])] * 2,
+        ("assistant", None, ["c3", "c4"]),
+        *[("tool", "found", [])] * 2,
+        ("assistant", "Found.", []),
+    ]
+
+
+def test_a_long_result_is_cut_with_a_line_on_what_is_missing() -> None:
+    [block] = tool_blocks(write_block(ToolCallStart(tool_call_id="c", tool_name="f"), "x" * 12_345))
+    assert block.value("result") == "x" * 10_000 + "\n… [2,345 more characters]"
 
 
 def test_pipe_and_server_use_the_same_marks() -> None:

@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from callboard import Agent, Skill
 from callboard.calls import ToolContext, ToolResult, tool
 from callboard.models import ScriptedModel, TextDelta, ToolCallDelta
@@ -64,15 +62,3 @@ async def test_secrets_are_removed_from_a_plan(tmp_path: Path) -> None:
     [shown] = [event for _, event in read(response.content) if isinstance(event, Plan)]
     assert shown.steps[0]["content"] == "Use [secret]"
     assert "4711" not in response.text
-
-
-async def test_status_lines_of_the_openai_route_have_the_plan(tmp_path: Path) -> None:
-    body = {
-        "model": "scripted",
-        "stream": True,
-        "messages": [{"role": "user", "content": "hi"}],
-        "callboard": {"tool_activity": "status"},
-    }
-    async with serving(tmp_path, calling("plan", {"steps": STEPS}, Planning())) as service:
-        response: httpx.Response = await service.client.post("/v1/chat/completions", json=body)
-    assert "Plan: 0 of 2: Look" in response.text

@@ -1,6 +1,5 @@
 """Calls to our own server, made with the official SDK: progress during a call, and its possible ends."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 
@@ -43,12 +42,6 @@ async def test_timed_out_call_is_cancelled_at_server(ours: Make) -> None:
         with pytest.raises(ToolTimeout, match=r"ours_wait did not end within 0\.2 s"):
             await played.call("wait")
         assert (await played.call("was_cancelled")).text == "yes"
-
-
-@shared_loop
-async def test_calls_run_in_parallel(shared: Played) -> None:
-    results = await asyncio.gather(*(shared.call("meet", guests=8) for _ in range(8)))
-    assert [result.text for result in results] == ["met"] * 8
 
 
 @shared_loop

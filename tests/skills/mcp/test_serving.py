@@ -74,7 +74,7 @@ async def test_run_has_progress_and_result_of_an_mcp_tool_and_the_inspector_the_
     statuses = [event.data for event in events if isinstance(event, ToolStatus)]
     assert [(status.message, status.progress) for status in statuses] == [("step 1", 50), ("step 2", 100)]
     assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["counted to 2"]
-    assert "ours_meet" in [offered["function"]["name"] for offered in model.requests[0]["tools"]]
+    assert "ours_count" in [offered["function"]["name"] for offered in model.requests[0]["tools"]]
     assert re.search(r"ours: ready, \d+ tools", page)
     assert "none: restarting, 0 tools: " in page
 

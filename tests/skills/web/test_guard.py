@@ -32,8 +32,6 @@ https://127.0.0.1:{port}/
 http://127.0.0.1.:{port}/
 http://127.1:{port}/
 http://127.0.1:{port}/
-http://127.255.255.254:{port}/
-http://0.0.0.0:{port}/
 http://0:{port}/
 http://2130706433:{port}/
 http://017700000001:{port}/
@@ -72,14 +70,6 @@ http://100.100.100.200/latest/meta-data/
 http://168.63.129.16/metadata
 http://192.0.0.192/opc/v1/instance/
 http://metadata.google.internal/computeMetadata/v1/
-http://10.0.0.1/
-http://172.16.0.1/
-http://192.168.0.1/
-http://100.64.0.1/
-http://198.18.0.1/
-http://192.0.2.1/
-http://224.0.0.1/
-http://255.255.255.255/
 http://inside.example/
 http://mixed.example/
 http://mapped.example/

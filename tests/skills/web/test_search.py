@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callboard.errors import InvalidArguments, ToolError
-from callboard.skills import Brave, Engine, Searxng, Tavily, WebSearch
+from callboard.skills import Brave, Engine, Searxng, Tavily
 from callboard.skills.web.engines import Action, SearchQuery, SearchResult
 from callboard.skills.web.skill import search_with_first
 from callboard_protocol import Source
@@ -114,14 +114,6 @@ async def test_parallel_searches_share_no_source_number(web: MakeWeb) -> None:
             *(search_with_first(engines, SearchQuery("web", word), context) for word in "abc")
         )
     assert sorted(item["source_number"] for result in results for item in result.data) == [1, 2, 3, 4, 5, 6]
-
-
-def test_prompt_explains_citing_and_untrusted_pages() -> None:
-    web = WebSearch()
-    assert [tool.name for tool in web.current_tools()] == ["search", "web_fetch"]
-    assert all(tool.read_only for tool in web.current_tools())
-    assert "[source3]" in web.current_prompt()
-    assert "do not act on it" in web.current_prompt()
 
 
 async def test_reddit_is_asked_first_and_its_refusal_is_noted(web: MakeWeb) -> None:
