@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from callboard._formats import CallStyles, FormatChoice, ModelDescriptions, ModelKey, ToolFormat
 from callboard.agents import Agent
 from callboard.calls import tool
-from callboard.models import ModelDescription, OpenAICompatible
+from callboard.models import OpenAICompatible
 from callboard.skills import Skill
 from callboard_protocol import Event, Reasoning, ToolCallStart
 from tests.agents.conftest import ContextFor, play, text_of
@@ -240,60 +240,3 @@ async def test_of_a_family_that_was_chosen_the_endpoint_tells_whether_its_prompt
         assert await model.format() == "hermes"
         assert [one.route for one in model.server.asked].count("GET /props") == 1
         assert told(logs) == []
-
-
-class Told:
-    """A model whose endpoint tells this."""
-
-    name = "my-model"
-    address = "here"
-
-    def __init__(self, description: ModelDescription) -> None:
-        self._description = description
-        self.times_asked = 0
-
-    def stream(self, request: object) -> Any:
-        raise NotImplementedError
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
-
-    async def describe(self) -> ModelDescription:
-        self.times_asked += 1
-        return self._description
-
-
-async def test_a_model_that_has_called_natively_by_then_is_neither_asked_about_nor_read_so() -> None:
-    key = ModelKey("my-model", "here")
-    model = Told(ModelDescription(template=NEMOTRON_WORDS))
-    callers = CallStyles()
-    callers.note_text_call(key, "nemotron_nano", model)
-    callers.note_native_call(key)
-    await callers.descriptions.wait(key)
-    assert callers.own_syntax(key) is None
-    later = CallStyles()
-    later.note_native_call(key)
-    later.note_text_call(key, "nemotron_nano", model)
-    await later.descriptions.wait(key)
-    assert model.times_asked == 1
-
-
-async def test_a_model_that_fails_to_describe_itself_is_judged_by_its_name_and_asked_again_after_a_while() -> None:
-    class Broken(Told):
-        async def describe(self) -> ModelDescription:
-            await super().describe()
-            raise OSError("the socket of one's own is gone")
-
-    now_seconds = 0.0
-    key = ModelKey("nvidia/NVIDIA-Nemotron-Nano-9B-v2", "here")
-    model = Broken(ModelDescription())
-    callers = CallStyles(ModelDescriptions(lambda: now_seconds))
-    with capture_logs() as logs:
-        for seconds, times_asked in ((0.0, 1), (1.0, 1), (601.0, 2)):
-            now_seconds = seconds
-            callers.note_text_call(key, "nemotron_nano", model)
-            await callers.descriptions.wait(key)
-            assert (callers.own_syntax(key), model.times_asked) == ("nemotron_nano", times_asked)
-    assert [(log["event"], log["model"]) for log in logs if log["log_level"] == "warning"] == [
-        ("model_not_described", key.name)
-    ] * 2

@@ -185,14 +185,6 @@ async def test_a_model_that_thinks_before_its_actions_reads_its_own_thoughts_in_
     )
 
 
-@pytest.mark.parametrize("before", ["<think>Sums.</think>\n", "Observation: It is 3.\n", ""])
-async def test_text_that_is_no_thought_of_the_format_is_not_sent_as_one(before: str) -> None:
-    asked = f'{before}Action: add\nAction Input: {{"a": 1, "b": 2}}'
-    stage = Stage([tokens(asked), tokens(ENDS["react"])], TOOLS, tool_format=Format("react"))
-    await stage.play()
-    assert stage.requests[1].messages[2]["content"] == 'Action: add\nAction Input: {"a": 1, "b": 2}'
-
-
 async def test_a_call_cut_off_in_the_text_is_refused_and_the_model_tries_again(name: str) -> None:
     ran.clear()
     stage = Stage([tokens(CUT[name]), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])

@@ -8,14 +8,13 @@ import pytest
 from callboard._formats import Format
 from callboard.agents.context import RunContext
 from callboard.agents.tool_loop import run_completion
-from callboard.calls import ToolResult, tool
+from callboard.calls import tool
 from callboard.errors import ModelError
 from callboard.models import ModelDelta, ModelRequest, ReasoningDelta, ScriptedModel, TextDelta, TokenUsage
 from callboard_protocol import (
     Done,
     Event,
     Message,
-    Source,
     ToolCallArgsDelta,
     ToolCallComplete,
     ToolCallError,
@@ -98,20 +97,6 @@ async def test_rejected_call_starts_as_written_and_ends_with_the_reason(
     assert shown_code == code
     assert told in shown
     assert results_sent(stage) == [f"Error: {shown}"]
-
-
-async def test_files_embeds_and_sources_of_a_result_are_passed_on() -> None:
-    @tool
-    async def cite() -> ToolResult:
-        """Cites."""
-        source = Source(source={"name": "Folio"}, document=("To be",))
-        return ToolResult("text", ({"type": "image", "url": "u"},), ("<p>",), (source,))
-
-    events = await Stage([[wants("cite")], says("See.")], [cite]).play()
-    complete, source = events[1:3]
-    assert isinstance(complete, ToolCallComplete)
-    assert (complete.result, complete.files, complete.embeds) == ("text", ({"type": "image", "url": "u"},), ("<p>",))
-    assert source == Source(source={"name": "Folio"}, document=("To be",))
 
 
 async def test_usage_is_summed_over_requests_and_a_running_total_counts_once() -> None:

@@ -27,7 +27,7 @@ from callboard.models import (
 )
 from callboard.models.endpoint_stream import send
 from callboard.models.tls import tls_context
-from tests.fakes.openai_server import Answer, OpenAIServer, Raw, Refusal, Silence, chunks, finish, text
+from tests.fakes.openai_server import Answer, OpenAIServer, Refusal, Silence, chunks, finish, text
 from tests.skills.web.sites import Heard, Reply, Site, answer, redirect
 
 KEY = "sk-very-secret-key"
@@ -307,18 +307,3 @@ async def test_unreadable_list_of_models_is_error(reply: Reply, error: type[Mode
             await model.list_names()
         await model.aclose()
     assert named in str(raised.value)
-
-
-async def test_endless_list_of_models_fails() -> None:
-    def endless() -> Iterator[bytes]:
-        while True:
-            yield b"[" * 1_000_000
-
-    async with OpenAIServer(
-        [], pages={"GET /v1/models": Raw(endless(), {"Content-Type": "application/json"})}
-    ) as server:
-        model = OpenAICompatible(server.base_url, max_retries=0)
-        with pytest.raises(ModelError, match="16 MiB"):
-            await model.list_names()
-        await server.disconnected.wait()
-        await model.aclose()

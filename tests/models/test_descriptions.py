@@ -66,17 +66,6 @@ async def test_sglang_shows_model_path() -> None:
     )
 
 
-async def test_base_path_applies_to_program_routes() -> None:
-    pages = {"GET /of/us/props": llama_cpp("{{ messages }}")["GET /props"]}
-    async with OpenAIServer([], pages=pages) as server:
-        root = server.base_url.removesuffix("/v1")
-        models = [OpenAICompatible(f"{root}/of/us{end}", model="m") for end in ("/v1", "/v1/", "")]
-        found = [await model.describe() for model in models]
-        for model in models:
-            await model.aclose()
-    assert [one.template for one in found] == ["{{ messages }}"] * 3
-
-
 async def test_a_redirect_is_not_followed() -> None:
     seen: list[str] = []
     with answering(200, json.dumps({"chat_template": "elsewhere"}), JSON, seen) as port:

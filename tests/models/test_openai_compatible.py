@@ -5,7 +5,6 @@ import json
 import socket
 import tracemalloc
 import zlib
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import repeat
 from typing import Any
@@ -153,16 +152,12 @@ async def test_chunks_with_missing_null_and_misplaced_fields_are_skipped() -> No
     odd: list[dict[str, object] | str] = [
         {},
         {"choices": None},
-        {"choices": []},
         {"choices": [None, {}, {"delta": None}, {"delta": {"content": None, "tool_calls": None}}]},
         {"choices": [{"index": 0, "delta": {"tool_calls": [None, {}, {"function": None}]}}]},
         {"choices": [{"index": 1, "delta": {"content": "a second choice"}}]},
         {"choices": "no list", "usage": {"prompt_tokens": None, "completion_tokens": "3"}},
-        {"choices": [], "code": 200, "message": "ok", "base_resp": {"status_code": 0, "status_msg": ""}},
         {"code": "Success", "message": "", "error_code": 0, "errors": [], "detail": None},
-        {"choices": [], "code": "20000", "msg": "success"},
         {"status": "processing", "message": "The model is loading."},
-        "null",
         "[]",
     ]
     deltas = await answer_to(Chunks([*odd, text("still here"), finish("stop")]))
@@ -342,7 +337,6 @@ async def test_stream_is_read_with_any_separators_and_content_type(body: bytes) 
             assert deltas == [TextDelta("hi"), Finish("stop")], label
 
 
-TOO_LONG = {"code": 400, "message": "the request exceeds the available context size", "type": "invalid_request_error"}
 SAID = {"message": "the moon is down", "code": 503}
 
 
@@ -409,8 +403,6 @@ TOO_LONG_WORDS = {
     "LM Studio, in the answer": "Reached context length of 4096 tokens with model (arch: qwen3vlmoe)",
     # https://github.com/cline/cline/issues/995
     "GitHub Models": "Request body too large for gpt-4.1 model. Max size: 8000 tokens.",
-    # https://github.com/cline/cline/issues/5140
-    "Cerebras": "Please reduce the length of the messages or completion. Current length is 42328 while limit is 40000",
     "vLLM": "You passed 98305 input tokens. However, the model's context length is only 131072 tokens",
 }
 
@@ -439,12 +431,6 @@ async def test_refusal_of_another_size_does_not_have_the_code_of_a_context_that_
     with pytest.raises(ModelRefused) as raised:
         await answer_to(Refusal(413, words))
     assert raised.value.upstream_code == ""
-
-
-async def test_context_too_long_in_stream_is_refusal() -> None:
-    with pytest.raises(ModelRefused, match="exceeds the available context size") as raised:
-        await answer_to(Raw([line("error", TOO_LONG), b"\n", line("data", "[DONE]"), b"\n"], STREAM))
-    assert raised.value.upstream_code == "context_length_exceeded"
 
 
 @pytest.mark.parametrize("place", ["delta", "message"])
@@ -503,11 +489,14 @@ async def test_a_stream_ends_with_a_reason_or_with_done_and_needs_not_both() -> 
 
 @pytest.mark.parametrize("ending", ["cut", "eof"])
 async def test_answer_cut_off_before_text_is_retried_once(ending: Ending) -> None:
-    async with OpenAIServer([chunks(usage(1, 0), ending=ending), chunks(text("hi"), finish("stop"))]) as server:
-        model = OpenAICompatible(server.base_url, api_key=KEY, model="m")
-        deltas = [delta async for delta in model.stream(ASK)]
-        await model.aclose()
-    assert deltas == [TokenUsage(1, 0, 1), TextDelta("hi"), Finish("stop")]
+    broken = chunks(usage(1, 0), ending=ending)
+    async with OpenAIServer([broken, chunks(text("hi"), finish("stop")), broken, broken, broken]) as server:
+        async with aclosing(OpenAICompatible(server.base_url, api_key=KEY, model="m")) as model:
+            deltas = [delta async for delta in model.stream(ASK)]
+            assert deltas == [TokenUsage(1, 0, 1), TextDelta("hi"), Finish("stop")]
+            with pytest.raises(ModelCutOff):
+                [delta async for delta in model.stream(ASK)]
+    assert len(server.requests) == 4
 
 
 @pytest.mark.parametrize("ending", ["cut", "eof"])
@@ -520,15 +509,6 @@ async def test_answer_cut_off_after_text_is_not_retried(ending: Ending) -> None:
             await anext(answer)
         await model.aclose()
     assert len(server.requests) == 1
-
-
-async def test_answer_cut_off_twice_before_text_is_error() -> None:
-    async with OpenAIServer([chunks(ending="eof")] * 3) as server:
-        model = OpenAICompatible(server.base_url, api_key=KEY, model="m")
-        with pytest.raises(ModelCutOff):
-            await anext(aiter(model.stream(ASK)))
-        await model.aclose()
-    assert len(server.requests) == 2
 
 
 async def test_an_endpoint_that_does_not_stream_is_read_too() -> None:
@@ -621,10 +601,6 @@ REFUSALS_OF_TOOLS = [
     Refusal(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
     # https://github.com/agno-agi/agno/issues/137
     Refusal(400, "`tools` is not supported with this model"),
-    # https://github.com/agno-agi/agno/issues/2929
-    Refusal(400, "<400> InternalError.Algo.InvalidParameter: The tool call is not supported."),
-    # https://github.com/spring-projects/spring-ai/pull/2643
-    Refusal(400, "deepseek-reasoner does not support Function Calling"),
     chunks({"error": {"message": "This model does not support tools."}}),
 ]
 
@@ -681,17 +657,6 @@ async def test_keep_alives_after_the_reason_do_not_keep_the_answer_open(monkeypa
     async with asyncio.timeout(10):
         deltas = await answer_to(Chunks(parts, pause_seconds=0.05))
     assert deltas == [TextDelta("hi"), Finish("stop")]
-
-
-async def test_closing_the_iterator_closes_the_request() -> None:
-    async with OpenAIServer([chunks(text("a"), ending="hang")]) as server:
-        model = OpenAICompatible(server.base_url, api_key=KEY, model="m")
-        stream = model.stream(ASK)
-        assert await anext(stream) == TextDelta("a")
-        assert isinstance(stream, AsyncGenerator)
-        await stream.aclose()
-        await server.disconnected.wait()
-        await model.aclose()
 
 
 async def test_cancelling_the_reader_closes_the_request() -> None:

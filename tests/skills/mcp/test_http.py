@@ -16,13 +16,12 @@ from starlette.types import Receive, Scope, Send
 
 from callboard.errors import ToolError
 from callboard.skills.mcp.declaration import ServerDeclaration
-from callboard.skills.mcp.server import McpState, RunningServer
+from callboard.skills.mcp.server import RunningServer
 from callboard.trace_context import read, within
 from tests.fakes.http_answer import answering
 from tests.fakes.http_server import HttpServer
 from tests.fakes.mcp_http import ForgetfulServer
 from tests.skills.mcp.conftest import HERE, QUICK, Log, Played
-from tests.skills.web.sites import Reply, Site
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -257,15 +256,6 @@ class ForgetfulEvents:
         self.is_forgetful = self.is_forgetful and scope["method"] == "POST"
         refusal = PlainTextResponse("Could not find session", 404)
         await (refusal if self.is_forgetful else self._app)(scope, receive, send)
-
-
-async def test_silent_stream_of_older_transport_does_not_delay_stop() -> None:
-    silent = Reply(headers={"Content-Type": "text/event-stream"}, ending="hang")
-    async with Site(silent) as site:
-        server = RunningServer(ServerDeclaration("far", url=f"{site.url}/sse", transport="sse"))
-        async with server.lifespan(wait_seconds=0.1):
-            assert server.state == McpState("starting")
-        assert server.state == McpState("stopped")
 
 
 async def test_older_transport_is_used_if_declared_or_detected(log: Log) -> None:

@@ -15,25 +15,6 @@ from tests.skills.mcp.conftest import QUICK, Log, Played
 pytestmark = pytest.mark.timeout(600)  # the first of them installs the servers
 
 
-def played(name: str, command: Path, *arguments: str) -> Played:
-    return Played(RunningServer(ServerDeclaration(name, str(command), arguments)))
-
-
-@pytest.mark.needs("npm", "downloads")
-async def test_everything_that_the_reference_server_from_npm_does(node_servers: Path, log: Log) -> None:
-    every = played("every", node_servers / "mcp-server-everything")
-    async with every.lifespan():
-        assert (await every.call("echo", message="hi")).text == "Echo: hi"
-        assert (await every.call("get-structured-content", location="Chicago")).data.keys() >= {"temperature"}
-        assert (await every.call("get-tiny-image")).files[0]["url"].startswith("data:image/png;base64,")
-        await every.call("trigger-long-running-operation", duration=0.2, steps=4)
-        assert [report.progress for report in every.reports] == [25, 50, 75, 100]
-        assert "demo://resource" in (await every.call("get-resource-links", count=2)).text
-        # The server reports a change of its tools once it knows the client, and lists the same ones.
-        await log.until("mcp_server_ready")
-        await log.until("mcp_tools_unchanged")
-
-
 @pytest.fixture
 def far_server(node_servers: Path, free_port: int) -> Callable[[], AbstractContextManager[str]]:
     """Start the reference server over HTTP, and yield its address once it listens."""

@@ -133,10 +133,9 @@ async def test_redirect_to_private_address_is_refused(url: str, victim: Site) ->
     assert victim.connections == 0
 
 
-@pytest.mark.parametrize("status", [302, 308])
-async def test_every_redirect_in_chain_is_checked(status: int, victim: Site) -> None:
+async def test_every_redirect_in_chain_is_checked(victim: Site) -> None:
     hops = {"/": "/two", "/two": "https:/three", "/three": f"http://127.0.0.1:{victim.port}/"}
-    async with Site(lambda heard: redirect(hops[heard.path], status)) as site:
+    async with Site(lambda heard: redirect(hops[heard.path], 308)) as site:
         hops["/two"] = f"http://public.example:{site.port}/three"
         with pytest.raises(AddressRefused, match="this machine"):
             await fetch(f"http://public.example:{site.port}/", "public.example")
