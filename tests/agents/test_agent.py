@@ -34,7 +34,7 @@ class Recording(ScriptedModel):
         if request.tools:
             yield ToolCallDelta(0, "a", "who", "{}")
         else:
-            yield TextDelta("answer")
+            yield TextDelta("<think>hm</think>\nanswer")
 
 
 SKILL = Skill("people", "Knows people.", "Be polite.", (who,))

@@ -1,13 +1,12 @@
 """A turn that is closed or cancelled, at any point, leaves nothing running."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 from callboard.agents.context import TurnContext
 from callboard.agents.tool_loop import run_tool_loop
 from callboard.calls import report_status, tool
-from callboard.models import ModelDelta, ModelRequest, OpenAICompatible, TextDelta
-from callboard_protocol import Event, Message, ToolStatus
+from callboard.models import OpenAICompatible
+from callboard_protocol import Message, ToolStatus
 from tests.fakes.openai_server import OpenAIServer, chunks, text
 from tests.loop.conftest import Stage, says, wants
 
@@ -62,32 +61,3 @@ async def test_closing_in_the_middle_of_the_answer_closes_the_models_request() -
         await turn.aclose()
         await server.disconnected.wait()
         await model.aclose()
-
-
-async def test_model_stream_without_aclose_is_accepted() -> None:
-    class Plain:
-        """An iterator that is no generator."""
-
-        def __init__(self) -> None:
-            self._left: list[ModelDelta] = [TextDelta("all")]
-
-        def __aiter__(self) -> AsyncIterator[ModelDelta]:
-            return self
-
-        async def __anext__(self) -> ModelDelta:
-            if not self._left:
-                raise StopAsyncIteration
-            return self._left.pop()
-
-    class Model:
-        name = "plain"
-
-        def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
-            return Plain()
-
-        async def aclose(self) -> None:
-            return None
-
-    turn = run_tool_loop(TurnContext("r", [{"role": "user", "content": "x"}], str, Model()), ())
-    events: list[Event] = [event async for event in turn]
-    assert events[0] == Message(content="all")

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from pydantic import SecretStr
 
 from callboard.agents.tool_loop import MAX_CALLS_PER_ANSWER
 from callboard.calls import MAX_NAME_CHARS, Allowance, tool
@@ -127,16 +126,6 @@ async def test_third_identical_call_in_a_row_is_refused() -> None:
     assert "already called" in shown
     assert "result above" in shown
     assert events[-1] == Done(finish_reason="stop")
-
-
-async def test_calls_that_differ_only_in_a_secret_are_different() -> None:
-    @tool(secrets=["code"])
-    async def unlock(code: SecretStr) -> str:
-        """Opens the door."""
-        return "wrong"
-
-    codes: list[Answer] = [[wants("unlock", {"code": code})] for code in ("1111", "2222", "3333")]
-    assert errors(await Stage([*codes, says("closed")], [unlock]).play()) == []
 
 
 async def test_identical_call_written_differently_is_identical() -> None:

@@ -6,15 +6,12 @@ from typing import Any
 import pytest
 
 from callboard._formats import Format
-from callboard.agents.context import RunContext
-from callboard.agents.tool_loop import run_completion
 from callboard.calls import tool
 from callboard.errors import ModelError
-from callboard.models import ModelDelta, ModelRequest, ReasoningDelta, ScriptedModel, TextDelta, TokenUsage
+from callboard.models import ModelDelta, TextDelta, TokenUsage
 from callboard_protocol import (
     Done,
     Event,
-    Message,
     ToolCallArgsDelta,
     ToolCallComplete,
     ToolCallError,
@@ -141,24 +138,6 @@ async def test_error_of_the_model_after_a_call_is_raised_and_nothing_runs(tool_f
         await play()
     assert text_of(shown).strip() == "Sums:"
     assert not any(isinstance(event, ToolCallComplete) for event in shown)
-
-
-async def test_a_background_task_is_one_plain_completion() -> None:
-    answer: Answer = [ReasoningDelta("hm"), TextDelta("<think>hm</think>\nA title"), wants("add"), TokenUsage(1, 1, 2)]
-    seen: list[ModelRequest] = []
-
-    def script(request: ModelRequest) -> Answer:
-        seen.append(request)
-        return answer
-
-    context = RunContext("r", [{"role": "user", "content": "title?"}], str, ScriptedModel(script))
-    events = [event async for event in run_completion(context)]
-    assert events == [
-        Message(content="A title"),
-        Usage(input_tokens=1, output_tokens=1, total_tokens=2),
-        Done(finish_reason="stop"),
-    ]
-    assert list(seen[0].tools) == []
 
 
 PIN = "48213377"

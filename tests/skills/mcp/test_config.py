@@ -144,33 +144,6 @@ def test_first_of_two_servers_with_the_same_name_counts(tmp_path: Path, first: A
 
 
 @pytest.mark.parametrize(
-    ("text", "kept", "places"),
-    [
-        # OpenCode's, without a key, and in several places.
-        (
-            '{"mcp": {"bad": "npx server", "wrong": {"comand": ["x"]}, "good": {"command": ["x"]}}}',
-            ["good"],
-            ["mcp.bad", "mcp.wrong"],
-        ),
-        ('{"bad": {"command": 5}, "good": {"command": "x"}}', ["good"], ["bad.command"]),
-        (
-            '{"mcpServers": {"my files": {"command": "x"}}, "context_servers": {"my_files": {"command": "x"}}}',
-            [],
-            ["mcpServers.my files", "context_servers.my_files"],
-        ),
-    ],
-)
-def test_bad_servers_are_left_out_and_reported_with_their_places(
-    tmp_path: Path, text: str, kept: list[str], places: list[str]
-) -> None:
-    path = tmp_path / "mcp.json"
-    path.write_text(text)
-    read = read_server_file(path)
-    assert [one.name for one in read.servers] == kept
-    assert [problem.split(": ")[1] for problem in read.problems] == places
-
-
-@pytest.mark.parametrize(
     ("content", "said"),
     [
         ('{"mcpServers": {"a": }}', ", line 1, column 22: not JSON: Expecting value."),
