@@ -212,19 +212,6 @@ async def test_two_endpoints_may_have_different_models_of_one_name(context_for: 
         assert [one.route for one in second.server.asked] == []
 
 
-async def test_a_thought_that_the_template_opens_is_shown_as_one(context_for: ContextFor) -> None:
-    pages = llama_cpp(NEMOTRON_WORDS, prompt=f"{NEMOTRON_WORDS}<SPECIAL_11>Assistant\n<think>\n\n")
-    thought = f"I look.\n</think>\n\n{NEMOTRON}"
-    async with turns(context_for, says(NEMOTRON, "12.", thought, "So.\n</think>\n\n12.")) as unknown:
-        await unknown.play()
-        assert not [event for event in await unknown.play() if isinstance(event, Reasoning)]
-    async with turns(context_for, says(NEMOTRON, "12.", thought, "So.\n</think>\n\n12."), pages) as model:
-        await model.play()
-        events = await model.play()
-        assert "".join(event.content for event in events if isinstance(event, Reasoning)).split() == ["I", "look.So."]
-        assert text_of(events) == "12."
-
-
 async def test_of_a_family_that_was_chosen_the_endpoint_tells_whether_its_prompt_opens_the_thought(
     context_for: ContextFor,
 ) -> None:

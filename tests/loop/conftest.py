@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from callboard._formats import Format
@@ -13,6 +12,7 @@ from callboard.calls import Allowance, Limits, Tool
 from callboard.models import Finish, ModelDelta, ModelRequest, Pause, ScriptedModel, TextDelta, ToolCallDelta
 from callboard.redaction import Redaction
 from callboard_protocol import Event, Message, ToolCallArgsDelta, User
+from tests.agents.conftest import Claims
 
 Answer = Iterable[ModelDelta | Pause]
 
@@ -43,14 +43,6 @@ class Stage:
         self._limits = Limits(**limits)
         self._format = tool_format
         self._allowances = allowances
-        self._seen: set[str] = set()
-        self._numbers = count()
-
-    def claim(self, candidate: str) -> str:
-        while not candidate or candidate in self._seen:
-            candidate = f"new{next(self._numbers):06}"
-        self._seen.add(candidate)
-        return candidate
 
     def turn(self) -> AsyncGenerator[Event, None]:
         """The turn's events, not yet begun."""
@@ -58,7 +50,7 @@ class Stage:
         context = TurnContext(
             "r",
             asked,
-            self.claim,
+            Claims(),
             ScriptedModel(self._script),
             "chat_1",
             user=User(id="u1"),

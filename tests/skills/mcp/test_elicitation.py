@@ -2,8 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +18,6 @@ from callboard.skills.mcp.server import RunningServer
 from callboard_protocol import InputRequest, User
 from tests.skills.mcp.conftest import QUICK, Log, Make, Played
 from tests.skills.mcp.test_hostile_servers import listed
-from tests.skills.mcp.test_real_servers import far_server
-
-__all__ = ["far_server"]
 
 TOWN = {"type": "object", "properties": {"town": {"type": "string"}}}
 URL = "https://pay.example/1"
@@ -158,6 +158,28 @@ async def test_question_that_may_belong_to_another_user_reaches_nobody(plain: Ma
     assert next(line["calls"] for line in log.of("mcp_question_of_no_call")) == 2
 
 
+@pytest.fixture
+def far_server(node_servers: Path, free_port: int) -> Callable[[], AbstractContextManager[str]]:
+    """Start the reference server over HTTP, and yield its address once it listens."""
+    environment = {"PATH": os.environ["PATH"], "PORT": str(free_port)}
+    command = [str(node_servers / "mcp-server-everything"), "streamableHttp"]
+
+    @contextmanager
+    def start() -> Iterator[str]:
+        pipe = subprocess.PIPE
+        joined = subprocess.STDOUT
+        with subprocess.Popen(command, env=environment, stdout=pipe, stderr=joined, text=True) as process:
+            assert process.stdout is not None
+            try:
+                assert any("listening on port" in line for line in process.stdout)
+                yield f"http://127.0.0.1:{free_port}/mcp"
+            finally:
+                process.kill()
+
+    return start
+
+
+@pytest.mark.timeout(600)  # it installs the server
 @pytest.mark.needs("npm", "downloads")
 async def test_questions_over_http_reach_the_users_of_their_calls(
     far_server: Callable[[], AbstractContextManager[str]], log: Log
