@@ -19,13 +19,7 @@ from callboard_protocol import (
     ToolCallStart,
     ToolStatus,
 )
-from tests.loop.conftest import Answer, Stage, says, text_of, wants
-
-
-@tool
-async def add(a: int, b: int) -> int:
-    """Adds two numbers."""
-    return a + b
+from tests.loop.conftest import Answer, Stage, add, errors, says, text_of, wants
 
 
 @tool(read_only=True)
@@ -53,10 +47,6 @@ def tokens(text: str) -> Answer:
 
 def results(events: list[Event]) -> list[str]:
     return [event.result for event in events if isinstance(event, ToolCallComplete)]
-
-
-def errors(events: list[Event]) -> list[tuple[str, str]]:
-    return [(event.code, event.error) for event in events if isinstance(event, ToolCallError)]
 
 
 async def test_a_call_that_was_repaired_runs_and_its_timeline_says_what_was_repaired() -> None:

@@ -7,19 +7,8 @@ import pytest
 from callboard.agents.tool_loop import MAX_CALLS_PER_ANSWER
 from callboard.calls import MAX_NAME_CHARS, Allowance, tool
 from callboard.models import TextDelta
-from callboard_protocol import Done, Event, Status, ToolCallArgsDelta, ToolCallComplete, ToolCallError, ToolCallStart
-from tests.loop.conftest import Answer, Stage, results_sent, says, text_of, wants
-
-
-@tool
-async def add(a: int, b: int) -> int:
-    """Adds two numbers."""
-    return a + b
-
-
-def errors(events: list[Event]) -> list[tuple[str, str]]:
-    return [(event.code, event.error) for event in events if isinstance(event, ToolCallError)]
-
+from callboard_protocol import Done, Status, ToolCallArgsDelta, ToolCallComplete, ToolCallStart
+from tests.loop.conftest import Answer, Stage, add, errors, results_sent, says, text_of, wants
 
 ONE: Answer = [wants("add", {"a": 1, "b": 1})]
 

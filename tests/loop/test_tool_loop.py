@@ -1,30 +1,29 @@
 """The tool loop: what the user sees, what the model is told, and how a turn ends."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
 from callboard._formats import Format
-from callboard.calls import tool
+from callboard.agents.context import TurnContext
+from callboard.agents.tool_loop import run_tool_loop
+from callboard.calls import report_status, tool
 from callboard.errors import ModelError
-from callboard.models import ModelDelta, TextDelta, TokenUsage
+from callboard.models import ModelDelta, OpenAICompatible, TextDelta, TokenUsage
 from callboard_protocol import (
     Done,
     Event,
+    Message,
     ToolCallArgsDelta,
     ToolCallComplete,
-    ToolCallError,
     ToolCallStart,
+    ToolStatus,
     Usage,
 )
-from tests.loop.conftest import Answer, Stage, results_sent, says, text_of, wants
-
-
-@tool
-async def add(a: int, b: int) -> int:
-    """Adds two numbers."""
-    return a + b
+from tests.fakes.openai_server import OpenAIServer, chunks, text
+from tests.loop.conftest import Answer, Stage, add, errors, results_sent, says, text_of, wants
 
 
 @tool
@@ -43,10 +42,6 @@ async def unlock(door: str, pin: str) -> str:
 async def fetch(headers: dict[str, str]) -> str:
     """Fetches a page."""
     return f"sent {headers}"
-
-
-def errors(events: list[Any]) -> list[tuple[str, str]]:
-    return [(event.code, event.error) for event in events if isinstance(event, ToolCallError)]
 
 
 async def test_call_runs_the_model_gets_its_result_and_the_answer_follows() -> None:
@@ -175,3 +170,58 @@ async def test_secret_of_a_call_is_hidden_from_its_start_on(
     sent = stage.redaction(json.dumps(stage.requests[-1].messages))
     assert [text for text in [*shown, sent] if PIN[1:] in text] == []
     assert (stage.redaction(PIN) == "[secret]") is is_found
+
+
+# --- A turn that is closed leaves nothing running.
+
+
+class Watched:
+    """Tools that say when they run and when they are stopped."""
+
+    def __init__(self) -> None:
+        self.running = asyncio.Event()
+        self.stopped = 0
+
+        @tool
+        async def works() -> None:
+            """Works until it is stopped."""
+            self.running.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.stopped += 1
+
+        @tool
+        async def reports() -> None:
+            """Reports, and works on."""
+            report_status("processing")
+            await works.function()
+
+        self.tools = [works, reports]
+
+
+def others() -> set[asyncio.Task[object]]:
+    return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+
+
+async def test_closing_while_a_tool_runs_stops_every_tool() -> None:
+    watched = Watched()
+    stage = Stage([[wants("works"), wants("reports", index=1)], says("never")], watched.tools)
+    turn = stage.turn()
+    async for event in turn:
+        if isinstance(event, ToolStatus):
+            break
+    await watched.running.wait()
+    await turn.aclose()
+    assert watched.stopped == 2
+    assert others() == set()
+
+
+async def test_closing_in_the_middle_of_the_answer_closes_the_models_request() -> None:
+    async with OpenAIServer([chunks(text("Once"), ending="hang")]) as server:
+        model = OpenAICompatible(server.base_url, api_key="key", model="m")
+        turn = run_tool_loop(TurnContext("r", [{"role": "user", "content": "x"}], str, model), ())
+        assert await anext(turn) == Message(content="Once")
+        await turn.aclose()
+        await server.disconnected.wait()
+        await model.aclose()

@@ -399,10 +399,6 @@ TOO_LONG_WORDS = {
     "Cohere": "too many tokens: total number of tokens (prompt and prediction) cannot exceed 2048 - received 6354.",
     # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/546
     "LM Studio": "However, the model is loaded with context length of only 32768 tokens, which is not enough.",
-    # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1251
-    "LM Studio, in the answer": "Reached context length of 4096 tokens with model (arch: qwen3vlmoe)",
-    # https://github.com/cline/cline/issues/995
-    "GitHub Models": "Request body too large for gpt-4.1 model. Max size: 8000 tokens.",
     "vLLM": "You passed 98305 input tokens. However, the model's context length is only 131072 tokens",
 }
 
@@ -531,10 +527,8 @@ BOMB = zlib.compress(b"data: " + b"x" * 40_000_000, wbits=31)
     "answer",
     [
         Raw(repeat(ENDLESS), STREAM),
-        Raw(repeat((b"data: " + b"x" * 1000 + b"\n") * 1000), STREAM),
         Raw(repeat(b"{" + ENDLESS), JSON),
         Raw([BOMB], STREAM | {"Content-Encoding": "gzip"}),
-        Raw([BOMB], JSON | {"Content-Encoding": "gzip"}),
     ],
 )
 async def test_endless_answer_fails_at_size_limit(answer: Raw) -> None:
