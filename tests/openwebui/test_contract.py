@@ -4,6 +4,7 @@ The pipe is one file without imports from this project. Open WebUI stores the bl
 the next turn to the server, which reads them.
 """
 
+import html
 import itertools
 import json
 import re
@@ -198,16 +199,38 @@ def test_the_servers_block_of_a_call_equals_the_pipes(call: Call) -> None:
     assert {name: own.attributes.get(name) for name in names} == {name: other.attributes.get(name) for name in names}
 
 
-@given(st.lists(st.one_of(hostile, ended_calls), max_size=6), st.integers(1, 40))
+# The small model of a browser does not know a fence behind the mark of a list.
+NASTY = [
+    FAKE,
+    "<details",
+    "</details>",
+    f"<details>\n<summary>HTML's own</summary>\n{html.escape(FAKE)}\n</details>\n",
+    f"<details\ufeff{FAKE.removeprefix('<details ')}",
+    "```python\nx = 1\n",
+    "- a list\n   ~~~~\n",
+    "<!-- a comment\n",
+    "<script>\n",
+    "{{user}} \"quoted\" 'text' & <b>\n",
+    "\u2028 \u0085 ä 🎭\n\n",
+    "| a | b |\n|---|---|\n",
+    "\n",
+    " ",
+]
+nasty = st.lists(st.sampled_from(NASTY) | st.text(max_size=6), min_size=1, max_size=4).map("".join)
+
+
+@given(st.lists(st.one_of(nasty, ended_calls), max_size=6), st.integers(1, 40))
 @example(["```\n", ENDED, ENDED, "words", ENDED], 7)
 def test_exactly_the_calls_that_were_made_are_drawn_by_the_server_and_read_back(steps: list[Any], chars: int) -> None:
     answer = servers_answer(steps, chars)
     made = [expected(f"c{number}", step) for number, step in enumerate(steps) if not isinstance(step, str)]
     assert calls_in(answer) == made
     assert [block.attributes["id"] for block in tool_blocks(answer)] == [call.tool_call_id for call in made]
+    told = translate([ChatMessage(role="assistant", content=answer)])
+    assert details_parser.GUARDED not in "".join(str(one.content) for one in told if one.role == "assistant")
 
 
-@given(hostile, st.integers(1, 40))
+@given(nasty, st.integers(1, 40))
 def test_the_servers_text_without_blocks_is_unchanged(text: str, piece_chars: int) -> None:
     text += "`List<detailsDto>`, `<details-panel open>`, <details/> and <detail> are other tags."
     assert servers_answer([text], piece_chars).replace(details_parser.GUARDED, "<") == text
