@@ -91,6 +91,12 @@ async def test_rejected_call_starts_as_written_and_ends_with_the_reason(
     assert results_sent(stage) == [f"Error: {shown}"]
 
 
+async def test_call_of_an_agent_without_tools_gets_an_error() -> None:
+    stage = Stage([[wants("add")], says("Text then.")])
+    [(code, shown)] = errors(await stage.play())
+    assert (code, "answer in text" in shown) == ("unknown_tool", True)
+
+
 async def test_usage_is_summed_over_requests_and_a_running_total_counts_once() -> None:
     stage = Stage(
         [

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from callboard.errors import InvalidArguments
+from callboard.errors import InvalidArguments, ToolError
 from tests.fakes.seerr import Refusal, SeerrServer, movie, series
 from tests.skills.media.conftest import Media
 
@@ -115,6 +115,11 @@ async def test_newest_ends_and_upcoming_starts_today(media: Media, seerr: SeerrS
     assert before <= newest["primaryReleaseDateLte"][0] <= datetime.now(UTC).date().isoformat()
     assert upcoming["sortBy"] == ["popularity.desc"]
     assert before <= upcoming["firstAirDateGte"][0] <= datetime.now(UTC).date().isoformat()
+
+
+async def test_unknown_genre_is_refused_with_known_genres(media: Media) -> None:
+    with pytest.raises(ToolError, match=r"no genre 'Cooking'. Give one of these: Action, Comedy\."):
+        await media.text("media_discover", media_type="tv", genre="Cooking")
 
 
 async def test_details_of_movie_have_main_facts(media: Media, seerr: SeerrServer) -> None:
