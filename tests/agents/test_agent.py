@@ -1,6 +1,6 @@
 """The built-in kind of agent: prompts, skills, limits, background tasks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -34,16 +34,10 @@ class Recording(ScriptedModel):
         if request.tools:
             yield ToolCallDelta(0, "a", "who", "{}")
         else:
-            yield TextDelta("answer")
+            yield TextDelta("<think>hm</think>\nanswer")
 
 
 SKILL = Skill("people", "Knows people.", "Be polite.", (who,))
-
-
-def test_the_system_prompt_is_the_base_prompt_and_the_skills_fragments() -> None:
-    agent = Agent("a", skills=(SKILL, Skill("mute", "Says nothing.")), prompt="You are an usher.\n")
-    assert agent.build_system_prompt() == "You are an usher.\n\nBe polite."
-    assert Agent("a").build_system_prompt() == ""
 
 
 def test_the_clients_own_system_message_is_kept_after_it_and_one_is_all_there_is() -> None:
@@ -57,28 +51,30 @@ def test_the_clients_own_system_message_is_kept_after_it_and_one_is_all_there_is
     assert with_system_prompt("", [hello]) == [hello]
 
 
-@pytest.mark.parametrize("agent_id", ["", "two words", "ü", "x" * 129])
-def test_ids_that_a_model_list_cannot_hold_are_refused(agent_id: str) -> None:
-    with pytest.raises(AgentError, match="cannot have the id"):
-        Agent(agent_id)
-
-
-def test_two_tools_of_one_name_are_refused_naming_both_skills() -> None:
-    with pytest.raises(AgentError, match=r"'who'.*'people'.*'others'"):
-        Agent("a", skills=(SKILL, Skill("others", "Knows others.", tools=(who,))))
-
-
-def test_a_skill_takes_tools_only() -> None:
-    with pytest.raises(AgentError, match="write @tool"):
-        Skill("s", "d", tools=(test_a_skill_takes_tools_only,))  # type: ignore[arg-type] # the mistake under test
+@pytest.mark.parametrize(
+    ("declare", "words"),
+    [
+        *(
+            (lambda agent_id=agent_id: Agent(agent_id), "cannot have the id")
+            for agent_id in ("", "two words", "x" * 129)
+        ),
+        (lambda: Agent("a", skills=(SKILL, Skill("others", "d", tools=(who,)))), r"'who'.*'people'.*'others'"),
+        (lambda: Skill("s", "d", tools=(len,)), "write @tool"),  # type: ignore[arg-type] # the mistake under test
+        (lambda: Skill("s", "d", tools=(who,), max_tool_calls=0), "max_tool_calls"),
+    ],
+)
+def test_a_wrong_declaration_is_refused(declare: Callable[[], object], words: str) -> None:
+    with pytest.raises(AgentError, match=words):
+        declare()
 
 
 async def test_a_run_calls_tools_for_its_user_with_the_prompt_in_place(context_for: ContextFor) -> None:
     model = Recording()
-    agent = Agent("a", skills=(SKILL,), limits=Limits(max_tool_calls=1))
+    skills = (SKILL, Skill("mute", "Says nothing."))
+    agent = Agent("a", skills=skills, prompt="You are an usher.\n", limits=Limits(max_tool_calls=1))
     events = await play(agent, context_for("hi", model=model, chat_id="c", user=User(id="u", name="Ada")))
     assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["c Ada"]
-    assert model.requests[0].messages[0] == {"role": "system", "content": "Be polite."}
+    assert model.requests[0].messages[0] == {"role": "system", "content": "You are an usher.\n\nBe polite."}
 
 
 async def test_model_and_limits_of_the_agent_override_the_servers(context_for: ContextFor) -> None:
@@ -100,14 +96,9 @@ async def test_a_background_task_gets_no_tools_and_no_prompt(context_for: Contex
     assert list(model.requests[0].messages) == [{"role": "user", "content": "### Task: title"}]
 
 
-def test_a_skill_cannot_have_a_limit_that_allows_nothing() -> None:
-    with pytest.raises(AgentError, match="max_tool_calls"):
-        Skill("home", "Switches.", tools=(who,), max_tool_calls=0)
-
-
 @pytest.mark.parametrize(
     ("agents", "servers", "asked_in_text"),
-    [(None, "react", True), (None, "auto", False), ("native", "react", False), ("xml", "native", True)],
+    [(None, "react", True), (None, "auto", False), ("xml", "native", True)],
 )
 async def test_the_servers_format_holds_unless_the_agent_has_its_own(
     context_for: ContextFor, agents: ToolFormat | None, servers: ToolFormat, asked_in_text: bool

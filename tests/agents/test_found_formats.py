@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from callboard._formats import CallStyles, FormatChoice, ModelDescriptions, ModelKey, ToolFormat
 from callboard.agents import Agent
 from callboard.calls import tool
-from callboard.models import DescribedModel, ModelDescription, OpenAICompatible
+from callboard.models import OpenAICompatible
 from callboard.skills import Skill
 from callboard_protocol import Event, Reasoning, ToolCallStart
 from tests.agents.conftest import ContextFor, play, text_of
@@ -89,7 +89,6 @@ def told(logs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 ENDPOINTS = {
     "llama.cpp": (llama_cpp(NEMOTRON_WORDS), "its chat template (llama.cpp)"),
-    "llama.cpp, by its prompt": (llama_cpp("{{ x }}", prompt=NEMOTRON_WORDS), "its chat template (llama.cpp)"),
     "vLLM, by its files": (
         vllm(model="my-model", root="/m/nvidia/NVIDIA-Nemotron-Nano-9B-v2"),
         "its other name nvidia/NVIDIA-Nemotron-Nano-9B-v2",
@@ -136,12 +135,10 @@ async def test_a_model_that_writes_as_another_family_is_not_read_as_its_own(cont
         assert because == "its chat template (llama.cpp) says nemotron_nano, and it wrote hermes"
 
 
-@pytest.mark.parametrize(
-    "fenced", [f"```xml\n{HERMES}\n```", '```json\n{"tool_calls": [{"name": "now", "arguments": {}}]}\n```']
-)
 async def test_a_call_in_a_fence_is_rescued_again_because_it_does_not_show_the_syntax_of_the_model(
-    context_for: ContextFor, fenced: str
+    context_for: ContextFor,
 ) -> None:
+    fenced = '```json\n{"tool_calls": [{"name": "now", "arguments": {}}]}\n```'
     async with turns(context_for, says(fenced, "12.", fenced, "12."), name="qwen3-8b") as model:
         for _ in range(2):
             assert any(isinstance(event, ToolCallStart) for event in await model.play())
@@ -151,11 +148,9 @@ async def test_a_call_in_a_fence_is_rescued_again_because_it_does_not_show_the_s
 @pytest.mark.parametrize(
     ("chosen", "answers"),
     [
-        ("auto", ["Hello."]),
         ("auto", ["natively", HERMES]),
         ("hermes", ["natively", "12."]),
         ("native", [HERMES]),
-        ("rescue", [HERMES, "12."]),
         ("react", [HERMES, "12."]),
     ],
 )
@@ -217,19 +212,6 @@ async def test_two_endpoints_may_have_different_models_of_one_name(context_for: 
         assert [one.route for one in second.server.asked] == []
 
 
-async def test_a_thought_that_the_template_opens_is_shown_as_one(context_for: ContextFor) -> None:
-    pages = llama_cpp(NEMOTRON_WORDS, prompt=f"{NEMOTRON_WORDS}<SPECIAL_11>Assistant\n<think>\n\n")
-    thought = f"I look.\n</think>\n\n{NEMOTRON}"
-    async with turns(context_for, says(NEMOTRON, "12.", thought, "So.\n</think>\n\n12.")) as unknown:
-        await unknown.play()
-        assert not [event for event in await unknown.play() if isinstance(event, Reasoning)]
-    async with turns(context_for, says(NEMOTRON, "12.", thought, "So.\n</think>\n\n12."), pages) as model:
-        await model.play()
-        events = await model.play()
-        assert "".join(event.content for event in events if isinstance(event, Reasoning)).split() == ["I", "look.So."]
-        assert text_of(events) == "12."
-
-
 async def test_of_a_family_that_was_chosen_the_endpoint_tells_whether_its_prompt_opens_the_thought(
     context_for: ContextFor,
 ) -> None:
@@ -245,93 +227,3 @@ async def test_of_a_family_that_was_chosen_the_endpoint_tells_whether_its_prompt
         assert await model.format() == "hermes"
         assert [one.route for one in model.server.asked].count("GET /props") == 1
         assert told(logs) == []
-
-
-async def test_what_is_found_holds_for_the_next_answer_of_the_same_turn(context_for: ContextFor) -> None:
-    describing = Told(ModelDescription(template=NEMOTRON_WORDS))
-    formats = FormatChoice()
-    chosen = await formats.for_model(describing, "my-model")
-    reader = chosen.reader([now], str)
-    callers = formats.call_styles
-    callers.note_text_call(ModelKey("my-model", "here"), "nemotron_nano", describing)
-    await callers.descriptions.wait(ModelKey("my-model", "here"))
-    assert reader.calls() == []
-    assert chosen.name == "nemotron_nano"
-
-
-class Told:
-    """A model whose endpoint tells this."""
-
-    name = "my-model"
-    address = "here"
-
-    def __init__(self, description: ModelDescription) -> None:
-        self._description = description
-        self.times_asked = 0
-
-    def stream(self, request: object) -> Any:
-        raise NotImplementedError
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
-
-    async def describe(self) -> ModelDescription:
-        self.times_asked += 1
-        return self._description
-
-
-async def test_a_model_that_has_called_natively_by_then_is_neither_asked_about_nor_read_so() -> None:
-    key = ModelKey("my-model", "here")
-    model = Told(ModelDescription(template=NEMOTRON_WORDS))
-    callers = CallStyles()
-    callers.note_text_call(key, "nemotron_nano", model)
-    callers.note_native_call(key)
-    await callers.descriptions.wait(key)
-    assert callers.own_syntax(key) is None
-    later = CallStyles()
-    later.note_native_call(key)
-    later.note_text_call(key, "nemotron_nano", model)
-    await later.descriptions.wait(key)
-    assert model.times_asked == 1
-
-
-async def test_a_model_that_fails_to_describe_itself_is_judged_by_its_name_and_asked_again_after_a_while() -> None:
-    class Broken(Told):
-        async def describe(self) -> ModelDescription:
-            await super().describe()
-            raise OSError("the socket of one's own is gone")
-
-    now_seconds = 0.0
-    key = ModelKey("nvidia/NVIDIA-Nemotron-Nano-9B-v2", "here")
-    model = Broken(ModelDescription())
-    callers = CallStyles(ModelDescriptions(lambda: now_seconds))
-    with capture_logs() as logs:
-        for seconds, times_asked in ((0.0, 1), (1.0, 1), (601.0, 2)):
-            now_seconds = seconds
-            callers.note_text_call(key, "nemotron_nano", model)
-            await callers.descriptions.wait(key)
-            assert (callers.own_syntax(key), model.times_asked) == ("nemotron_nano", times_asked)
-    assert [(log["event"], log["model"]) for log in logs if log["log_level"] == "warning"] == [
-        ("model_not_described", key.name)
-    ] * 2
-
-
-async def test_who_is_cancelled_while_waiting_leaves_the_question_to_others() -> None:
-    may_tell = asyncio.Event()
-
-    class Slow(Told):
-        async def describe(self) -> ModelDescription:
-            await may_tell.wait()
-            return await super().describe()
-
-    key = ModelKey("my-model", "here")
-    callers = CallStyles()
-    model: DescribedModel = Slow(ModelDescription(template=NEMOTRON_WORDS))
-    callers.note_text_call(key, "nemotron_nano", model)
-    waiting = [asyncio.create_task(callers.descriptions.wait(key)) for _ in range(2)]
-    done, _ = await asyncio.wait(waiting, timeout=0)
-    assert not done
-    waiting[0].cancel()
-    may_tell.set()
-    await waiting[1]
-    assert callers.own_syntax(key) == "nemotron_nano"

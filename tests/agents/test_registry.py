@@ -94,11 +94,12 @@ def test_a_service_that_is_set_brings_its_agent() -> None:
 
 
 @pytest.mark.parametrize("is_set", [True, False])
-def test_the_assistant_knows_the_house_where_a_home_assistant_is_set(is_set: bool) -> None:
+def test_the_assistant_is_of_use_alone_and_knows_the_house_where_a_home_assistant_is_set(is_set: bool) -> None:
     settings = {"CALLBOARD_HOME_ASSISTANT_URL": "http://home.local", "CALLBOARD_HOME_ASSISTANT_TOKEN": "t"}
     assistant = load_agents(**(settings if is_set else {})).registry.get("assistant")
     assert isinstance(assistant, Agent)
-    assert ("home" in [tool.name for tool in assistant.tools]) is is_set
+    tools = {"search", "web_fetch", "memory", "history", "profile", "self", "model", "time"}
+    assert {tool.name for tool in assistant.tools} == tools | ({"home"} if is_set else set())
     assert ("The tool home knows the user's house." in assistant.build_system_prompt()) is is_set
 
 
@@ -143,11 +144,8 @@ def test_an_installed_package_brings_agents_by_an_entry_point(folder: Path) -> N
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("import nowhere_to_be_found", r"broken\.py, line 1: ModuleNotFoundError"),
         ("def f():\n    return 1 / 0\nf()\n", r"broken\.py, line 2: ZeroDivisionError: division by zero"),
         ("\ndef f(:\n", r"broken\.py, line 2: SyntaxError: invalid syntax"),
-        ("x = 1\neval('1 +')\n", r"broken\.py, line 2: SyntaxError: invalid syntax"),
-        ("import json\njson.loads('{')\n", r"broken\.py, line 2: JSONDecodeError: "),
         (
             "raise ValueError('first.\\n\\tsecond.')",
             r"line 1: ValueError: first\. second\. Correct the mistake and start again",
@@ -191,7 +189,7 @@ def test_error_in_a_module_is_reported_with_its_place(folder: Path, monkeypatch:
     assert f"CALLBOARD_AGENTS: {package / 'news.py'}, line 2: NameError: name 'foo' is not defined." in str(problem)
 
 
-@pytest.mark.parametrize("source", ["/nowhere/at_all.py", "no_such_module", "no.such.module", "~/no_such_file.py"])
+@pytest.mark.parametrize("source", ["/nowhere/at_all.py", "no.such.module"])
 def test_missing_source_is_reported(source: str) -> None:
     [problem] = load_agents([source]).problems
     assert f"CALLBOARD_AGENTS: {source} cannot be loaded: " in str(problem)

@@ -8,9 +8,9 @@ from pydantic import SecretStr
 
 from callboard.agents import Agent, AgentLike, load_all_agents
 from callboard.settings import Settings, unknown_settings
-from callboard_protocol import Done, InputRequest, Message, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
+from callboard_protocol import Message, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
-from tests.serving import numbered, request, serving
+from tests.serving import request, serving
 
 EXAMPLES = Path(__file__).parents[2] / "server" / "examples"
 ANN = {"id": "ann", "name": "Ann"}
@@ -42,8 +42,12 @@ async def test_the_echo_shows_a_call_and_says_what_was_said(tmp_path: Path) -> N
     assert Message(content="hi") in events
 
 
-async def test_the_shopper_keeps_a_list_for_each_user_and_refuses_amounts_that_do_not_fit(tmp_path: Path) -> None:
+async def test_the_shopper_keeps_a_list_for_each_user_and_asks_before_it_clears_it(
+    tmp_path: Path,
+) -> None:
     shopper = loaded("shopping.py", "shopper")
+    assert isinstance(shopper, Agent)
+    assert [tool.name for tool in shopper.tools if tool.asks_first({})] == ["clear_list"]
     answers = [
         chunks(
             call("add_to_list", '{"item": "milk", "amount": 2}', call_id="a"),
@@ -96,27 +100,6 @@ async def test_the_notary_keeps_notes_for_each_user_and_shows_them_at_a_route_of
     assert refused.status_code == 401
     assert ended == [*["tool_call_complete"] * 3, "tool_call_error"]
     assert (hers.json(), his.json()) == ({"cats": "Two.", "tea": "Black."}, {})
-
-
-async def test_the_shopper_asks_before_it_clears_the_list(tmp_path: Path) -> None:
-    shopper = loaded("shopping.py", "shopper")
-    answers = [chunks(call("clear_list", "{}"), finish("tool_calls")), chunks(text("Kept."), finish("stop"))]
-    async with OpenAIServer(answers) as model:
-        async with serving(tmp_path, shopper, model_base_url=model.base_url, model="m") as service:
-            body = request(agent="shopper", user=ANN, chat_id="c", run_id="r")
-            async with service.client.stream("POST", "/v1/runs", json=body) as response:
-                events = []
-                async for _, event in numbered(response):
-                    events.append(event)
-                    if isinstance(event, InputRequest):
-                        told = {"request_id": event.request_id, "value": False}
-                        answered = await service.client.post(
-                            "/v1/runs/r/input", params={"user_id": ANN["id"]}, json=told
-                        )
-                        answered.raise_for_status()
-    assert [event.code for event in events if isinstance(event, ToolCallError)] == ["denied"]
-    assert [event.data.status for event in events if isinstance(event, ToolStatus)]
-    assert isinstance(events[-1], Done)
 
 
 async def test_the_painter_paints_in_sight(tmp_path: Path) -> None:

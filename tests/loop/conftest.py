@@ -3,18 +3,24 @@
 import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from callboard._formats import Format
 from callboard.agents.context import TurnContext
 from callboard.agents.tool_loop import run_tool_loop
-from callboard.calls import Allowance, Limits, Tool
+from callboard.calls import Allowance, Limits, Tool, tool
 from callboard.models import Finish, ModelDelta, ModelRequest, Pause, ScriptedModel, TextDelta, ToolCallDelta
 from callboard.redaction import Redaction
-from callboard_protocol import Event, Message, ToolCallArgsDelta, User
+from callboard_protocol import Event, Message, ToolCallArgsDelta, ToolCallError, User
+from tests.agents.conftest import Claims
 
 Answer = Iterable[ModelDelta | Pause]
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
 
 
 def wants(name: str, arguments: Any = None, *, index: int = 0, call_id: str | None = None) -> ToolCallDelta:
@@ -43,14 +49,6 @@ class Stage:
         self._limits = Limits(**limits)
         self._format = tool_format
         self._allowances = allowances
-        self._seen: set[str] = set()
-        self._numbers = count()
-
-    def claim(self, candidate: str) -> str:
-        while not candidate or candidate in self._seen:
-            candidate = f"new{next(self._numbers):06}"
-        self._seen.add(candidate)
-        return candidate
 
     def turn(self) -> AsyncGenerator[Event, None]:
         """The turn's events, not yet begun."""
@@ -58,7 +56,7 @@ class Stage:
         context = TurnContext(
             "r",
             asked,
-            self.claim,
+            Claims(),
             ScriptedModel(self._script),
             "chat_1",
             user=User(id="u1"),
@@ -81,6 +79,10 @@ class Stage:
 def text_of(events: Sequence[Event]) -> str:
     """The answer that the user reads."""
     return "".join(event.content for event in events if isinstance(event, Message))
+
+
+def errors(events: Sequence[Event]) -> list[tuple[str, str]]:
+    return [(event.code, event.error) for event in events if isinstance(event, ToolCallError)]
 
 
 def says(text: str, reason: str | None = "stop") -> list[ModelDelta]:

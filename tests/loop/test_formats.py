@@ -19,13 +19,7 @@ from callboard_protocol import (
     ToolCallStart,
     ToolStatus,
 )
-from tests.loop.conftest import Answer, Stage, says, text_of, wants
-
-
-@tool
-async def add(a: int, b: int) -> int:
-    """Adds two numbers."""
-    return a + b
+from tests.loop.conftest import Answer, Stage, add, errors, says, text_of, wants
 
 
 @tool(read_only=True)
@@ -55,10 +49,6 @@ def results(events: list[Event]) -> list[str]:
     return [event.result for event in events if isinstance(event, ToolCallComplete)]
 
 
-def errors(events: list[Event]) -> list[tuple[str, str]]:
-    return [(event.code, event.error) for event in events if isinstance(event, ToolCallError)]
-
-
 async def test_a_call_that_was_repaired_runs_and_its_timeline_says_what_was_repaired() -> None:
     stage = Stage([[wants("google", "{'query': 'storms', 'limit': '3'}", call_id="c")], says("Found.")], TOOLS)
     start, status, complete, *_ = await stage.play()
@@ -75,11 +65,6 @@ async def test_a_call_that_was_repaired_runs_and_its_timeline_says_what_was_repa
     assert (complete.tool_name, complete.result) == ("search", "3 about storms")
     [told] = stage.requests[1].messages[1]["tool_calls"]
     assert told["function"] == {"name": "search", "arguments": start.tool_args}
-
-
-async def test_correct_call_has_no_repairs() -> None:
-    stage = Stage([[wants("search", {"query": "x"})], says("Found.")], TOOLS)
-    assert not any(isinstance(event, ToolStatus) for event in await stage.play())
 
 
 async def test_a_truncated_call_is_never_completed() -> None:
@@ -190,14 +175,6 @@ async def test_a_model_that_thinks_before_its_actions_reads_its_own_thoughts_in_
     )
 
 
-@pytest.mark.parametrize("before", ["<think>Sums.</think>\n", "Observation: It is 3.\n", ""])
-async def test_text_that_is_no_thought_of_the_format_is_not_sent_as_one(before: str) -> None:
-    asked = f'{before}Action: add\nAction Input: {{"a": 1, "b": 2}}'
-    stage = Stage([tokens(asked), tokens(ENDS["react"])], TOOLS, tool_format=Format("react"))
-    await stage.play()
-    assert stage.requests[1].messages[2]["content"] == 'Action: add\nAction Input: {"a": 1, "b": 2}'
-
-
 async def test_a_call_cut_off_in_the_text_is_refused_and_the_model_tries_again(name: str) -> None:
     ran.clear()
     stage = Stage([tokens(CUT[name]), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
@@ -205,28 +182,6 @@ async def test_a_call_cut_off_in_the_text_is_refused_and_the_model_tries_again(n
     assert [code for code, _ in errors(events)] == ["invalid_args"]
     assert ran == []
     assert text_of(events) == "It is 3."
-
-
-@pytest.mark.parametrize("written", CALLS)
-async def test_call_in_an_unexpected_format_runs_only_with_rescue_and_is_reported(written: str) -> None:
-    stage = Stage([tokens(CALLS[written]), tokens(ENDS[written])], TOOLS, tool_format=Format("rescue"))
-    with capture_logs() as logs:
-        events = await stage.play()
-    assert results(events) == ["3"]
-    assert text_of(events) == "It is 3."
-    assert [event.data.status for event in events if isinstance(event, ToolStatus)] == ["from_text"]
-    assert {"event": "calls_in_another_format", "chosen": "rescue"}.items() <= logs[0].items()
-
-
-async def test_a_call_in_another_format_than_the_one_asked_for_asks_first(name: str) -> None:
-    [written] = CALLS.keys() - {name}
-    stage = Stage([tokens(CALLS[written]), tokens(ENDS[name])], TOOLS, tool_format=FORMATS[name])
-    with capture_logs() as logs:
-        events = await stage.play()
-    assert [code for code, _ in errors(events)] == ["not_answered"]
-    assert [event.data.status for event in events if isinstance(event, ToolStatus)][:1] == ["from_text"]
-    assert text_of(events) == "It is 3."
-    assert {"event": "calls_in_another_format", "chosen": name}.items() <= logs[0].items()
 
 
 async def test_native_calls_of_a_model_that_was_asked_for_text_are_run(name: str) -> None:

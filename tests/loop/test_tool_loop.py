@@ -7,31 +7,23 @@ from typing import Any
 import pytest
 
 from callboard._formats import Format
-from callboard.agents.context import RunContext
-from callboard.agents.tool_loop import run_completion
-from callboard.calls import ToolContext, ToolResult, tool
+from callboard.agents.context import TurnContext
+from callboard.agents.tool_loop import run_tool_loop
+from callboard.calls import report_status, tool
 from callboard.errors import ModelError
-from callboard.models import ModelDelta, ModelRequest, ReasoningDelta, ScriptedModel, TextDelta, TokenUsage
+from callboard.models import ModelDelta, OpenAICompatible, TextDelta, TokenUsage
 from callboard_protocol import (
     Done,
     Event,
     Message,
-    Reasoning,
-    Source,
     ToolCallArgsDelta,
     ToolCallComplete,
-    ToolCallError,
     ToolCallStart,
     ToolStatus,
     Usage,
 )
-from tests.loop.conftest import Answer, Stage, results_sent, says, text_of, wants
-
-
-@tool
-async def add(a: int, b: int) -> int:
-    """Adds two numbers."""
-    return a + b
+from tests.fakes.openai_server import OpenAIServer, chunks, text
+from tests.loop.conftest import Answer, Stage, add, errors, results_sent, says, text_of, wants
 
 
 @tool
@@ -50,21 +42,6 @@ async def unlock(door: str, pin: str) -> str:
 async def fetch(headers: dict[str, str]) -> str:
     """Fetches a page."""
     return f"sent {headers}"
-
-
-def errors(events: list[Any]) -> list[tuple[str, str]]:
-    return [(event.code, event.error) for event in events if isinstance(event, ToolCallError)]
-
-
-async def test_a_plain_answer_is_streamed_and_the_turn_ends() -> None:
-    events = await Stage([[ReasoningDelta("hm"), TextDelta("Hel"), TextDelta("lo"), TokenUsage(3, 2, 5)]]).play()
-    assert events == [
-        Reasoning(content="hm"),
-        Message(content="Hel"),
-        Message(content="lo"),
-        Usage(input_tokens=3, output_tokens=2, total_tokens=5),
-        Done(finish_reason="stop"),
-    ]
 
 
 async def test_call_runs_the_model_gets_its_result_and_the_answer_follows() -> None:
@@ -91,83 +68,14 @@ async def test_call_runs_the_model_gets_its_result_and_the_answer_follows() -> N
     assert stage.requests[1].tools == [add.schema()]
 
 
-async def test_argument_deltas_add_up_to_the_arguments_of_the_start() -> None:
-    stage = Stage([[wants("add", '{"a": 1,'), wants("add", '"b": 2}')], says("3")], [add])
-    events = await stage.play()
-    pieces = [event for event in stage.events if isinstance(event, ToolCallArgsDelta)]
-    assert [piece.delta for piece in pieces] == ['{"a": 1,', '"b": 2}']
-    assert isinstance(events[0], ToolCallStart)
-    assert events[0].tool_args == "".join(piece.delta for piece in pieces)
-    assert {piece.tool_call_id for piece in pieces} == {events[0].tool_call_id}
-
-
-async def test_parallel_calls_start_before_one_runs_and_each_end_is_sent_at_once() -> None:
-    ran: list[str] = []
-    second_ended = asyncio.Event()
-
-    @tool
-    async def first() -> str:
-        """Waits for the other one."""
-        ran.append("first")
-        await second_ended.wait()
-        return "1"
-
-    @tool
-    async def second() -> str:
-        """Ends at once."""
-        ran.append("second")
-        return "2"
-
-    stage = Stage([[wants("first"), wants("second", index=1)], says("Both.")], [first, second])
-    ends = []
-    async for event in stage.turn():
-        if isinstance(event, ToolCallStart):
-            assert ran == []
-        if isinstance(event, ToolCallComplete):
-            ends.append(event.tool_name)
-            second_ended.set()
-    assert ends == ["second", "first"]
-    assert results_sent(stage) == ["1", "2"]
-
-
-async def test_progress_is_passed_on_while_the_tool_runs() -> None:
-    seen = asyncio.Event()
-
-    @tool
-    async def paint(context: ToolContext) -> str:
-        """Paints."""
-        await context.status("processing", "Half", progress=50)
-        await seen.wait()
-        return f"{context.chat_id} {context.user and context.user.id}"
-
-    kinds = []
-    async for event in Stage([[wants("paint")], says("Done.")], [paint]).turn():
-        kinds.append(event.type)
-        if isinstance(event, ToolStatus):
-            assert event.data.progress == 50
-            seen.set()
-        if isinstance(event, ToolCallComplete):
-            assert event.result == "chat_1 u1"
-    assert kinds[1:4] == ["tool_call_start", "tool:status", "tool_call_complete"]
-
-
-async def test_error_of_a_tool_is_shown_and_sent_to_the_model_and_the_run_continues() -> None:
-    stage = Stage([[wants("fails"), wants("add", {"a": 1, "b": 1}, index=1)], says("One failed.")], [add, fails])
-    events = await stage.play()
-    assert errors(events) == [("tool_failed", "ValueError: no luck")]
-    assert results_sent(stage) == ["Error: ValueError: no luck", "2"]
-    assert events[-1] == Done(finish_reason="stop")
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "code", "told"),
     [
+        ("", "{}", "unknown_tool", "The call names no tool. The tools are: add, fails."),
         ("ad", "{}", "unknown_tool", "There is no tool 'ad'. Did you mean 'add'? The tools are: add, fails."),
-        ("zzz", "{}", "unknown_tool", "There is no tool 'zzz'. The tools are: add, fails."),
         ("add", '{"a": 1, "b"', "invalid_args", "not valid JSON"),
         ("add", "[1, 2]", "invalid_args", "must be one JSON object, not a list"),
         ("add", '{"a": 1}', "invalid_args", "argument 'b' is missing"),
-        ("add", '{"a": "one", "b": 1}', "invalid_args", "argument 'a'"),
     ],
 )
 async def test_rejected_call_starts_as_written_and_ends_with_the_reason(
@@ -189,38 +97,6 @@ async def test_call_of_an_agent_without_tools_gets_an_error() -> None:
     assert (code, "answer in text" in shown) == ("unknown_tool", True)
 
 
-async def test_call_without_name_and_id_gets_an_error() -> None:
-    stage = Stage([[wants("", '{"a": 1}')], says("Sorry.")], [add])
-    [(code, shown)] = errors(await stage.play())
-    assert (code, shown) == ("unknown_tool", "The call names no tool. The tools are: add.")
-
-
-async def test_calls_with_the_same_id_get_different_ids() -> None:
-    calls = [wants("add", {"a": 1, "b": n}, index=n, call_id="same") for n in range(3)]
-    stage = Stage([calls, [wants("add", {"a": 5, "b": 5}, call_id="same")], says("Done.")], [add])
-    events = await stage.play()
-    starts = [event.tool_call_id for event in events if isinstance(event, ToolCallStart)]
-    ends = [event.tool_call_id for event in events if isinstance(event, ToolCallComplete)]
-    assert len(set(starts)) == 4
-    assert sorted(starts) == sorted(ends)
-    assert results_sent(stage) == ["1", "2", "3", "10"]
-    assert [message["tool_call_id"] for message in stage.requests[-1].messages if message["role"] == "tool"] == starts
-
-
-async def test_files_embeds_and_sources_of_a_result_are_passed_on() -> None:
-    @tool
-    async def cite() -> ToolResult:
-        """Cites."""
-        source = Source(source={"name": "Folio"}, document=("To be",))
-        return ToolResult("text", ({"type": "image", "url": "u"},), ("<p>",), (source,))
-
-    events = await Stage([[wants("cite")], says("See.")], [cite]).play()
-    complete, source = events[1:3]
-    assert isinstance(complete, ToolCallComplete)
-    assert (complete.result, complete.files, complete.embeds) == ("text", ({"type": "image", "url": "u"},), ("<p>",))
-    assert source == Source(source={"name": "Folio"}, document=("To be",))
-
-
 async def test_usage_is_summed_over_requests_and_a_running_total_counts_once() -> None:
     stage = Stage(
         [
@@ -232,16 +108,11 @@ async def test_usage_is_summed_over_requests_and_a_running_total_counts_once() -
     assert (await stage.play())[-2] == Usage(input_tokens=30, output_tokens=7, total_tokens=37)
 
 
-@pytest.mark.parametrize("reason", ["stop", None, "tool_calls", "weird"])
+@pytest.mark.parametrize("reason", ["stop", None, "weird"])
 async def test_calls_are_run_whatever_reason_the_model_gives_for_stopping(reason: str | None) -> None:
     stage = Stage([[wants("add", {"a": 1, "b": 1}), *says("", reason)], says("2")], [add])
     await stage.play()
     assert results_sent(stage) == ["2"]
-
-
-async def test_an_empty_answer_is_replaced_by_words() -> None:
-    events = await Stage([[]]).play()
-    assert "without an answer" in text_of(events)
 
 
 @pytest.mark.parametrize(
@@ -270,24 +141,6 @@ async def test_error_of_the_model_after_a_call_is_raised_and_nothing_runs(tool_f
     assert not any(isinstance(event, ToolCallComplete) for event in shown)
 
 
-async def test_a_background_task_is_one_plain_completion() -> None:
-    answer: Answer = [ReasoningDelta("hm"), TextDelta("<think>hm</think>\nA title"), wants("add"), TokenUsage(1, 1, 2)]
-    seen: list[ModelRequest] = []
-
-    def script(request: ModelRequest) -> Answer:
-        seen.append(request)
-        return answer
-
-    context = RunContext("r", [{"role": "user", "content": "title?"}], str, ScriptedModel(script))
-    events = [event async for event in run_completion(context)]
-    assert events == [
-        Message(content="A title"),
-        Usage(input_tokens=1, output_tokens=1, total_tokens=2),
-        Done(finish_reason="stop"),
-    ]
-    assert list(seen[0].tools) == []
-
-
 PIN = "48213377"
 
 
@@ -296,9 +149,7 @@ PIN = "48213377"
     ("name", "arguments", "is_found"),
     [
         ("unlock", {"door": PIN, "pin": PIN}, True),
-        ("unlock", {"door": int(PIN), "pin": [int(PIN)]}, True),
         ("unlock", {"door": "front", "pin": {"value": PIN}}, True),
-        ("unlock", {"door": "front", "pin": {PIN: 1}}, True),
         ("unlock", f'{{"pin": {"[" * 500}{PIN}{"]" * 500}}}', True),
         ("unlock", {"door": "front", "pin": "1", "code": PIN}, True),
         ("unlock", {"doors": [], "pin_code": PIN}, True),
@@ -306,9 +157,7 @@ PIN = "48213377"
         ("unlock", f'{{"door": "front", "pin": "{PIN}", "pin": "1"}}', False),
         ("unlock", f'{{"door": "front", "pin": "{PIN}', False),
         ("unlok", {"door": "front", "pin": PIN}, True),
-        ("unlok", {"door": PIN}, False),
         ("fetch", {"headers": {PIN: "of the house"}}, True),
-        ("fetch", {"headers": PIN}, True),
         ("add", {"a": 1, "b": 2, "pin": PIN}, True),
     ],
 )
@@ -327,3 +176,58 @@ async def test_secret_of_a_call_is_hidden_from_its_start_on(
     sent = stage.redaction(json.dumps(stage.requests[-1].messages))
     assert [text for text in [*shown, sent] if PIN[1:] in text] == []
     assert (stage.redaction(PIN) == "[secret]") is is_found
+
+
+# --- A turn that is closed leaves nothing running.
+
+
+class Watched:
+    """Tools that say when they run and when they are stopped."""
+
+    def __init__(self) -> None:
+        self.running = asyncio.Event()
+        self.stopped = 0
+
+        @tool
+        async def works() -> None:
+            """Works until it is stopped."""
+            self.running.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.stopped += 1
+
+        @tool
+        async def reports() -> None:
+            """Reports, and works on."""
+            report_status("processing")
+            await works.function()
+
+        self.tools = [works, reports]
+
+
+def others() -> set[asyncio.Task[object]]:
+    return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+
+
+async def test_closing_while_a_tool_runs_stops_every_tool() -> None:
+    watched = Watched()
+    stage = Stage([[wants("works"), wants("reports", index=1)], says("never")], watched.tools)
+    turn = stage.turn()
+    async for event in turn:
+        if isinstance(event, ToolStatus):
+            break
+    await watched.running.wait()
+    await turn.aclose()
+    assert watched.stopped == 2
+    assert others() == set()
+
+
+async def test_closing_in_the_middle_of_the_answer_closes_the_models_request() -> None:
+    async with OpenAIServer([chunks(text("Once"), ending="hang")]) as server:
+        model = OpenAICompatible(server.base_url, api_key="key", model="m")
+        turn = run_tool_loop(TurnContext("r", [{"role": "user", "content": "x"}], str, model), ())
+        assert await anext(turn) == Message(content="Once")
+        await turn.aclose()
+        await server.disconnected.wait()
+        await model.aclose()

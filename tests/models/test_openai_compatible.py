@@ -5,7 +5,6 @@ import json
 import socket
 import tracemalloc
 import zlib
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import repeat
 from typing import Any
@@ -80,12 +79,7 @@ async def bodies_of(*requests: ModelRequest, answer: Script | None = None) -> li
     return server.requests
 
 
-async def test_text_usage_and_the_reason_come_as_deltas() -> None:
-    deltas = await answer_to(chunks(text("Hel"), text("lo"), finish("stop"), usage(5, 2)))
-    assert deltas == [TextDelta("Hel"), TextDelta("lo"), Finish("stop"), TokenUsage(5, 2, 7)]
-
-
-NO_PRICES: list[object] = [None, -1, "1", True, 1e300, 10**400, {}]
+NO_PRICES: list[object] = [None, -1, "1", True, 10**400]
 
 
 @pytest.mark.parametrize(
@@ -123,20 +117,12 @@ async def test_request_streams_with_usage_and_has_tools_and_one_call_only_if_giv
         ("END", ["END", "\nObservation:", "b", "c"]),
         (["1", "2", "3", "4"], ["1", "2", "3", "4"]),
         (["1", "2", "3", "4", "5"], ["1", "2", "3", "4"]),
-        (["c", "b"], ["c", "b", "\nObservation:", "d"]),
         (None, ["\nObservation:", "b", "c", "d"]),
     ],
 )
 async def test_at_most_four_stop_sequences_are_sent_and_the_clients_come_first(asked: object, sent: list[str]) -> None:
     request = ModelRequest(ASK.messages, stops=["\nObservation:", "b", "c", "d", "e"], options={"stop": asked})
     assert (await bodies_of(request))[0]["stop"] == sent
-
-
-async def test_omitted_client_stop_sequences_are_logged() -> None:
-    with capture_logs() as logs:
-        await bodies_of(ModelRequest(ASK.messages, options={"stop": ["1", "2", "3", "4", "5"]}))
-    [line] = [one for one in logs if one["event"] == "stop_sequences_left_out"]
-    assert (line["log_level"], line["left_out"]) == ("warning", ["5"])
 
 
 async def test_tool_call_pieces_are_unchanged() -> None:
@@ -166,16 +152,12 @@ async def test_chunks_with_missing_null_and_misplaced_fields_are_skipped() -> No
     odd: list[dict[str, object] | str] = [
         {},
         {"choices": None},
-        {"choices": []},
         {"choices": [None, {}, {"delta": None}, {"delta": {"content": None, "tool_calls": None}}]},
         {"choices": [{"index": 0, "delta": {"tool_calls": [None, {}, {"function": None}]}}]},
         {"choices": [{"index": 1, "delta": {"content": "a second choice"}}]},
         {"choices": "no list", "usage": {"prompt_tokens": None, "completion_tokens": "3"}},
-        {"choices": [], "code": 200, "message": "ok", "base_resp": {"status_code": 0, "status_msg": ""}},
         {"code": "Success", "message": "", "error_code": 0, "errors": [], "detail": None},
-        {"choices": [], "code": "20000", "msg": "success"},
         {"status": "processing", "message": "The model is loading."},
-        "null",
         "[]",
     ]
     deltas = await answer_to(Chunks([*odd, text("still here"), finish("stop")]))
@@ -193,10 +175,8 @@ def entry(**fields: object) -> dict[str, object]:
 
 ARGUMENTS: list[tuple[object, str | None]] = [
     ({"city": "Århus"}, '{"city": "Århus"}'),
-    ({}, "{}"),
     ([{"city": "Oslo"}], '[{"city": "Oslo"}]'),
     (7, "7"),
-    (False, "false"),
     (None, None),
 ]
 
@@ -224,10 +204,7 @@ NAMED_TWICE: list[tuple[dict[str, object], str | None, dict[str, object]]] = [
     ({"arguments": "{}", "input": {"x": 1}}, "{}", {"function": {"input": {"x": 1}}}),
     ({"arguments": None, "parameters": "{}"}, "{}", {}),
     ({"arguments": "", "args": {"x": 1}}, '{"x": 1}', {}),
-    ({"arguments": "", "input": ""}, "", {}),
     ({"input": {"x": 1}, "parameters": {"y": 2}}, '{"y": 2}', {"function": {"input": {"x": 1}}}),
-    ({"arguments": [], "args": {"x": 1}}, "[]", {"function": {"args": {"x": 1}}}),
-    ({"input": False}, "false", {}),
     ({"other": 1}, None, {"function": {"other": 1}}),
 ]
 
@@ -242,19 +219,14 @@ async def test_the_first_name_with_arguments_counts_and_the_others_are_details(
 
 ENTRIES: list[tuple[object, list[ToolCallDelta]]] = [
     ([{"index": "1", "id": 12, "function": {"name": 3}}], [ToolCallDelta(1, "12", "3")]),
-    ([{"index": 1.0, "function": {"name": "f"}}], [ToolCallDelta(1, None, "f")]),
-    ([{"index": "first", "function": {"name": "f"}}], [ToolCallDelta("first", None, "f")]),
     ([{"index": [1], "id": {"a": 1}, "function": {"name": "f"}}], [ToolCallDelta("[1]", '{"a": 1}', "f")]),
     ([{"id": "c", "name": "f", "arguments": {"a": 1}}], [ToolCallDelta(None, "c", "f", '{"a": 1}')]),
-    ([{"id": "c", "function": "f", "arguments": "{}"}], [ToolCallDelta(None, "c", "f", "{}")]),
     ([{"function": '{"name": "f", "arguments": "{}"}'}], [ToolCallDelta(None, None, "f", "{}")]),
     ([{"function": {"name": {"f": 1}}}], [ToolCallDelta(None, None, '{"f": 1}')]),
-    ({"id": "c", "function": {"name": "f"}}, [ToolCallDelta(None, "c", "f")]),
     ({"0": {"function": {"name": "f"}}, "1": {"function": {"name": "g"}}},
      [ToolCallDelta(None, None, "f"), ToolCallDelta(None, None, "g")]),
     ('[{"function": {"name": "f"}}]', [ToolCallDelta(None, None, "f")]),
     (["f"], [ToolCallDelta(None, None, "f", "f")]),
-    (5, [ToolCallDelta(None, None, "5", "5")]),
     ([None, {}, "", False], []),
 ]  # fmt: skip
 
@@ -273,13 +245,8 @@ async def test_calls_in_openais_older_form_are_read() -> None:
 
 WHOLE_AT_THE_END: dict[str, tuple[list[str], dict[str, object], list[ModelDelta]]] = {
     "the same": (["Ber", "lin"], {"content": "Berlin"}, []),
-    "trimmed": (["\n\nBer", "lin "], {"content": "Berlin"}, []),
     "trimmed, and more": (["Berlin "], {"content": "Berlin."}, [TextDelta(".")]),
-    "without the thoughts": (["<think>hm</think>\n", "Berlin"], {"content": "Berlin"}, []),
-    "other line ends": (["a\r\n", "b"], {"content": "a\nb"}, []),
     "other line ends, and more": (["a\r\n", "b"], {"content": "a\nb c"}, [TextDelta(" c")]),
-    "other white space at its end": (["Berlin "], {"content": "Berlin\n"}, []),
-    "one blank of two": (["a  b", " c"], {"content": "a b c"}, []),
     "a part with other blanks": (["a.\n\nb ", " c"], {"content": "b c"}, []),
     "other blanks in its thoughts": (
         ["<think>h\r\nm"], {"content": "<think>h\nm</think>Oslo"}, [TextDelta("</think>Oslo")]
@@ -290,17 +257,9 @@ WHOLE_AT_THE_END: dict[str, tuple[list[str], dict[str, object], list[ModelDelta]
     ),
     "with thoughts": (["Berlin"], {"content": "<think>\nhm\n</think>\n\nBerlin"}, []),
     "with thoughts, and more": (["Ber"], {"content": "<think>hm</think>Berlin"}, [TextDelta("lin")]),
-    "with thoughts without their opener": (["Berlin"], {"content": "hm</think>\nBerlin"}, []),
-    "with other thoughts": (["<think>a</think>Ber"], {"content": "<think>b</think>Berlin"}, [TextDelta("lin")]),
     "without two thoughts": (["hm</think>A<think>x<think>y</think> B"], {"content": "A B C"}, [TextDelta(" C")]),
-    "without thoughts in the middle": (["A<think>x</think> B"], {"content": "A B C"}, [TextDelta(" C")]),
-    "with thoughts, and other words": (
-        ["Berlin"], {"content": "<think>hm</think>Paris"}, [TextDelta("\n\n<think>hm</think>Paris")]
-    ),
     "the end is new": (["Ber"], {"content": "Berlin"}, [TextDelta("lin")]),
-    "all is new": ([], {"content": "Berlin"}, [TextDelta("Berlin")]),
     "other words": (["Berlin"], {"content": "Paris"}, [TextDelta("\n\nParis")]),
-    "in parts": (["Berlin"], {"content": [{"type": "text", "text": "Berlin"}]}, []),
     "thoughts that were not streamed": (["Yes"], {"content": "Yes", "reasoning_content": "hm"}, [ReasoningDelta("hm")]),
     "a refusal": ([], {"content": None, "refusal": "No."}, [RefusalDelta("No.")]),
     "a picture": (["A"], {"content": "A", "images": [{"image_url": {"url": "data:image/png;base64,AA"}}]},
@@ -317,11 +276,6 @@ async def test_whole_message_adds_only_unstreamed_parts(
         deltas = await answer_to(chunks(*map(text, streamed), *whole))
         said = [delta for delta in deltas if not isinstance(delta, MessageDetails)]
         assert said == [*map(TextDelta, streamed), *new, Finish("stop")]
-
-
-async def test_a_message_beside_the_delta_of_one_choice_repeats_it() -> None:
-    both = choice(delta={"content": "Hi"}, message={"content": "Hi"}, finish_reason="stop")
-    assert await answer_to(chunks(both)) == [TextDelta("Hi"), Finish("stop")]
 
 
 async def test_reasoning_and_pictures_in_content_parts_are_separated() -> None:
@@ -363,18 +317,13 @@ HI = b'{"choices":[{"index":0,"delta":{"content":"hi"}}]}'
 STOP = b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
 BODIES: dict[str, bytes] = {
     "an empty frame first": b"data:\n\ndata: %b\n\ndata: %b\n\ndata: [DONE]\n\n" % (HI, STOP),
-    "blank frames": b"data:    \n\ndata: %b\n\ndata: \t\n\ndata: %b\n\ndata:\n\n" % (HI, STOP),
     "an empty line of data in a frame": b"data:\ndata: %b\n\ndata: %b\ndata:\n\n" % (HI, STOP),
     "comments": b": OPENROUTER PROCESSING\n\ndata: %b\n:\n\n:x\ndata: %b\n\n: bye\n\n" % (HI, STOP),
-    "keep-alives as data": b"data: : still here\n\ndata: %b\n\ndata: ping\n\ndata: %b\n\n" % (HI, STOP),
     "keep-alives as events": b"event: ping\ndata: x\n\nevent: m\ndata: %b\n\ndata: %b\n\n" % (HI, STOP),
     "no chunk at all": b"data: null\n\ndata: []\n\ndata: {}\n\ndata: %b\n\ndata: %b\n\n" % (HI, STOP),
-    "no blank line between": b"data: %b\ndata: %b\ndata: [DONE]\n\n" % (HI, STOP),
     "no blank line at the end": b"data: %b\n\ndata: %b" % (HI, STOP),
     "no space": b"data:%b\r\n\r\ndata:%b\r\n\r\ndata:[DONE]" % (HI, STOP),
-    "two spaces": b"data:  %b\n\ndata:  %b\n\ndata:  [DONE]\n\n" % (HI, STOP),
     "JSON, a chunk a line": b"%b\n%b\n" % (HI, STOP),
-    "a comment before JSON": b': still here\n\n{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}\n',
     "JSON": b' \n{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}\n',
 }
 LABELS = ["text/event-stream", "application/json; charset=utf-8", ""]
@@ -388,7 +337,6 @@ async def test_stream_is_read_with_any_separators_and_content_type(body: bytes) 
             assert deltas == [TextDelta("hi"), Finish("stop")], label
 
 
-TOO_LONG = {"code": 400, "message": "the request exceeds the available context size", "type": "invalid_request_error"}
 SAID = {"message": "the moon is down", "code": 503}
 
 
@@ -398,36 +346,21 @@ def line(field: str, value: object) -> bytes:
 
 ERRORS: dict[str, tuple[bytes, type[ModelError]]] = {
     "a field of llama.cpp's": (line("error", SAID) + b"\n" + line("data", "[DONE]"), ModelError),
-    "a field without a blank line": (line("error", SAID) + line("data", "[DONE]"), ModelError),
-    "a field in words": (line("error", "the moon is down"), ModelError),
     "an event": (line("event", "error") + line("data", SAID), ModelError),
-    "an event, the error in it": (line("event", "error") + line("data", {"type": "error", "error": SAID}), ModelError),
     "an event in words": (line("event", "error") + line("data", "oh,") + line("data", "the moon is down"), ModelError),
-    "an event of other fields": (line("event", "error") + line("data", {"detail": "the moon is down"}), ModelError),
-    "a bare object": (json.dumps({"error": SAID}).encode() + b"\n", ModelError),
     "Google's list": (line("data", [{"error": SAID}]), ModelError),
-    "true": (line("data", {"error": True, "message": "the moon is down"}), ModelError),
-    "a type": (line("data", {"type": "error", "message": "the moon is down"}), ModelError),
-    "in the choice": (line("data", choice(delta={}, error=SAID)), ModelError),
     "in the choice, with a status": (line("data", choice(delta={}, error=SAID | {"code": 429})), ModelRateLimited),
     "in the delta": (line("data", choice(delta={"error": "the moon is down"})), ModelError),
-    "a status beside the words": (
-        line("data", {"error": {"message": "the moon is down", "status": 401}}),
-        ModelUnauthorized,
-    ),
     "a provider's words": (
         line("data", {"error": {"message": "Provider returned error", "metadata": {"raw": "the moon is down"}}}),
         ModelError,
     ),
     "a filter's": (line("data", {"error": {"message": "the moon is down", "code": "content_filter"}}), ModelRefused),
-    "FastChat's text": (line("data", {"text": "the moon is down", "error_code": 500}), ModelError),
     "a status as its code": (line("data", {"text": "the moon is down", "error_code": 429}), ModelRateLimited),
     "MiniMax's outcome": (
         line("data", {"choices": None, "base_resp": {"status_code": 1002, "status_msg": "the moon is down"}}),
         ModelError,
     ),
-    "a detail": (line("data", {"detail": "the moon is down"}), ModelError),
-    "a code": (line("data", {"code": 1301, "message": "the moon is down"}), ModelError),
     "a list": (line("data", {"errors": [{"message": "the moon is down"}]}), ModelError),
     "a word as its status": (line("data", {"status": "error", "message": "the moon is down"}), ModelError),
     "no JSON": (line("data", "the moon is down") + b"\n" + line("data", "[DONE]"), ModelError),
@@ -460,27 +393,13 @@ TOO_LONG_WORDS = {
     "TGI": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 8740 `inputs` tokens",
     # https://github.com/QwenLM/qwen-code/issues/98
     "DashScope": "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 204800]",
-    # https://github.com/MoonshotAI/kimi-cli/issues/2011
-    "Kimi": "Invalid request: Your request exceeded model token limit: 262144 (requested: 269030)",
     # https://github.com/zeroclaw-labs/zeroclaw/issues/4124
     "Zhipu": "Prompt exceeds max length",
     # https://github.com/cohere-ai/sandbox-topically/issues/4
     "Cohere": "too many tokens: total number of tokens (prompt and prediction) cannot exceed 2048 - received 6354.",
     # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/546
     "LM Studio": "However, the model is loaded with context length of only 32768 tokens, which is not enough.",
-    # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1251
-    "LM Studio, in the answer": "Reached context length of 4096 tokens with model (arch: qwen3vlmoe)",
-    # https://github.com/Gitlawb/openclaude/issues/353
-    "LM Studio, newer": "The number of tokens to keep from the initial prompt is greater than the context length",
-    # https://github.com/cline/cline/issues/995
-    "GitHub Models": "Request body too large for gpt-4.1 model. Max size: 8000 tokens.",
-    # https://github.com/cline/cline/issues/5140
-    "Cerebras": "Please reduce the length of the messages or completion. Current length is 42328 while limit is 40000",
-    # https://github.com/jjleng/copilot-more/issues/35
-    "GitHub Copilot": "prompt token count of 93854 exceeds the limit of 90000",
     "vLLM": "You passed 98305 input tokens. However, the model's context length is only 131072 tokens",
-    # https://github.com/unslothai/unsloth/issues/2666
-    "vLLM, older": "The decoder prompt (length 322) is longer than the maximum model length of 256.",
 }
 
 
@@ -497,23 +416,14 @@ async def test_refusal_of_a_context_that_is_too_long_has_openais_code(words: str
         # https://github.com/continuedev/continue/issues/10218
         "Request too large for model `llama` on tokens per minute (TPM): Limit 12000, Requested 14137, "
         "please reduce your message size and try again.",
-        # https://github.com/RooCodeInc/Roo-Code/issues/5050
-        "Too many tokens, please wait before trying again.",
         "Quota exceeded for metric: generate_content_free_tier_input_token_count, limit: 250000",
-        "http: request body too large",
     ],
-    ids=["Groq", "Bedrock", "Gemini", "bytes"],
+    ids=["Groq", "Gemini"],
 )
 async def test_refusal_of_another_size_does_not_have_the_code_of_a_context_that_is_too_long(words: str) -> None:
     with pytest.raises(ModelRefused) as raised:
         await answer_to(Refusal(413, words))
     assert raised.value.upstream_code == ""
-
-
-async def test_context_too_long_in_stream_is_refusal() -> None:
-    with pytest.raises(ModelRefused, match="exceeds the available context size") as raised:
-        await answer_to(Raw([line("error", TOO_LONG), b"\n", line("data", "[DONE]"), b"\n"], STREAM))
-    assert raised.value.upstream_code == "context_length_exceeded"
 
 
 @pytest.mark.parametrize("place", ["delta", "message"])
@@ -529,13 +439,10 @@ async def test_text_beside_error_is_sent_first(place: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        {"detail": "the moon is down"},
         [{"error": SAID}],
-        {"error": SAID},
         "the moon is down",
         {"text": "the moon is down", "choices": None},
         {"choices": None, "base_resp": {"status_code": 1002, "status_msg": "the moon is down"}},
-        {"choices": [], "code": 500, "msg": "the moon is down"},
     ],
 )
 async def test_json_without_choices_is_error_with_endpoint_message(body: object) -> None:
@@ -543,7 +450,7 @@ async def test_json_without_choices_is_error_with_endpoint_message(body: object)
         await answer_to(Raw([json.dumps(body).encode()], JSON))
 
 
-@pytest.mark.parametrize("error", [None, "", {}, False])
+@pytest.mark.parametrize("error", [None, "", {}])
 async def test_empty_error_field_is_no_error(error: object) -> None:
     azure = {"content_filter_results": {"error": {"code": "content_filter_error", "message": "not filtered"}}}
     answer = chunks(choice(delta={"content": "hi"}, error=error, **azure), finish("stop"))
@@ -575,11 +482,14 @@ async def test_a_stream_ends_with_a_reason_or_with_done_and_needs_not_both() -> 
 
 @pytest.mark.parametrize("ending", ["cut", "eof"])
 async def test_answer_cut_off_before_text_is_retried_once(ending: Ending) -> None:
-    async with OpenAIServer([chunks(usage(1, 0), ending=ending), chunks(text("hi"), finish("stop"))]) as server:
-        model = OpenAICompatible(server.base_url, api_key=KEY, model="m")
-        deltas = [delta async for delta in model.stream(ASK)]
-        await model.aclose()
-    assert deltas == [TokenUsage(1, 0, 1), TextDelta("hi"), Finish("stop")]
+    broken = chunks(usage(1, 0), ending=ending)
+    async with OpenAIServer([broken, chunks(text("hi"), finish("stop")), broken, broken, broken]) as server:
+        async with aclosing(OpenAICompatible(server.base_url, api_key=KEY, model="m")) as model:
+            deltas = [delta async for delta in model.stream(ASK)]
+            assert deltas == [TokenUsage(1, 0, 1), TextDelta("hi"), Finish("stop")]
+            with pytest.raises(ModelCutOff):
+                [delta async for delta in model.stream(ASK)]
+    assert len(server.requests) == 4
 
 
 @pytest.mark.parametrize("ending", ["cut", "eof"])
@@ -592,15 +502,6 @@ async def test_answer_cut_off_after_text_is_not_retried(ending: Ending) -> None:
             await anext(answer)
         await model.aclose()
     assert len(server.requests) == 1
-
-
-async def test_answer_cut_off_twice_before_text_is_error() -> None:
-    async with OpenAIServer([chunks(ending="eof")] * 3) as server:
-        model = OpenAICompatible(server.base_url, api_key=KEY, model="m")
-        with pytest.raises(ModelCutOff):
-            await anext(aiter(model.stream(ASK)))
-        await model.aclose()
-    assert len(server.requests) == 2
 
 
 async def test_an_endpoint_that_does_not_stream_is_read_too() -> None:
@@ -626,10 +527,8 @@ BOMB = zlib.compress(b"data: " + b"x" * 40_000_000, wbits=31)
     "answer",
     [
         Raw(repeat(ENDLESS), STREAM),
-        Raw(repeat((b"data: " + b"x" * 1000 + b"\n") * 1000), STREAM),
         Raw(repeat(b"{" + ENDLESS), JSON),
         Raw([BOMB], STREAM | {"Content-Encoding": "gzip"}),
-        Raw([BOMB], JSON | {"Content-Encoding": "gzip"}),
     ],
 )
 async def test_endless_answer_fails_at_size_limit(answer: Raw) -> None:
@@ -657,24 +556,6 @@ async def test_only_beginning_of_error_body_is_read(headers: dict[str, str]) -> 
     assert peak_bytes < 20 * MAX_ERROR_BYTES
 
 
-async def test_decompression_bomb_does_not_block_event_loop() -> None:
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            # Until its next turn.
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count_turns())
-    with pytest.raises(ModelError, match="16 MiB"):
-        await answer_to(Raw([BOMB], STREAM | {"Content-Encoding": "gzip"}))
-    counting.cancel()
-    # One turn for each piece that is unpacked.
-    assert turns > MAX_CHUNK_BYTES / 2**16
-
-
 async def test_line_separators_in_the_text_cut_no_chunk() -> None:
     raw = '{"choices":[{"delta":{"content":"a\u2028b\u0085c"}}]}'
     assert await answer_to(Chunks([raw, finish("stop")])) == [TextDelta("a\u2028b\u0085c"), Finish("stop")]
@@ -684,22 +565,16 @@ async def test_line_separators_in_the_text_cut_no_chunk() -> None:
     ("answer", "error", "named"),
     [
         (Refusal(401, f"Incorrect API key provided: {KEY}"), ModelUnauthorized, "CALLBOARD_MODEL_API_KEY"),
-        (Refusal(403, "forbidden"), ModelUnauthorized, "CALLBOARD_MODEL_API_KEY"),
         (Refusal(429, "slow down", {"Retry-After": "1"}), ModelRateLimited, "CALLBOARD_MODEL_BASE_URL"),
         (Refusal(404, "no such model"), ModelError, "CALLBOARD_MODEL (m)"),
-        (Refusal(500, "out of memory"), ModelError, "out of memory"),
         (chunks(text("a"), {"error": {"message": f"boom {KEY}"}}), ModelError, "boom"),
-        (chunks(text("a"), {"error": {"message": "later", "code": 429}}), ModelRateLimited, "later"),
         (chunks(text("a"), {"object": "error", "message": "who?", "code": "401"}), ModelUnauthorized, "who?"),
-        (chunks(text("a"), "{not json"), ModelError, "CALLBOARD_MODEL_BASE_URL"),
         (chunks(text("a"), ending="cut"), ModelCutOff, "in the middle"),
-        (chunks(text("a"), ending="eof"), ModelCutOff, "in the middle"),
         (chunks(call("write", '{"a'), ending="eof"), ModelCutOff, "in the middle"),
         (chunks(text("a"), '{"a":' * 100_000), ModelError, "nested too deep"),
         (Raw([b'{"error": {"mess'], JSON | {"Content-Length": "1000"}, 400), ModelRefused, "the request (400)"),
         (Raw([], JSON | {"Content-Encoding": "br"}), ModelError, "compressed its answer as 'br'"),
         (Raw([b"no gzip"], STREAM | {"Content-Encoding": "gzip"}), ModelError, "cannot be decompressed"),
-        (Raw([b"[" * 100_000], JSON), ModelError, "nested too deep"),
         (Chunks([], content_type="text/html"), ModelError, "CALLBOARD_MODEL_BASE_URL"),
     ],
 )
@@ -715,17 +590,8 @@ REFUSALS_OF_TOOLS = [
     Refusal(400, "registry.ollama.ai/library/gemma3:4b does not support tools"),
     Refusal(404, "No endpoints found that support tool use. To learn more about provider routing, visit: …"),
     Refusal(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
-    Refusal(500, "tools param requires --jinja flag"),
     # https://github.com/agno-agi/agno/issues/137
     Refusal(400, "`tools` is not supported with this model"),
-    # https://github.com/FerroxLabs/wayland-core/pull/54
-    Refusal(400, "`tool calling` is not supported with this model"),
-    # https://github.com/agno-agi/agno/issues/2929
-    Refusal(400, "<400> InternalError.Algo.InvalidParameter: The tool call is not supported."),
-    # https://github.com/agno-agi/agno/issues/3505
-    Refusal(400, "Function calling is not enabled for models/gemma-3-12b-it"),
-    # https://github.com/spring-projects/spring-ai/pull/2643
-    Refusal(400, "deepseek-reasoner does not support Function Calling"),
     chunks({"error": {"message": "This model does not support tools."}}),
 ]
 
@@ -756,9 +622,7 @@ async def test_an_endpoint_that_goes_silent_times_out(answer: Answer) -> None:
         await answer_to(answer, timeout_seconds=0.2)
 
 
-@pytest.mark.parametrize(
-    ("tail", "pause_seconds"), [([], 0), ([usage(3, 1)], 0), ([text("!"), text("!"), usage(3, 1)], 0.4)]
-)
+@pytest.mark.parametrize(("tail", "pause_seconds"), [([usage(3, 1)], 0), ([text("!"), usage(3, 1)], 0.4)])
 async def test_answer_ends_soon_after_its_reason_if_connection_stays_open(
     monkeypatch: pytest.MonkeyPatch, tail: list[dict[str, Any]], pause_seconds: float
 ) -> None:
@@ -784,17 +648,6 @@ async def test_keep_alives_after_the_reason_do_not_keep_the_answer_open(monkeypa
     async with asyncio.timeout(10):
         deltas = await answer_to(Chunks(parts, pause_seconds=0.05))
     assert deltas == [TextDelta("hi"), Finish("stop")]
-
-
-async def test_closing_the_iterator_closes_the_request() -> None:
-    async with OpenAIServer([chunks(text("a"), ending="hang")]) as server:
-        model = OpenAICompatible(server.base_url, api_key=KEY, model="m")
-        stream = model.stream(ASK)
-        assert await anext(stream) == TextDelta("a")
-        assert isinstance(stream, AsyncGenerator)
-        await stream.aclose()
-        await server.disconnected.wait()
-        await model.aclose()
 
 
 async def test_cancelling_the_reader_closes_the_request() -> None:

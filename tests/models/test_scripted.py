@@ -1,6 +1,5 @@
 """The model that follows a script."""
 
-import asyncio
 import json
 
 from callboard.models import (
@@ -12,7 +11,6 @@ from callboard.models import (
     TextDelta,
     TokenUsage,
     ToolCallDelta,
-    typed,
 )
 
 
@@ -36,21 +34,6 @@ async def test_a_script_with_calls_finishes_with_tool_calls_and_its_own_ending_w
     assert await answer(ScriptedModel(lambda _: deltas), "x") == deltas
 
 
-async def test_a_pause_takes_its_time() -> None:
-    model = ScriptedModel(lambda _: [Pause(0.05), TextDelta("late")])
-    started = asyncio.get_running_loop().time()
-    await answer(model, "x")
-    assert asyncio.get_running_loop().time() - started >= 0.04
-
-
-async def test_the_built_in_model_says_what_it_is_and_how_to_connect_another() -> None:
-    said = "".join(
-        delta.text for delta in await answer(ScriptedModel(pace=0), "Who are you?") if isinstance(delta, TextDelta)
-    )
-    assert "built-in" in said
-    assert "CALLBOARD_MODEL_BASE_URL" in said
-
-
 async def test_the_built_in_model_answers_background_tasks_with_one_json_object() -> None:
     prompt = (
         "### Task:\nGenerate a concise, 3-5 word title with an emoji.\n### Chat History:\n<chat_history>\n"
@@ -58,8 +41,3 @@ async def test_the_built_in_model_answers_background_tasks_with_one_json_object(
     )
     said = "".join(delta.text for delta in await answer(ScriptedModel(), prompt) if isinstance(delta, TextDelta))
     assert json.loads(said) == {"title": "What plays at the Globe", "tags": ["callboard"], "follow_ups": []}
-
-
-def test_typed_text_is_whole_when_joined() -> None:
-    text = " a  b\nc "
-    assert "".join(piece.text for piece in typed(text) if isinstance(piece, TextDelta)) == text

@@ -4,16 +4,18 @@ The pipe is one file without imports from this project. Open WebUI stores the bl
 the next turn to the server, which reads them.
 """
 
+import html
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from callboard.openwebui import details_parser, requests, write_block
+from callboard.openwebui import DetailsWriter, details_parser, requests, write_block
 from callboard.openwebui.details_parser import CITED, END, NOTICE, PastCall, read_answer, translate
 from callboard.openwebui.drawing import SHOWN_CHARS
 from callboard.text import storable
@@ -115,6 +117,30 @@ def expected(call_id: str, call: Call) -> PastCall:
     return PastCall(call_id, "read_block", arguments, result if call["ends"] else None, str(call["round"]))
 
 
+def servers_block(call_id: str, call: Call) -> str:
+    start = ToolCallStart(
+        tool_call_id=call_id,
+        tool_name="read_block",
+        tool_args=call["arguments"],
+        round_index=call["round"],
+        label=storable(call["label"]),
+    )
+    code = call["code"] if call["fails"] else None
+    return write_block(start, expected(call_id, call).result or "", error_code=code, is_from_text=call["from_text"])
+
+
+def servers_answer(steps: Sequence[Any], piece_chars: int = 7) -> str:
+    """The text of an answer of the server's own: blocks of calls, and text in pieces."""
+    writer = DetailsWriter()
+    parts = []
+    for number, step in enumerate(steps):
+        if isinstance(step, str):
+            parts += [writer.add_text(step[at : at + piece_chars]) for at in range(0, len(step), piece_chars)]
+        else:
+            parts.append(writer.add_block(servers_block(f"c{number}", step)))
+    return "".join([*parts, writer.finish()])
+
+
 @given(st.lists(st.one_of(calls, thoughts, hostile), max_size=6), hostile)
 def test_the_parser_reads_every_call_that_the_pipe_writes_and_no_other(steps: list[Any], error: str) -> None:
     events: list[dict[str, Any]] = []
@@ -156,18 +182,14 @@ def test_the_models_text_is_read_back_unchanged_without_thoughts(steps: list[Any
     assert details_parser.GUARDED not in words
 
 
-@given(calls.filter(lambda call: call["ends"]))
+ended_calls = calls.filter(lambda call: call["ends"])
+ENDED = {"arguments": {}, "result": "r", "fails": False, "ends": True, "label": "", "from_text": False, "round": 0}
+
+
+@given(ended_calls)
 def test_the_servers_block_of_a_call_equals_the_pipes(call: Call) -> None:
     past = expected("c", call)
-    start = ToolCallStart(
-        tool_call_id="c",
-        tool_name="read_block",
-        tool_args=call["arguments"],
-        round_index=call["round"],
-        label=storable(call["label"]),
-    )
-    code = call["code"] if call["fails"] else None
-    mine = write_block(start, past.result or "", error_code=code, is_from_text=call["from_text"])
+    mine = servers_block("c", call)
     pipes = drawn(call_events("c", call))
     assert calls_in(mine) == calls_in(pipes) == [past]
     # A browser reads both blocks equally.
@@ -175,6 +197,60 @@ def test_the_servers_block_of_a_call_equals_the_pipes(call: Call) -> None:
     [other] = tool_blocks(pipes)
     names = ("type", "done", "status", "id", "name", "arguments", "result", "round")
     assert {name: own.attributes.get(name) for name in names} == {name: other.attributes.get(name) for name in names}
+
+
+# The small model of a browser does not know a fence behind the mark of a list.
+NASTY = [
+    FAKE,
+    "<details",
+    "</details>",
+    f"<details>\n<summary>HTML's own</summary>\n{html.escape(FAKE)}\n</details>\n",
+    f"<details\ufeff{FAKE.removeprefix('<details ')}",
+    "```python\nx = 1\n",
+    "- a list\n   ~~~~\n",
+    "<!-- a comment\n",
+    "<script>\n",
+    "{{user}} \"quoted\" 'text' & <b>\n",
+    "\u2028 \u0085 ä 🎭\n\n",
+    "| a | b |\n|---|---|\n",
+    "\n",
+    " ",
+]
+nasty = st.lists(st.sampled_from(NASTY) | st.text(max_size=6), min_size=1, max_size=4).map("".join)
+
+
+@given(st.lists(st.one_of(nasty, ended_calls), max_size=6), st.integers(1, 40))
+@example(["```\n", ENDED, ENDED, "words", ENDED], 7)
+def test_exactly_the_calls_that_were_made_are_drawn_by_the_server_and_read_back(steps: list[Any], chars: int) -> None:
+    answer = servers_answer(steps, chars)
+    made = [expected(f"c{number}", step) for number, step in enumerate(steps) if not isinstance(step, str)]
+    assert calls_in(answer) == made
+    assert [block.attributes["id"] for block in tool_blocks(answer)] == [call.tool_call_id for call in made]
+    told = translate([ChatMessage(role="assistant", content=answer)])
+    assert details_parser.GUARDED not in "".join(str(one.content) for one in told if one.role == "assistant")
+
+
+@given(nasty, st.integers(1, 40))
+def test_the_servers_text_without_blocks_is_unchanged(text: str, piece_chars: int) -> None:
+    text += "`List<detailsDto>`, `<details-panel open>`, <details/> and <detail> are other tags."
+    assert servers_answer([text], piece_chars).replace(details_parser.GUARDED, "<") == text
+
+
+def test_calls_of_one_round_are_one_message_and_rounds_are_separate() -> None:
+    answer = servers_answer(["I look.", *({**ENDED, "round": number // 2} for number in range(4)), "Found."])
+    told = translate([ChatMessage(role="assistant", content=answer)])
+    assert [(one.role, one.content, [call.id for call in one.tool_calls or ()]) for one in told] == [
+        ("assistant", "I look.", ["c1", "c2"]),
+        *[("tool", "r", [])] * 2,
+        ("assistant", None, ["c3", "c4"]),
+        *[("tool", "r", [])] * 2,
+        ("assistant", "Found.", []),
+    ]
+
+
+def test_a_long_result_is_cut_with_a_line_on_what_is_missing() -> None:
+    [block] = tool_blocks(write_block(ToolCallStart(tool_call_id="c", tool_name="f"), "x" * 12_345))
+    assert block.value("result") == "x" * 10_000 + "\n… [2,345 more characters]"
 
 
 def test_pipe_and_server_use_the_same_marks() -> None:
@@ -198,7 +274,7 @@ def test_the_pipe_sends_no_id_of_unsaved_chats(prefix: str) -> None:
     assert request["chat_id"] == (None if prefix else "chat")
 
 
-@pytest.mark.parametrize("result", ["It rains.", "", "\n\nIt rains.", "Two\n\nparagraphs"])
+@pytest.mark.parametrize("result", ["", "\n\nIt rains.", "Two\n\nparagraphs"])
 @pytest.mark.parametrize("is_native", [False, True])
 def test_lines_about_inner_calls_are_removed_for_the_model(result: str, is_native: bool) -> None:
     transcript = PIPE.Transcript()
@@ -219,35 +295,8 @@ def test_lines_about_inner_calls_are_removed_for_the_model(result: str, is_nativ
 # --- What the parser reads, and how long it takes.
 
 
-def test_a_call_that_never_ended_has_no_tool_message() -> None:
-    transcript = PIPE.Transcript()
-    transcript.apply({"type": "tool_call_start", "tool_call_id": "c", "tool_name": "draw", "tool_args": {}})
-    transcript.apply({"type": "tool:status", "tool_call_id": "c", "data": {"message": "hm", "progress": 4}})
-    [message] = read_next_turn([{"role": "assistant", "content": transcript.render()}])
-    assert message["tool_calls"][0]["function"]["name"] == "draw"
-
-
-FROM_TEXT = {"type": "tool:status", "tool_call_id": "c", "data": {"status": "from_text", "message": "read"}}
-
-
-@pytest.mark.parametrize("ends", [True, False])
-def test_the_label_of_a_call_from_text_is_removed_from_the_tools_name(ends: bool) -> None:
-    transcript = PIPE.Transcript()
-    events = [
-        {"type": "tool_call_start", "tool_call_id": "c", "tool_name": "draw", "tool_args": {}},
-        FROM_TEXT,
-        {"type": "tool:status", "tool_call_id": "c", "data": {"message": "hm", "progress": 4}},
-        {"type": "tool_call_complete", "tool_call_id": "c", "result": "fine"},
-    ]
-    for event in events if ends else events[:3]:
-        transcript.apply(event)
-    assert "draw · from text" in transcript.render()
-    message = read_next_turn([{"role": "assistant", "content": transcript.render()}])[0]
-    assert message["tool_calls"][0]["function"]["name"] == "draw"
-
-
-@pytest.mark.parametrize("shown", ["draw", "draw · from text", "draw · from text · 4% hm", "draw · 4% hm"])
-@pytest.mark.parametrize("content", [None, "", "Well.", "> **Callboard:** Stopped."])
+@pytest.mark.parametrize("shown", ["draw", "draw · from text · 4% hm", "draw · 4% hm"])
+@pytest.mark.parametrize("content", [None, "Well.", "> **Callboard:** Stopped."])
 def test_labels_are_removed_from_the_names_of_native_calls(shown: str, content: str | None) -> None:
     function = {"name": shown, "arguments": "{}"}
     sent = {"role": "assistant", "content": content, "tool_calls": [{"id": "c", "function": function}]}
@@ -274,7 +323,6 @@ def test_a_result_in_the_body_of_a_block_is_read() -> None:
 
 NAMELESS = [
     f'<details type="tool_calls" done="true" id="c" arguments="{{}}" result="r">\n<summary>Ran</summary>\n{END}',
-    '<details type="tool_calls" done="true" name="">\n</details>',
     '<details type="tool_calls" done="true" name="&#1;">\n</details>',
     # The form of Open WebUI before 0.6.5.
     f'<details type="tool_calls" done="true" content="[{{&quot;id&quot;: &quot;c&quot;}}]" results="[]">\n{END}',
@@ -309,9 +357,6 @@ def test_parts_of_a_message_are_translated_as_well() -> None:
         {"role": "user", "content": CALL},
         {"role": "tool", "tool_call_id": "c", "content": '<details type="tool_calls">'},
         {"role": "assistant", "content": "<details", "tool_calls": [{"id": "c", "function": {"name": "f"}}]},
-        {"role": "assistant", "content": "plain", "extra": 1},
-        {"role": "assistant", "content": [{"type": "text", "text": "plain"}]},
-        {"role": "assistant", "content": None},
         {"role": "assistant"},
     ],
 )
@@ -323,24 +368,14 @@ def test_every_other_message_stays_as_it_is(message: dict[str, Any]) -> None:
 MEGABYTE = 1_000_000
 PIECES = [
     "<details ",
-    "<details \n",
     '<details type="tool_calls">\n',
-    '<details type="tool_calls" ',
     '<details type="tool_calls" a="',
     "a=",
-    "a",
-    " ",
-    "</details>",
     "</details>\n",
-    "&lt;details",
-    "```\n",
     "- ```\n",
-    "`",
     "<!--\n",
     "> **Callboard:** \n",
     '<details type="tool_calls">\n</details>\n',
-    "- ",
-    "1. ",
 ]
 
 
@@ -350,12 +385,6 @@ PIECES = [
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_megabyte_of_anything_is_read_in_linear_time(prefix: str, piece: str) -> None:
     content = prefix + piece * (MEGABYTE // len(piece)) + " > <details"
-    assert read_next_turn([{"role": "assistant", "content": content}])
-
-
-@pytest.mark.timeout(120)
-def test_many_tags_before_one_end_are_read_in_linear_time() -> None:
-    content = '<details type="tool_calls">\n' * 400_000 + END
     assert read_next_turn([{"role": "assistant", "content": content}])
 
 

@@ -60,13 +60,10 @@ async def test_a_search_that_finds_nothing_says_what_to_try(store: Store) -> Non
     ("arguments", "words"),
     [
         ({"action": "store"}, "'store' needs the argument 'text'"),
-        ({"action": "store", "text": " "}, "'store' needs the argument 'text'"),
         ({"action": "update", "text": "x"}, "'update' needs the argument 'memory_id'"),
-        ({"action": "update", "memory_id": 1}, "'update' needs the argument 'text'"),
         ({"action": "delete"}, "'delete' needs the argument 'memory_id'"),
         ({"action": "store", "text": "x" * (MAX_TEXT_CHARS + 1)}, f"at most {MAX_TEXT_CHARS}"),
         ({"action": "delete", "memory_id": 2**64}, "memory_id"),
-        ({"action": "search", "limit": 10_000}, "limit"),
         ({"action": "forget"}, "action"),
     ],
 )

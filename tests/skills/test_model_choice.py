@@ -9,7 +9,7 @@ import pytest
 
 from callboard.agents import Agent
 from callboard.errors import InvalidArguments, ToolError
-from callboard.models import OpenAICompatible, ScriptedModel, TextDelta
+from callboard.models import OpenAICompatible, ScriptedModel
 from callboard.skills import ModelChoice
 from callboard.storage import Store
 from callboard_protocol import Event, Message, Status
@@ -84,11 +84,11 @@ def notices(events: list[Event]) -> list[str]:
 
 
 @asynccontextmanager
-async def chatting(folder: Path, names: Sequence[str] = NAMES, agent: Agent | None = None) -> AsyncIterator[Service]:
+async def chatting(folder: Path, names: Sequence[str]) -> AsyncIterator[Service]:
     """A server with these models, each of which says its name; ann has chosen the large one for her chat."""
     async with OpenAIServer(lambda body: chunks(text(f"I am {body['model']}.")), names) as endpoint:
         settings = {"model_base_url": endpoint.base_url, "model": "small-8b"}
-        async with serving(folder, agent or Agent("scripted"), **settings) as service:
+        async with serving(folder, Agent("scripted"), **settings) as service:
             await service.events(ann("chat"))
             await service.state.store.chats("ann").choose_model("chat", "large-70b")
             yield service
@@ -115,10 +115,3 @@ async def test_chat_is_answered_by_its_model_or_a_missing_one_is_reported(
         assert (said(events), notices(events)) == (answer, told)
         for other in (ann("other"), ann("chat", task="title_generation")):
             assert said(await service.events(other)) == "I am small-8b."
-
-
-async def test_an_agent_with_a_model_of_its_own_keeps_it(tmp_path: Path) -> None:
-    agent = Agent("scripted", model=ScriptedModel(lambda _: [TextDelta("I am own.")], name="own"))
-    async with chatting(tmp_path, agent=agent) as service:
-        events = await service.events(ann("chat"))
-    assert (said(events), notices(events)) == ("I am own.", [])

@@ -1,17 +1,10 @@
 """The tool `history`, as a model calls it."""
 
-from pathlib import Path
-
 import pytest
 
-from callboard.agents import Agent
 from callboard.errors import InvalidArguments, ToolError
-from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import PastChats
 from callboard.storage import Store
-from callboard_protocol import Event, InputRequest, ToolCallComplete, ToolCallError
-from tests.loop.conftest import wants
-from tests.serving import Service, request, serving
 from tests.skills.calling import Caller
 
 
@@ -43,32 +36,7 @@ async def test_forgetting_deletes_only_users_own_earlier_chat(store: Store) -> N
             await ann.call(PastChats(), action=action)
 
 
-def forgetful() -> Agent:
-    """A model that searches, and then forgets the chat that it found."""
-
-    def script(asked: ModelRequest) -> list[ModelDelta]:
-        if any(message["role"] == "tool" for message in asked.messages):
-            return [TextDelta("Done.")]
-        return [
-            wants("history", {"action": "recent"}, index=0, call_id="look"),
-            wants("history", {"action": "forget", "chat_id": "old"}, index=1, call_id="forget"),
-        ]
-
-    return Agent("forgetful", skills=(PastChats(),), model=ScriptedModel(script))
-
-
-async def answering(service: Service, value: object) -> list[Event]:
-    body = request(agent="forgetful", run_id=f"run-{value}", chat_id="now", user={"id": "ann"})
-    return await service.events_with_answer(body, value)
-
-
-async def test_only_forgetting_needs_approval(tmp_path: Path) -> None:
-    async with serving(tmp_path, forgetful()) as service:
-        await Caller(service.state.store, chat_id="old").say("umbrella")
-        refused = await answering(service, False)
-        assert [event.tool_call_id for event in refused if isinstance(event, InputRequest)] == ["forget"]
-        assert [event.code for event in refused if isinstance(event, ToolCallError)] == ["denied"]
-        assert (await service.client.get("/v1/chats/old/messages", params={"user_id": "ann"})).status_code == 200
-        agreed = await answering(service, True)
-        assert '{"forgotten":"old"}' in [event.result for event in agreed if isinstance(event, ToolCallComplete)]
-        assert (await service.client.get("/v1/chats/old/messages", params={"user_id": "ann"})).status_code == 404
+def test_only_forgetting_needs_approval() -> None:
+    [history] = PastChats().current_tools()
+    asks = {action: history.asks_first({"action": action}) for action in ("search", "recent", "forget")}
+    assert asks == {"search": False, "recent": False, "forget": True}

@@ -1,19 +1,17 @@
 """The skill `plan`, through a real server."""
 
-import json
 from pathlib import Path
-from typing import Any
-
-import httpx
 
 from callboard import Agent, Skill
 from callboard.calls import ToolContext, ToolResult, tool
-from callboard.models import ScriptedModel, TextDelta, ToolCallDelta
-from callboard.models.model import ModelRequest
+from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Planning
+from callboard.storage import Store
 from callboard_protocol import Plan, ToolCallComplete
+from tests.loop.conftest import wants
 from tests.runs.promises import read
 from tests.serving import request, serving
+from tests.skills.calling import ToolRunner
 
 STEPS = [{"content": "Look", "state": "in_progress"}, {"content": "Write"}]
 SHOWN = Plan.model_validate(
@@ -26,32 +24,12 @@ SHOWN = Plan.model_validate(
 )
 
 
-def calling(name: str, arguments: dict[str, Any], *skills: Skill) -> Agent:
-    """Return an agent that calls this tool once and says what the model reads of it."""
-
-    def script(asked: ModelRequest) -> Any:
-        last = asked.messages[-1]
-        if last["role"] == "tool":
-            yield TextDelta(str(last["content"]))
-        else:
-            yield ToolCallDelta(index=0, id="a", name=name, arguments=json.dumps(arguments))
-
-    return Agent("scripted", "Plans.", skills, model=ScriptedModel(script, name="scripted"))
+async def test_plan_is_made_of_the_steps_and_told_in_a_line(store: Store) -> None:
+    result = await ToolRunner(Planning(), store).run("plan", steps=STEPS)
+    assert (result.plan, result.text) == (SHOWN, "Plan: 0 of 2: Look")
 
 
-async def test_plan_is_recorded_after_its_call_and_read_again(tmp_path: Path) -> None:
-    async with serving(tmp_path, calling("plan", {"steps": STEPS}, Planning())) as service:
-        events = await service.events(request(run_id="r", chat_id="c"))
-        again = read((await service.client.get("/v1/runs/r/events")).content)
-    kinds = [event.type for event in events]
-    assert kinds.index("plan") == kinds.index("tool_call_complete") + 1
-    assert SHOWN in events
-    assert SHOWN.summary == "Plan: 0 of 2: Look"
-    assert [event.result for event in events if isinstance(event, ToolCallComplete)] == [SHOWN.summary]
-    assert [event for _, event in again] == events
-
-
-async def test_secrets_are_removed_from_a_plan(tmp_path: Path) -> None:
+async def test_plan_is_an_event_after_its_call_without_secrets(tmp_path: Path) -> None:
     @tool
     async def look(context: ToolContext) -> ToolResult:
         """Looks."""
@@ -59,20 +37,16 @@ async def test_secrets_are_removed_from_a_plan(tmp_path: Path) -> None:
         steps = ({"id": key, "content": f"Use {key}", "state": "pending"},)
         return ToolResult("fine", plan=Plan.model_validate({"steps": steps}))
 
-    async with serving(tmp_path, calling("look", {}, Skill("looks", "Looks.", tools=(look,)))) as service:
-        response = await service.client.post("/v1/runs", json=request())
-    [shown] = [event for _, event in read(response.content) if isinstance(event, Plan)]
-    assert shown.steps[0]["content"] == "Use [secret]"
+    def script(asked: ModelRequest) -> list[ModelDelta]:
+        return [TextDelta("Fine.")] if asked.messages[-1]["role"] == "tool" else [wants("look")]
+
+    agent = Agent("scripted", skills=(Skill("looks", "Looks.", tools=(look,)),), model=ScriptedModel(script))
+    async with serving(tmp_path, agent) as service:
+        response = await service.client.post("/v1/runs", json=request(run_id="r", chat_id="c"))
+        again = await service.client.get("/v1/runs/r/events")
+    events = [event for _, event in read(response.content)]
+    assert [event for _, event in read(again.content)] == events
+    [place] = [place for place, event in enumerate(events) if isinstance(event, Plan)]
+    assert isinstance(events[place - 1], ToolCallComplete)
+    assert "Use [secret]" in response.text
     assert "4711" not in response.text
-
-
-async def test_status_lines_of_the_openai_route_have_the_plan(tmp_path: Path) -> None:
-    body = {
-        "model": "scripted",
-        "stream": True,
-        "messages": [{"role": "user", "content": "hi"}],
-        "callboard": {"tool_activity": "status"},
-    }
-    async with serving(tmp_path, calling("plan", {"steps": STEPS}, Planning())) as service:
-        response: httpx.Response = await service.client.post("/v1/chat/completions", json=body)
-    assert "Plan: 0 of 2: Look" in response.text

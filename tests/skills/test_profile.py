@@ -10,9 +10,7 @@ from callboard.storage import Store
 from tests.skills.calling import Caller
 
 
-@pytest.mark.parametrize(
-    ("value", "kind"), [("Oslo", "text"), (42, "number"), (False, "boolean"), (["a", "b"], "list")]
-)
+@pytest.mark.parametrize(("value", "kind"), [(42, "number"), (False, "boolean"), (["a", "b"], "list")])
 async def test_a_new_attribute_has_the_type_of_its_value(store: Store, value: object, kind: str) -> None:
     ann = Caller(store)
     await ann.call(Profile(), action="set", name="Thing", value=value)
@@ -32,13 +30,11 @@ async def test_date_is_validated_and_stored_as_date(store: Store) -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "words"),
     [
-        ("number", "42", "a number, without quotes"),
         ("number", True, "a number"),
         ("number", float("nan"), "a number"),
         ("boolean", 1, "true or false"),
         ("text", "x" * 3_000, "a text of at most"),
         ("list", ["x"] * 200, "a list of at most"),
-        ("date", 1990, "a date"),
     ],
 )
 async def test_value_of_wrong_type_is_refused_with_expected_type(
@@ -80,7 +76,6 @@ async def test_unknown_attribute_is_answered_with_existing_ones(store: Store) ->
         ({"action": "set", "name": "x"}, "'set' needs the argument 'value'"),
         ({"action": "delete"}, "'delete' needs the argument 'name'"),
         ({"action": "set", "name": "!?", "value": 1}, "1 to 64 letters"),
-        ({"action": "set", "name": "x", "value": {"a": 1}}, "value"),
     ],
 )
 async def test_arguments_that_do_not_fit_are_named(store: Store, arguments: dict[str, Any], words: str) -> None:

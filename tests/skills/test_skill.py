@@ -74,20 +74,6 @@ async def test_agents_of_application_share_opened_skill(services: Services) -> N
     assert counter.closed == [2]
 
 
-async def test_lifespan_without_state_leaves_skill_unchanged(services: Services) -> None:
-    @asynccontextmanager
-    async def lifespan(_services: Services) -> AsyncIterator[None]:
-        yield
-
-    @tool
-    def wave() -> None:
-        """Wave."""
-
-    waver = Skill("waver", "Waves.", "You wave.", (wave,), lifespan=lifespan)
-    async with waver.copy(max_tool_calls=2).open(services) as on:
-        assert (on.current_tools(), on.current_prompt(), on.max_tool_calls) == ((wave,), "You wave.", 2)
-
-
 async def test_skill_keys_do_not_appear_in_output(services: Services) -> None:
     skill = Skill("keyed", "Has a key.", secrets=("a-long-secret-key",))
     assert "a-long-secret-key" not in repr(skill)
@@ -112,15 +98,11 @@ async def with_context(name: str, args: Mapping[str, Any], context: ToolContext)
     return f"{context.tool_name}: {sum(args.values())}"
 
 
-async def with_optional_context(name: str, args: Mapping[str, Any], context: ToolContext | None = None) -> str:
-    return f"{context.tool_name if context else ''}: {sum(args.values())}"
-
-
 async def with_another_default(name: str, args: Mapping[str, Any], sign: int = 1) -> str:
     return f"{name}: {sign * sum(args.values())}"
 
 
-EXECUTES: list[Any] = [OldSkill()._execute, with_context, with_optional_context, with_another_default]
+EXECUTES: list[Any] = [OldSkill()._execute, with_context, with_another_default]
 
 
 @pytest.mark.parametrize("execute", EXECUTES, ids=lambda one: one.__name__)
@@ -136,10 +118,7 @@ async def with_emitter(name: str, args: dict[str, Any], __event_emitter__: Any =
 async def with_too_much(name: str, args: dict[str, Any], context: ToolContext, more: int) -> None: ...
 
 
-async def with_nothing() -> None: ...
-
-
-@pytest.mark.parametrize("execute", [with_emitter, with_too_much, with_nothing], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("execute", [with_emitter, with_too_much], ids=lambda one: one.__name__)
 def test_execute_with_wrong_parameters_is_refused(execute: Any) -> None:
     with pytest.raises(AgentError, match=r"`execute` of the skill 'old'.*ToolContext"):
         Skill("old", "Adds.", tools=[SCHEMA], execute=execute)

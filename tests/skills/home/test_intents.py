@@ -46,7 +46,6 @@ FILLED: dict[str, object] = {"area": "", "floor": None, "domain": [], "color": "
 @pytest.mark.parametrize(
     ("intent", "arguments", "sent"),
     [
-        ("HassTurnOn", {}, {}),
         ("HassLightSet", {"brightness": 40, "temperature": 0}, {"brightness": 40}),
         ("HassLightSet", {"brightness": 0, "temperature": 2700}, {"temperature": 2700}),
         ("HassLightSet", {"brightness": 0, "temperature": 0}, {"brightness": 0}),

@@ -11,12 +11,9 @@ from tests.skills.home.conftest import Room
     ("said", "meant"),
     [
         ("light.bed_light", "light.bed_light"),
-        ("the bed lights", "light.bed_light"),
         ("reading lamp", "light.bed_light"),
-        ("bedroom lamp", "light.bed_light"),
         ("light in the kitchen", "light.kitchen_lights"),
         ("Thermostat", "climate.hvac"),
-        ("lounge fan", "fan.living_room_fan"),
         ("AC", "switch.ac"),
     ],
 )
@@ -60,9 +57,7 @@ async def test_change_means_the_entity_that_supports_its_command(room: Room, ass
     assert changed == ["cover.kitchen_window", "switch.window", "light.bed_light"]
 
 
-@pytest.mark.parametrize(
-    ("said", "command"), [("the door", "open"), ("a blind", "open"), ("cover", "open"), ("living room", "off")]
-)
+@pytest.mark.parametrize(("said", "command"), [("the door", "open"), ("cover", "open"), ("living room", "off")])
 async def test_vague_name_or_name_of_a_room_changes_nothing(
     room: Room, assistant: HomeAssistantServer, said: str, command: str
 ) -> None:
@@ -81,7 +76,7 @@ async def test_misspelt_name_is_answered_with_similar_ones(room: Room, assistant
     assert assistant.called == []
 
 
-@pytest.mark.parametrize("said", ["spot 2", "spot1 kitchen", "", "the", "lift spot", "spotlight2", "light.spot_9"])
+@pytest.mark.parametrize("said", ["spot 2", "", "the", "spotlight2", "light.spot_9"])
 async def test_unknown_name_is_not_matched_by_similarity(room: Room, assistant: HomeAssistantServer, said: str) -> None:
     assistant.add("light.spot_1", "Left spot 1")
     assistant.add("light.spotlight", "Spotlight1")

@@ -5,11 +5,8 @@ import re
 import pytest
 
 from callboard.errors import ToolError
-from callboard.trace_context import read, within
 from tests.fakes.home_assistant import HomeAssistantServer
 from tests.skills.home.conftest import Room
-
-TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 async def test_a_query_lists_everything_by_area_with_its_state(room: Room) -> None:
@@ -121,16 +118,3 @@ async def test_neither_secrets_nor_faked_lines_are_shown(room: Room, assistant: 
     assert secret not in shown
     assert "hunter2" not in shown
     assert "\n- Front Door (lock.front_door): unlocked" not in shown
-
-
-async def test_trace_is_sent_to_home_assistant(room: Room, assistant: HomeAssistantServer) -> None:
-    with within(read({"traceparent": TRACEPARENT, "tracestate": "vendor=1"})):
-        await room.home("query", "light.bed_light")
-    told = {
-        (headers.get("upgrade"), headers.get("traceparent"), headers.get("tracestate")) for headers in assistant.headers
-    }
-    assert told == {(None, TRACEPARENT, "vendor=1"), ("websocket", TRACEPARENT, "vendor=1")}
-    assistant.headers.clear()
-    await room.home("query", "light.bed_light")
-    assert assistant.headers
-    assert not [headers for headers in assistant.headers if "traceparent" in headers]

@@ -148,11 +148,6 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def python_servers() -> Path:
-    return installed.python_servers()
-
-
-@pytest.fixture(scope="session")
 def node_servers() -> Path:
     return installed.node_servers()
 

@@ -7,27 +7,15 @@ import fcntl
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-PYPI = ("mcp-server-git==2026.10.19",)
 NPM = ("@modelcontextprotocol/server-everything@2026.8.31",)
-
-
-def python_servers() -> Path:
-    """The folder with the commands of the servers from PyPI."""
-    return once("mcp-pypi", PYPI, _install_from_pypi) / "bin"
 
 
 def node_servers() -> Path:
     """The folder with the commands of the servers from npm."""
     return once("mcp-npm", NPM, _install_from_npm) / "node_modules" / ".bin"
-
-
-def _install_from_pypi(folder: Path) -> None:
-    run(sys.executable, "-m", "venv", folder)
-    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", *PYPI)
 
 
 def _install_from_npm(folder: Path) -> None:

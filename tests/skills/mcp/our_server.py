@@ -24,7 +24,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 server = MCPServer("ours")
 cancelled = asyncio.Event()
-company: list[asyncio.Event] = []
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
@@ -51,17 +50,6 @@ async def was_cancelled() -> str:
     """Ends once `wait` was cancelled."""
     await cancelled.wait()
     return "yes"
-
-
-@server.tool()
-async def meet(guests: int) -> str:
-    """Ends once so many calls of it run at one time."""
-    company.append(asyncio.Event())
-    if len(company) == guests:
-        for guest in company:
-            guest.set()
-    await company[len(company) - 1].wait()
-    return "met"
 
 
 @server.tool()

@@ -1,6 +1,5 @@
 """Calls to our own server, made with the official SDK: progress during a call, and its possible ends."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 
@@ -38,34 +37,11 @@ async def test_progress_becomes_statuses_of_the_call_and_without_end_does_not_fi
 
 
 async def test_timed_out_call_is_cancelled_at_server(ours: Make) -> None:
-    played = ours()
-    async with played.lifespan():
-        with pytest.raises(ToolTimeout, match=r"ours_wait did not end within 0\.2 s"):
-            await played.call("wait", 0.2)
-        assert (await played.call("was_cancelled")).text == "yes"
-
-
-@shared_loop
-async def test_a_cancelled_call_is_cancelled_at_the_server(shared: Played) -> None:
-    waiting = asyncio.create_task(shared.call("wait"))
-    await shared.reported.wait()
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert (await shared.call("was_cancelled")).text == "yes"
-
-
-@shared_loop
-async def test_calls_run_in_parallel(shared: Played) -> None:
-    results = await asyncio.gather(*(shared.call("meet", guests=8) for _ in range(8)))
-    assert [result.text for result in results] == ["met"] * 8
-
-
-async def test_timeout_of_declaration_applies(ours: Make) -> None:
     played = ours(timeout_seconds=0.2)
     async with played.lifespan():
-        with pytest.raises(ToolTimeout):
+        with pytest.raises(ToolTimeout, match=r"ours_wait did not end within 0\.2 s"):
             await played.call("wait")
+        assert (await played.call("was_cancelled")).text == "yes"
 
 
 @shared_loop
@@ -99,10 +75,8 @@ async def test_server_gets_only_declared_variables_and_their_secrets_reach_neith
     "args",
     [
         ("--api-key", "sk-1x/y=z"),
-        ("--api-key=sk-1x/y=z",),
         ("--header", "Authorization: Bearer sk-1x/y=z"),
         ("--header=X-Api-Key:sk-1x/y=z",),
-        ("-e", "GITHUB_TOKEN=sk-1x/y=z"),
         ("--config", '{"region": "eu", "apiKey": "sk-1x/y=z"}'),
     ],
 )

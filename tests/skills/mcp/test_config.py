@@ -39,11 +39,8 @@ def test_entries_of_other_clients_are_read(tmp_path: Path, monkeypatch: pytest.M
     ("entry", "said"),
     [
         ({}, "mcpServers.bad: The MCP server 'bad' needs either a command to run or a url"),
-        ({"url": "ftp://a"}, "mcpServers.bad: The MCP server 'bad' needs a url that begins with http:// or https://"),
         ({"command": "x", "args": "-y"}, "mcpServers.bad.args: Input should be a valid tuple"),
-        ({"command": ["x"], "args": 5}, "mcpServers.bad.args: Input should be a valid tuple"),
         ({"command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}}, "mcpServers.bad: the variable NOT_SET_ANYWHERE"),
-        ({"command": "x", "confirm": "sometimes"}, "mcpServers.bad.confirm: Input should be 'never'"),
         ({"url": "http://a", "type": "ws"}, "mcpServers.bad: its type is unknown; use stdio, http or sse"),
         (
             {"url": "http://a", "headers": {"A": "${input:key}"}},
@@ -53,12 +50,9 @@ def test_entries_of_other_clients_are_read(tmp_path: Path, monkeypatch: pytest.M
             {"url": "http://a", "headers": {"A": "Bearer {file:~/key}"}},
             "mcpServers.bad: only OpenCode knows {file:~/key}",
         ),
-        ({"command": "x", "env": {"A": "{env:NOT_SET_ANYWHERE}"}}, "mcpServers.bad: the variable NOT_SET_ANYW"),
         ({"command": "x", "envFile": ".env"}, "mcpServers.bad: its envFile is not read; write the variables into env"),
-        ({"command": "x", "disabledTools": "all"}, "mcpServers.bad.excludeTools: Input should be a valid tuple"),
         ("npx server", "mcpServers.bad: write an object"),
         ({"command": "x", "disabled": "maybe"}, "mcpServers.bad.disabled: Input should be a valid boolean"),
-        ({"command": "x", "cwd": "~no-such-user-anywhere"}, "mcpServers.bad: Could not determine home directory"),
     ],
 )
 def test_invalid_server_is_left_out_and_reported_with_place(tmp_path: Path, entry: Any, said: str) -> None:
@@ -88,14 +82,11 @@ def test_every_fault_is_reported_without_values(tmp_path: Path) -> None:
         ),
         # Gemini CLI, Windsurf, LangChain, Cline, OpenCode.
         ('{"mcpServers": {"a": {"httpUrl": "http://a/mcp", "headers": null}}}', {"a": "None http://a/mcp"}),
-        ('{"mcpServers": {"a": {"serverUrl": "http://a/mcp"}}}', {"a": "None http://a/mcp"}),
-        ('{"mcpServers": {"a": {"url": "http://a", "transport": "streamable_http"}}}', {"a": "http http://a"}),
         ('{"mcpServers": {"a": {"url": "http://a", "type": "streamableHttp"}}}', {"a": "http http://a"}),
         ('{"mcpServers": {"a": {"url": "http://a/sse", "type": "sse"}}}', {"a": "sse http://a/sse"}),
         ('{"mcpServers": {"a": {"type": "local", "command": ["x", "-y"], "environment": {}}}}', {"a": "x -y"}),
         # OpenCode, Zed, Gemini CLI with other settings in `mcp`, and servers without a key.
         ('{"mcp": {"a": {"type": "local", "command": ["x", "-y"]}, "b": {"enabled": false}}}', {"a": "x -y"}),
-        ('{"mcp": {"a": {"type": "remote", "url": "http://a"}}, "theme": "dark"}', {"a": "http http://a"}),
         ('{"mcp": {"servers": {"a": {"command": ["x"], "disabled": false}}, "timeout": {"startup": 1}}}', {"a": "x"}),
         (
             '{"context_servers": {"a": {"source": "custom", "command": "x", "args": ["-y"], "env": null}}, "tabs": {}}',
@@ -103,12 +94,8 @@ def test_every_fault_is_reported_without_values(tmp_path: Path) -> None:
         ),
         ('{"mcpServers": {"a": {"command": "x"}}, "mcp": {"allowed": ["a"], "serverCommand": "y"}}', {"a": "x"}),
         ('{"a": {"command": "x"}, "b": {"serverUrl": "http://b"}}', {"a": "x", "b": "None http://b"}),
-        # Several places.
-        ('{"mcpServers": {}, "servers": {"a": {"command": "x"}}}', {"a": "x"}),
         ('{"servers": {"b": {"command": "y"}}, "mcpServers": {"a": {"command": "x"}}}', {"a": "x", "b": "y"}),
         ('{"mcpServers": {}}', {}),
-        # Servers that are turned off.
-        ('{"mcpServers": {"a": {"disabled": true}, "b": {"command": "x", "disabled": false}}}', {"b": "x"}),
         (
             '{"mcpServers": {"a": {"command": "x", "disabled": "true"}, "b": {"command": "x", "disabled": null}}}',
             {"b": "x"},
@@ -117,7 +104,6 @@ def test_every_fault_is_reported_without_values(tmp_path: Path) -> None:
             '{"mcpServers": {"a": {"command": "x", "enabled": "False"}, "b": {"command": "x", "enabled": "true"}}}',
             {"b": "x"},
         ),
-        ('{"mcpServers": {"a": {"command": "x", "isActive": "false"}}}', {}),
         ('{"mcpServers": {"a": {"command": "${env:TOWN}/${TOWN:-x}"}}}', {"a": "Graz/Graz"}),
     ],
 )
@@ -158,40 +144,11 @@ def test_first_of_two_servers_with_the_same_name_counts(tmp_path: Path, first: A
 
 
 @pytest.mark.parametrize(
-    ("text", "kept", "places"),
-    [
-        # OpenCode's, without a key, and in several places.
-        (
-            '{"mcp": {"bad": "npx server", "wrong": {"comand": ["x"]}, "good": {"command": ["x"]}}}',
-            ["good"],
-            ["mcp.bad", "mcp.wrong"],
-        ),
-        ('{"bad": {"command": 5}, "good": {"command": "x"}}', ["good"], ["bad.command"]),
-        (
-            '{"mcpServers": {"my files": {"command": "x"}}, "context_servers": {"my_files": {"command": "x"}}}',
-            [],
-            ["mcpServers.my files", "context_servers.my_files"],
-        ),
-    ],
-)
-def test_bad_servers_are_left_out_and_reported_with_their_places(
-    tmp_path: Path, text: str, kept: list[str], places: list[str]
-) -> None:
-    path = tmp_path / "mcp.json"
-    path.write_text(text)
-    read = read_server_file(path)
-    assert [one.name for one in read.servers] == kept
-    assert [problem.split(": ")[1] for problem in read.problems] == places
-
-
-@pytest.mark.parametrize(
     ("content", "said"),
     [
         ('{"mcpServers": {"a": }}', ", line 1, column 22: not JSON: Expecting value."),
-        ('{"mcpServers": []}', ': write the servers as {"mcpServers"'),
         # The settings of another program, of which one has the form of a server.
         ('{"statusLine": {"command": "x"}, "permissions": {}}', ': write the servers as {"mcpServers"'),
-        ('{"bugs": {"url": "http://a"}, "version": "1"}', ': write the servers as {"mcpServers"'),
         ('{"mcp": {"allowed": ["a"]}}', ': write the servers as {"mcpServers"'),
         ("\udcff", ": the file of MCP servers is not UTF-8."),
     ],
@@ -215,7 +172,6 @@ def test_missing_file_is_reported(tmp_path: Path) -> None:
         (["git", "git_hub"], ["git_hub"]),
         (["my files", "my_files"], []),
         (["a" * 40, "a" * 50], []),
-        (["git", "git-lab", "github"], ["git", "git-lab", "github"]),
     ],
 )
 def test_server_with_clashing_prefix_is_left_out(tmp_path: Path, names: list[str], kept: list[str]) -> None:

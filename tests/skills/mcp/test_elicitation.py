@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,6 @@ from callboard.skills.mcp.server import RunningServer
 from callboard_protocol import InputRequest, User
 from tests.skills.mcp.conftest import QUICK, Log, Make, Played
 from tests.skills.mcp.test_hostile_servers import listed
-from tests.skills.mcp.test_real_servers import far_server, played
-
-__all__ = ["far_server"]
 
 TOWN = {"type": "object", "properties": {"town": {"type": "string"}}}
 URL = "https://pay.example/1"
@@ -33,7 +32,6 @@ async def test_server_of_the_newest_protocol_gets_the_users_answer(ours: Make) -
         ([{"town": "Graz"}], {"action": "accept", "content": {"town": "Graz"}}),
         ([{"town": "G"}, {"town": "Graz"}], {"action": "accept", "content": {"town": "Graz"}}),
         ([False], {"action": "decline"}),
-        ([None], {"action": "cancel"}),
         ([], {"action": "cancel"}),
     ]
     played = ours()
@@ -56,10 +54,8 @@ PAY = {"mode": "url", "elicitationId": "1", "url": URL}
     [
         (PAY, True, {"action": "accept"}),
         (PAY, False, {"action": "decline"}),
-        (PAY, None, {"action": "cancel"}),
         ({"requestedSchema": TOWN}, {"town": "Graz"}, {"action": "accept", "content": {"town": "Graz"}}),
         ({"requestedSchema": TOWN}, False, {"action": "decline"}),
-        ({"requestedSchema": TOWN}, None, {"action": "cancel"}),
         ({"requestedSchema": {"type": "object", "properties": {}}}, {}, {"action": "accept", "content": {}}),
     ],
 )
@@ -137,12 +133,10 @@ async def test_questions_of_a_call_over_the_limit_are_refused_with_the_reason(ou
 @pytest.mark.parametrize(
     "params",
     [
-        {"requestedSchema": {"type": "object", "properties": {"a": {"type": "object"}}}},
         {"requestedSchema": {"type": "object", "properties": {"a": {"type": "string", "maxLength": "x"}}}},
         {**PAY, "url": "https://evil.example\\.bank.example/"},
         {**PAY, "url": "https://bank.example@evil.example/"},
         {**PAY, "url": "javascript:alert(1)"},
-        {**PAY, "url": "file:///etc/passwd"},
     ],
 )
 async def test_question_that_cannot_be_drawn_is_not_accepted(plain: Make, params: dict[str, Any], log: Log) -> None:
@@ -164,22 +158,28 @@ async def test_question_that_may_belong_to_another_user_reaches_nobody(plain: Ma
     assert next(line["calls"] for line in log.of("mcp_question_of_no_call")) == 2
 
 
-@pytest.mark.needs("npm", "downloads")
-async def test_form_of_the_reference_server(node_servers: Path) -> None:
-    every = played("every", node_servers / "mcp-server-everything")
-    async with every.lifespan():
-        every.answers = [{"name": "Viola", "check": "yes", "integer": "50", "email": "viola@example.org"}]
-        accepted = await every.call("trigger-elicitation-request")
-        every.answers = [False]
-        declined = await every.call("trigger-elicitation-request")
-    assert "- Name: Viola\n- Agreed to terms: true" in accepted.text
-    assert "- Favorite Integer: 50" in accepted.text
-    assert "User declined" in declined.text
-    fields = every.questions[0].form["properties"]
-    assert fields["legacyTitledEnum"]["oneOf"][0] == {"const": "pet-1", "title": "Cats"}
-    assert fields["titledMultipleSelectEnum"]["default"] == ["fish-1"]
+@pytest.fixture
+def far_server(node_servers: Path, free_port: int) -> Callable[[], AbstractContextManager[str]]:
+    """Start the reference server over HTTP, and yield its address once it listens."""
+    environment = {"PATH": os.environ["PATH"], "PORT": str(free_port)}
+    command = [str(node_servers / "mcp-server-everything"), "streamableHttp"]
+
+    @contextmanager
+    def start() -> Iterator[str]:
+        pipe = subprocess.PIPE
+        joined = subprocess.STDOUT
+        with subprocess.Popen(command, env=environment, stdout=pipe, stderr=joined, text=True) as process:
+            assert process.stdout is not None
+            try:
+                assert any("listening on port" in line for line in process.stdout)
+                yield f"http://127.0.0.1:{free_port}/mcp"
+            finally:
+                process.kill()
+
+    return start
 
 
+@pytest.mark.timeout(600)  # it installs the server
 @pytest.mark.needs("npm", "downloads")
 async def test_questions_over_http_reach_the_users_of_their_calls(
     far_server: Callable[[], AbstractContextManager[str]], log: Log

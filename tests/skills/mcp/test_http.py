@@ -14,15 +14,14 @@ from mcp.server import MCPServer
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from callboard.errors import ToolError, ToolTimeout
+from callboard.errors import ToolError
 from callboard.skills.mcp.declaration import ServerDeclaration
-from callboard.skills.mcp.server import McpState, RunningServer
+from callboard.skills.mcp.server import RunningServer
 from callboard.trace_context import read, within
 from tests.fakes.http_answer import answering
 from tests.fakes.http_server import HttpServer
 from tests.fakes.mcp_http import ForgetfulServer
 from tests.skills.mcp.conftest import HERE, QUICK, Log, Played
-from tests.skills.web.sites import Reply, Site
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -48,17 +47,6 @@ def shared_port() -> Iterator[int]:
 
 def at(port: int, **headers: str) -> Played:
     return Played(RunningServer(ServerDeclaration("far", url=f"http://127.0.0.1:{port}/mcp", headers=headers), *QUICK))
-
-
-async def test_progress_and_cancellation_work_as_over_pipes(shared_port: int, log: Log) -> None:
-    far = at(shared_port)
-    async with far.lifespan():
-        await log.until("mcp_server_ready")
-        assert (await far.call("count", steps=2)).text == "counted to 2"
-        assert [report.progress for report in far.reports] == [50, 100]
-        with pytest.raises(ToolTimeout):
-            await far.call("wait", 0.3)
-        assert (await far.call("was_cancelled")).text == "yes"
 
 
 @pytest.mark.slow
@@ -129,14 +117,10 @@ def beside(server: ForgetfulServer) -> Played:
 @pytest.mark.parametrize(
     ("status", "body"),
     [
-        (404, {"code": -32001, "message": "Session not found"}),
         (404, "Not Found"),
         (400, NO_SESSION),
-        (400, "unknown session"),
-        (401, "Unauthorized: Session not found"),
         (503, {"code": -32000, "message": "No active session"}),
         (200, {"code": -32002, "message": "Server not initialized"}),
-        (500, {"code": -32000, "message": "Session 4f1 not found"}),
     ],
 )
 async def test_forgotten_session_is_renewed_and_refused_calls_are_repeated(status: int, body: Any) -> None:
@@ -209,7 +193,7 @@ async def test_repeatedly_refused_call_fails() -> None:
         assert (await far.call("run")).text == "run 1"
 
 
-@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize("status", [200, 400])
 async def test_other_error_fails_call(status: int) -> None:
     error = {"code": -32602, "message": "there is no browser session 7"}
     async with ForgetfulServer(status, error) as server, beside(server).running() as far:
@@ -223,7 +207,6 @@ async def test_other_error_fails_call(status: int) -> None:
     ("status", "headers", "said"),
     [
         (429, {"Retry-After": "7"}, "HTTP 429 Too Many Requests: try again in 7 s"),
-        (500, {}, "HTTP 500 Internal Server Error"),
         (401, {}, "HTTP 401 Unauthorized: check its headers"),
     ],
 )
@@ -250,7 +233,7 @@ async def test_lone_surrogate_is_replaced_and_invalid_json_fails_call(
     begin, end = (b"event: message\ndata: ", b"\n\n") if media_type == "text/event-stream" else (b"", b"")
     async with ForgetfulServer() as server, beside(server).running() as far:
         server.raw_type = media_type
-        for cut in (90, 91, 100):
+        for cut in (90, 91):
             server.raw = [begin + answer[:cut], answer[cut:] + end]
             assert (await far.call("run")).text == "cut \ufffd, \U0001f600, \\ud83d"
         server.raw = [begin + answer[:50] + end]
@@ -273,15 +256,6 @@ class ForgetfulEvents:
         self.is_forgetful = self.is_forgetful and scope["method"] == "POST"
         refusal = PlainTextResponse("Could not find session", 404)
         await (refusal if self.is_forgetful else self._app)(scope, receive, send)
-
-
-async def test_silent_stream_of_older_transport_does_not_delay_stop() -> None:
-    silent = Reply(headers={"Content-Type": "text/event-stream"}, ending="hang")
-    async with Site(silent) as site:
-        server = RunningServer(ServerDeclaration("far", url=f"{site.url}/sse", transport="sse"))
-        async with server.lifespan(wait_seconds=0.1):
-            assert server.state == McpState("starting")
-        assert server.state == McpState("stopped")
 
 
 async def test_older_transport_is_used_if_declared_or_detected(log: Log) -> None:

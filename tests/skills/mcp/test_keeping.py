@@ -20,28 +20,11 @@ async def test_the_process_is_gone_when_the_lifespan_ends_and_the_skill_can_be_s
             pid = await played.pid()
             assert is_alive(pid)
             running = played.server.state
-            assert (running.status, running.tools) == ("ready", 13)
+            assert (running.status, running.tools) == ("ready", 12)
         assert not is_alive(pid)
         assert played.server.state == McpState("stopped", "", running.tool_names)
         with pytest.raises(ToolError, match="its tools work only in a running Callboard server"):
             await played.call("count", steps=1)
-
-
-async def test_a_lifespan_that_is_cancelled_leaves_no_process(ours: Make) -> None:
-    played = ours()
-    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-    async def live() -> None:
-        async with played.lifespan():
-            ready.set_result(await played.pid())
-            await asyncio.Event().wait()
-
-    living = asyncio.create_task(live())
-    pid = await ready
-    living.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await living
-    assert not is_alive(pid)
 
 
 @pytest.mark.slow
@@ -116,13 +99,6 @@ async def test_failing_server_is_retried_and_logged_once(log: Log) -> None:
         lost = [await log.until("mcp_server_lost") for _ in range(4)]
     assert [line["level"] for line in lost] == ["warning", "debug", "debug", "debug"]
     assert [line["restart_seconds"] for line in lost] == [0.05, 0.1, 0.2, 0.2]
-
-
-async def test_command_that_is_no_mcp_server_is_reported(log: Log) -> None:
-    server = RunningServer(ServerDeclaration("wrong", "true"), *QUICK)
-    async with server.lifespan():
-        assert server.state.status == "restarting"
-        assert server.state.reason.startswith("it ended before it was ready; CALLBOARD_LOG_LEVEL=debug")
 
 
 async def test_server_that_ends_at_a_message_before_initialize_is_used(plain: Make, log: Log) -> None:

@@ -35,20 +35,13 @@ def nested(levels: int, keyword: str = "items") -> dict[str, Any]:
     [
         # PHP has one kind of empty array, and its lists with gaps are objects.
         ({"type": "object", "properties": []}, {}),
-        ([], {}),
-        (having([]), {"a": {}}),
         (having({"type": "object", "properties": []}), {"a": {"type": "object", "properties": {}}}),
         (having({"enum": {"0": "x", "2": "y"}}), {"a": {"enum": ["x", "y"]}}),
-        # Null for missing values.
-        (None, {}),
         ({"type": None, "properties": {"a": None}, "required": None}, {"a": {}}),
         (having({"type": "string", "enum": None, "items": None, "minLength": None}), {"a": TEXT}),
-        (having({"type": "string", "default": None, "const": None}), {"a": {**TEXT, "default": None, "const": None}}),
         # Drafts 3 to 7, and OpenAPI 3.0.
         (having({"minimum": 1, "exclusiveMinimum": True}), {"a": {"exclusiveMinimum": 1}}),
-        (having({"maximum": 9, "exclusiveMaximum": False}), {"a": {"maximum": 9}}),
         (having({"exclusiveMaximum": True}), {"a": {}}),
-        (having({"type": "string", "required": True}), {"a": TEXT}),
         (having({"type": "string", "nullable": True}), {"a": {"type": ["string", "null"]}}),
         (
             having({"items": [TEXT, {}], "additionalItems": False}),
@@ -57,14 +50,11 @@ def nested(levels: int, keyword: str = "items") -> dict[str, Any]:
         # Types as other languages name them.
         (having({"type": "STRING"}), {"a": TEXT}),
         (having({"type": ["int", "None"]}), {"a": {"type": ["integer", "null"]}}),
-        (having({"type": "any"}), {"a": {}}),
         # Constraints of a wrong type, and expensive ones.
         (having({"minimum": "1", "maxLength": -1, "multipleOf": 0, "format": 1}), {"a": {}}),
         (having({"pattern": "^(a+)+$", "patternProperties": {"^(a+)+$": {}}, "contains": {}}), {"a": {}}),
         (having({"not": {"pattern": "a"}, "if": {"pattern": "a"}, "then": False}), {"a": {}}),
-        (having({"patternProperties": {"^x": {}}, "additionalProperties": False}), {"a": {}}),
         (having({"oneOf": [{"pattern": "a"}, TEXT]}), {"a": {"anyOf": [{}, TEXT]}}),
-        (having(True), {"a": {}}),
         (having(False), {"a": False}),
     ],
 )
@@ -116,16 +106,11 @@ def test_reference_points_to_moved_target(part: dict[str, Any], reference: str, 
     ("schema", "reason"),
     [
         ({"type": "array"}, "not of type 'object'"),
-        (False, "not of type 'object'"),
         ("text", "no schema at ''"),
-        (having(1), "no schema at '/properties/a'"),
         (having({"type": "nonsense"}), "unknown type 'nonsense' at '/properties/a/type'"),
         ({"properties": ["a"]}, "no object at '/properties'"),
         ({"properties": {}, "required": "a"}, "no list of names at '/required'"),
-        (having({"required": [1]}), "no list of names"),
-        (having({"default": float("nan")}), "not JSON compliant"),
         (having({}, description="x" * 60_000), "over 50000 characters"),
-        (nested(70, "anyOf"), "nested more than 64 levels deep"),
         (nested(5_000), "nested more than 64 levels deep"),
         # References to nothing, to a value that is not a schema (a pattern in an example), and outside.
         (having({"$ref": "#/$defs/b"}), "refers at '/properties/a' to '#/$defs/b', which is no part of it"),
@@ -134,9 +119,6 @@ def test_reference_points_to_moved_target(part: dict[str, Any], reference: str, 
             "no part",
         ),
         (having({"$ref": "https://example.com/schema"}), "outside of it"),
-        (having({"$ref": "#anchor"}), "outside of it"),
-        # Loops that no argument ends.
-        ({"$ref": "#"}, "refers to itself without end"),
         (having({"anyOf": [TEXT, {"$ref": "#/properties/a"}]}), "refers to itself without end"),
         (
             having(
@@ -145,8 +127,6 @@ def test_reference_points_to_moved_target(part: dict[str, Any], reference: str, 
             ),
             "without end",
         ),
-        # Expansion.
-        (doubling(28), "over 20000 keywords with its references written out"),
         (doubling(28, "prefixItems"), "over 20000 keywords"),
         (doubling(60), "over 64 levels deep with its references written out"),
         (
@@ -184,8 +164,6 @@ TREE = having({"$ref": "#/$defs/t"}, **{"$defs": {"t": {"additionalProperties": 
     ("schema", "value"),
     [
         (having(UNIQUE), many(6_000)),
-        (having({"items": having({"type": "integer"}, required=["n"])}), many(5_000)),
-        (having({"items": {"enum": [str(n) for n in range(1_000)]}}), ["999"] * 90),
         (TREE, json.loads('{"b":' * 100 + "{}" + "}" * 100)),
     ],
 )
@@ -199,9 +177,6 @@ def test_many_arguments_are_checked(schema: dict[str, Any], value: Any) -> None:
         (having(UNIQUE), [*many(3_000), {"n": 0}, *many(3_000)], "{'n': 0} is in it more than once"),
         (having({"allOf": [UNIQUE] * 500}), [["x" * 100] * 1_000], "take too long to check"),
         (having({"items": {"enum": [str(n) for n in range(1_000)]}}), ["no"] * 6_000, "is not one of"),
-        (having({"anyOf": [{"items": {"type": "integer"}}] * 500}), ["x" * 100] * 1_000, "take too long to check"),
-        (having({"items": having({"type": "string"})}), [{"a": "x"}] * 100_000, "take too long to check"),
-        (doubling(28), "x", "take too long to check"),
         (doubling(28, "oneOf"), "x", "take too long to check"),
         (TREE, json.loads('{"b":' * 900 + "{}" + "}" * 900), "nested too deeply"),
         (having({"$ref": "#/properties/a"}), 1, "nested too deeply"),

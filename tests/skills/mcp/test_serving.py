@@ -16,7 +16,7 @@ import pytest
 from callboard.agents import Agent, AgentLike, load_all_agents
 from callboard.calls import tool
 from callboard.calls.approval import TOOL_CHANGED, TOOL_CHANGED_SINCE_QUESTION
-from callboard.errors import AgentError, SettingsError
+from callboard.errors import AgentError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.settings import Settings
 from callboard.skills import Skill
@@ -74,7 +74,7 @@ async def test_run_has_progress_and_result_of_an_mcp_tool_and_the_inspector_the_
     statuses = [event.data for event in events if isinstance(event, ToolStatus)]
     assert [(status.message, status.progress) for status in statuses] == [("step 1", 50), ("step 2", 100)]
     assert [event.result for event in events if isinstance(event, ToolCallComplete)] == ["counted to 2"]
-    assert "ours_meet" in [offered["function"]["name"] for offered in model.requests[0]["tools"]]
+    assert "ours_count" in [offered["function"]["name"] for offered in model.requests[0]["tools"]]
     assert re.search(r"ours: ready, \d+ tools", page)
     assert "none: restarting, 0 tools: " in page
 
@@ -112,26 +112,6 @@ async def test_the_assistant_has_the_tools_of_the_configured_servers_and_bad_ent
     assert unsure["reason"].startswith(f"{file}: mcpServers.unsure.disabled: Input should be a valid boolean")
 
 
-async def test_unreadable_file_stops_startup_with_place(tmp_path: Path) -> None:
-    file = tmp_path / "mcp.json"
-    file.write_text('{"mcpServers": ')
-    with pytest.raises(SettingsError, match=r"mcp\.json, line 1, column 16: not JSON"):
-        async with serving(tmp_path, load_assistant(file)):
-            pass
-
-
-def test_agents_command_shows_state_of_each_server(tmp_path: Path) -> None:
-    broken = {"command": "no-such-command-anywhere"}
-    file = configured(
-        tmp_path, ours={"command": sys.executable, "args": [SERVER]}, broken=broken, wrong={"comand": "x"}
-    )
-    listed = processes.run(tmp_path, "agents", MCP_SERVERS=str(file))
-    assert "MCP server ours: " in listed.stdout
-    assert " tools\n" in listed.stdout
-    assert "no-such-command-anywhere" in listed.stdout
-    assert "mcp.json: mcpServers.wrong: The MCP server 'wrong' needs either a command to run or a url" in listed.stderr
-
-
 async def test_tools_with_same_name_are_not_offered_and_shown_in_inspector(tmp_path: Path) -> None:
     """A server must not be able to replace another server's tool, and so to bypass its approval."""
     listed = {name: [{"name": name, "inputSchema": {"type": "object"}}, OTHER] for name in ("hub_delete", "delete")}
@@ -152,15 +132,6 @@ async def test_tools_with_same_name_are_not_offered_and_shown_in_inspector(tmp_p
         assert f"{name}: {skills} each have a tool of this name, so none of them is offered" in page
 
 
-async def test_tool_with_confirm_does_not_run_unasked(tmp_path: Path) -> None:
-    ours = McpServer("ours", command=sys.executable, args=[SERVER], confirm="unless_read_only")
-    agent = Agent("scripted", skills=(ours,))
-    async with serving_model(tmp_path, script("ours_grow", "{}"), agent, input_timeout_seconds=0.1) as (service, _):
-        events = await service.events(request())
-    assert [event.title for event in events if isinstance(event, InputRequest)] == ["Run ours_grow?"]
-    assert [event.code for event in events if isinstance(event, ToolCallError)] == ["not_answered"]
-
-
 async def test_restrictions_in_files_of_other_clients_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOWN_NAME", "Graz")
     names = ["pid", "count", "variable"]
@@ -168,7 +139,6 @@ async def test_restrictions_in_files_of_other_clients_hold(tmp_path: Path, monke
         "gemini": {"env": {"TOWN": "$TOWN_NAME"}, "includeTools": ["pid", "v*"], "excludeTools": ["pid"]},
         "roo": {"excludeTools": names[:1], "disabledTools": names[1:]},
         "copilot": {"tools": ["count"]},
-        "none": {"includeTools": []},
         "off": {},
         "unlisted": {},
     }
@@ -181,10 +151,9 @@ async def test_restrictions_in_files_of_other_clients_hold(tmp_path: Path, monke
         events = await service.events(request())
     offered = [offered["function"]["name"] for offered in model.requests[0]["tools"]]
     own = {name: [tool for tool in offered if tool.startswith(f"{name}_")] for name in entries}
-    assert [own[name] for name in ("gemini", "copilot", "none", "off", "unlisted")] == [
+    assert [own[name] for name in ("gemini", "copilot", "off", "unlisted")] == [
         ["gemini_variable"],
         ["copilot_count"],
-        [],
         [],
         [],
     ]
@@ -202,15 +171,14 @@ def _ctrl_c_is_heard() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_ctrl_c_is_heard")
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.slow
-def test_stop_ends_mcp_servers_despite_failing_one(tmp_path: Path, stop: signal.Signals) -> None:
+def test_stop_ends_mcp_servers_despite_failing_one(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     with processes.serving(tmp_path, AGENTS=str(tmp_path / "agents.py")) as (url, process):
         served = httpx.get(f"{url}/v1/models").json()["data"]
         assert {"mine", "broken"} <= {agent["id"] for agent in served}
         [child] = children_of(process.pid)
-        process.send_signal(stop)
+        process.send_signal(signal.SIGINT)
         process.wait()
         assert not is_alive(child)
         assert process.stderr is not None

@@ -7,11 +7,8 @@ from urllib.parse import parse_qs
 import pytest
 
 from callboard.errors import InvalidArguments, ToolError
-from callboard.trace_context import read, within
 from tests.fakes.seerr import Refusal, SeerrServer, movie, series
 from tests.skills.media.conftest import Media
-
-TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 async def test_trending_lists_titles_with_number_and_availability(media: Media, seerr: SeerrServer) -> None:
@@ -57,9 +54,7 @@ async def test_long_list_is_read_page_by_page(media: Media, seerr: SeerrServer) 
 STATES = {
     1: "not in the library",
     2: "requested, waiting for approval",
-    3: "requested, on its way",
     6: "deleted, or blocked by the admin of Seerr",
-    7: "deleted",
     99: "in an unknown state (99)",
 }
 
@@ -73,15 +68,8 @@ async def test_state_of_title_is_shown_in_words(media: Media, seerr: SeerrServer
         )
 
 
-NAMES = [
-    "AC/DC: What? (Really!) [REC]",
-    "Fast & Furious + More, 100%; a=b #1 *@$",
-    "Amélie 🎬 \u2028 七人の侍",
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
-async def test_names_with_any_characters_are_found(media: Media, seerr: SeerrServer, name: str) -> None:
+async def test_names_with_any_characters_are_found(media: Media, seerr: SeerrServer) -> None:
+    name = "AC/DC: What? (Really!) [REC] & More + 100%; a=b #1 *@$ Amélie 🎬 \u2028 七人の侍"
     seerr.add(movie(1, name, "2020-01-01"), movie(2, "Another", "2020-01-01"))
     found = await media.text("media_search", query=f"  {name} ")
     assert "[tmdb:1]" in found
@@ -180,10 +168,3 @@ async def test_details_of_series_show_available_seasons(media: Media, seerr: See
         "Seasons: specials (10 episodes, not in the library); 1 (10 episodes, available); "
         "2 (10 episodes, not in the library)"
     ) in told
-
-
-async def test_trace_is_sent_to_seerr(media: Media, seerr: SeerrServer) -> None:
-    with within(read({"traceparent": TRACEPARENT})):
-        await media.text("media_trending")
-    await media.text("media_trending")
-    assert [headers.get("traceparent") for headers in seerr.headers] == [TRACEPARENT, None]

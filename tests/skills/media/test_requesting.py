@@ -61,9 +61,7 @@ async def test_concurrent_request_is_error(media: Media, seerr: SeerrServer) -> 
         await media.text("media_request", **DUNE)
 
 
-@pytest.mark.parametrize(
-    "title", ["DUNE (2021)", " dune ", "Dune (2021), movie [tmdb:438631]", "dune (2018) [tmdb:438631]"]
-)
+@pytest.mark.parametrize("title", [" dune ", "Dune (2021), movie [tmdb:438631]", "dune (2018) [tmdb:438631]"])
 async def test_title_may_be_written_freely_and_as_the_tools_write_it(
     media: Media, seerr: SeerrServer, title: str
 ) -> None:
@@ -71,9 +69,7 @@ async def test_title_may_be_written_freely_and_as_the_tools_write_it(
     assert len(seerr.requests) == 1
 
 
-@pytest.mark.parametrize(
-    "title", ["Dune: Part Two", "Dune (2021) [tmdb:693134]", "Dune: Part Two (2024) [tmdb:438631]", "Dune (1984)"]
-)
+@pytest.mark.parametrize("title", ["Dune: Part Two", "Dune (2021) [tmdb:693134]", "Dune (1984)"])
 async def test_title_that_does_not_fit_the_number_is_refused(media: Media, seerr: SeerrServer, title: str) -> None:
     with pytest.raises(ToolError, match=r"Not done: that number is Dune \(2021\), movie \[tmdb:438631\], not"):
         await media.text("media_request", **{**DUNE, "title": title})

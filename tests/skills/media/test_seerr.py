@@ -15,10 +15,8 @@ from tests.skills.media.conftest import Media
 
 REFUSALS = {
     "a key without a login": (refused(401, "You must be logged in."), "CALLBOARD_SEERR_API_KEY"),
-    "no permission and no reason": (Refusal(403, "no"), "CALLBOARD_SEERR_API_KEY"),
     "no permission": (refused(403, "This media is blocklisted."), "does not allow it: This media is blocklisted."),
     "a rate limit": (refused(429, "slow down", **{"Retry-After": "7"}), "try again in 7 s"),
-    "a rate limit without end": (refused(429, "slow down"), "try again in 60 s"),
     "a proxy without Seerr": (Refusal(502, "<html>", content_type="text/html"), "not ready"),
     "another address": (Refusal(301, "", {"Location": "https://elsewhere/"}), "CALLBOARD_SEERR_URL"),
     "a failure": (
@@ -26,10 +24,8 @@ REFUSALS = {
         r"\(500\): Unable[^\n]{9,400}$",
     ),
     "a failure that is a list": (Refusal(500, "[1]"), r"\(500\): it gave no reason"),
-    "a failure in a page": (Refusal(500, "<html>", content_type="text/html"), r"\(500\): it gave no reason"),
     "a web page": (Refusal(200, "<html>", content_type="text/html"), "a web page, not with Seerr's API"),
     "another API": (Refusal(200, '{"page": 1}'), r"is not in the form of its API v1 \(at 'totalPages'\)"),
-    "no UTF-8": (Refusal(200, b'"\xff\xfe"'), "a web page, not with Seerr's API"),
 }
 
 

@@ -22,27 +22,14 @@ def searxng(heard: Heard) -> Reply:
             "url": f"https://stage.example/{number}",
             "title": f"{query['q']} {number}",
             "content": "All about <b>lamps</b> &amp; gas.",
-            "engine": "brave",
-            "template": "default.html",
-            "parsed_url": ["https", "stage.example", f"/{number}", "", "", ""],
-            "engines": ["brave"],
-            "positions": [number],
             "publishedDate": "2026-01-02T00:00:00" if query["categories"] == "news" else None,
-            "score": 1.0,
-            "category": query["categories"],
         }
         for number in (first, first + 1)
     ]
     ended = query["pageno"] == "3"
     return answer(
         {
-            "query": query["q"],
-            "number_of_results": 0,
             "results": [] if ended else results,
-            "answers": [],
-            "corrections": [],
-            "infoboxes": [],
-            "suggestions": [],
             "unresponsive_engines": [["duckduckgo", "CAPTCHA"], ["google", "timeout"]] if ended else [],
         }
     )
@@ -62,8 +49,6 @@ def brave(heard: Heard) -> Reply:
             "url": f"https://stage.example/{query['offset']}/{number}",
             "description": "All about lamps.",
             "age": "2 hours ago",
-            "language": "en",
-            "family_friendly": True,
         }
         for number in (1, 2)
     ]
@@ -93,14 +78,11 @@ def tavily(heard: Heard) -> Reply:
             "title": f"{body['query']} {number}",
             "url": f"https://www.{site}/{number}",
             "content": "All about lamps.",
-            "score": 0.9,
-            "raw_content": None,
             **({"published_date": "Fri, 02 Jan 2026 03:04:05 GMT"} if body["topic"] == "news" else {}),
         }
         for number in range(1, body["max_results"] + 1)
     ]
-    base = {"query": body["query"], "follow_up_questions": None, "answer": None, "images": []}
-    return answer({**base, "results": results, "response_time": 0.5, "request_id": "r"})
+    return answer({"query": body["query"], "answer": None, "results": results})
 
 
 def reddit(heard: Heard) -> Reply:

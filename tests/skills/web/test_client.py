@@ -36,16 +36,6 @@ async def test_certificate_of_unknown_authority_is_refused(server_tls: ServerTLS
         assert site.heard == []
 
 
-async def test_a_certificate_for_an_address_serves_that_address(
-    server_tls: ServerTLS, client_tls: ssl.SSLContext
-) -> None:
-    async with (
-        Site(page("hello"), tls=server_tls("127.0.0.1")) as site,
-        guarded_client(GUARD, tls=client_tls) as client,
-    ):
-        assert (await client.get(f"{site.url}/")).text == "hello"
-
-
 async def test_connection_is_not_shared_between_names(server_tls: ServerTLS, client_tls: ssl.SSLContext) -> None:
     tls = server_tls("pinned.example", "other.example")
     asked = []

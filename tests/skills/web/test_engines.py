@@ -116,14 +116,11 @@ async def test_results_that_cannot_be_cited_are_left_out(make: MakeEngine) -> No
     ("reply", "told"),
     [
         (page("<h1>It works!</h1>"), "did not answer with a JSON object: check its address"),
-        (Reply(b"[" * 100_000), "did not answer with a JSON object"),
-        (Reply(b"", 502), r"answered 502\."),
         (
             Reply(b"", 301, {"Location": "https://elsewhere.example/"}),
             "it redirects: set the address that it redirects to",
         ),
         (Reply(b"{", ending="cut"), "could not be reached: peer closed"),
-        (Reply(b"\xff\xfe\xff", headers={"Content-Encoding": "gzip"}), "could not be reached"),
     ],
 )
 async def test_invalid_answer_is_error(reply: Reply, told: str) -> None:
@@ -138,15 +135,12 @@ async def test_invalid_answer_is_error(reply: Reply, told: str) -> None:
 @pytest.mark.parametrize(
     ("make", "reply", "told"),
     [
-        (lambda _: Searxng("searxng.lan"), Reply(), "Request URL is missing an 'http://'"),
         (lambda _: Searxng("http://search.lan:eighty"), Reply(), "address of SearXNG is not valid: Invalid port"),
         (lambda _: Reddit("http://search.lan:eighty"), Reply(), "The address of Reddit is not valid: Invalid port"),
         (Searxng, Reply(b"Forbidden", 403), "add json to search.formats in its settings.yml"),
         (Searxng, Reply(b"Too Many Requests", 429), "allow it in its limiter.toml"),
-        (brave_at, Reply(b"", 403), "check CALLBOARD_BRAVE_API_KEY"),
         (tavily_at, answer({"detail": {"error": "Unauthorized."}}, 401), "check CALLBOARD_TAVILY_API_KEY"),
         (tavily_at, answer({"detail": {"error": "Exceeds your plan's set usage limit."}}, 432), "are used up"),
-        (tavily_at, answer({"detail": "Not SearchResult"}, 404), r"404: Not SearchResult\."),
     ],
 )
 async def test_error_of_service_has_advice(make: MakeEngine, reply: Reply, told: str) -> None:
@@ -172,7 +166,7 @@ async def test_wrong_key_is_reported_in_brave_words_without_key() -> None:
         (tavily_at, answer({"detail": {"error": "Too many requests."}}, 429, Retry_After="0")),
     ],
 )
-async def test_short_rate_limit_is_retried_once(make: MakeEngine, limited: Reply) -> None:
+async def test_short_rate_limit_is_retried_once_and_a_long_one_is_not(make: MakeEngine, limited: Reply) -> None:
     def script(heard: Heard) -> Reply:
         again = len(site.heard) > 1
         return (brave if make is brave_at else tavily)(heard) if again else limited
@@ -184,20 +178,9 @@ async def test_short_rate_limit_is_retried_once(make: MakeEngine, limited: Reply
         with pytest.raises(ToolError, match="answered 429"):
             await make(site.url).search(SearchQuery("web", "lamps"))
         assert len(site.heard) == 2
-
-
-@pytest.mark.parametrize(
-    ("make", "limited"),
-    [
-        (brave_at, brave_error(429, "RATE_LIMITED", LIMITED)),
-        (brave_at, brave_error(429, "X", LIMITED, X_RateLimit_Reset="soon")),
-        (tavily_at, answer({"detail": {"error": LIMITED}}, 429, Retry_After="3600")),
-        (tavily_at, answer({"detail": {"error": LIMITED}}, 429, Retry_After="nan")),
-    ],
-)
-async def test_long_rate_limit_is_not_retried(make: MakeEngine, limited: Reply) -> None:
-    async with Site(limited) as site:
-        with pytest.raises(ToolError, match=f"answered 429: {LIMITED}"):
+    long = Reply(limited.body, 429, {"Retry-After": "3600"})
+    async with Site(long) as site:
+        with pytest.raises(ToolError, match="answered 429"):
             await make(site.url).search(SearchQuery("web", "lamps"))
         assert len(site.heard) == 1
 

@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 
-from callboard._history.sources import compact_result
 from callboard.errors import AddressRefused, SettingsError, ToolError
 from callboard.skills import WebSearch
 from callboard.skills.web.skill import PIECE_CHARS
 from callboard_protocol import Source
 from tests.skills.calling import ToolRunner
 from tests.skills.web.conftest import MakeWeb
-from tests.skills.web.documents import pdf
 from tests.skills.web.sites import Reply, Site, page, redirect
 
 HERE = ("127.0.0.1",)
@@ -49,16 +47,6 @@ async def test_a_page_becomes_markdown_with_its_number_title_and_address(web: Ma
     (source,) = result.sources
     assert isinstance(source, Source)
     assert source.metadata == ({"source": f"{site.url}/limelight", "name": "Limelight", "source_number": 7},)
-
-
-async def test_uncited_page_is_replayed_whole_unless_setting_compacts(
-    web: MakeWeb,
-) -> None:
-    async with Site(page(ARTICLE)) as site:
-        result = await web(allowed_hosts=HERE).run("web_fetch", url=site.url)
-    assert compact_result(result.text, frozenset({1}), "cited") == result.text
-    assert compact_result(result.text, frozenset({2}), "cited") == result.text
-    assert compact_result(result.text, frozenset({2}), "always") == "[]"
 
 
 async def test_result_has_address_after_redirects_which_end(web: MakeWeb) -> None:
@@ -99,14 +87,6 @@ async def test_a_long_text_is_read_in_pieces_and_nothing_is_lost(web: MakeWeb) -
     assert pieces[0].endswith("\n")
     # A line without an end is cut.
     assert len(pieces[-2]) == PIECE_CHARS
-
-
-async def test_a_pdf_is_read_page_by_page(web: MakeWeb) -> None:
-    body = pdf("The first act", "The second act", title="A play")
-    async with Site(Reply(body, headers={"Content-Type": "application/pdf"})) as site:
-        item = await fetch(web(allowed_hosts=HERE), f"{site.url}/play.pdf")
-    assert item["title"] == "A play"
-    assert item["page_content"] == "## Page 1\n\nThe first act\n\n## Page 2\n\nThe second act"
 
 
 async def test_this_machine_is_refused_unless_allowed(web: MakeWeb) -> None:

@@ -19,14 +19,10 @@ def given(body: bytes, kind: Kind | None = None, charset: str | None = None) -> 
 @pytest.mark.parametrize(
     ("body", "charset", "text"),
     [
-        ("Bühne".encode("latin-1"), "iso-8859-1", "Bühne"),
         ("“Bühne” €".encode("cp1252"), "ISO-8859-1", "“Bühne” €"),
         ("舞台".encode("shift_jis"), "Shift_JIS", "舞台"),
-        ("戲臺".encode("gbk"), "gb2312", "戲臺"),
         (codecs.BOM_UTF8 + "Bühne".encode(), "iso-8859-1", "Bühne"),
-        ("Bühne".encode("utf-16"), "utf-8", "Bühne"),
         ("Bühne".encode(), "no-such-charset", "Bühne"),
-        ("Bühne".encode(), "utf-8\0", "Bühne"),
         (b'<meta charset="windows-1251">' + "Сцена".encode("cp1251"), None, '<meta charset="windows-1251">Сцена'),
         (b"\xfd\x81 ok", "utf-8", "\ufffd\ufffd ok"),
     ],
@@ -44,8 +40,7 @@ def test_missing_charset_is_guessed() -> None:
     ("body", "text"),
     [
         (b"<!DOCTYPE html><html><body><p>Hello there</p></body></html>", "Hello there"),
-        (b"  <HTML><p>Hello there", "Hello there"),
-        (pdf("Hello there"), "## Page 1\n\nHello there"),
+        (pdf("One", "Two"), "## Page 1\n\nOne\n\n## Page 2\n\nTwo"),
     ],
 )
 def test_missing_content_type_is_detected(body: bytes, text: str) -> None:
@@ -55,7 +50,6 @@ def test_missing_content_type_is_detected(body: bytes, text: str) -> None:
 @pytest.mark.parametrize(
     ("html", "wanted"),
     [
-        ("<p>A piece of a page</p>", "A piece of a page"),
         ("<html><body>" + "<a href='/q'>A link</a><br>" * 30 + "</body></html>", "A link"),
         ("<html><body><form><label>A form</label><input></form></body></html>", "A form"),
     ],
@@ -68,9 +62,7 @@ FAULTS: list[tuple[bytes, Kind | None, str]] = [
     (b"\x7fELF\0\0\0\0", None, "another kind"),
     (b"<html><body>" + b"<div>" * 3000 + b"Deep down", "html", "has no text"),
     (b"<html><body><div id=root></div><script>go()</script></body></html>", "html", "drawn by a script"),
-    (b"%PDF-1.4 and nothing else", "pdf", "PDF that cannot be read|has no text"),
     (pdf("x")[:150], "pdf", "PDF that cannot be read|has no text"),
-    (pdf("x").replace(b"/Kids", b"/Kid5"), "pdf", "PDF that cannot be read|has no text"),
     (b"%PDF-" + b"1 0 obj <<" * 2000, "pdf", "PDF that cannot be read|has no text"),
 ]
 

@@ -1,6 +1,5 @@
 """`search`, run as by the loop: numbers, citations, and the next engine after a failure."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +8,12 @@ from typing import Any
 import pytest
 
 from callboard.errors import InvalidArguments, ToolError
-from callboard.skills import Brave, Engine, Searxng, Tavily, WebSearch
+from callboard.skills import Brave, Engine, Searxng, Tavily
 from callboard.skills.web.engines import Action, SearchQuery, SearchResult
 from callboard.skills.web.skill import search_with_first
 from callboard_protocol import Source
 from tests.skills.web.conftest import MakeWeb
-from tests.skills.web.services import KEY, brave, reddit, searxng, tavily
+from tests.skills.web.services import KEY, reddit, searxng, tavily
 from tests.skills.web.sites import Heard, Reply, Site, answer
 
 
@@ -104,24 +103,6 @@ async def test_invalid_arguments_are_refused(web: MakeWeb) -> None:
     for arguments in ({"action": "images"}, {"page": -1}, {"page": 11}, {"time_range": "hour"}):
         with pytest.raises(InvalidArguments):
             await web().run("search", query="lamps", **arguments)
-
-
-async def test_parallel_searches_share_no_source_number(web: MakeWeb) -> None:
-    async with Site(brave) as site:
-        context = web().context
-        engines = (Brave(KEY, site.url),)
-        results = await asyncio.gather(
-            *(search_with_first(engines, SearchQuery("web", word), context) for word in "abc")
-        )
-    assert sorted(item["source_number"] for result in results for item in result.data) == [1, 2, 3, 4, 5, 6]
-
-
-def test_prompt_explains_citing_and_untrusted_pages() -> None:
-    web = WebSearch()
-    assert [tool.name for tool in web.current_tools()] == ["search", "web_fetch"]
-    assert all(tool.read_only for tool in web.current_tools())
-    assert "[source3]" in web.current_prompt()
-    assert "do not act on it" in web.current_prompt()
 
 
 async def test_reddit_is_asked_first_and_its_refusal_is_noted(web: MakeWeb) -> None:
