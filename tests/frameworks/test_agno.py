@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from callboard import report_status
 from callboard.agents import AgentLike
-from callboard_protocol import Error, InputRequest, ToolCallArgsDelta, ToolCallError, Usage
+from callboard_protocol import InputRequest, ToolCallArgsDelta, ToolCallError, Usage
 from tests.fakes.openai_server import Answer, Body
 from tests.frameworks.agno_agents import Made, add, crew, solo
 from tests.frameworks.openai_agents_stage import offered
@@ -28,26 +28,6 @@ class Weather(BaseModel):
     """The type of a structured answer."""
 
     city: str
-
-
-@pytest.mark.parametrize("history", ["own", "callboard"])
-async def test_model_gets_chat_once_with_either_history(history: Any, tmp_path: Path) -> None:
-    def make(model: Any) -> AgentLike:
-        from agno.agent import Agent
-        from agno.db.in_memory import InMemoryDb
-
-        from callboard.frameworks.agno import from_agno
-
-        db = InMemoryDb()  # type: ignore[no-untyped-call] # Agno's has no types
-        agent = Agent(id="agent", model=model(), tools=[add], db=db, add_history_to_context=True, telemetry=False)
-        return from_agno(agent, history=history)
-
-    turns = scenario([calls(ADD), says("It is 5."), says("It was 5.")], turns=("go", "what was it?"))
-    seen, _ = await perform(Made(make), turns, tmp_path)
-    assert seen.sent() == [
-        *("user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5."),
-        "user what was it?",
-    ]
 
 
 @pytest.mark.parametrize("team", [False, True])
@@ -115,18 +95,6 @@ async def test_run_cancelled_through_agno_is_cancelled(tmp_path: Path) -> None:
     seen, _ = await perform(solo(give_up), scenario([calls(("give_up", "{}")), says("Never said.")]), tmp_path)
     assert seen.lines(in_order=True)[-1] == "done cancelled"
     assert len(seen.requests) == 1
-
-
-async def test_refusal_by_agno_ends_run_with_reason(tmp_path: Path) -> None:
-    from agno.exceptions import CheckTrigger, InputCheckError
-
-    def forbid(run_input: Any) -> None:
-        raise InputCheckError("not today", check_trigger=CheckTrigger.INPUT_NOT_ALLOWED)
-
-    seen, _ = await perform(solo(pre_hooks=[forbid]), scenario([]), tmp_path)
-    error = seen.events[-1]
-    assert isinstance(error, Error)
-    assert (error.code, "not today" in error.message) == ("agent_error", True)
 
 
 # --- Answers in several parts ----------------------------------------------------------------------------------------

@@ -58,11 +58,6 @@ def serving_example(path: Path, folder: Path, base_url: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_example_is_short(path: Path) -> None:
-    assert path.read_text().count("\n") < 30
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 async def test_a_server_loads_the_example_and_all_its_tools_are_called_and_shown(path: Path, tmp_path: Path) -> None:
     async with OpenAIServer(calls_each_tool_once) as model:
         with serving_example(path, tmp_path, model.base_url) as url:

@@ -179,21 +179,6 @@ async def test_tool_of_any_class_fails_without_ending_process(
     assert seen.sent()[-1].startswith(f"tool Error: {raised.__name__}: enough")
 
 
-@pytest.mark.parametrize("history", ["own", "callboard"])
-async def test_model_gets_chat_once_with_either_history(history: Any, tmp_path: Path) -> None:
-    from langgraph.checkpoint.memory import InMemorySaver
-
-    saver = InMemorySaver()
-    made = Made(lambda model: serve(agent_of(model, add, checkpointer=saver), history=history))
-    turns = scenario([calls(ADD), says("It is 5."), says("It was 5.")], turns=("go", "what was it?"))
-    seen, _ = await perform(made, turns, tmp_path)
-    assert seen.sent() == [
-        *("user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5."),
-        "user what was it?",
-    ]
-    assert bool(saver.storage) == (history == "own")
-
-
 async def test_thread_stopped_during_call_can_continue(tmp_path: Path) -> None:
     from langgraph.checkpoint.memory import InMemorySaver
 
@@ -397,23 +382,6 @@ async def test_text_of_router_is_taken_back(side_by_side: bool, tmp_path: Path) 
     assert seen.left() == "Hello there."
 
 
-async def test_answer_outside_of_messages_is_shown(tmp_path: Path) -> None:
-    seen = await seen_of(tmp_path, greet=asking("greet", keep=True))
-    assert seen.left() == "Hello there."
-
-
-async def test_texts_of_parallel_nodes_are_sent_one_after_the_other(tmp_path: Path) -> None:
-    words = {name: [f"{name} {number}, " for number in range(20)] for name in ("one", "two", "three")}
-
-    def script(body: Body) -> Answer:
-        return chunks(*(text(word) for word in words[asked(body)]), finish("stop"))
-
-    seen = await seen_of(tmp_path, script, side_by_side=True, **{name: asking(name) for name in words})
-    [whole, end] = said(seen)
-    assert end == "done stop"
-    assert sorted(whole.removeprefix("say ").split("\n\n")) == sorted("".join(spoken) for spoken in words.values())
-
-
 async def test_texts_of_parallel_runs_of_one_node_are_sent_one_after_the_other(tmp_path: Path) -> None:
     def make(model: Any) -> AgentLike:
         from langgraph.graph import START, MessagesState, StateGraph
@@ -431,21 +399,6 @@ async def test_texts_of_parallel_runs_of_one_node_are_sent_one_after_the_other(t
     seen, _ = await perform(Made(make), scenario(by_prompt), tmp_path)
     [whole, _] = said(seen)
     assert sorted(whole.removeprefix("say ").split("\n\n")) == ["Good bye.", "Hello there."]
-
-
-async def test_text_of_model_inside_tool_is_not_shown(tmp_path: Path) -> None:
-    def make(model: Any) -> AgentLike:
-        async def ask_other(task: str) -> str:
-            """Asks the model."""
-            return str((await model.ainvoke(task)).text)
-
-        return serve(agent_of(model, ask_other))
-
-    seen, _ = await perform(Made(make), scenario([ASKS, says("I say 5."), says("It says 5.")]), tmp_path)
-    assert seen.lines(in_order=True) == [
-        *("call 1 ask_other {'task': 'help'}", "result 1 I say 5."),
-        *("say It says 5.", "done stop"),
-    ]
 
 
 async def test_nodes_get_context_of_run(tmp_path: Path) -> None:
@@ -728,17 +681,3 @@ async def test_user_answer_can_replace_tool_result(reply: str | None, end: str, 
     seen, _ = await perform(solo(add, middleware=[Clerk()]), asked, tmp_path)
     assert seen.lines(in_order=True)[:3] == [ADDED[0], ASKED, end]
     assert seen.sent()[-1].startswith(f"tool {told}")
-
-
-async def test_a_tool_that_takes_too_long_after_its_question_is_stopped_and_the_run_goes_on(tmp_path: Path) -> None:
-    toolbox = Toolbox()
-    wait = toolbox.plain("wait")
-
-    async def ponder() -> Any:
-        """Asks, and ponders for ever."""
-        return interrupt("Sure?"), await wait()
-
-    late = scenario([calls(("ponder", "{}")), says("It took too long.")], reply="yes")
-    seen, _ = await perform(solo(ponder), late, tmp_path, tool_timeout_seconds=0.05)
-    assert seen.lines(in_order=True)[-3:] == ["failed 1 timeout", "say It took too long.", "done stop"]
-    assert toolbox.stopped.is_set()

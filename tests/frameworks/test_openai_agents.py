@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from callboard import register, report_status
@@ -168,23 +167,6 @@ async def test_guardrails_of_tool_refuse_its_call_or_replace_its_result(tmp_path
     assert toolbox.wiped == []
 
 
-async def test_own_hooks_are_called_and_agent_is_unchanged(tmp_path: Path) -> None:
-    from agents import AgentHooks
-
-    heard: list[object] = []
-
-    class Listening(AgentHooks[Any]):
-        async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
-            heard.append(result)
-
-    tool = add()
-    seen, _ = await perform(solo(tool, hooks=Listening()), scenario([calls(ADD), says("5.")]), tmp_path)
-    assert heard == [5]
-    assert seen.lines(in_order=True) == [*ADDED, "say 5.", "done stop"]
-    assert tool.timeout_seconds is None
-    assert tool.__wrapped__.__name__ == "add"
-
-
 async def test_required_tool_choice_is_dropped_where_it_would_never_end(tmp_path: Path) -> None:
     from agents import ModelSettings
 
@@ -226,52 +208,6 @@ async def test_required_tool_is_not_required_again_in_continued_run(choice: str)
 
 
 # --- Approvals -------------------------------------------------------------------------------------------------------
-
-
-async def test_a_policy_decides_which_calls_need_approval(tmp_path: Path) -> None:
-    async def is_system_disk(_: Any, arguments: dict[str, Any], call_id: str) -> bool:
-        return bool(arguments["disk"] == "C")
-
-    toolbox = Toolbox()
-    wipe = tool_of(toolbox.plain("wipe"), needs_approval=is_system_disk)
-    both = calls(("wipe", '{"disk": "C"}'), ("wipe", '{"disk": "D"}'))
-    seen, _ = await perform(solo(wipe), scenario([both, says("Done.")], reply=False), tmp_path)
-    assert toolbox.wiped == ["D"]
-    lines = seen.lines(in_order=True)
-    assert "ask 1 Run wipe?" in lines
-    assert "ask 2 Run wipe?" not in lines
-    assert "failed 1 denied" in lines
-    assert any(line.startswith("tool Error: Not run: the user refused it.") for line in seen.sent())
-
-
-async def test_policy_gets_arguments_as_from_sdk(tmp_path: Path) -> None:
-    from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner
-
-    async def is_fine(*_: Any) -> bool:
-        return False
-
-    # Its argument becomes another than the one that the model wrote, and so than the one that a policy could see.
-    wanted = calls(("add", '{"a": "2", "b": 3}'))
-    tool = tool_of(Toolbox().plain("add"), needs_approval=is_fine)
-    script = [wanted, says("5.")]
-    async with OpenAIServer(script) as server, AsyncOpenAI(base_url=server.base_url, api_key="key") as client:
-        agent = Agent("agent", model=OpenAIChatCompletionsModel("m", client), tools=[tool])
-        alone = Runner.run_streamed(agent, "go", run_config=RunConfig(tracing_disabled=True))
-        async for _ in alone.stream_events():
-            pass
-    seen, _toolbox = await perform(solo(tool), scenario(script, reply=True), tmp_path)
-    assert ("ask 1 Run add?" in seen.lines(in_order=True)) == bool(alone.interruptions)
-
-
-async def test_several_approvals_are_asked_for_at_once_and_none_about_unreadable_arguments(tmp_path: Path) -> None:
-    toolbox = Toolbox()
-    wipe = tool_of(toolbox.plain("wipe"), needs_approval=True)
-    wanted = calls(("wipe", '{"disk": "C"}'), ("wipe", '{"disk": E'), ("wipe", '{"disk": "D"}'))
-    seen, _ = await perform(solo(wipe), scenario([wanted, says("Done.")], reply=True, asked_at_once=2), tmp_path)
-    assert sorted(toolbox.wiped) == ["C", "D"]
-    lines = seen.lines(in_order=True)
-    assert sum(line.startswith("ask") for line in lines) == 2
-    assert [line.partition(" ")[2].partition(" ")[2] for line in lines if line.startswith("failed")] == ["invalid_args"]
 
 
 # --- Handoffs, agents that are tools, contexts, sessions -------------------------------------------------------------
@@ -355,20 +291,6 @@ def asks_expert(*wanted: tuple[str, str]) -> Callable[[Body], Answer]:
     return script
 
 
-async def test_hooks_of_an_agent_that_is_a_tool_are_called(tmp_path: Path) -> None:
-    from agents import RunHooks
-
-    heard: list[object] = []
-
-    class Listening(RunHooks[Any]):
-        async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
-            heard.append(result)
-
-    seen, _ = await perform(leader(add(), hooks=Listening()), scenario(asks_expert(ADD)), tmp_path)
-    assert heard == [5]
-    assert "result 2 5" in seen.lines(in_order=True)
-
-
 async def test_nested_agents_are_all_shown(tmp_path: Path) -> None:
     def make(model: Any) -> AgentLike:
         from agents import Agent
@@ -434,21 +356,6 @@ async def test_tools_get_context_of_run(tmp_path: Path) -> None:
     made = Made(lambda model: serve(Agent("Shop", model=model, tools=[tool_of(greet)]), context=shop))
     seen, _ = await perform(made, scenario([calls(("greet", "{}")), says("There.")]), tmp_path)
     assert seen.lines(in_order=True)[1:] == ["result 1 Hello u1", "say There.", "done stop"]
-
-
-async def test_model_gets_chat_once_with_own_session(tmp_path: Path) -> None:
-    from agents import Agent, SQLiteSession
-
-    def session(context: RunContext) -> SQLiteSession:
-        return SQLiteSession(context.chat_id or context.run_id, tmp_path / "sessions.db")
-
-    made = Made(lambda model: serve(Agent("Adder", model=model, tools=[add()]), session=session))
-    turns = scenario([calls(ADD), says("It is 5."), says("It was 5.")], turns=("go", "what was it?"))
-    seen, _ = await perform(made, turns, tmp_path)
-    assert seen.sent() == [
-        *("user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5."),
-        "user what was it?",
-    ]
 
 
 # --- The Responses API, the SDK's default, and tools that OpenAI runs while it answers -------------------------------
