@@ -294,7 +294,7 @@ async def _check_stored(store: Store, seen: Performance) -> None:
     """Every call is stored with its whole result."""
     stored = {record.tool_call_id: record for record in (await store.chats(USER.id).history(CHAT_ID)).calls}
     # An earlier performance in this folder belongs to the same chat.
-    assert list(stored)[-len(seen.started) :] == seen.started
+    assert list(stored)[len(stored) - len(seen.started) :] == seen.started
     for event in seen.events:
         match event:
             case ToolCallComplete():

@@ -30,10 +30,7 @@ class Weather(BaseModel):
     city: str
 
 
-@pytest.mark.parametrize("team", [False, True])
-async def test_tools_find_the_user_and_the_chat_among_their_dependencies_beside_the_agents_own(
-    team: bool, tmp_path: Path
-) -> None:
+async def test_tools_find_the_user_and_the_chat_among_their_dependencies_beside_the_agents_own(tmp_path: Path) -> None:
     from agno.run import RunContext
 
     found: list[dict[str, Any]] = []
@@ -43,15 +40,11 @@ async def test_tools_find_the_user_and_the_chat_among_their_dependencies_beside_
         found.append(dict(run_context.dependencies or {}))
         return "seen"
 
-    own: dict[str, Any] = {"dependencies": {"shop": "north"}}
-    made = crew(tools=[look], **own) if team else solo(look, **own)
+    made = solo(look, dependencies={"shop": "north"})
     await perform(made, scenario([calls(("look", "{}")), says("Seen.")]), tmp_path)
-    [given] = found
-    assert {key: given[key] for key in ("shop", "user_id", "chat_id")} == {
-        "shop": "north",
-        "user_id": "u1",
-        "chat_id": CHAT_ID,
-    }
+    assert [{"shop": "north", "user_id": "u1", "chat_id": CHAT_ID}.items() <= given.items() for given in found] == [
+        True
+    ]
 
 
 async def test_the_model_is_sent_no_fields_that_only_agno_knows(tmp_path: Path) -> None:
@@ -187,26 +180,25 @@ async def test_generator_tool_keeps_its_thread_and_its_context(tmp_path: Path) -
     assert "result 1 found 1;found 2;" in seen.lines(in_order=True)
 
 
-@pytest.mark.parametrize("raised", [SystemExit, GeneratorExit])
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_generator_tool_that_raises_system_exit_fails_without_ending_process(
-    raised: type[BaseException], in_thread: bool, tmp_path: Path
+async def test_generator_tool_that_raises_generator_exit_fails_without_ending_process(
+    in_thread: bool, tmp_path: Path
 ) -> None:
     async def fail() -> AsyncIterator[str]:
         """Fails."""
         yield "first"
-        raise raised("enough")
+        raise GeneratorExit("enough")
 
     def fail_in_thread() -> Iterator[str]:
         """Fails."""
         yield "first"
-        raise raised("enough")
+        raise GeneratorExit("enough")
 
     fail_in_thread.__name__ = "fail"
     made = solo(fail_in_thread if in_thread else fail)
     seen, _ = await perform(made, scenario([calls(("fail", "{}")), says("It failed.")]), tmp_path)
     assert seen.lines(in_order=True) == ["call 1 fail {}", "failed 1 tool_failed", "say It failed.", "done stop"]
-    assert seen.sent()[-1].startswith(f"tool Error: {raised.__name__}")
+    assert seen.sent()[-1].startswith("tool Error: GeneratorExit")
 
 
 @pytest.mark.parametrize("end", ["failed 1 timeout", "failed 1 cancelled"])
@@ -247,7 +239,6 @@ async def test_agno_questions_reach_user_and_answers_reach_model(tmp_path: Path)
     [
         (True, {"chosen": "2, 1"}, ["blue", "red"]),
         (True, {"chosen": ["blue"], "other": "green"}, ["blue", "green"]),
-        (False, "2", ["blue"]),
         (False, "green", ["green"]),
     ],
 )
@@ -274,7 +265,6 @@ INPUT = {"requires_user_input": True, "user_input_fields": ["b"]}
     ("declared", "reply", "told"),
     [
         (INPUT, {"b": "3"}, "5"),
-        (INPUT, False, "the question was declined"),
         (INPUT, None, "no answer came in time"),
         ({"external_execution": True}, None, "to be run outside"),
     ],
@@ -321,8 +311,7 @@ async def test_member_calls_are_shown_below_leader_call_without_member_text(tmp_
     assert seen.asked == seen.received
 
 
-@pytest.mark.parametrize("in_team", [True, False])
-async def test_a_tool_may_pass_on_the_events_of_a_workflow(in_team: bool, tmp_path: Path) -> None:
+async def test_a_members_tool_may_pass_on_the_events_of_a_workflow(tmp_path: Path) -> None:
     def make(model: Any) -> AgentLike:
         from agno.agent import Agent
         from agno.workflow import Step, Workflow
@@ -335,16 +324,16 @@ async def test_a_tool_may_pass_on_the_events_of_a_workflow(in_team: bool, tmp_pa
             async for event in flow.arun(task, stream=True, stream_events=True):
                 yield event
 
-        return (crew if in_team else solo)(run_flow).make(model)
+        return crew(run_flow).make(model)
 
     def script(body: Body) -> Answer:
         return asks_member(("run_flow", '{"task": "x"}'))(body) if body.get("tools") else says("Worked.")
 
     seen, _ = await perform(Made(make), scenario(script), tmp_path)
     lines = seen.lines(in_order=True)
-    assert f"result {2 if in_team else 1} Worked." in lines
-    assert lines[-2:] == ["say The crew says 5." if in_team else "say I say 5.", "done stop"]
-    assert seen.left() == lines[-2].removeprefix("say ")
+    assert "result 2 Worked." in lines
+    assert lines[-2:] == ["say The crew says 5.", "done stop"]
+    assert seen.left() == "The crew says 5."
 
 
 async def test_delegation_has_no_timeout(tmp_path: Path) -> None:

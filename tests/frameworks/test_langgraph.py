@@ -153,11 +153,8 @@ async def test_call_of_inner_agent_has_timeout(tmp_path: Path) -> None:
     assert seen.lines(in_order=True)[3:5] == ["failed 2 timeout", "failed 1 timeout"]
 
 
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, GeneratorExit])
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_tool_of_any_class_fails_without_ending_process(
-    in_thread: bool, raised: type[BaseException], tmp_path: Path
-) -> None:
+async def test_tool_of_any_class_fails_without_ending_process(in_thread: bool, tmp_path: Path) -> None:
     from langchain_core.tools import BaseTool
 
     class Quit(BaseTool):
@@ -167,7 +164,7 @@ async def test_tool_of_any_class_fails_without_ending_process(
         description: str = "Quits."
 
         def _run(self) -> str:
-            raise raised("enough")
+            raise GeneratorExit("enough")
 
     class QuitAsync(Quit):
         async def _arun(self) -> str:
@@ -176,7 +173,7 @@ async def test_tool_of_any_class_fails_without_ending_process(
     quits = Quit() if in_thread else QuitAsync()
     seen, _ = await perform(solo(quits), scenario([calls(("quit", "{}")), says("It failed.")]), tmp_path)
     assert seen.lines(in_order=True) == ["call 1 quit {}", "failed 1 tool_failed", "say It failed.", "done stop"]
-    assert seen.sent()[-1].startswith(f"tool Error: {raised.__name__}: enough")
+    assert seen.sent()[-1].startswith("tool Error: GeneratorExit: enough")
 
 
 async def test_thread_stopped_during_call_can_continue(tmp_path: Path) -> None:
@@ -230,7 +227,6 @@ async def test_todos_of_the_graph_are_a_plan_whenever_they_change(tmp_path: Path
     seen, _ = await perform(made, scenario(answers), tmp_path)
     plans = [event for event in seen.events if isinstance(event, Plan)]
     assert [plan.summary for plan in plans] == ["Plan: 0 of 2: Look", "Plan: 1 of 2: Write"]
-    assert [step["id"] for step in plans[0].steps] == ["1", "2"]
     written = [
         event.delta for event in seen.events if isinstance(event, ToolCallArgsDelta) and event.tool_name == "add"
     ]
@@ -269,15 +265,13 @@ def test_unsuitable_graph_or_option_is_refused() -> None:
         serve(graph, openwebui_tools="attached")
 
 
-@pytest.mark.parametrize("before", ["", "Once more. "])
-async def test_limit_message_comes_once_after_refused_calls(before: str, tmp_path: Path) -> None:
+async def test_limit_message_comes_once_after_refused_calls(tmp_path: Path) -> None:
     from langchain.agents.middleware import ToolCallLimitMiddleware
 
     made = solo(add, middleware=[ToolCallLimitMiddleware(run_limit=1, exit_behavior="end")])
-    seen, _ = await perform(made, scenario([calls(ADD), calls(ADD, first=1, before=before)]), tmp_path)
-    said = [f"say {before}"] if before else []
+    seen, _ = await perform(made, scenario([calls(ADD), calls(ADD, first=1, before="Once more. ")]), tmp_path)
     assert seen.lines(in_order=True)[2:] == [
-        *(*said, "call 2 add {'a': 2, 'b': 3}", "failed 2 tool_failed"),
+        *("say Once more. ", "call 2 add {'a': 2, 'b': 3}", "failed 2 tool_failed"),
         *("say Tool call limit reached: run limit exceeded (2/1 calls).", "done stop"),
     ]
 
@@ -356,7 +350,6 @@ CODE = "```py\nprint()\n```"
         ({"part": asking("part"), "greet": asking("greet")}, ("greet",), "Hello there."),
         ({"quiet": returning(), "greet": asking("greet")}, ("quiet",), "Hello there."),
         ({"route": silent("route", keep=True), "greet": silent("greet")}, (), "Hello there."),
-        ({"node": returning({"role": "assistant", "content": "A dict."})}, (), "A dict."),
         ({"node": returning(("ai", "A tuple."))}, (), "A tuple."),
         ({"node": returning({"type": "ai", "content": CODE})}, (), CODE),
     ],
@@ -365,7 +358,7 @@ CODE = "```py\nprint()\n```"
         "only the named node",
         "the last message if the named node is silent",
         "complete messages of nostream models",
-        *("a dict", "a tuple", "code alone, once"),
+        *("a tuple", "code alone, once"),
     ],
 )
 async def test_answer_of_graph_is_shown(
@@ -376,10 +369,14 @@ async def test_answer_of_graph_is_shown(
 
 
 @pytest.mark.parametrize("side_by_side", [False, True])
-async def test_text_of_router_is_taken_back(side_by_side: bool, tmp_path: Path) -> None:
+async def test_text_of_router_is_taken_back_and_answer_outside_of_messages_is_shown(
+    side_by_side: bool, tmp_path: Path
+) -> None:
     nodes = {"route": asking("route", keep=True), "greet": asking("greet")}
     seen = await seen_of(tmp_path, side_by_side=side_by_side, **nodes)
     assert seen.left() == "Hello there."
+    alone = await seen_of(tmp_path, greet=asking("greet", keep=True))
+    assert alone.left() == "Hello there."
 
 
 async def test_texts_of_parallel_runs_of_one_node_are_sent_one_after_the_other(tmp_path: Path) -> None:
@@ -514,13 +511,11 @@ TRIP = {"type": "object", "properties": {"town": {"type": "string"}, "days": {"t
     ("asked", "reply", "read"),
     [
         ("Well?", "No", False),
-        ("Well?", " yes", True),
         ("Well?", '{"a": 1}', {"a": 1}),
         ("Well?", "7", "7"),
         (COLOURS, "2", "blue"),
         (COLOURS, "green", "green"),
         ({"prompt": "How many?", "options": [5, 10]}, "10", 10),
-        ({"prompt": "How many?", "options": [5, 10]}, "1", 5),
         ({"question": "Sure?", "options": ["yes", "no"]}, "No", "no"),
         (SIZES, "large", {"cm": 30}),
         ({**COLOURS, "draft": "a red house"}, "1", "red"),
@@ -611,12 +606,7 @@ async def test_interrupt_without_checkpointer_names_missing_checkpointer(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("reply", "end"),
-    [
-        (True, ["status 1 processing approved", "result 1 5"]),
-        (False, ["failed 1 denied"]),
-        (None, ["failed 1 not_answered"]),
-    ],
+    ("reply", "end"), [(True, ["status 1 processing approved", "result 1 5"]), (None, ["failed 1 not_answered"])]
 )
 async def test_calls_can_be_approved_one_by_one(reply: bool | None, end: Sequence[str], tmp_path: Path) -> None:
     from langchain.agents.middleware import AgentMiddleware
