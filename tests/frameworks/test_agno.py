@@ -20,7 +20,7 @@ from tests.fakes.openai_server import Answer, Body
 from tests.frameworks.agno_agents import Made, add, crew, solo
 from tests.frameworks.openai_agents_stage import offered
 from tests.frameworks.scenario import ADD, calls, says, scenario
-from tests.frameworks.stage import CHAT_ID, Framework, perform
+from tests.frameworks.stage import CHAT_ID, perform
 from tests.frameworks.toolbox import Toolbox
 
 
@@ -146,24 +146,14 @@ async def test_generator_tools_report_status_and_own_events_and_end_with_their_i
         yield Progress(step="nearly there")
         yield "page 2"
 
-    def walk(site: str) -> Any:
-        """Walks."""
-        report_status("processing", f"walking {site}", 20)
-        yield "step"
-
-    for tool, lines in (
-        (crawl, ["reading x 10", "half way 50", "nearly there", "result 1 page 1, page 2"]),
-        (walk, ["walking x 20", "result 1 step"]),
-    ):
-        script = scenario([calls((tool.__name__, '{"site": "x"}')), says("Done.")])
-        (tmp_path / tool.__name__).mkdir()
-        seen, _ = await perform(solo(tool), script, tmp_path / tool.__name__)
-        assert seen.lines(in_order=True) == [
-            f"call 1 {tool.__name__} {{'site': 'x'}}",
-            *(f"status 1 processing {line}" for line in lines[:-1]),
-            *(lines[-1], "say Done.", "done stop"),
-        ]
-        assert seen.sent()[-1] == lines[-1].replace("result 1", "tool")
+    script = scenario([calls(("crawl", '{"site": "x"}')), says("Done.")])
+    seen, _ = await perform(solo(crawl), script, tmp_path)
+    assert seen.lines(in_order=True) == [
+        "call 1 crawl {'site': 'x'}",
+        *(f"status 1 processing {line}" for line in ("reading x 10", "half way 50", "nearly there")),
+        *("result 1 page 1, page 2", "say Done.", "done stop"),
+    ]
+    assert seen.sent()[-1] == "tool page 1, page 2"
 
 
 async def test_generator_tool_keeps_its_thread_and_its_context(tmp_path: Path) -> None:
@@ -171,13 +161,14 @@ async def test_generator_tool_keeps_its_thread_and_its_context(tmp_path: Path) -
 
     def walk() -> Iterator[str]:
         """Walks."""
+        report_status("processing", "walking", 20)
         place.set("found")
         with closing(sqlite3.connect(":memory:")) as database:
             for (number,) in database.execute("SELECT 1 UNION SELECT 2"):
                 yield f"{place.get()} {number};"
 
     seen, _ = await perform(solo(walk), scenario([calls(("walk", "{}")), says("Done.")]), tmp_path)
-    assert "result 1 found 1;found 2;" in seen.lines(in_order=True)
+    assert {"status 1 processing walking 20", "result 1 found 1;found 2;"} < set(seen.lines(in_order=True))
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
@@ -370,38 +361,3 @@ async def test_direct_answer_of_member_is_shown_once(tmp_path: Path) -> None:
     seen, _ = await perform(crew(add, respond_directly=True), scenario(asks_member(ADD)), tmp_path)
     said = [line for line in seen.lines(in_order=True) if line.startswith("say")]
     assert said == ["say I say 5."]
-
-
-async def test_a_team_may_be_a_member_of_a_team(tmp_path: Path) -> None:
-    def script(body: Body) -> Answer:
-        ended = body["messages"][-1]["role"] == "tool"
-        if "delegate_task_to_member" not in offered(body):
-            return says("I say 5.") if ended else calls(ADD)
-        if "Crew leader" in str(body["messages"][0]):
-            delegation = ("delegate_task_to_member", '{"member_id": "pair", "task": "2 + 3"}')
-            return says("The crew says 5.") if ended else calls(delegation)
-        delegation = ("delegate_task_to_member", '{"member_id": "adder", "task": "add 2 and 3"}')
-        return says("The pair says 5.") if ended else calls(delegation)
-
-    def make(model: Any) -> AgentLike:
-        from agno.agent import Agent
-        from agno.team import Team
-
-        from callboard.frameworks.agno import from_agno
-
-        adder = Agent(id="adder", name="Adder", model=model(), tools=[add], telemetry=False)
-        pair = Team(id="pair", name="Pair", members=[adder], model=model(), telemetry=False)
-        leader = "Crew leader"
-        return from_agno(
-            Team(id="agent", name="Crew", members=[pair], model=model(), instructions=leader, telemetry=False)
-        )
-
-    made: Framework = Made(make)
-    seen, _ = await perform(made, scenario(script), tmp_path)
-    assert seen.lines(in_order=True) == [
-        "call 1 delegate_task_to_member {'member_id': 'pair', 'task': '2 + 3'}",
-        "call 2 in 1 delegate_task_to_member {'member_id': 'adder', 'task': 'add 2 and 3'}",
-        *("call 3 in 2 add {'a': 2, 'b': 3}", "result 3 5"),
-        # Agno's own behaviour: an inner team's text to its leader includes the text of its member.
-        *("result 2 I say 5.", "result 1 I say 5.The pair says 5.", "say The crew says 5.", "done stop"),
-    ]

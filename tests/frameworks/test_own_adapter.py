@@ -8,7 +8,7 @@ from typing import Any
 from callboard.agents import AgentLike, load_all_agents
 from callboard.settings import Settings
 from callboard_protocol import Done, Error, Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
-from tests.fakes.openai_server import OpenAIServer, Raw, Refusal
+from tests.fakes.openai_server import OpenAIServer, Raw, Refusal, Script
 from tests.serving import request, serving
 from tests.test_docs import API
 
@@ -77,7 +77,7 @@ async def test_a_call_has_a_card_and_the_next_turns_model_gets_it_again(tmp_path
 
 
 async def test_failing_calls_the_limit_of_calls_and_a_failing_model_are_shown(tmp_path: Path) -> None:
-    script = [ask_depth("Ness"), ask_depth("Baikal"), say("Enough."), Refusal(500, "on fire")]
+    script: Script = [ask_depth("Ness"), ask_depth("Baikal"), say("Enough."), Refusal(500, "on fire")]
     async with OpenAIServer(script) as model:
         diver = load_diver(tmp_path, model.base_url)
         async with serving(tmp_path, diver, max_tool_calls_per_turn=1) as service:
