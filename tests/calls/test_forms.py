@@ -187,6 +187,7 @@ def test_form_for_changes_has_the_arguments_that_it_shows_as_they_are() -> None:
     [
         # The largest number that JavaScript can tell from the next one is 2**53 - 1.
         ({"type": "integer"}, 2**53),
+        ({"type": "number"}, -(2.0**60)),
         # Choices come back as texts.
         ({"type": "integer", "enum": [1, 2]}, None),
         # The pipe shows invisible characters as escapes, which come back in their place.

@@ -20,7 +20,7 @@ from tests.fakes.openai_server import Answer, Body
 from tests.frameworks.agno_agents import Made, add, crew, solo
 from tests.frameworks.openai_agents_stage import offered
 from tests.frameworks.scenario import ADD, calls, says, scenario
-from tests.frameworks.stage import CHAT_ID, perform
+from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
 
 
@@ -28,23 +28,6 @@ class Weather(BaseModel):
     """The type of a structured answer."""
 
     city: str
-
-
-async def test_tools_find_the_user_and_the_chat_among_their_dependencies_beside_the_agents_own(tmp_path: Path) -> None:
-    from agno.run import RunContext
-
-    found: list[dict[str, Any]] = []
-
-    def look(run_context: RunContext) -> str:
-        """Looks who asks."""
-        found.append(dict(run_context.dependencies or {}))
-        return "seen"
-
-    made = solo(look, dependencies={"shop": "north"})
-    await perform(made, scenario([calls(("look", "{}")), says("Seen.")]), tmp_path)
-    assert [{"shop": "north", "user_id": "u1", "chat_id": CHAT_ID}.items() <= given.items() for given in found] == [
-        True
-    ]
 
 
 async def test_the_model_is_sent_no_fields_that_only_agno_knows(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from callboard.agents import AgentLike, RunContext
+from callboard.agents import AgentLike
 from callboard.errors import AgentError
 from callboard_protocol import (
     Error,
@@ -397,24 +396,6 @@ async def test_texts_of_parallel_runs_of_one_node_are_sent_one_after_the_other(t
     seen, _ = await perform(Made(make), scenario(by_prompt), tmp_path)
     [whole, _] = said(seen)
     assert sorted(whole.removeprefix("say ").split("\n\n")) == ["Good bye.", "Hello there."]
-
-
-async def test_nodes_get_context_of_run(tmp_path: Path) -> None:
-    from langgraph.runtime import Runtime
-
-    @dataclass(frozen=True)
-    class Whose:
-        user_id: str
-
-    async def whose(context: RunContext) -> Whose:
-        return Whose(context.user.id if context.user else "nobody")
-
-    async def node(state: dict[str, Any], runtime: Runtime[Whose]) -> dict[str, Any]:
-        return {"messages": [("ai", f"You are {runtime.context.user_id}.")]}
-
-    made = Made(lambda _: serve(chain(("node", node), context_schema=Whose), context=whose))
-    seen, _ = await perform(made, scenario([]), tmp_path)
-    assert said(seen) == ["say You are u1.", "done stop"]
 
 
 async def test_stream_writer_output_of_tools_and_nodes_is_shown(tmp_path: Path) -> None:

@@ -338,29 +338,6 @@ async def test_a_tool_of_an_agent_that_is_a_tool_can_need_approval_again_and_aga
     assert any("Not run" in text for text in told) != reply
 
 
-@dataclass
-class Shop:
-    """The context of the tools."""
-
-    customer: str
-
-
-async def test_tools_get_context_of_run(tmp_path: Path) -> None:
-    from agents import Agent, RunContextWrapper
-
-    async def greet(context: RunContextWrapper[Shop]) -> str:
-        """Greets."""
-        return f"Hello {context.context.customer}"
-
-    async def shop(context: RunContext) -> Shop:
-        assert context.user is not None
-        return Shop(context.user.id)
-
-    made = Made(lambda model: serve(Agent("Shop", model=model, tools=[tool_of(greet)]), context=shop))
-    seen, _ = await perform(made, scenario([calls(("greet", "{}")), says("There.")]), tmp_path)
-    assert seen.lines(in_order=True)[1:] == ["result 1 Hello u1", "say There.", "done stop"]
-
-
 # --- The Responses API, the SDK's default, and tools that OpenAI runs while it answers -------------------------------
 
 

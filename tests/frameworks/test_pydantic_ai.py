@@ -8,7 +8,6 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from callboard.agents import RunContext as CallboardRun
 from callboard_protocol import InputRequest, Source, ToolCallArgsDelta, ToolCallComplete, ToolCallError
 from tests.fakes.openai_server import Refusal
 from tests.frameworks.pydantic_ai_agents import Made, add, solo
@@ -30,23 +29,6 @@ def errors(seen: Performance) -> list[str]:
 def with_model(model: Any) -> Framework:
     """An agent with this model instead of the endpoint's."""
     return Made(lambda _: solo().make(model))
-
-
-async def test_deps_are_made_from_run_context(tmp_path: Path) -> None:
-    from pydantic_ai import Agent, RunContext
-
-    from callboard.frameworks.pydantic_ai import from_pydantic_ai
-
-    def whose(ctx: RunContext[str]) -> str:
-        """Says whose run it is."""
-        return ctx.deps
-
-    async def user(context: CallboardRun) -> str:
-        return context.user.id if context.user else "nobody"
-
-    made = Made(lambda model: from_pydantic_ai(Agent(model, name="agent", deps_type=str, tools=[whose]), deps=user))
-    seen, _ = await perform(made, scenario([calls(("whose", "{}")), says("Yours.")]), tmp_path)
-    assert seen.lines(in_order=True) == ["call 1 whose {}", "result 1 u1", "say Yours.", "done stop"]
 
 
 async def test_prompt_instructions_and_client_message_are_one_system_message(tmp_path: Path) -> None:

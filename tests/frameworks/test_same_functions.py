@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
@@ -37,8 +38,8 @@ WAYS = {
     "OpenAI Agents": ("as_tool", "as_tool_streamed", "by_hand", "in_a_thread"),
 }
 EVERY_WAY = [(name, way) for name, ways in WAYS.items() for way in ways]
-every_way = pytest.mark.parametrize(("name", "way"), EVERY_WAY, ids=" ".join)
-awaited = pytest.mark.parametrize(("name", "way"), [one for one in EVERY_WAY if "thread" not in one[1]], ids=" ".join)
+every_way = pytest.mark.parametrize(("name", "way"), EVERY_WAY)
+awaited = pytest.mark.parametrize(("name", "way"), [one for one in EVERY_WAY if "thread" not in one[1]])
 
 
 def asks_another(name: str, way: str) -> Framework:
@@ -593,6 +594,80 @@ async def test_function_makes_agent_from_context_of_run(name: str, tmp_path: Pat
     assert isinstance(error, Error)
     assert "The function of the agent 'agent' must return" in error.message
     assert "str" in error.message
+
+
+# --- The context of a run reaches its tools ---------------------------------------------------------------------------
+
+
+async def user_of(context: RunContext) -> str:
+    return context.user.id if context.user else "nobody"
+
+
+@dataclass(frozen=True)
+class Whose:
+    """A context of LangGraph's nodes and tools."""
+
+    user_id: str
+
+
+def agno_whose(model: Any) -> AgentLike:
+    from agno.run import RunContext
+
+    def whose(run_context: RunContext) -> str:
+        """Says whose run it is."""
+        given = run_context.dependencies or {}
+        return f"{given['user_id']} {given['chat_id']} {given['shop']}"
+
+    return agno_agents.solo(whose, dependencies={"shop": "north"}).make(model)
+
+
+def pydantic_ai_whose(model: Any) -> AgentLike:
+    from pydantic_ai import Agent, RunContext
+
+    def whose(ctx: RunContext[str]) -> str:
+        """Says whose run it is."""
+        return ctx.deps
+
+    return cast(AgentLike, serve("pydantic-ai", Agent(model, name="agent", deps_type=str, tools=[whose]), deps=user_of))
+
+
+def graph_whose(model: Any) -> AgentLike:
+    from langgraph.prebuilt import ToolRuntime
+
+    def whose(runtime: ToolRuntime[Whose]) -> str:
+        """Says whose run it is."""
+        return runtime.context.user_id
+
+    async def context(of: RunContext) -> Whose:
+        return Whose(await user_of(of))
+
+    graph = langgraph_agents.agent_of(model, whose, context_schema=Whose)
+    return langgraph_agents.serve(graph, context=context)
+
+
+def sdk_whose(model: Any) -> AgentLike:
+    from agents import Agent, RunContextWrapper
+
+    async def whose(context: RunContextWrapper[str]) -> str:
+        """Says whose run it is."""
+        return context.context
+
+    agent = Agent("agent", model=model, tools=[openai_agents_stage.tool_of(whose)])
+    return openai_agents_stage.serve(agent, context=user_of)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "told"),
+    [
+        ("Agno", agno_whose, "u1 chat_1 north"),
+        ("pydantic-ai", pydantic_ai_whose, "u1"),
+        ("LangGraph", graph_whose, "u1"),
+        ("OpenAI Agents", sdk_whose, "u1"),
+    ],
+)
+async def test_tools_get_context_of_run(name: str, make: Any, told: str, tmp_path: Path) -> None:
+    seen, _ = await perform(MODULES[name].Made(make), scenario([calls(("whose", "{}")), says("Yours.")]), tmp_path)
+    assert seen.lines(in_order=True)[1:] == [f"result 1 {told}", "say Yours.", "done stop"]
 
 
 # --- Which agents continue a run of another server -------------------------------------------------------------------
