@@ -78,15 +78,20 @@ async def test_call_is_shown_before_handwritten_tool_node_runs_it(tmp_path: Path
     assert seen.lines(in_order=True) == [ADDED[0], "say Adding.", ADDED[1], "say \n\nIt is 5.", "done stop"]
 
 
-async def test_endless_graph_is_stopped(tmp_path: Path) -> None:
+async def test_endless_graph_and_interrupt_without_checkpointer_end_run_with_advice(tmp_path: Path) -> None:
     def adds_for_ever(body: Body) -> Any:
         return calls(("add", f'{{"a": {len(body["messages"])}, "b": 1}}'), first=len(body["messages"]))
 
     limited = Made(lambda model: serve(loop(model, [add], run_tools).with_config(recursion_limit=6)))
-    seen, _ = await perform(limited, scenario(adds_for_ever), tmp_path)
-    error = seen.events[-1]
-    assert isinstance(error, Error)
-    assert (error.code, "loops without end" in error.message) == ("agent_error", True)
+    asked = scenario([calls(("name_pet", '{"kind": "cat"}'))], reply="Tom")
+    for made, script, told in (
+        (limited, scenario(adds_for_ever), "loops without end"),
+        (solo(name_pet, checkpointer=None), asked, "checkpointer"),
+    ):
+        seen, _ = await perform(made, script, tmp_path)
+        error = seen.events[-1]
+        assert isinstance(error, Error)
+        assert (error.code, told in error.message) == ("agent_error", True)
 
 
 async def test_a_node_may_ask_its_model_in_a_thread(tmp_path: Path) -> None:
@@ -577,14 +582,6 @@ async def test_unanswered_question_ends_turn_and_stops_the_calls_beside_it(tmp_p
     ]
     assert lines[-1] == "done stop"
     assert toolbox.stopped.is_set()
-
-
-async def test_interrupt_without_checkpointer_names_missing_checkpointer(tmp_path: Path) -> None:
-    asked = scenario([calls(("name_pet", '{"kind": "cat"}'))], reply="Tom")
-    seen, _ = await perform(solo(name_pet, checkpointer=None), asked, tmp_path)
-    error = seen.events[-1]
-    assert isinstance(error, Error)
-    assert (error.code, "checkpointer" in error.message) == ("agent_error", True)
 
 
 @pytest.mark.parametrize(
