@@ -22,8 +22,7 @@ from tests.skills.calling import serving_model
     ("arguments", "shown"),
     [
         ({}, "No arguments."),
-        ({"play": "Hamlet", "seats": 2, "late": True, "box": None}, "play: Hamlet\nseats: 2\nlate: true\nbox: null"),
-        ({"note": ""}, 'note: ""'),
+        ({"play": "Hamlet", "late": True, "box": None, "note": ""}, 'play: Hamlet\nlate: true\nbox: null\nnote: ""'),
         ({"text": "Dear Ada,\nHello \\n.\n", "to": "ada"}, "text:\n    Dear Ada,\n    Hello \\n.\n    \nto: ada"),
         (
             {"mails": [{"to": "ada", "text": "Dear Ada,\nHello."}, 3], "options": {}, "tags": ["a\n- b"]},
@@ -42,10 +41,8 @@ def test_arguments_are_labelled_lines_and_no_value_looks_like_a_label(arguments:
     [
         (False, ToolDenied),
         (None, ToolNotAnswered),
-        (0, ToolNotAnswered),
         (1, ToolNotAnswered),
         ("yes", ToolNotAnswered),
-        ("always", ToolNotAnswered),
         ({"approved": True}, ToolNotAnswered),
     ],
 )

@@ -20,11 +20,16 @@ async def buy(thing: str, euros: int, payer: str) -> None:
     """Buys something."""
 
 
+@tool(secrets=["code"])
+async def unlock(door: str, code: SecretStr) -> None:
+    """Unlocks a door."""
+
+
 def resolve(written: ToolCall) -> ResolvedCall:
     payer = {"type": "string", "default": "the-first-payer"}
     schema = {"type": "object", "properties": {"thing": {"type": "string"}, "euros": PRICE, "payer": payer}}
-    tool = Tool("buy", "Buys something.", schema, buy, requires_confirmation=True)
-    [call] = resolve_calls([written], {"buy": tool}, Budget(Limits()), Redaction())
+    buying = Tool("buy", "Buys something.", schema, buy, requires_confirmation=True)
+    [call] = resolve_calls([written], {"buy": buying, "unlock": unlock}, Budget(Limits()), Redaction())
     assert isinstance(call, ResolvedCall)
     return call
 
@@ -46,26 +51,12 @@ def test_argument_with_a_secret_in_its_value_or_its_schema_cannot_be_changed() -
 
 
 def test_untyped_call_with_a_secret_argument_cannot_be_changed() -> None:
-    @tool(secrets=["code"])
-    async def unlock(door: str, code: SecretStr) -> None:
-        """Unlocks a door."""
-
-    written = make_untyped_call("unlock", '{"door": "back", "code": "1234"}')
-    [call] = resolve_calls([written], {"unlock": unlock}, Budget(Limits()), Redaction())
-    assert isinstance(call, ResolvedCall)
-    assert call.tool.secret_arguments == {"code"}
+    call = resolve(make_untyped_call("unlock", '{"door": "back", "code": "1234"}'))
     assert ChangesForm(call, Redaction()).schema == {}
 
 
 def test_changes_to_a_repaired_call_keep_its_secret() -> None:
-    @tool(secrets=["code"])
-    async def unlock(door: str, code: SecretStr) -> None:
-        """Unlocks a door."""
-
-    [call] = resolve_calls(
-        [ToolCall("c", "Unlock", {"door": 5, "code": "1234"})], {"unlock": unlock}, Budget(Limits()), Redaction()
-    )
-    assert isinstance(call, ResolvedCall)
+    call = resolve(ToolCall("c", "Unlock", {"door": 5, "code": "1234"}))
     assert call.repairs
     form = ChangesForm(call, Redaction())
     assert form.read({"arguments": {"door": "back"}}) is True

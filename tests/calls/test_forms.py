@@ -43,13 +43,10 @@ def form(schema: dict[str, Any]) -> InputRequest:
     ("given", "read"),
     [
         ({}, {}),
-        ({"bags": 2, "refundable": False}, {"bags": 2, "refundable": False}),
         ({"bags": " 2 ", "weight": "2.5", "refundable": "No"}, {"bags": 2, "weight": 2.5, "refundable": False}),
-        ({"bags": 2.0}, {"bags": 2.0}),
         ({"cabin": "business"}, {"cabin": "biz"}),
         ({"cabin": "2"}, {"cabin": "biz"}),
         ({"meals": "Fish, 1"}, {"meals": ["fish", "meat"]}),
-        ({"meals": ["none"]}, {"meals": ["none"]}),
         ({"bags": "", "mail": " ", "meals": [], "weight": None}, {}),
         ({"mail": "a@b.org", "page": "https://b.org", "at": "2026-11-26T10:00:00Z"}, None),
         ({"unknown": 1}, {}),
@@ -67,16 +64,13 @@ def test_values_are_read_in_the_types_of_the_fields(given: dict[str, Any], read:
         ({"date": 5}, "Date: it is not a text"),
         ({"cabin": "first"}, "cabin: it is not one of the choices"),
         ({"weight": 10**400}, "weight: it is not a number"),
-        ({"bags": "9" * 400}, "bags: it is not a number"),
         ({"bags": 4}, "bags: at most 3"),
         ({"bags": -1}, "bags: at least 0"),
         ({"bags": 1.5}, "bags: it is not a whole number"),
-        ({"bags": "many"}, "bags: it is not a number"),
         ({"bags": True}, "bags: it is not a number"),
         ({"weight": "nan"}, "weight: it is not a number"),
         ({"refundable": "perhaps"}, "refundable: answer yes or no"),
         ({"meals": ["fish", "meat", "none"]}, "meals: at most 2 choices"),
-        ({"meals": ["soup"]}, "meals: it is not one of the choices"),
         ({"meals": [{}]}, "meals: it is not one of the choices"),
         ({"mail": "nobody"}, "mail: it is not an e-mail address"),
         ({"mail": "somebody@example.organisation"}, "mail: at most 20 characters"),
@@ -90,15 +84,11 @@ def test_value_that_does_not_fit_is_refused_with_field_and_reason(given: dict[st
     assert str(refused.value) == reason
 
 
-@pytest.mark.parametrize("given", ["eco", 1, True, []])
-def test_answer_to_a_form_is_an_object(given: Any) -> None:
+def test_answer_to_a_form_is_an_object_or_none_or_a_refusal() -> None:
+    assert read_answer(form(TRIP), None) is None
+    assert read_answer(form(TRIP), False) is False
     with pytest.raises(UnfitAnswer, match="object"):
-        read_answer(form(TRIP), given)
-
-
-@pytest.mark.parametrize("given", [None, False])
-def test_no_answer_and_a_declined_form_stay_what_they_are(given: Any) -> None:
-    assert read_answer(form(TRIP), given) is given
+        read_answer(form(TRIP), True)
 
 
 @pytest.mark.parametrize(
@@ -106,9 +96,7 @@ def test_no_answer_and_a_declined_form_stay_what_they_are(given: Any) -> None:
     [
         ({"type": "array"}, "object"),
         ({"properties": {"a": {"type": "object"}}}, "'a' is of type 'object'"),
-        ({"properties": {"a": {}}}, "'a' is of type None"),
         ({"properties": {"a": True}}, "'a' has no schema"),
-        ({"properties": {"a": {"type": ["string", "null"]}}}, "'a' is of type"),
         ({"properties": {"a": {"type": "array", "items": {"type": "string"}}}}, "list without choices"),
         ({"properties": {"a": {"$ref": "https://example.org"}}}, "'a' is of type None"),
         ({"properties": {f"f{number}": {"type": "string"} for number in range(51)}}, "at most 50 fields"),
@@ -121,16 +109,11 @@ def test_form_that_is_not_flat_cannot_be_asked(schema: dict[str, Any], reason: s
 
 
 def test_parts_of_a_form_that_nobody_can_use_are_dropped() -> None:
-    field = {"type": "integer", "maximum": 10**400, "minLength": 10**400, "default": 10**400}
-    form = read_form({"properties": {"a": field}, "required": [["a"], "a"]})
-    assert form == {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-
-
-def test_unknown_keywords_and_unfit_defaults_are_dropped() -> None:
-    field = {"type": "string", "pattern": "(a+)+$", "maxLength": 3, "default": "long", "minLength": True}
-    assert read_form({"properties": {"a": field}, "required": ["a", "b"]}) == {
+    number = {"type": "integer", "maximum": 10**400, "minLength": 10**400, "default": 10**400}
+    word = {"type": "string", "pattern": "(a+)+$", "maxLength": 3, "default": "long", "minLength": True}
+    assert read_form({"properties": {"a": number, "b": word}, "required": [["a"], "a", "c"]}) == {
         "type": "object",
-        "properties": {"a": {"type": "string", "maxLength": 3}},
+        "properties": {"a": {"type": "integer"}, "b": {"type": "string", "maxLength": 3}},
         "required": ["a"],
     }
 
@@ -207,7 +190,6 @@ def test_form_for_changes_has_the_arguments_that_it_shows_as_they_are() -> None:
         ({"type": "number"}, -(2.0**60)),
         # Choices come back as texts.
         ({"type": "integer", "enum": [1, 2]}, None),
-        ({"type": "boolean", "enum": [True]}, None),
         # The pipe shows invisible characters as escapes, which come back in their place.
         ({"type": "string", "default": "\t"}, None),
         ({"type": "array", "items": {"enum": [",", "\t"]}}, ["\t"]),
@@ -219,7 +201,7 @@ def test_form_for_changes_has_no_argument_that_a_page_would_return_changed(schem
     assert list(make_changes_form(parameters, arguments, without=())["properties"]) == ["to"]
 
 
-@pytest.mark.parametrize("value", [None, "", " "])
+@pytest.mark.parametrize("value", [None, " "])
 @pytest.mark.parametrize("kind", [{"anyOf": [{"type": "string"}, {"type": "null"}]}, {"type": ["string", "null"]}])
 def test_form_for_changes_can_be_submitted_with_a_required_argument_that_is_empty(
     kind: dict[str, Any], value: str | None
@@ -231,21 +213,17 @@ def test_form_for_changes_can_be_submitted_with_a_required_argument_that_is_empt
     assert read_changes(form, {"text": value}, {"text": value}) == {"text": value}
 
 
-def test_form_for_changes_leaves_null_out_of_the_choices() -> None:
-    schema = {"type": ["string", "null"], "enum": ["a4", None]}
-    form = make_changes_form({"properties": {"paper": schema}}, {"paper": None}, without=())
-    assert form["properties"]["paper"] == {"type": "string", "oneOf": [{"const": "a4", "title": "a4"}]}
-
-
-def test_form_for_changes_is_empty_without_arguments_that_it_can_show() -> None:
-    schema = {"properties": {"tree": {"type": "object"}}}
-    assert make_changes_form(schema, {"tree": {}}, without=()) == {}
+def test_form_for_changes_leaves_out_null_and_arguments_that_it_cannot_show() -> None:
+    tree = {"tree": {"type": "object"}}
+    paper = {"paper": {"type": ["string", "null"], "enum": ["a4", None]}}
+    form = make_changes_form({"properties": tree | paper}, {"tree": {}, "paper": None}, without=())
+    assert form["properties"] == {"paper": {"type": "string", "oneOf": [{"const": "a4", "title": "a4"}]}}
+    assert make_changes_form({"properties": tree}, {"tree": {}}, without=()) == {}
 
 
 @pytest.mark.parametrize(
     ("answer", "read"),
     [
-        ({"to": "a", "copies": 2}, {"to": "a", "copies": 2, "body": "b\n"}),
         ({"to": "c", "copies": "3"}, {"to": "c", "copies": 3, "body": "b\n"}),
         ({"to": "a", "copies": 2, "subject": "New"}, {"to": "a", "copies": 2, "body": "b\n", "subject": "New"}),
         ({"to": "a", "copies": None}, {"to": "a", "body": "b\n"}),
@@ -255,9 +233,5 @@ def test_changes_are_read_from_the_form(answer: dict[str, Any], read: dict[str, 
     written = {"to": "a", "copies": 2, "body": "b\n"}
     form = make_changes_form(Mail.model_json_schema(), written, without=())
     assert read_changes(form, written, answer) == read
-
-
-def test_argument_that_the_form_does_not_have_cannot_be_changed() -> None:
-    form = make_changes_form(Mail.model_json_schema(), {"to": "a"}, without=["body"])
     with pytest.raises(UnfitAnswer, match="body: it cannot be changed"):
-        read_changes(form, {"to": "a"}, {"to": "a", "body": "other"})
+        read_changes(form, written, answer | {"body": "other"})

@@ -14,13 +14,7 @@ KEY = "sk-of-the-house-4711"
 
 
 class Login(BaseModel):
-    host: str
     key: str
-
-
-class Handle:
-    def __init__(self) -> None:
-        self.name = KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +32,6 @@ class Point(NamedTuple):
     ("value", "masked"),
     [
         (Pair("key", KEY), Pair("key", "[secret]")),
-        ([Pair(KEY, "value")], [Pair("[secret]", "value")]),
         (OrderedDict(key=KEY), OrderedDict(key="[secret]")),
         (Point(1, KEY), Point(1, "[secret]")),
         ({KEY}, {"[secret]"}),
@@ -51,7 +44,7 @@ async def test_texts_are_masked_wherever_they_are_in_an_object(value: object, ma
 
 
 async def test_value_without_a_secret_or_with_a_cycle_stays_the_same_object() -> None:
-    plain = Login(host="h", key="none")
+    plain = Login(key="none")
     assert await mask_result(plain, Redaction([KEY])) is plain
     circle: list[Any] = []
     circle.append(circle)
@@ -59,11 +52,7 @@ async def test_value_without_a_secret_or_with_a_cycle_stays_the_same_object() ->
 
 
 async def test_attributes_are_masked_in_a_copy_and_not_in_the_object() -> None:
-    handle = Handle()
-    masked = await mask_result(handle, Redaction([KEY]))
-    assert (masked.name, handle.name) == ("[secret]", KEY)
-
-
-async def test_a_large_result_is_masked_too() -> None:
-    large = [KEY, "x" * LARGE_CHARS]
-    assert (await mask_result(large, Redaction([KEY])))[0] == "[secret]"
+    login = Login(key=KEY)
+    large: list[Any] = [login, "x" * LARGE_CHARS]
+    [masked, _] = await mask_result(large, Redaction([KEY]))
+    assert (masked.key, login.key) == ("[secret]", KEY)

@@ -1,7 +1,9 @@
 """Running and ended calls, made from the events of a run."""
 
+import pytest
+
 from callboard.calls import EndedCall, RunningCall, follow_call
-from callboard.calls.call import MAX_STEPS
+from callboard.calls.call import MAX_STEPS, label_call
 from callboard.calls.context import CallClock
 from callboard_protocol import (
     Event,
@@ -29,7 +31,9 @@ def step(status: str, message: str = "", progress: float | None = None) -> ToolS
 
 
 def test_running_call_has_the_facts_of_its_start_and_steps() -> None:
-    call = follow(step("processing", "half", 50), step("processing", "more"))
+    asked = step("pending", "waiting for approval")
+    assert follow(asked).status == "waiting"
+    call = follow(asked, step("processing", "half", 50), step("processing", "more"))
     assert isinstance(call, RunningCall)
     assert (call.id, call.name, call.arguments_text) == ("a", "look", '{"word": "né"}')
     assert (call.status, call.progress, call.last_message) == ("running", 50, "more")
@@ -41,12 +45,6 @@ def test_call_has_the_arguments_that_its_user_has_changed() -> None:
     assert (changed.arguments_text, changed.is_changed) == ('{"word": "oui"}', True)
     # A tool may report a status of that name.
     assert not follow(step("changed", "3 rows")).is_changed
-
-
-def test_running_call_waits_until_its_user_has_agreed() -> None:
-    asked = step("pending", "waiting for approval")
-    assert follow(asked).status == "waiting"
-    assert follow(asked, step("processing", "approved")).status == "running"
 
 
 def test_beyond_the_limit_of_steps_only_the_newest_is_kept() -> None:
@@ -64,15 +62,12 @@ def test_events_that_belong_to_no_running_call_change_nothing() -> None:
     assert [follow_call(calls, event) for event in (step("processing"), end)] == [None, None]
 
 
-def test_result_text_is_what_the_model_reads() -> None:
+def test_ended_call_has_the_result_that_the_model_reads_and_declined_is_no_failure() -> None:
     cut = follow(ToolCallComplete(tool_call_id="a", result="abc", truncated=True, result_chars=5_000))
     assert cut.result_text == "abc\n… [4,997 more characters]"
     for error in ("no such word", "Error: no such word"):
         failed = follow(ToolCallError(tool_call_id="a", error=error))
         assert (failed.result_text, failed.status, failed.is_failed) == ("Error: no such word", "error", True)
-
-
-def test_declined_call_is_no_failure_and_has_words_for_people() -> None:
     declined = follow(ToolCallError(tool_call_id="a", error="Not run: the user refused it.", code="denied"))
     assert (declined.status, declined.is_failed, declined.has_run) == ("declined", False, False)
     assert declined.display_text == "Declined: it was not run."
@@ -86,3 +81,20 @@ def test_the_clock_of_a_call_stands_still_while_any_question_is_open() -> None:
             assert clock.elapsed_ms == stopped_at_ms
         assert clock.elapsed_ms == stopped_at_ms
     assert stopped_at_ms <= clock.elapsed_ms < stopped_at_ms + 60_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "label"),
+    [
+        ({}, "look"),
+        ('{"city": "Oslo", "unit": "C"}', "look · Oslo"),
+        ({"days": 3}, "look · 3"),
+        ({"deep": True, "where": {"city": "Oslo"}, "names": ["Ann"], "city": "Oslo"}, "look · Oslo"),
+        ({"blank": " ", "text": "two\nlines", "turned": "a\u202eb", "path": "notes.md"}, "look · notes.md"),
+        ({"prompt": "a long sentence " * 10}, "look · a long sentence a long sentence a long sentence a long sent…"),
+        ("[1, 2]", "look"),
+        ("[" * 100_000, "look"),
+    ],
+)
+def test_label_has_the_first_argument_that_is_one_line_of_text(arguments: str | dict[str, object], label: str) -> None:
+    assert label_call("look", arguments) == label

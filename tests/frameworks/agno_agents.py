@@ -1,41 +1,33 @@
 """Agents of Agno."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from callboard.agents import AgentLike
+from tests.frameworks import stage
 from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.stage import openai_client
 from tests.frameworks.toolbox import PICTURE, Toolbox
 
-Make = Callable[[Callable[[], Any]], AgentLike]
-
-
-@dataclass(frozen=True)
-class Made:
-    """An agent that a test creates with its own models."""
-
-    make: Make
-
-    @asynccontextmanager
-    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-        from agno.models.openai import OpenAIChat
-
-        async with openai_client(base_url) as client:
-            yield self.make(lambda: OpenAIChat(id="m", async_client=client))
-
 
 @asynccontextmanager
-async def agent(base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-    """`from_agno(agno.agent.Agent(…))`."""
-    made = solo(*(_tool(name, toolbox) for name in tools), instructions=INSTRUCTIONS)
-    async with made.agent(base_url, tools, toolbox) as one:
-        yield one
+async def models_at(base_url: str) -> AsyncIterator[Callable[[], Any]]:
+    from agno.models.openai import OpenAIChat
+
+    async with openai_client(base_url) as client:
+        yield lambda: OpenAIChat(id="m", async_client=client)
 
 
-def _tool(name: str, toolbox: Toolbox) -> Any:
+Made = partial(stage.Made, model_at=models_at)
+
+
+def with_tools(*tools: Any) -> stage.Made:
+    return solo(*tools, instructions=INSTRUCTIONS)
+
+
+def tool_named(name: str, toolbox: Toolbox) -> Any:
     from agno.media import Image
     from agno.tools import tool
     from agno.tools.function import ToolResult
@@ -47,7 +39,7 @@ def _tool(name: str, toolbox: Toolbox) -> Any:
     return paint if name == "paint" else tool(requires_confirmation=name == "wipe")(toolbox.plain(name))
 
 
-def solo(*tools: Any, **fields: Any) -> Made:
+def solo(*tools: Any, **fields: Any) -> stage.Made:
     """An agent with these tools."""
 
     def make(model: Callable[[], Any]) -> AgentLike:
@@ -60,7 +52,7 @@ def solo(*tools: Any, **fields: Any) -> Made:
     return Made(make)
 
 
-def crew(*tools: Any, **fields: Any) -> Made:
+def crew(*tools: Any, **fields: Any) -> stage.Made:
     """A team whose member has these tools."""
 
     def make(model: Callable[[], Any]) -> AgentLike:
@@ -75,7 +67,7 @@ def crew(*tools: Any, **fields: Any) -> Made:
     return Made(make)
 
 
-def asks_another(*tools: Any, way: str) -> Made:
+def asks_another(*tools: Any, way: str) -> stage.Made:
     """An agent with a tool that runs another agent, which has these tools."""
 
     def make(model: Callable[[], Any]) -> AgentLike:

@@ -1,12 +1,13 @@
 """The columns of the suite."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 from callboard.agents import AgentLike
 from tests.frameworks import agno_agents, builtin_loop, langgraph_agents, openai_agents_stage, pydantic_ai_agents
-from tests.frameworks.stage import Deviation
+from tests.frameworks.stage import Deviation, Framework
 from tests.frameworks.toolbox import PICTURE_URL, Toolbox
 
 
@@ -15,13 +16,17 @@ class Column:
     """A framework, which is imported when a test creates an agent of it."""
 
     name: str
-    agent: Callable[[str, Sequence[str], Toolbox], AbstractAsyncContextManager[AgentLike]]
+    module: Any
     deviations: Mapping[str, Deviation] = field(default_factory=dict)
+
+    def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AbstractAsyncContextManager[AgentLike]:
+        made: Framework = self.module.with_tools(*(self.module.tool_named(name, toolbox) for name in tools))
+        return made.agent(base_url, tools, toolbox)
 
 
 AGNO = Column(
     "Agno",
-    agno_agents.agent,
+    agno_agents,
     {
         "arguments of a wrong type": Deviation(
             "Agno checks types as it calls the tool: `tool_failed`",
@@ -37,7 +42,7 @@ AGNO = Column(
 )
 LANGGRAPH = Column(
     "LangGraph",
-    langgraph_agents.agent,
+    langgraph_agents,
     {
         "reasoning": Deviation(
             "langchain-openai drops the reasoning of chat completions", expected=["say Yes!", "done stop"]
@@ -53,7 +58,7 @@ LANGGRAPH = Column(
 )
 PYDANTIC_AI = Column(
     "pydantic-ai",
-    pydantic_ai_agents.agent,
+    pydantic_ai_agents,
     {
         "arguments that are no JSON": Deviation(
             "the model is told its arguments as a text under `INVALID_JSON`",
@@ -62,9 +67,9 @@ PYDANTIC_AI = Column(
     },
 )
 FRAMEWORKS = (
-    Column("built-in", builtin_loop.agent),
+    Column("built-in", builtin_loop),
     AGNO,
     PYDANTIC_AI,
     LANGGRAPH,
-    Column("OpenAI Agents", openai_agents_stage.agent),
+    Column("OpenAI Agents", openai_agents_stage),
 )

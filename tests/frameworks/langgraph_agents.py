@@ -1,15 +1,16 @@
 """Graphs and agents of LangGraph."""
 
 import base64
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from openai import AsyncOpenAI, OpenAI
 from pydantic import SecretStr
 
 from callboard.agents import AgentLike
+from tests.frameworks import stage
 from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.toolbox import PICTURE, Toolbox
 
@@ -17,32 +18,14 @@ if TYPE_CHECKING:
     from callboard.frameworks.langgraph.stream import Graph
 
 
-@dataclass(frozen=True)
-class Made:
-    """An agent that a test creates with its own model."""
-
-    make: Callable[[Any], AgentLike]
-    kind: Any = None
-    """The class of the model, by default `ChatOpenAI`."""
-
-    @asynccontextmanager
-    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-        async with chat_model(base_url, self.kind) as model:
-            yield self.make(model)
-
-
-@asynccontextmanager
-async def agent(base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-    """`from_langgraph(create_agent(…))`."""
+def with_tools(*tools: Any) -> stage.Made:
     from langchain.agents.middleware import HumanInTheLoopMiddleware
 
     approval = HumanInTheLoopMiddleware(interrupt_on={"wipe": {"allowed_decisions": ["approve", "reject"]}})
-    made = solo(*(_tool(name, toolbox) for name in tools), middleware=[approval], system_prompt=INSTRUCTIONS)
-    async with made.agent(base_url, tools, toolbox) as one:
-        yield one
+    return solo(*tools, middleware=[approval], system_prompt=INSTRUCTIONS)
 
 
-def _tool(name: str, toolbox: Toolbox) -> Any:
+def tool_named(name: str, toolbox: Toolbox) -> Any:
     from langchain_core.tools import tool
 
     async def paint(what: str) -> list[dict[str, Any]]:
@@ -70,7 +53,10 @@ async def chat_model(base_url: str, kind: Any = None) -> AsyncIterator[Any]:
             yield (kind or ChatOpenAI)(model="m", api_key=SecretStr("key"), stream_usage=True, **connections)
 
 
-def solo(*tools: Any, **fields: Any) -> Made:
+Made = partial(stage.Made, model_at=chat_model)
+
+
+def solo(*tools: Any, **fields: Any) -> stage.Made:
     """A LangChain agent with these tools and a checkpointer."""
     return Made(lambda model: serve(agent_of(model, *tools, **fields)))
 
@@ -121,7 +107,7 @@ def chain(*nodes: tuple[str, Any], state: Any = None, side_by_side: bool = False
     return graph.compile(name="agent")
 
 
-def asks_another(*tools: Any, way: str) -> Made:
+def asks_another(*tools: Any, way: str) -> stage.Made:
     """An agent with a tool that runs another agent, which has these tools."""
 
     def make(model: Any) -> AgentLike:

@@ -1,42 +1,34 @@
 """Agents of the OpenAI Agents SDK."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from callboard.agents import AgentLike
 from tests.fakes.openai_server import Body
+from tests.frameworks import stage
 from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.stage import openai_client
 from tests.frameworks.toolbox import PICTURE_URL, Toolbox
 
-Make = Callable[[Any], AgentLike]
-
-
-@dataclass(frozen=True)
-class Made:
-    """An agent that a test creates with its own model."""
-
-    make: Make
-
-    @asynccontextmanager
-    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-        from agents import OpenAIChatCompletionsModel
-
-        async with openai_client(base_url) as client:
-            yield self.make(OpenAIChatCompletionsModel("m", client))
-
 
 @asynccontextmanager
-async def agent(base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-    """`from_openai_agents(agents.Agent(…))`."""
-    made = solo(*(_tool(name, toolbox) for name in tools), instructions=INSTRUCTIONS)
-    async with made.agent(base_url, tools, toolbox) as one:
-        yield one
+async def model_at(base_url: str) -> AsyncIterator[Any]:
+    from agents import OpenAIChatCompletionsModel
+
+    async with openai_client(base_url) as client:
+        yield OpenAIChatCompletionsModel("m", client)
 
 
-def _tool(name: str, toolbox: Toolbox) -> Any:
+Made = partial(stage.Made, model_at=model_at)
+
+
+def with_tools(*tools: Any) -> stage.Made:
+    return solo(*tools, instructions=INSTRUCTIONS)
+
+
+def tool_named(name: str, toolbox: Toolbox) -> Any:
     from agents import ToolOutputImage, ToolOutputText, function_tool
 
     async def paint(what: str) -> list[ToolOutputText | ToolOutputImage]:
@@ -46,7 +38,7 @@ def _tool(name: str, toolbox: Toolbox) -> Any:
     return function_tool(paint) if name == "paint" else tool_of(toolbox.plain(name), needs_approval=name == "wipe")
 
 
-def solo(*tools: Any, **fields: Any) -> Made:
+def solo(*tools: Any, **fields: Any) -> stage.Made:
     """An agent with these tools."""
 
     def make(model: Any) -> AgentLike:
@@ -72,7 +64,7 @@ def tool_of(function: Callable[..., Any], **options: Any) -> Any:
     return function_tool(function, **options)
 
 
-def asks_another(*tools: Any, way: str) -> Made:
+def asks_another(*tools: Any, way: str) -> stage.Made:
     """An agent with a tool that runs another agent, which has these functions as tools."""
 
     def make(model: Any) -> AgentLike:

@@ -1,40 +1,34 @@
 """Agents of pydantic-ai."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from callboard.agents import AgentLike
+from tests.frameworks import stage
 from tests.frameworks.scenario import INSTRUCTIONS
 from tests.frameworks.stage import openai_client
 from tests.frameworks.toolbox import PICTURE, Toolbox
 
 
-@dataclass(frozen=True)
-class Made:
-    """An agent that a test creates with its own model."""
-
-    make: Callable[[Any], AgentLike]
-
-    @asynccontextmanager
-    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-        from pydantic_ai.models.openai import OpenAIChatModel
-        from pydantic_ai.providers.openai import OpenAIProvider
-
-        async with openai_client(base_url) as client:
-            yield self.make(OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client)))
-
-
 @asynccontextmanager
-async def agent(base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
-    """`from_pydantic_ai(pydantic_ai.Agent(…))`."""
-    made = solo(*(_tool(name, toolbox) for name in tools), instructions=INSTRUCTIONS)
-    async with made.agent(base_url, tools, toolbox) as one:
-        yield one
+async def model_at(base_url: str) -> AsyncIterator[Any]:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    async with openai_client(base_url) as client:
+        yield OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client))
 
 
-def _tool(name: str, toolbox: Toolbox) -> Any:
+Made = partial(stage.Made, model_at=model_at)
+
+
+def with_tools(*tools: Any) -> stage.Made:
+    return solo(*tools, instructions=INSTRUCTIONS)
+
+
+def tool_named(name: str, toolbox: Toolbox) -> Any:
     from pydantic_ai import BinaryContent, Tool, ToolReturn
 
     async def paint(what: str) -> ToolReturn:
@@ -44,7 +38,7 @@ def _tool(name: str, toolbox: Toolbox) -> Any:
     return Tool(paint) if name == "paint" else Tool(toolbox.plain(name), requires_approval=name == "wipe")
 
 
-def solo(*tools: Any, **fields: Any) -> Made:
+def solo(*tools: Any, **fields: Any) -> stage.Made:
     """An agent with these tools."""
 
     def make(model: Any) -> AgentLike:
@@ -57,7 +51,7 @@ def solo(*tools: Any, **fields: Any) -> Made:
     return Made(make)
 
 
-def validated(check: Callable[[str], str], **fields: Any) -> Made:
+def validated(check: Callable[[str], str], **fields: Any) -> stage.Made:
     """An agent that adds, with a check of its answer."""
 
     def make(model: Any) -> AgentLike:
@@ -72,7 +66,7 @@ def validated(check: Callable[[str], str], **fields: Any) -> Made:
     return Made(make)
 
 
-def asks_another(*tools: Any, way: str) -> Made:
+def asks_another(*tools: Any, way: str) -> stage.Made:
     """An agent with a tool that runs another agent, which has these tools."""
 
     def make(model: Any) -> AgentLike:

@@ -1,8 +1,8 @@
 """Runs scenarios with an agent in a real run, with recorder, log and store. Observed events become one line each."""
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -74,6 +74,19 @@ class Framework(Protocol):
         Its connections are closed at the end.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An agent that a test creates with its framework's model of the endpoint."""
+
+    make: Callable[[Any], AgentLike]
+    model_at: Callable[[str], AbstractAsyncContextManager[Any]]
+
+    @asynccontextmanager
+    async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
+        async with self.model_at(base_url) as model:
+            yield self.make(model)
 
 
 @dataclass(slots=True)
@@ -295,7 +308,7 @@ async def _check_stored(store: Store, seen: Performance) -> None:
     """Every call is stored with its whole result."""
     stored = {record.tool_call_id: record for record in (await store.chats(USER.id).history(CHAT_ID)).calls}
     # An earlier performance in this folder belongs to the same chat.
-    assert list(stored)[-len(seen.started) :] == seen.started
+    assert list(stored)[len(stored) - len(seen.started) :] == seen.started
     for event in seen.events:
         match event:
             case ToolCallComplete():

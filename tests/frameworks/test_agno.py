@@ -15,12 +15,12 @@ from pydantic import BaseModel
 
 from callboard import report_status
 from callboard.agents import AgentLike
-from callboard_protocol import Error, InputRequest, ToolCallArgsDelta, ToolCallError, Usage
+from callboard_protocol import InputRequest, ToolCallArgsDelta, ToolCallError, Usage
 from tests.fakes.openai_server import Answer, Body
 from tests.frameworks.agno_agents import Made, add, crew, solo
 from tests.frameworks.openai_agents_stage import offered
 from tests.frameworks.scenario import ADD, calls, says, scenario
-from tests.frameworks.stage import CHAT_ID, Framework, perform
+from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
 
 
@@ -28,50 +28,6 @@ class Weather(BaseModel):
     """The type of a structured answer."""
 
     city: str
-
-
-@pytest.mark.parametrize("history", ["own", "callboard"])
-async def test_model_gets_chat_once_with_either_history(history: Any, tmp_path: Path) -> None:
-    def make(model: Any) -> AgentLike:
-        from agno.agent import Agent
-        from agno.db.in_memory import InMemoryDb
-
-        from callboard.frameworks.agno import from_agno
-
-        db = InMemoryDb()  # type: ignore[no-untyped-call] # Agno's has no types
-        agent = Agent(id="agent", model=model(), tools=[add], db=db, add_history_to_context=True, telemetry=False)
-        return from_agno(agent, history=history)
-
-    turns = scenario([calls(ADD), says("It is 5."), says("It was 5.")], turns=("go", "what was it?"))
-    seen, _ = await perform(Made(make), turns, tmp_path)
-    assert seen.sent() == [
-        *("user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5."),
-        "user what was it?",
-    ]
-
-
-@pytest.mark.parametrize("team", [False, True])
-async def test_tools_find_the_user_and_the_chat_among_their_dependencies_beside_the_agents_own(
-    team: bool, tmp_path: Path
-) -> None:
-    from agno.run import RunContext
-
-    found: list[dict[str, Any]] = []
-
-    def look(run_context: RunContext) -> str:
-        """Looks who asks."""
-        found.append(dict(run_context.dependencies or {}))
-        return "seen"
-
-    own: dict[str, Any] = {"dependencies": {"shop": "north"}}
-    made = crew(tools=[look], **own) if team else solo(look, **own)
-    await perform(made, scenario([calls(("look", "{}")), says("Seen.")]), tmp_path)
-    [given] = found
-    assert {key: given[key] for key in ("shop", "user_id", "chat_id")} == {
-        "shop": "north",
-        "user_id": "u1",
-        "chat_id": CHAT_ID,
-    }
 
 
 async def test_the_model_is_sent_no_fields_that_only_agno_knows(tmp_path: Path) -> None:
@@ -115,18 +71,6 @@ async def test_run_cancelled_through_agno_is_cancelled(tmp_path: Path) -> None:
     seen, _ = await perform(solo(give_up), scenario([calls(("give_up", "{}")), says("Never said.")]), tmp_path)
     assert seen.lines(in_order=True)[-1] == "done cancelled"
     assert len(seen.requests) == 1
-
-
-async def test_refusal_by_agno_ends_run_with_reason(tmp_path: Path) -> None:
-    from agno.exceptions import CheckTrigger, InputCheckError
-
-    def forbid(run_input: Any) -> None:
-        raise InputCheckError("not today", check_trigger=CheckTrigger.INPUT_NOT_ALLOWED)
-
-    seen, _ = await perform(solo(pre_hooks=[forbid]), scenario([]), tmp_path)
-    error = seen.events[-1]
-    assert isinstance(error, Error)
-    assert (error.code, "not today" in error.message) == ("agent_error", True)
 
 
 # --- Answers in several parts ----------------------------------------------------------------------------------------
@@ -185,24 +129,14 @@ async def test_generator_tools_report_status_and_own_events_and_end_with_their_i
         yield Progress(step="nearly there")
         yield "page 2"
 
-    def walk(site: str) -> Any:
-        """Walks."""
-        report_status("processing", f"walking {site}", 20)
-        yield "step"
-
-    for tool, lines in (
-        (crawl, ["reading x 10", "half way 50", "nearly there", "result 1 page 1, page 2"]),
-        (walk, ["walking x 20", "result 1 step"]),
-    ):
-        script = scenario([calls((tool.__name__, '{"site": "x"}')), says("Done.")])
-        (tmp_path / tool.__name__).mkdir()
-        seen, _ = await perform(solo(tool), script, tmp_path / tool.__name__)
-        assert seen.lines(in_order=True) == [
-            f"call 1 {tool.__name__} {{'site': 'x'}}",
-            *(f"status 1 processing {line}" for line in lines[:-1]),
-            *(lines[-1], "say Done.", "done stop"),
-        ]
-        assert seen.sent()[-1] == lines[-1].replace("result 1", "tool")
+    script = scenario([calls(("crawl", '{"site": "x"}')), says("Done.")])
+    seen, _ = await perform(solo(crawl), script, tmp_path)
+    assert seen.lines(in_order=True) == [
+        "call 1 crawl {'site': 'x'}",
+        *(f"status 1 processing {line}" for line in ("reading x 10", "half way 50", "nearly there")),
+        *("result 1 page 1, page 2", "say Done.", "done stop"),
+    ]
+    assert seen.sent()[-1] == "tool page 1, page 2"
 
 
 async def test_generator_tool_keeps_its_thread_and_its_context(tmp_path: Path) -> None:
@@ -210,35 +144,35 @@ async def test_generator_tool_keeps_its_thread_and_its_context(tmp_path: Path) -
 
     def walk() -> Iterator[str]:
         """Walks."""
+        report_status("processing", "walking", 20)
         place.set("found")
         with closing(sqlite3.connect(":memory:")) as database:
             for (number,) in database.execute("SELECT 1 UNION SELECT 2"):
                 yield f"{place.get()} {number};"
 
     seen, _ = await perform(solo(walk), scenario([calls(("walk", "{}")), says("Done.")]), tmp_path)
-    assert "result 1 found 1;found 2;" in seen.lines(in_order=True)
+    assert {"status 1 processing walking 20", "result 1 found 1;found 2;"} < set(seen.lines(in_order=True))
 
 
-@pytest.mark.parametrize("raised", [SystemExit, GeneratorExit])
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_generator_tool_that_raises_system_exit_fails_without_ending_process(
-    raised: type[BaseException], in_thread: bool, tmp_path: Path
+async def test_generator_tool_that_raises_generator_exit_fails_without_ending_process(
+    in_thread: bool, tmp_path: Path
 ) -> None:
     async def fail() -> AsyncIterator[str]:
         """Fails."""
         yield "first"
-        raise raised("enough")
+        raise GeneratorExit("enough")
 
     def fail_in_thread() -> Iterator[str]:
         """Fails."""
         yield "first"
-        raise raised("enough")
+        raise GeneratorExit("enough")
 
     fail_in_thread.__name__ = "fail"
     made = solo(fail_in_thread if in_thread else fail)
     seen, _ = await perform(made, scenario([calls(("fail", "{}")), says("It failed.")]), tmp_path)
     assert seen.lines(in_order=True) == ["call 1 fail {}", "failed 1 tool_failed", "say It failed.", "done stop"]
-    assert seen.sent()[-1].startswith(f"tool Error: {raised.__name__}")
+    assert seen.sent()[-1].startswith("tool Error: GeneratorExit")
 
 
 @pytest.mark.parametrize("end", ["failed 1 timeout", "failed 1 cancelled"])
@@ -279,7 +213,6 @@ async def test_agno_questions_reach_user_and_answers_reach_model(tmp_path: Path)
     [
         (True, {"chosen": "2, 1"}, ["blue", "red"]),
         (True, {"chosen": ["blue"], "other": "green"}, ["blue", "green"]),
-        (False, "2", ["blue"]),
         (False, "green", ["green"]),
     ],
 )
@@ -306,7 +239,6 @@ INPUT = {"requires_user_input": True, "user_input_fields": ["b"]}
     ("declared", "reply", "told"),
     [
         (INPUT, {"b": "3"}, "5"),
-        (INPUT, False, "the question was declined"),
         (INPUT, None, "no answer came in time"),
         ({"external_execution": True}, None, "to be run outside"),
     ],
@@ -353,8 +285,7 @@ async def test_member_calls_are_shown_below_leader_call_without_member_text(tmp_
     assert seen.asked == seen.received
 
 
-@pytest.mark.parametrize("in_team", [True, False])
-async def test_a_tool_may_pass_on_the_events_of_a_workflow(in_team: bool, tmp_path: Path) -> None:
+async def test_a_members_tool_may_pass_on_the_events_of_a_workflow(tmp_path: Path) -> None:
     def make(model: Any) -> AgentLike:
         from agno.agent import Agent
         from agno.workflow import Step, Workflow
@@ -367,16 +298,16 @@ async def test_a_tool_may_pass_on_the_events_of_a_workflow(in_team: bool, tmp_pa
             async for event in flow.arun(task, stream=True, stream_events=True):
                 yield event
 
-        return (crew if in_team else solo)(run_flow).make(model)
+        return crew(run_flow).make(model)
 
     def script(body: Body) -> Answer:
         return asks_member(("run_flow", '{"task": "x"}'))(body) if body.get("tools") else says("Worked.")
 
     seen, _ = await perform(Made(make), scenario(script), tmp_path)
     lines = seen.lines(in_order=True)
-    assert f"result {2 if in_team else 1} Worked." in lines
-    assert lines[-2:] == ["say The crew says 5." if in_team else "say I say 5.", "done stop"]
-    assert seen.left() == lines[-2].removeprefix("say ")
+    assert "result 2 Worked." in lines
+    assert lines[-2:] == ["say The crew says 5.", "done stop"]
+    assert seen.left() == "The crew says 5."
 
 
 async def test_delegation_has_no_timeout(tmp_path: Path) -> None:
@@ -413,38 +344,3 @@ async def test_direct_answer_of_member_is_shown_once(tmp_path: Path) -> None:
     seen, _ = await perform(crew(add, respond_directly=True), scenario(asks_member(ADD)), tmp_path)
     said = [line for line in seen.lines(in_order=True) if line.startswith("say")]
     assert said == ["say I say 5."]
-
-
-async def test_a_team_may_be_a_member_of_a_team(tmp_path: Path) -> None:
-    def script(body: Body) -> Answer:
-        ended = body["messages"][-1]["role"] == "tool"
-        if "delegate_task_to_member" not in offered(body):
-            return says("I say 5.") if ended else calls(ADD)
-        if "Crew leader" in str(body["messages"][0]):
-            delegation = ("delegate_task_to_member", '{"member_id": "pair", "task": "2 + 3"}')
-            return says("The crew says 5.") if ended else calls(delegation)
-        delegation = ("delegate_task_to_member", '{"member_id": "adder", "task": "add 2 and 3"}')
-        return says("The pair says 5.") if ended else calls(delegation)
-
-    def make(model: Any) -> AgentLike:
-        from agno.agent import Agent
-        from agno.team import Team
-
-        from callboard.frameworks.agno import from_agno
-
-        adder = Agent(id="adder", name="Adder", model=model(), tools=[add], telemetry=False)
-        pair = Team(id="pair", name="Pair", members=[adder], model=model(), telemetry=False)
-        leader = "Crew leader"
-        return from_agno(
-            Team(id="agent", name="Crew", members=[pair], model=model(), instructions=leader, telemetry=False)
-        )
-
-    made: Framework = Made(make)
-    seen, _ = await perform(made, scenario(script), tmp_path)
-    assert seen.lines(in_order=True) == [
-        "call 1 delegate_task_to_member {'member_id': 'pair', 'task': '2 + 3'}",
-        "call 2 in 1 delegate_task_to_member {'member_id': 'adder', 'task': 'add 2 and 3'}",
-        *("call 3 in 2 add {'a': 2, 'b': 3}", "result 3 5"),
-        # Agno's own behaviour: an inner team's text to its leader includes the text of its member.
-        *("result 2 I say 5.", "result 1 I say 5.The pair says 5.", "say The crew says 5.", "done stop"),
-    ]

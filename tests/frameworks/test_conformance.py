@@ -151,17 +151,6 @@ async def test_tool_that_is_always_allowed_asks_again_when_it_has_changed(framew
     assert asked == ["disk: C", f"{TOOL_CHANGED}\n\ndisk: C"]
 
 
-@every_framework
-def test_every_deviation_differs_from_its_scenario(framework: Column) -> None:
-    scenarios = {scenario.name: scenario for scenario in SCENARIOS}
-    assert set(framework.deviations) <= set(scenarios)
-    for name, deviation in framework.deviations.items():
-        usual = scenarios[name]
-        assert deviation.reason
-        differs = list(deviation.expected or usual.expected) != list(usual.expected)
-        assert differs or deviation.sent not in (None, usual.sent) or deviation.own_ids
-
-
 # --- A run that another server continues -----------------------------------------------------------------------------
 
 

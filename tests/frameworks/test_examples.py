@@ -1,8 +1,6 @@
 """Each framework's example: a file that a real server loads, whose agent calls each of its tools before it answers."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +9,11 @@ import pytest
 
 from callboard.agents import load_all_agents
 from callboard.settings import Settings
-from callboard_protocol import Decoder, Done, Event, InputRequest, ToolCallComplete, decode
+from callboard_protocol import Done, Event, InputRequest, ToolCallComplete
 from tests.fakes.openai_server import Answer, Body, OpenAIServer
 from tests.frameworks.scenarios import calls, says
 from tests.processes import serving
+from tests.serving import numbered, request
 
 FILES = sorted((Path(__file__).parents[2] / "server" / "examples").glob("*_agent.py"))
 ANSWER = "That is all I can do."
@@ -35,37 +34,20 @@ def calls_each_tool_once(body: Body) -> Answer:
 async def events(client: httpx.AsyncClient, agent: str) -> list[Event]:
     """A turn's events; every question is answered with yes."""
     seen: list[Event] = []
-    decoder = Decoder()
-    body = {"agent": agent, "chat_id": "c", "run_id": "r", "messages": [{"role": "user", "content": "go"}]}
-    async with client.stream("POST", "/v1/runs", json=body) as response:
-        assert response.status_code == 200, await response.aread()
-        async for chunk in response.aiter_bytes():
-            for frame in decoder.feed(chunk):
-                event = decode(frame)
-                assert event is not None
-                seen.append(event)
-                if isinstance(event, InputRequest):
-                    answer = {"request_id": event.request_id, "value": True}
-                    (await client.post("/v1/runs/r/input", json=answer)).raise_for_status()
+    async with client.stream("POST", "/v1/runs", json=request(agent=agent, chat_id="c", run_id="r")) as response:
+        async for _, event in numbered(response):
+            seen.append(event)
+            if isinstance(event, InputRequest):
+                answer = {"request_id": event.request_id, "value": True}
+                (await client.post("/v1/runs/r/input", json=answer)).raise_for_status()
     return seen
-
-
-@contextmanager
-def serving_example(path: Path, folder: Path, base_url: str) -> Iterator[str]:
-    model = {"MODEL": "m", "MODEL_BASE_URL": base_url, "MODEL_API_KEY": "key"}
-    with serving(folder, AGENTS=str(path), **model) as (url, _):
-        yield url
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_example_is_short(path: Path) -> None:
-    assert path.read_text().count("\n") < 30
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 async def test_a_server_loads_the_example_and_all_its_tools_are_called_and_shown(path: Path, tmp_path: Path) -> None:
     async with OpenAIServer(calls_each_tool_once) as model:
-        with serving_example(path, tmp_path, model.base_url) as url:
+        settings = {"MODEL": "m", "MODEL_BASE_URL": model.base_url, "MODEL_API_KEY": "key"}
+        with serving(tmp_path, AGENTS=str(path), **settings) as (url, _):
             async with httpx.AsyncClient(base_url=url, timeout=None) as client:
                 listed = (await client.get("/v1/models")).json()["data"]
                 built_in = {agent.agent_id for agent in load_all_agents(Settings(agents=())).registry}

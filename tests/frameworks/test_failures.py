@@ -17,7 +17,7 @@ from callboard.errors import (
     ModelUnauthorized,
     ModelUnreachable,
 )
-from callboard.frameworks.failures import model_error, tool_error
+from callboard.frameworks.failures import model_error
 
 REQUEST: Any = httpx.Request("POST", "http://127.0.0.1/v1/chat/completions")
 KEY = "sk-very-secret"
@@ -40,9 +40,7 @@ def caused(error: Exception, cause: BaseException) -> Exception:
     ("raised", "expected"),
     [
         (Wrapped(f"Incorrect API key provided: {KEY}", 401), ModelUnauthorized),
-        (Wrapped("forbidden", 403), ModelUnauthorized),
         (Wrapped("slow down", 429), ModelRateLimited),
-        (Wrapped("no such picture", 400), ModelRefused),
         (caused(Wrapped("failed"), Wrapped("no such picture", 422)), ModelRefused),
         (caused(Wrapped("failed", 502), openai.APITimeoutError(REQUEST)), ModelTimeout),
         (caused(Wrapped("failed"), openai.APIConnectionError(request=REQUEST)), ModelUnreachable),
@@ -62,15 +60,6 @@ def test_most_specific_cause_decides_error_class(raised: Exception, expected: ty
     assert KEY not in str(failure)
 
 
-def test_exception_without_readable_message_is_named_by_class() -> None:
-    class Unreadable(Exception):
-        def __str__(self) -> str:
-            raise ValueError("no words")
-
-    assert str(tool_error(Unreadable())) == "Unreadable"
-    assert "Unreadable" in str(model_error(Unreadable(), "travel", always=True))
-
-
 def test_refusal_keeps_upstream_code() -> None:
     response: Any = httpx.Response(400, request=REQUEST)
     too_long = openai.BadRequestError("too long", response=response, body={"code": "context_length_exceeded"})
@@ -84,15 +73,6 @@ def test_other_exception_is_no_model_error_unless_always() -> None:
     known = model_error(ValueError("a bug"), "travel", always=True)
     assert type(known) is ModelError
     assert "'travel'" in str(known)
-    assert "a bug" in str(known)
-
-
-def test_cyclic_causes_end() -> None:
-    one = ValueError("one")
-    other = ValueError("other")
-    one.__cause__ = other
-    other.__cause__ = one
-    assert model_error(one, "travel") is None
 
 
 OWN_ADAPTER = """

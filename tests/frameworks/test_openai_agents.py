@@ -1,21 +1,18 @@
 """What only the OpenAI Agents SDK has: policies of tools, handoffs, the Responses API, tools at OpenAI, MCP servers."""
 
 import asyncio
-import importlib
 import os
-import pkgutil
 import signal
 import sys
 import typing
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from callboard import register, report_status
@@ -37,10 +34,11 @@ from callboard_protocol import (
     Usage,
 )
 from tests.fakes.openai_server import Answer, Body, OpenAIServer, chunks
+from tests.frameworks import stage
 from tests.frameworks.openai_agents_responses import addition, answer, play, speech
 from tests.frameworks.openai_agents_stage import Made, add, offered, serve, solo, tool_of
 from tests.frameworks.scenario import ADD, ADDED, calls, says, scenario
-from tests.frameworks.stage import openai_client, perform
+from tests.frameworks.stage import Framework, openai_client, perform
 from tests.frameworks.toolbox import PICTURE_URL, Toolbox
 from tests.serving import Service, request, serving
 
@@ -48,7 +46,6 @@ from tests.serving import Service, request, serving
 
 KABOOM = ("kaboom", '{"reason": "no fuel"}')
 FAILING = {
-    "default": "Error: ValueError: kaboom: no fuel",
     "none": "Error: ValueError: kaboom: no fuel",
     "its own": "Sorry: ValueError",
     "made by hand": 'Error: ValueError: no {"reason": "no fuel"}',
@@ -113,25 +110,17 @@ async def test_stopped_tool_has_ended_when_run_ends() -> None:
         assert ended.is_set()
 
 
-async def test_the_model_is_told_which_tools_there_are(tmp_path: Path) -> None:
-    seen, _ = await perform(solo(add()), scenario([calls(("fly", "{}")), says("No.")]), tmp_path)
-    assert seen.sent()[-1] == "tool Error: There is no tool 'fly'. The tools are: add."
-
-
-async def test_tool_result_can_be_answer(tmp_path: Path) -> None:
-    seen, _ = await perform(solo(add(), tool_use_behavior="stop_on_first_tool"), scenario([calls(ADD)]), tmp_path)
-    assert seen.lines(in_order=True) == [*ADDED, "say 5", "done stop"]
-
-
 class Weather(BaseModel):
     """The type of a structured answer."""
 
     city: str
 
 
-async def test_a_structured_answer_is_shown_once(tmp_path: Path) -> None:
+async def test_structured_answer_or_tool_result_as_answer_is_shown_once(tmp_path: Path) -> None:
     seen, _ = await perform(solo(output_type=Weather), scenario([says('{"city": "Rome"}')]), tmp_path)
     assert seen.lines(in_order=True) == ['say {"city": "Rome"}', "done stop"]
+    seen, _ = await perform(solo(add(), tool_use_behavior="stop_on_first_tool"), scenario([calls(ADD)]), tmp_path)
+    assert seen.lines(in_order=True) == [*ADDED, "say 5", "done stop"]
 
 
 async def test_file_in_tool_result_is_shown(tmp_path: Path) -> None:
@@ -168,45 +157,23 @@ async def test_guardrails_of_tool_refuse_its_call_or_replace_its_result(tmp_path
     assert toolbox.wiped == []
 
 
-async def test_own_hooks_are_called_and_agent_is_unchanged(tmp_path: Path) -> None:
-    from agents import AgentHooks
-
-    heard: list[object] = []
-
-    class Listening(AgentHooks[Any]):
-        async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
-            heard.append(result)
-
-    tool = add()
-    seen, _ = await perform(solo(tool, hooks=Listening()), scenario([calls(ADD), says("5.")]), tmp_path)
-    assert heard == [5]
-    assert seen.lines(in_order=True) == [*ADDED, "say 5.", "done stop"]
-    assert tool.timeout_seconds is None
-    assert tool.__wrapped__.__name__ == "add"
-
-
 async def test_required_tool_choice_is_dropped_where_it_would_never_end(tmp_path: Path) -> None:
     from agents import ModelSettings
 
     must = solo(add(), model_settings=ModelSettings(tool_choice="required"), reset_tool_choice=False)
     rounds = [calls(("add", f'{{"a": {n}, "b": 1}}'), first=n) for n in range(4)]
-    task = scenario([says("A title")], task="title_generation")
-    for name, script, end in (
-        ("over limit", scenario([*rounds, says("Enough.")]), ["say Enough.", "done max_turns"]),
-        ("background task", task, ["say A title", "done stop"]),
-    ):
-        (tmp_path / name).mkdir()
-        seen, _ = await perform(must, script, tmp_path / name)
-        assert seen.lines(in_order=True)[-2:] == end
+    task = scenario([says("Enough.")], task="title_generation")
+    for script, end in ((scenario([*rounds, says("Enough.")]), "done max_turns"), (task, "done stop")):
+        seen, _ = await perform(must, script, tmp_path)
+        assert seen.lines(in_order=True)[-2:] == ["say Enough.", end]
         assert not offered(seen.requests[-1])
         assert "tool_choice" not in seen.requests[-1]
 
 
-@pytest.mark.parametrize("choice", ["required", "add"])
-async def test_required_tool_is_not_required_again_in_continued_run(choice: str) -> None:
+async def test_required_tool_is_not_required_again_in_continued_run() -> None:
     from agents import ModelSettings
 
-    forced = solo(add(), model_settings=ModelSettings(tool_choice=choice))
+    forced = solo(add(), model_settings=ModelSettings(tool_choice="add"))
     go: ChatDict = {"role": "user", "content": "go"}
     function = {"name": "add", "arguments": ADD[1]}
     made = {"role": "assistant", "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
@@ -228,56 +195,25 @@ async def test_required_tool_is_not_required_again_in_continued_run(choice: str)
 # --- Approvals -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_policy_decides_which_calls_need_approval(tmp_path: Path) -> None:
-    async def is_system_disk(_: Any, arguments: dict[str, Any], call_id: str) -> bool:
-        return bool(arguments["disk"] == "C")
+async def test_a_policy_decides_which_calls_need_approval_and_several_are_asked_for_at_once(tmp_path: Path) -> None:
+    async def is_kept(_: Any, arguments: dict[str, Any], call_id: str) -> bool:
+        return bool(arguments["disk"] != "A")
 
     toolbox = Toolbox()
-    wipe = tool_of(toolbox.plain("wipe"), needs_approval=is_system_disk)
-    both = calls(("wipe", '{"disk": "C"}'), ("wipe", '{"disk": "D"}'))
-    seen, _ = await perform(solo(wipe), scenario([both, says("Done.")], reply=False), tmp_path)
-    assert toolbox.wiped == ["D"]
-    lines = seen.lines(in_order=True)
-    assert "ask 1 Run wipe?" in lines
-    assert "ask 2 Run wipe?" not in lines
-    assert "failed 1 denied" in lines
-    assert any(line.startswith("tool Error: Not run: the user refused it.") for line in seen.sent())
-
-
-async def test_policy_gets_arguments_as_from_sdk(tmp_path: Path) -> None:
-    from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner
-
-    async def is_fine(*_: Any) -> bool:
-        return False
-
-    # Its argument becomes another than the one that the model wrote, and so than the one that a policy could see.
-    wanted = calls(("add", '{"a": "2", "b": 3}'))
-    tool = tool_of(Toolbox().plain("add"), needs_approval=is_fine)
-    script = [wanted, says("5.")]
-    async with OpenAIServer(script) as server, AsyncOpenAI(base_url=server.base_url, api_key="key") as client:
-        agent = Agent("agent", model=OpenAIChatCompletionsModel("m", client), tools=[tool])
-        alone = Runner.run_streamed(agent, "go", run_config=RunConfig(tracing_disabled=True))
-        async for _ in alone.stream_events():
-            pass
-    seen, _toolbox = await perform(solo(tool), scenario(script, reply=True), tmp_path)
-    assert ("ask 1 Run add?" in seen.lines(in_order=True)) == bool(alone.interruptions)
-
-
-async def test_several_approvals_are_asked_for_at_once_and_none_about_unreadable_arguments(tmp_path: Path) -> None:
-    toolbox = Toolbox()
-    wipe = tool_of(toolbox.plain("wipe"), needs_approval=True)
-    wanted = calls(("wipe", '{"disk": "C"}'), ("wipe", '{"disk": E'), ("wipe", '{"disk": "D"}'))
-    seen, _ = await perform(solo(wipe), scenario([wanted, says("Done.")], reply=True, asked_at_once=2), tmp_path)
-    assert sorted(toolbox.wiped) == ["C", "D"]
+    wipe = tool_of(toolbox.plain("wipe"), needs_approval=is_kept)
+    wanted = calls(*(("wipe", f'{{"disk": {disk}') for disk in ('"C"}', "E", '"D"}', '"A"}')))
+    asked = scenario([wanted, says("Done.")], reply=True, asked_at_once=2)
+    seen, _ = await perform(solo(wipe), asked, tmp_path)
+    assert sorted(toolbox.wiped) == ["A", "C", "D"]
     lines = seen.lines(in_order=True)
     assert sum(line.startswith("ask") for line in lines) == 2
-    assert [line.partition(" ")[2].partition(" ")[2] for line in lines if line.startswith("failed")] == ["invalid_args"]
+    assert [line.split()[2] for line in lines if line.startswith("failed")] == ["invalid_args"]
 
 
-# --- Handoffs, agents that are tools, contexts, sessions -------------------------------------------------------------
+# --- Handoffs, agents that are tools, contexts -------------------------------------------------------------
 
 
-def desk(*tools: Any, as_handoff: Callable[[Any], Any] = lambda agent: agent) -> Made:
+def desk(*tools: Any, as_handoff: Callable[[Any], Any] = lambda agent: agent) -> Framework:
     """An agent that hands off to an agent with these tools."""
 
     def make(model: Any) -> AgentLike:
@@ -331,13 +267,13 @@ async def test_endless_handoffs_are_stopped(tmp_path: Path) -> None:
     assert len(seen.requests) == 4
 
 
-def leader(*tools: Any, **options: Any) -> Made:
-    """An agent with a tool that is an expert, who has these tools."""
+def leader(*tools: Any, fields: Any = MappingProxyType({}), **options: Any) -> stage.Made:
+    """An agent with a tool that is an expert, who has these tools and fields."""
 
     def make(model: Any) -> AgentLike:
         from agents import Agent
 
-        expert = Agent("Expert", model=model, tools=[*tools])
+        expert = Agent("Expert", model=model, tools=[*tools], **fields)
         return solo(expert.as_tool("ask_expert", "Asks the expert.", **options)).make(model)
 
     return Made(make)
@@ -355,44 +291,33 @@ def asks_expert(*wanted: tuple[str, str]) -> Callable[[Body], Answer]:
     return script
 
 
-async def test_hooks_of_an_agent_that_is_a_tool_are_called(tmp_path: Path) -> None:
-    from agents import RunHooks
+async def test_hooks_of_agents_and_runs_are_called_and_tool_is_unchanged(tmp_path: Path) -> None:
+    from agents import AgentHooks, RunHooks
 
-    heard: list[object] = []
+    heard: list[tuple[str, object]] = []
 
-    class Listening(RunHooks[Any]):
+    class Listening:
         async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
-            heard.append(result)
+            heard.append((type(self).__name__, result))
 
-    seen, _ = await perform(leader(add(), hooks=Listening()), scenario(asks_expert(ADD)), tmp_path)
-    assert heard == [5]
+    class OfRun(Listening, RunHooks[Any]):
+        """Hooks of the expert's run."""
+
+    class OfAgent(Listening, AgentHooks[Any]):
+        """The expert's own hooks."""
+
+    tool = add()
+    made = leader(tool, hooks=OfRun(), fields={"hooks": OfAgent()})
+    seen, _ = await perform(made, scenario(asks_expert(ADD)), tmp_path)
+    assert sorted(heard, key=str) == [("OfAgent", 5), ("OfRun", 5)]
     assert "result 2 5" in seen.lines(in_order=True)
+    assert tool.timeout_seconds is None
+    assert tool.__wrapped__.__name__ == "add"
 
 
-async def test_nested_agents_are_all_shown(tmp_path: Path) -> None:
-    def make(model: Any) -> AgentLike:
-        from agents import Agent
-
-        adder = Agent("Adder", model=model, tools=[add()])
-        return leader(adder.as_tool("ask_adder", "Adds.")).make(model)
-
-    def script(body: Body) -> Answer:
-        if body["messages"][-1]["role"] == "tool":
-            return says("5.")
-        [tool] = offered(body)
-        return calls(ADD if tool == "add" else (tool, '{"input": "2 + 3"}'))
-
-    seen, _ = await perform(Made(make), scenario(script), tmp_path)
-    assert seen.lines(in_order=True) == [
-        *("call 1 ask_expert {'input': '2 + 3'}", "call 2 in 1 ask_adder {'input': '2 + 3'}"),
-        *("call 3 in 2 add {'a': 2, 'b': 3}", "result 3 5", "result 2 5.", "result 1 5.", "say 5.", "done stop"),
-    ]
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize(("reply", "end"), [(True, ""), (False, "denied"), (None, "not_answered")])
+@pytest.mark.parametrize(("streamed", "reply", "end"), [(False, True, ""), (True, True, ""), (True, False, "denied")])
 async def test_a_tool_of_an_agent_that_is_a_tool_can_need_approval_again_and_again(
-    streamed: bool, reply: bool | None, end: str, tmp_path: Path
+    streamed: bool, reply: bool, end: str, tmp_path: Path
 ) -> None:
     toolbox = Toolbox()
     wipe = tool_of(toolbox.plain("wipe"), needs_approval=True)
@@ -409,46 +334,8 @@ async def test_a_tool_of_an_agent_that_is_a_tool_can_need_approval_again_and_aga
     assert [line for line in lines if line in ends] == ends
     assert lines[-3:] == ["result 1 It is done.", "say The expert says so.", "done stop"]
     told = [message["content"] for body in seen.requests for message in body["messages"] if message["role"] == "tool"]
-    assert ("C is empty" in told) == bool(reply)
-    assert any("Not run" in text for text in told) != bool(reply)
-
-
-@dataclass
-class Shop:
-    """The context of the tools."""
-
-    customer: str
-
-
-async def test_tools_get_context_of_run(tmp_path: Path) -> None:
-    from agents import Agent, RunContextWrapper
-
-    async def greet(context: RunContextWrapper[Shop]) -> str:
-        """Greets."""
-        return f"Hello {context.context.customer}"
-
-    async def shop(context: RunContext) -> Shop:
-        assert context.user is not None
-        return Shop(context.user.id)
-
-    made = Made(lambda model: serve(Agent("Shop", model=model, tools=[tool_of(greet)]), context=shop))
-    seen, _ = await perform(made, scenario([calls(("greet", "{}")), says("There.")]), tmp_path)
-    assert seen.lines(in_order=True)[1:] == ["result 1 Hello u1", "say There.", "done stop"]
-
-
-async def test_model_gets_chat_once_with_own_session(tmp_path: Path) -> None:
-    from agents import Agent, SQLiteSession
-
-    def session(context: RunContext) -> SQLiteSession:
-        return SQLiteSession(context.chat_id or context.run_id, tmp_path / "sessions.db")
-
-    made = Made(lambda model: serve(Agent("Adder", model=model, tools=[add()]), session=session))
-    turns = scenario([calls(ADD), says("It is 5."), says("It was 5.")], turns=("go", "what was it?"))
-    seen, _ = await perform(made, turns, tmp_path)
-    assert seen.sent() == [
-        *("user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5."),
-        "user what was it?",
-    ]
+    assert ("C is empty" in told) == reply
+    assert any("Not run" in text for text in told) != reply
 
 
 # --- The Responses API, the SDK's default, and tools that OpenAI runs while it answers -------------------------------
@@ -508,21 +395,13 @@ LISTED: Body = {
     ("items", "call", "end"),
     [
         ([item("web_search_call", action=SEARCH)], "web_search {'type': 'search', 'query': 'Rome'}", "searched"),
-        ([item("web_search_call", "failed", action=SEARCH)], "web_search {'type': 'search', 'query': 'Rome'}", None),
         (
             [item("file_search_call", queries=["Rome"], results=[{"filename": "rome.txt", "text": "A city."}])],
             "file_search {'queries': ['Rome']}",
             "rome.txt: A city.",
         ),
         (
-            [
-                item(
-                    "code_interpreter_call",
-                    code="1 + 1",
-                    container_id="c",
-                    outputs=[{"type": "logs", "logs": "2"}],
-                )
-            ],
+            [item("code_interpreter_call", code="1 + 1", container_id="c", outputs=[{"type": "logs", "logs": "2"}])],
             "code_interpreter {'code': '1 + 1'}",
             "2",
         ),
@@ -539,7 +418,7 @@ LISTED: Body = {
         ),
         ([SHELL, LISTED], "shell {'commands': ['ls']}", "a.txt\nexit code 0"),
     ],
-    ids=["web", "failed web", "files", "python", "picture", "mcp", "failed mcp", "shell in a container"],
+    ids=["web", "files", "python", "picture", "mcp", "failed mcp", "shell in a container"],
 )
 async def test_tools_run_by_openai_are_shown(items: list[Body], call: str, end: str | None, tmp_path: Path) -> None:
     from agents import ShellTool
@@ -561,10 +440,7 @@ async def test_citation_becomes_source(tmp_path: Path) -> None:
     ("half", "why"),
     [
         (answer(end="response.failed", error={"code": "server_error", "message": "out of memory"}), "out of memory"),
-        (
-            answer(end="response.incomplete", incomplete_details={"reason": "max_output_tokens"}),
-            "max_output_tokens",
-        ),
+        (answer(end="response.incomplete", incomplete_details={"reason": "max_output_tokens"}), "max_output_tokens"),
         (chunks({"type": "response.created", "response": {"id": "resp_1", "output": []}}), ""),
     ],
     ids=["failed", "incomplete", "cut off"],
@@ -621,12 +497,11 @@ WIPED = item(
         ("always", (), None, True, "always", True),
         ("always", (), None, False, "always", False),
         ("never", ("wipe",), None, False, "always", False),
-        ("never", ("other",), None, None, "always", True),
         ("never", (), None, None, "never", True),
         ("always", (), True, None, "always", True),
         ("always", (), False, None, "always", False),
     ],
-    ids=["yes", "no", "the settings want it", "other settings", "no settings", "the author's yes", "the author's no"],
+    ids=["yes", "no", "the settings want it", "no settings", "the author's yes", "the author's no"],
 )
 async def test_approval_request_of_hosted_server_is_answered_by_author_or_user(
     required: Any,
@@ -712,19 +587,8 @@ class Unheard:
     name = "unheard"
 
 
-def modules() -> Iterator[ModuleType]:
-    """All modules of the SDK that can be imported with the installed packages."""
-    import agents
-
-    for found in pkgutil.walk_packages(agents.__path__, "agents.", onerror=lambda _: None):
-        # Extensions for other programs, each with its own requirements, and modules that only print.
-        if not found.name.startswith(("agents.extensions", "agents.voice", "agents.repl")):
-            with suppress(ImportError):
-                yield importlib.import_module(found.name)
-
-
-def test_every_agent_and_tool_class_of_sdk_is_classified() -> None:
-    from agents import Agent, ComputerTool, Tool
+def test_every_tool_class_of_sdk_is_classified() -> None:
+    from agents import Tool
     from agents.sandbox import SandboxAgent
 
     from callboard.frameworks.openai_agents.hooked_agents import RUN_BY_OPENAI, RUN_LOCALLY, UNSUPPORTED
@@ -732,13 +596,6 @@ def test_every_agent_and_tool_class_of_sdk_is_classified() -> None:
     assert not set(RUN_LOCALLY) & set(RUN_BY_OPENAI)
     kinds = {typing.get_origin(one) or one for one in typing.get_args(Tool)}
     assert kinds == {*RUN_LOCALLY, *RUN_BY_OPENAI, *UNSUPPORTED} - {SandboxAgent}
-    classes = {one for module in modules() for one in vars(module).values() if isinstance(one, type)}
-    own = {one for one in classes if one.__module__.startswith("agents.")}
-    tools = {one for one in own if issubclass(one, (*RUN_LOCALLY, *RUN_BY_OPENAI, ComputerTool))}
-    # Tools of the sandbox, whose agents are refused. They would be made during a run, unseen by Callboard.
-    made_in_runs = {one for one in tools if one.__module__.startswith("agents.sandbox.")}
-    assert tools - made_in_runs == {*RUN_LOCALLY, *RUN_BY_OPENAI, ComputerTool}
-    assert {one for one in own if issubclass(one, Agent)} == {Agent, SandboxAgent}
 
 
 def sandbox() -> Any:
@@ -747,34 +604,19 @@ def sandbox() -> Any:
     return SandboxAgent("Clerk")
 
 
-def searching() -> Any:
-    from agents import ToolSearchTool
-
-    return ToolSearchTool(execution="client")
-
-
 def clerk(*tools: Any, **fields: Any) -> Any:
     from agents import Agent
 
     return Agent[Any]("Clerk", tools=[*tools], **fields)
 
 
-def handing_off(agent: Any) -> Any:
-    from agents import handoff
-
-    return clerk(handoffs=[handoff(agent)])
-
-
 UNHEARD: Any = Unheard()
 REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
     "a computer": (lambda: clerk(screen()), r"'computer_use_preview' \(ComputerTool\) of the agent 'Clerk'"),
     "an unknown class": (lambda: clerk(UNHEARD), r"'unheard' \(Unheard\)"),
-    "a search here": (lambda: clerk(searching()), r"'tool_search' \(ToolSearchTool\)"),
     "an agent in a sandbox": (sandbox, r"'Clerk' \(SandboxAgent\)"),
     "behind a handoff": (lambda: clerk(handoffs=[clerk(screen())]), "of the agent 'Clerk'"),
-    "behind a handoff of its own": (lambda: handing_off(clerk(screen())), "of the agent 'Clerk'"),
     "as a tool": (lambda: clerk(clerk(screen()).as_tool("ask", "Asks.")), "of the agent 'Clerk'"),
-    "in a sandbox, as a tool": (lambda: clerk(sandbox().as_tool("ask", "Asks.")), r"'Clerk' \(SandboxAgent\)"),
 }
 
 
@@ -804,29 +646,21 @@ def test_mutual_handoffs_are_checked_once() -> None:
 # --- MCP servers: one process for each, for as long as Callboard runs ------------------------------------------------
 
 SOURCE = """
-import asyncio
-import os
-
+import asyncio, os
 from mcp.server.mcpserver import MCPServer
 
-server = MCPServer("processes")
-
-
-@server.tool()
 def pid() -> str:
     return str(os.getpid())
 
-
-@server.tool()
 async def wait() -> str:
     await asyncio.Event().wait()
 
-
-@server.tool()
 def fail() -> str:
     raise ValueError("too small")
 
-
+server = MCPServer("processes")
+for tool in (pid, wait, fail):
+    server.tool()(tool)
 server.run("stdio")
 """
 
@@ -888,7 +722,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("made_for_each_run", [False, True])
-async def test_runs_share_mcp_process_which_is_restarted_and_ends_with_server(
+async def test_runs_share_mcp_process_which_survives_calls_is_restarted_and_ends_with_server(
     made_for_each_run: bool, tmp_path: Path
 ) -> None:
     servers = () if made_for_each_run else (processes(),)
@@ -896,26 +730,20 @@ async def test_runs_share_mcp_process_which_is_restarted_and_ends_with_server(
         pids = await asyncio.gather(*(desk.pid() for _ in range(3)))
         # Its tool wins over Open WebUI's of the same name.
         pids.append(await desk.pid(chat_id="c", openwebui_tools=[{"name": "pid"}]))
+        assert [event.code for event in await desk.events("fail") if isinstance(event, ToolCallError)] == [
+            "tool_failed"
+        ]
+        async with desk.service.client.stream("POST", "/v1/runs", json=desk.request("wait")) as stream:
+            async for line in stream.aiter_lines():
+                if "tool_call_start" in line:
+                    await desk.service.client.post(f"/v1/runs/{stream.headers['X-Callboard-Run']}/cancel")
+        pids.append(await desk.pid())
         assert len(set(pids)) == 1
         os.kill(pids[0], signal.SIGKILL)
         second = await desk.pid()
         assert second != pids[0]
         assert is_alive(second)
     assert not is_alive(second)
-
-
-async def test_mcp_process_survives_failed_and_cancelled_calls(tmp_path: Path) -> None:
-    async with serving_desk(tmp_path, processes()) as desk:
-        first = await desk.pid()
-        failed = await desk.events("fail")
-        assert [event.code for event in failed if isinstance(event, ToolCallError)] == ["tool_failed"]
-        client = desk.service.client
-        async with client.stream("POST", "/v1/runs", json=desk.request("wait")) as stream:
-            run_id = stream.headers["X-Callboard-Run"]
-            async for line in stream.aiter_lines():
-                if "tool_call_start" in line:
-                    await client.post(f"/v1/runs/{run_id}/cancel")
-        assert await desk.pid() == first
 
 
 async def test_mcp_server_connected_by_author_is_not_closed(tmp_path: Path) -> None:

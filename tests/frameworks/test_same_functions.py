@@ -1,16 +1,17 @@
 """What several frameworks can do, each in its own way: one table for each function."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from pkgutil import resolve_name
+from typing import Annotated, Any, cast
 
 import pytest
-from pydantic import BaseModel
 
-from callboard import Agent, register
+from callboard import register
 from callboard.agents import AgentLike, OnOwnerLoss, Registry, RunContext
 from callboard.errors import AgentError
 from callboard_protocol import Error, ToolCallArgsDelta, ToolCallError, Usage
@@ -31,17 +32,14 @@ MODULES: dict[str, Any] = {
 # --- A tool that asks another agent: its calls and requests are the run's --------------------------------------------
 
 WAYS = {
-    "Agno": (
-        *("awaits", "passes_events_on"),
-        *("in_a_thread", "in_a_thread_streamed", "in_a_thread_passes_events_on"),
-    ),
+    "Agno": ("awaits", "passes_events_on", "in_a_thread", "in_a_thread_passes_events_on"),
     "pydantic-ai": ("awaits", "in_a_thread"),
     "LangGraph": ("awaits", "in_a_thread"),
     "OpenAI Agents": ("as_tool", "as_tool_streamed", "by_hand", "in_a_thread"),
 }
 EVERY_WAY = [(name, way) for name, ways in WAYS.items() for way in ways]
-every_way = pytest.mark.parametrize(("name", "way"), EVERY_WAY, ids=" ".join)
-awaited = pytest.mark.parametrize(("name", "way"), [one for one in EVERY_WAY if "thread" not in one[1]], ids=" ".join)
+every_way = pytest.mark.parametrize(("name", "way"), EVERY_WAY)
+awaited = pytest.mark.parametrize(("name", "way"), [one for one in EVERY_WAY if "thread" not in one[1]])
 
 
 def asks_another(name: str, way: str) -> Framework:
@@ -165,31 +163,21 @@ def hide(text: str) -> str:
     return text.replace(SECRET, "[hidden]")
 
 
-def graph_redacts_at_the_end() -> Framework:
-    from langchain.agents.middleware import after_agent
-    from langchain_core.messages import AIMessage
-
-    @after_agent
-    def guard(state: Any, runtime: Any) -> dict[str, Any]:
-        last = state["messages"][-1]
-        return {"messages": [AIMessage(hide(last.text), id=last.id)]}
-
-    return langgraph_agents.solo(langgraph_agents.add, middleware=[guard])
-
-
-def graph_removes_and_adds() -> Framework:
+def graph_redacts_at_the_end(*, under_its_id: bool) -> Framework:
     from langchain.agents.middleware import after_agent
     from langchain_core.messages import AIMessage, RemoveMessage
 
     @after_agent
     def guard(state: Any, runtime: Any) -> dict[str, Any]:
         last = state["messages"][-1]
+        if under_its_id:
+            return {"messages": [AIMessage(hide(last.text), id=last.id)]}
         return {"messages": [RemoveMessage(id=last.id), AIMessage(hide(last.text))]}
 
     return langgraph_agents.solo(langgraph_agents.add, middleware=[guard])
 
 
-def node_changes(check: Callable[[str], str]) -> Framework:
+def node_redacts() -> Framework:
     from langchain.agents.middleware import AgentMiddleware
 
     class Guard(AgentMiddleware):
@@ -197,7 +185,7 @@ def node_changes(check: Callable[[str], str]) -> Framework:
             response = await handler(request)
             for message in response.result:
                 if isinstance(message.content, str):
-                    message.content = check(message.content)
+                    message.content = hide(message.content)
             return response
 
     return langgraph_agents.solo(langgraph_agents.add, middleware=[Guard()])
@@ -246,18 +234,14 @@ def sdk_trips_on_input_while_the_model_answers() -> Framework:
     return openai_agents_stage.Made(make)
 
 
-def agno_check_fails(solo: Callable[..., Framework]) -> Framework:
+def agno_check_fails() -> Framework:
     from agno.exceptions import CheckTrigger, OutputCheckError
 
     def guard(run_output: Any) -> None:
         if SECRET in str(run_output.content):
             raise OutputCheckError(NOT_ALLOWED, check_trigger=CheckTrigger.OUTPUT_NOT_ALLOWED)
 
-    return solo(post_hooks=[guard])
-
-
-def agno_team(**fields: Any) -> Framework:
-    return agno_agents.crew(tools=[agno_agents.add], **fields)
+    return agno_agents.crew(tools=[agno_agents.add], post_hooks=[guard])
 
 
 def agno_hook_redacts() -> Framework:
@@ -265,12 +249,6 @@ def agno_hook_redacts() -> Framework:
         run_output.content = hide(str(run_output.content))
 
     return agno_agents.solo(agno_agents.add, post_hooks=[guard])
-
-
-def refuse(text: str) -> str:
-    if SECRET in text:
-        raise ValueError(NOT_ALLOWED)
-    return text
 
 
 def refuse_as_pydantic_ai(text: str) -> str:
@@ -300,11 +278,7 @@ PII_HIDDEN = f"{LET_ME}Write to [REDACTED_EMAIL] today."
 
 GUARDS: dict[str, tuple[Guarded, str | None]] = {
     "Agno: a hook replaces": (agno_hook_redacts, HIDDEN),
-    "Agno: a check fails": (
-        lambda: agno_check_fails(lambda **fields: agno_agents.solo(agno_agents.add, **fields)),
-        None,
-    ),
-    "Agno: a team's check fails": (lambda: agno_check_fails(agno_team), None),
+    "Agno: a team's check fails": (agno_check_fails, None),
     "pydantic-ai: a validator replaces": (lambda: pydantic_ai_agents.validated(hide), HIDDEN),
     "pydantic-ai: a capability replaces": (capability_redacts, HIDDEN),
     "pydantic-ai: a validator is out of retries": (
@@ -312,11 +286,10 @@ GUARDS: dict[str, tuple[Guarded, str | None]] = {
         None,
     ),
     "LangGraph: after the model": (lambda: pii("redact"), PII_HIDDEN),
-    "LangGraph: after the agent": (graph_redacts_at_the_end, HIDDEN),
-    "LangGraph: another message instead": (graph_removes_and_adds, HIDDEN),
-    "LangGraph: in the model's node": (lambda: node_changes(hide), HIDDEN),
+    "LangGraph: after the agent": (partial(graph_redacts_at_the_end, under_its_id=True), HIDDEN),
+    "LangGraph: another message instead": (partial(graph_redacts_at_the_end, under_its_id=False), HIDDEN),
+    "LangGraph: in the model's node": (node_redacts, HIDDEN),
     "LangGraph: refused after the model": (lambda: pii("block"), None),
-    "LangGraph: refused in the model's node": (lambda: node_changes(refuse), None),
     "OpenAI Agents: refused": (sdk_trips_on_output, None),
 }
 
@@ -404,8 +377,6 @@ def graph_retries(kind: str) -> Framework:
         asked: Any = model
         if kind == "model":
             asked = model.with_retry(stop_after_attempt=3, wait_exponential_jitter=False)
-        if kind == "fallbacks":
-            asked = model.with_fallbacks([model, model])
 
         async def node(state: MessagesState) -> dict[str, Any]:
             return {"messages": [await asked.ainvoke(state["messages"])]}
@@ -445,8 +416,6 @@ RETRIES: dict[str, tuple[Callable[[], Framework], list[Answer]]] = {
     ),
     "LangGraph: a node": (partial(graph_retries, "node"), [HALF, HALF]),
     "LangGraph: the model": (partial(graph_retries, "model"), [HALF, HALF]),
-    "LangGraph: fallbacks": (partial(graph_retries, "fallbacks"), [HALF, HALF]),
-    "OpenAI Agents: at the start": (sdk_retries, [HALF, HALF]),
     "OpenAI Agents: after a call": (sdk_retries, [*FIRST_ADDS, HALF, HALF]),
 }
 
@@ -466,26 +435,8 @@ async def test_text_of_failed_request_is_taken_back_on_retry_and_text_before_cal
 KEY = "sk-of-the-house-4711"
 
 
-class Login(BaseModel):
-    """An object that a tool returns."""
-
-    host: str
-    key: str
-
-
-def login() -> Login:
-    """Gives an object of its own."""
-    return Login(host="h", key=KEY)
-
-
 def fails() -> str:
     """Fails."""
-    raise ValueError(f"{KEY} was refused")
-
-
-async def fails_later() -> AsyncIterator[str]:
-    """Fails while it is iterated."""
-    yield "first"
     raise ValueError(f"{KEY} was refused")
 
 
@@ -500,7 +451,7 @@ def pydantic_ai_return() -> Any:
     """Gives an object of pydantic-ai's."""
     from pydantic_ai import ToolReturn
 
-    return ToolReturn(Login(host="h", key=KEY), content=[f"the key is {KEY}"])
+    return ToolReturn({"key": KEY}, content=[f"the key is {KEY}"])
 
 
 def langgraph_command() -> Framework:
@@ -530,10 +481,10 @@ LEAKS: dict[str, tuple[Callable[[], Framework], str]] = {
     **{
         f"{name}: {tool.__name__}": (partial(solo, tool), tool.__name__)
         for name, solo, tools in (
-            ("Agno", agno_agents.solo, (agno_result, login, fails, fails_later)),
-            ("pydantic-ai", pydantic_ai_agents.solo, (pydantic_ai_return, login, fails)),
-            ("LangGraph", langgraph_agents.solo, (login, fails)),
-            ("OpenAI Agents", of_sdk, (sdk_text, login, fails)),
+            ("Agno", agno_agents.solo, (agno_result, fails)),
+            ("pydantic-ai", pydantic_ai_agents.solo, (pydantic_ai_return, fails)),
+            ("LangGraph", langgraph_agents.solo, (fails,)),
+            ("OpenAI Agents", of_sdk, (sdk_text, fails)),
         )
         for tool in tools
     },
@@ -554,21 +505,19 @@ async def test_secrets_in_results_do_not_reach_model(name: str, tmp_path: Path) 
 # --- What each adapter serves: an agent, or a function that makes one for each run -----------------------------------
 
 
+ADAPTERS = {
+    "Agno": "callboard.frameworks.agno:from_agno",
+    "pydantic-ai": "callboard.frameworks.pydantic_ai:from_pydantic_ai",
+    "LangGraph": "callboard.frameworks.langgraph:from_langgraph",
+    "OpenAI Agents": "callboard.frameworks.openai_agents:from_openai_agents",
+}
+
+
 def serve(name: str, given: Any, **options: Any) -> Any:
     from agents import RunConfig
 
-    from callboard.frameworks.agno import from_agno
-    from callboard.frameworks.langgraph import from_langgraph
-    from callboard.frameworks.openai_agents import from_openai_agents
-    from callboard.frameworks.pydantic_ai import from_pydantic_ai
-
-    served: dict[str, Any] = {
-        "Agno": from_agno,
-        "pydantic-ai": from_pydantic_ai,
-        "LangGraph": from_langgraph,
-        "OpenAI Agents": partial(from_openai_agents, run_config=RunConfig(tracing_disabled=True)),
-    }
-    return served[name](given, **options)
+    own = {"run_config": RunConfig(tracing_disabled=True)} if name == "OpenAI Agents" else {}
+    return resolve_name(ADAPTERS[name])(given, **own, **options)
 
 
 def agent_of(name: str, model: Any = None, called: str = "agent", instructions: str | None = None) -> Any:
@@ -591,33 +540,12 @@ def agent_of(name: str, model: Any = None, called: str = "agent", instructions: 
 
 
 def unasked_model() -> Any:
-    from langchain_openai import ChatOpenAI
-
-    return ChatOpenAI(model="m", base_url="http://127.0.0.1:9/v1", api_key="key")  # type: ignore[arg-type] # a str too
+    return resolve_name("langchain_openai:ChatOpenAI")(model="m", base_url="http://127.0.0.1:9/v1", api_key="key")
 
 
-def uncompiled_graph() -> Any:
-    from langgraph.graph import MessagesState, StateGraph
-
-    return StateGraph(MessagesState)
-
-
-def remote_graph() -> Any:
-    from langgraph.pregel.remote import RemoteGraph
-
-    return RemoteGraph("agent", url="http://127.0.0.1:1")
-
-
-def runnable() -> Any:
-    from langchain_core.runnables import RunnableLambda
-
-    return RunnableLambda(lambda given: given)
-
-
-def workflow() -> Any:
-    from agno.workflow import Workflow
-
-    return Workflow(name="flow")
+def made_of(path: str, *given: Any, **fields: Any) -> Callable[[], Any]:
+    """A function that makes an object of the class at this path."""
+    return lambda: resolve_name(path)(*given, **fields)
 
 
 REFUSED: list[tuple[str, Callable[[], Any], str]] = [
@@ -626,14 +554,11 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("LangGraph", list, "builtins.list"),
     ("OpenAI Agents", lambda: int, "this is int"),
     ("Agno", lambda: lambda: None, "takes one argument, the RunContext"),
-    ("Agno", workflow, "agno.workflow"),
-    ("Agno", lambda: agent_of("pydantic-ai"), "pydantic_ai"),
+    ("Agno", made_of("agno.workflow:Workflow", name="flow"), "agno.workflow"),
     ("pydantic-ai", lambda: agent_of("OpenAI Agents"), "agents.agent.Agent"),
-    ("OpenAI Agents", lambda: agent_of("Agno"), "agno.agent"),
-    ("LangGraph", lambda: agent_of("Agno"), "agno.agent"),
-    ("LangGraph", uncompiled_graph, r"Compile it: graph.compile\(\)"),
-    ("LangGraph", remote_graph, "runs on another server"),
-    ("LangGraph", runnable, "create_agent"),
+    ("LangGraph", made_of("langgraph.graph:StateGraph", dict), r"Compile it: graph.compile\(\)"),
+    ("LangGraph", made_of("langgraph.pregel.remote:RemoteGraph", "a", url="http://a.test"), "runs on another server"),
+    ("LangGraph", made_of("langchain_core.runnables:RunnableLambda", str), "create_agent"),
 ]
 
 
@@ -671,6 +596,80 @@ async def test_function_makes_agent_from_context_of_run(name: str, tmp_path: Pat
     assert "str" in error.message
 
 
+# --- The context of a run reaches its tools ---------------------------------------------------------------------------
+
+
+async def user_of(context: RunContext) -> str:
+    return context.user.id if context.user else "nobody"
+
+
+@dataclass(frozen=True)
+class Whose:
+    """A context of LangGraph's nodes and tools."""
+
+    user_id: str
+
+
+def agno_whose(model: Any) -> AgentLike:
+    from agno.run import RunContext
+
+    def whose(run_context: RunContext) -> str:
+        """Says whose run it is."""
+        given = run_context.dependencies or {}
+        return f"{given['user_id']} {given['chat_id']} {given['shop']}"
+
+    return agno_agents.solo(whose, dependencies={"shop": "north"}).make(model)
+
+
+def pydantic_ai_whose(model: Any) -> AgentLike:
+    from pydantic_ai import Agent, RunContext
+
+    def whose(ctx: RunContext[str]) -> str:
+        """Says whose run it is."""
+        return ctx.deps
+
+    return cast(AgentLike, serve("pydantic-ai", Agent(model, name="agent", deps_type=str, tools=[whose]), deps=user_of))
+
+
+def graph_whose(model: Any) -> AgentLike:
+    from langgraph.prebuilt import ToolRuntime
+
+    def whose(runtime: ToolRuntime[Whose]) -> str:
+        """Says whose run it is."""
+        return runtime.context.user_id
+
+    async def context(of: RunContext) -> Whose:
+        return Whose(await user_of(of))
+
+    graph = langgraph_agents.agent_of(model, whose, context_schema=Whose)
+    return langgraph_agents.serve(graph, context=context)
+
+
+def sdk_whose(model: Any) -> AgentLike:
+    from agents import Agent, RunContextWrapper
+
+    async def whose(context: RunContextWrapper[str]) -> str:
+        """Says whose run it is."""
+        return context.context
+
+    agent = Agent("agent", model=model, tools=[openai_agents_stage.tool_of(whose)])
+    return openai_agents_stage.serve(agent, context=user_of)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "told"),
+    [
+        ("Agno", agno_whose, "u1 chat_1 north"),
+        ("pydantic-ai", pydantic_ai_whose, "u1"),
+        ("LangGraph", graph_whose, "u1"),
+        ("OpenAI Agents", sdk_whose, "u1"),
+    ],
+)
+async def test_tools_get_context_of_run(name: str, make: Any, told: str, tmp_path: Path) -> None:
+    seen, _ = await perform(MODULES[name].Made(make), scenario([calls(("whose", "{}")), says("Yours.")]), tmp_path)
+    assert seen.lines(in_order=True)[1:] == [f"result 1 {told}", "say Yours.", "done stop"]
+
+
 # --- Which agents continue a run of another server -------------------------------------------------------------------
 
 
@@ -678,12 +677,6 @@ def agno_team_with(**fields: Any) -> Any:
     from agno.team import Team
 
     return Team(id="agent", members=[agent_of("Agno", called="member")], telemetry=False, **fields)
-
-
-def agno_team_of_tasks() -> Any:
-    from agno.team import TeamMode
-
-    return agno_team_with(mode=TeamMode.tasks)
 
 
 def graph_with_middleware() -> Any:
@@ -712,24 +705,15 @@ def own_session(_: RunContext) -> Any:
 
 
 ON_OWNER_LOSS: dict[str, tuple[str, Callable[[], Any], OnOwnerLoss]] = {
-    "an agent": ("Agno", lambda: agent_of("Agno"), "continue"),
     "a function that makes one": ("Agno", lambda: lambda _: agent_of("Agno"), "continue"),
     "a team": ("Agno", agno_team_with, "continue"),
-    "a team with a list of tasks": ("Agno", agno_team_of_tasks, "end"),
-    "a team whose members read the user": (
-        "Agno",
-        lambda: agno_team_with(determine_input_for_members=False),
-        "end",
-    ),
+    "a team with a list of tasks": ("Agno", lambda: agno_team_with(mode="tasks"), "end"),
+    "a team whose members read the user": ("Agno", lambda: agno_team_with(determine_input_for_members=False), "end"),
     "an agent of pydantic-ai": ("pydantic-ai", lambda: agent_of("pydantic-ai"), "continue"),
     "an agent of the SDK": ("OpenAI Agents", lambda: agent_of("OpenAI Agents"), "continue"),
     "an agent of LangChain": ("LangGraph", graph_with_middleware, "continue"),
     "an agent without tools": ("LangGraph", lambda: agent_of("LangGraph"), "continue"),
-    "a loop by hand": (
-        "LangGraph",
-        lambda: langgraph_agents.loop(unasked_model(), [langgraph_agents.add]),
-        "continue",
-    ),
+    "a loop": ("LangGraph", lambda: langgraph_agents.loop(unasked_model(), [langgraph_agents.add]), "continue"),
     "a graph with a planner": ("LangGraph", graph_with_a_planner, "end"),
     "a function that makes a graph": ("LangGraph", lambda: lambda _: agent_of("LangGraph"), "end"),
 }
@@ -747,6 +731,48 @@ def test_default_of_on_owner_loss_and_override_by_author(what: str) -> None:
         assert read_on_owner_loss(serve(name, make(), agent_id="a", on_owner_loss=wanted)) == wanted
 
 
+def agno_with_history(model: Any, *, folder: Path, history: str) -> AgentLike:
+    from agno.agent import Agent
+    from agno.db.in_memory import InMemoryDb
+
+    db = InMemoryDb()  # type: ignore[no-untyped-call] # Agno's has no types
+    made = Agent(
+        id="agent", model=model(), tools=[agno_agents.add], db=db, add_history_to_context=True, telemetry=False
+    )
+    return cast(AgentLike, serve("Agno", made, history=history))
+
+
+def graph_with_history(model: Any, *, folder: Path, history: str) -> AgentLike:
+    return langgraph_agents.serve(langgraph_agents.agent_of(model, langgraph_agents.add), history=history)
+
+
+def sdk_with_session(model: Any, *, folder: Path, history: str) -> AgentLike:
+    from agents import Agent, SQLiteSession
+
+    adder = Agent("Adder", model=model, tools=[openai_agents_stage.add()])
+    return openai_agents_stage.serve(adder, session=lambda context: SQLiteSession(context.chat_id, folder / "own.db"))
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "history"),
+    [
+        ("Agno", agno_with_history, "own"),
+        ("Agno", agno_with_history, "callboard"),
+        ("LangGraph", graph_with_history, "own"),
+        ("LangGraph", graph_with_history, "callboard"),
+        ("OpenAI Agents", sdk_with_session, "own"),
+    ],
+)
+async def test_model_gets_chat_once_with_either_history(name: str, make: Any, history: str, tmp_path: Path) -> None:
+    made = MODULES[name].Made(partial(make, folder=tmp_path, history=history))
+    turns = scenario([calls(ADD), says("It is 5."), says("It was 5.")], turns=("go", "what was it?"))
+    seen, _ = await perform(made, turns, tmp_path)
+    assert seen.sent() == [
+        *("user go", "assistant calls add {'a': 2, 'b': 3}", "tool 5", "assistant It is 5."),
+        "user what was it?",
+    ]
+
+
 @pytest.mark.parametrize("name", ["Agno", "LangGraph", "OpenAI Agents"])
 def test_own_history_with_on_owner_loss_continue_is_refused(name: str) -> None:
     own = {"session": own_session} if name == "OpenAI Agents" else {"history": "own"}
@@ -759,10 +785,9 @@ def test_unknown_on_owner_loss_is_refused() -> None:
     class Careless(ScriptedAgent):
         on_owner_loss = "maybe"
 
-    careless = Careless(lambda _: iter(()))  # type: ignore[arg-type, return-value] # it is not run
+    careless: Any = Careless(lambda _: iter(()))  # type: ignore[arg-type, return-value] # it is not run
     unknown: Any = "maybe"
     makes: list[Callable[[], object]] = [
-        lambda: Agent("agent", on_owner_loss=unknown),
         lambda: serve("Agno", agent_of("Agno"), on_owner_loss=unknown),
         lambda: register(careless),
         lambda: Registry([careless]),
