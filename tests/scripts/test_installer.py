@@ -73,14 +73,6 @@ def pip(tmp_path: Path) -> Iterator[StandIn]:
     stand_in.close()
 
 
-def test_a_log_gets_few_lines_of_many(tmp_path: Path) -> None:
-    said: list[str] = []
-    many = "i=0; while [ $i -lt 2000 ]; do echo Collecting package-$i; i=$((i+1)); done"
-    Installer(tmp_path, tmp_path / "log", said.append).run("Installing", "sh", "-c", many)
-    assert len(said) < 10
-    assert len((tmp_path / "log").read_text().splitlines()) == 2000
-
-
 def test_a_terminal_gets_one_line_that_is_redrawn_and_erased_in_the_end(pip: StandIn) -> None:
     script = (
         "import sys; from pathlib import Path; import installer\n"
