@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 
 from callboard import Agent, Skill, tool
-from callboard_protocol import ENDINGS
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text, usage
 from tests.scraping import Scrape, scrape
 from tests.serving import request, serving
@@ -82,24 +81,3 @@ async def test_a_query_asks_for_what_there_is(query: str, legend: str, scraped: 
     assert set(re.findall(r"\b[a-z_]{3,}\b", re.sub(r"\[[^]]*\]", "", rest))) <= _WORDS
     shown = set(re.findall(r"\{\{(\w+)\}\}", legend))
     assert shown <= (kept or labels)
-
-
-def test_calls_that_were_not_allowed_or_were_stopped_do_not_count_as_failures() -> None:
-    [query] = [
-        target["expr"]
-        for panel in panels()
-        for target in panel["targets"]
-        if "callboard_tool_calls_total{" in target["expr"] and " / " in target["expr"]
-    ]
-    left_out = re.findall(r'outcome!~"([^"]*)"', query)[0].split("|")
-    assert set(left_out) == {"ok", *(code for code, ending in ENDINGS.items() if not ending.is_failure)}
-
-
-async def test_the_page_of_metrics_lists_what_there_is(scraped: Scrape) -> None:
-    page = (FILE.parent.parent.parent / "docs" / "how-to" / "metrics.md").read_text()
-    rows = re.findall(r"^\| `(callboard_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
-    told = {name: kind for name, kind in scraped.types.items() if name.startswith("callboard_")}
-    assert {name.removesuffix("_total"): kind for name, kind, _ in rows} == told
-    for name, kind, labels in rows:
-        sample = f"{name}_count" if kind == "histogram" else name
-        assert set(re.findall(r"`(\w+)`", labels)) == scraped.labels_of(sample), name
