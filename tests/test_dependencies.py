@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -24,16 +23,6 @@ EXTRAS = PROJECT["optional-dependencies"]
 
 def named(lines: list[str]) -> set[str]:
     return {canonicalize_name(Requirement(line).name) for line in lines}
-
-
-def imported_by(statement: str) -> set[str]:
-    code = f"import sys\n{statement}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    return set(ended.stdout.split())
-
-
-def test_the_base_of_adapters_imports_no_client_that_only_frameworks_need() -> None:
-    assert imported_by("import callboard.frameworks.adapter, callboard.frameworks.turn") & {"openai", "httpx2"} == set()
 
 
 WITHOUT_EXTRAS = f"""
@@ -62,40 +51,6 @@ def test_each_extra_is_known_to_the_server_by_the_libraries_that_it_brings() -> 
         assert {canonicalize_name(library) for library in libraries} == named(EXTRAS[extra])
         assert is_installed(extra)
         assert how_to_install(extra) == f"pip install 'callboard[{extra}]'"
-
-
-def test_all_holds_every_extra() -> None:
-    def of(extra: str) -> set[str]:
-        requirements = [Requirement(line) for line in EXTRAS[extra]]
-        own = {name for one in requirements if one.name == PROJECT["name"] for name in one.extras}
-        return {extra}.union(*map(of, own))
-
-    assert of("all") == set(EXTRAS)
-
-
-def test_no_library_is_reached_only_by_an_extra_that_old_pips_do_not_find() -> None:
-    """pip before 23.3 compares extras letter by letter: `lxml[html_clean]` is not lxml's `html-clean` to it."""
-    installed = {canonicalize_name(one.metadata["Name"]): one for one in distributions()}
-    direct = named([line for lines in (PROJECT["dependencies"], *EXTRAS.values()) for line in lines])
-    lost = []
-    for one in installed.values():
-        for requirement in map(Requirement, one.requires or ()):
-            target = installed.get(canonicalize_name(requirement.name))
-            if target is None or (requirement.marker is not None and not requirement.marker.evaluate({"extra": ""})):
-                continue
-            spelled = set(target.metadata.get_all("Provides-Extra") or ())
-            for extra in requirement.extras - spelled:
-                brought = [
-                    inner
-                    for inner in map(Requirement, target.requires or ())
-                    if inner.marker is not None and inner.marker.evaluate({"extra": str(canonicalize_name(extra))})
-                ]
-                lost += [
-                    f"{one.metadata['Name']} asks for {requirement}, which brings {inner.name}"
-                    for inner in brought
-                    if canonicalize_name(inner.name) not in direct
-                ]
-    assert lost == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A file of agents does not import the server, and a server imports nothing while it serves."""
+"""A server imports nothing while it serves."""
 
 import json
 import subprocess
@@ -6,36 +6,6 @@ import sys
 from pathlib import Path
 
 from tests.http.test_signed_users import HEADER, SECRET, signed
-
-SERVES = {
-    "callboard.agents.tool_loop",
-    "callboard_formats",
-    "jinja2",
-    "prometheus_client",
-    "sqlalchemy",
-    "starlette",
-    "uvicorn",
-}
-"""Modules that take long to import, and that serving needs."""
-
-RARE = {
-    "alembic", "jwt", "mcp", "openai", "opentelemetry.sdk", "prompt_toolkit", "redis", "sqlalchemy.orm", "trafilatura",
-}  # fmt: skip
-"""Modules that are slow to import and needed for few tasks: migrations, tokens of users, exporters, frameworks, skills,
-terminals.
-SQLAlchemy imports its ORM for asynchronous engines, which only PostgreSQL uses.
-
-Rich is not among them, because structlog and httpx import it if it is installed."""
-
-DECLARE = """
-import json, sys
-from callboard import Agent, Callboard
-
-board = Callboard([Agent("clerk")])
-declared = set(sys.modules)
-app = board.asgi()
-print(json.dumps([sorted(declared), sorted(sys.modules)]))
-"""
 
 RUN = """
 import asyncio, json, sys
@@ -66,14 +36,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-def test_a_board_is_declared_without_what_serves_it() -> None:
-    printed = subprocess.check_output([sys.executable, "-c", DECLARE], text=True)
-    declared, served = map(set, json.loads(printed))
-    assert declared & (SERVES | RARE) == set()
-    # A module that the server no longer imports must be removed from the list.
-    assert served & (SERVES | RARE) == SERVES
 
 
 def test_a_server_imports_nothing_during_its_first_run(tmp_path: Path) -> None:

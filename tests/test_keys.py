@@ -1,6 +1,5 @@
 """The server's key in its data folder: made once, private, and known to all parts that check or redact it."""
 
-import json
 import os
 import stat
 import subprocess
@@ -37,24 +36,18 @@ def test_the_key_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> 
     assert make_api_key(folder) == read_api_key(folder) == key
     assert [file.name for file in folder.iterdir()] == ["api_key"]
     assert make_api_key(tmp_path / "other") != key
-
-
-@pytest.mark.usefixtures("_careless_umask")
-def test_in_a_folder_that_is_open_to_all_the_key_is_still_its_owners(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    make_api_key(tmp_path)
-    assert (mode(tmp_path), mode(tmp_path / "api_key")) == (0o777, 0o600)
+    folder.chmod(0o777)
+    (folder / "api_key").unlink()
+    make_api_key(folder)
+    assert mode(folder / "api_key") == 0o600
 
 
 @pytest.mark.parametrize(
     ("content", "rights", "words"),
     [
         ("", 0o600, "does not hold a key on one line"),
-        (" \n", 0o600, "does not hold a key on one line"),
-        ("two\nlines\n", 0o600, "does not hold a key on one line"),
         ("two words\n", 0o600, "does not hold a key on one line"),
         ("schlüssel\n", 0o600, "does not hold a key on one line"),
-        ("key\n", 0o644, "others can read or write it: `chmod 600 .* delete"),
         ("key\n", 0o640, "others can read or write it: `chmod 600 .* delete"),
     ],
 )
@@ -66,12 +59,6 @@ def test_an_untrusted_file_raises_an_error_with_advice(tmp_path: Path, content: 
         with pytest.raises(SettingsError, match=words) as caught:
             use(tmp_path)
         assert "callboard key" in str(caught.value)
-
-
-def test_a_named_pipe_is_refused_without_blocking(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "api_key", 0o600)
-    with pytest.raises(SettingsError, match=r"a named pipe .*CALLBOARD_API_KEY"):
-        read_api_key(tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_the_setting(tmp_path: Path) -> None:
@@ -147,29 +134,3 @@ def warnings_at_start(folder: Path, **settings: str) -> list[dict[str, str]]:
     """The server's warnings until it listens."""
     with serving(folder, **settings) as (_, process):
         return [event for event in process.events if event["level"] == "warning"]
-
-
-def test_a_key_that_others_may_read_keeps_the_server_from_starting(tmp_path: Path) -> None:
-    make_api_key(tmp_path)
-    (tmp_path / "api_key").chmod(0o644)
-    refused = run(tmp_path, "serve")
-    assert refused.returncode == 1
-    assert "chmod 600" in refused.stderr
-    assert (tmp_path / "api_key").read_text().strip() not in refused.stderr
-
-
-@pytest.mark.slow
-def test_a_links_signature_hangs_on_the_key_of_the_folder(tmp_path: Path) -> None:
-    make_api_key(tmp_path)
-    settings = {"RESULT_LINK_SECONDS": "600", "PUBLIC_URL": "http://127.0.0.1"}
-    body = {"agent": "demo", "chat_id": "c", "messages": [{"role": "user", "content": "slow"}]}
-    headers = {"Authorization": f"Bearer {run(tmp_path, 'key').stdout.strip()}"}
-    with serving(tmp_path, **settings) as (url, _):
-        answer = httpx.post(f"{url}/v1/runs", json=body, headers=headers, timeout=120).text
-    [link] = {
-        event["result_url"]
-        for event in (json.loads(line[6:]) for line in answer.splitlines() if line.startswith("data: "))
-        if event.get("result_url")
-    }
-    with serving(tmp_path, **settings) as (url, _):
-        assert httpx.get(link.replace("http://127.0.0.1", url)).status_code == 200

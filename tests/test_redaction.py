@@ -3,7 +3,6 @@
 import base64
 import html
 import json
-import tracemalloc
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -46,10 +45,6 @@ def test_a_secret_is_found_in_every_dress(dressed: str) -> None:
 def test_values_that_look_like_words_or_numbers_are_not_replaced(word: str) -> None:
     said = f"The {word} of the house, {word}s."
     assert Redaction([word])(said) == said
-
-
-def test_the_longer_of_two_secrets_that_begin_alike_is_taken_out_whole() -> None:
-    assert Redaction(["abcdef-1", "abcdef-1-and-more"])("abcdef-1-and-more abcdef-1") == f"{MASK} {MASK}"
 
 
 def test_secrets_in_texts_keys_and_numbers_are_replaced_and_other_values_are_the_same_objects() -> None:
@@ -121,17 +116,6 @@ def test_text_that_cannot_begin_a_secret_is_not_held_back() -> None:
     assert stream.feed("no s here") == "no s here"
     assert stream.feed(" sk-") == " "
     assert stream.feed("ill") == "sk-ill"
-
-
-def test_a_long_secret_takes_memory_in_proportion_to_its_length() -> None:
-    # A private key, or a text that a model writes as a secret argument.
-    secret = "".join(f"{number:04x}" for number in range(700))
-    tracemalloc.start()
-    shown = Redaction([secret]).stream().feed(f"It is {secret}.")
-    _, peak_bytes = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert shown == f"It is {MASK}."
-    assert peak_bytes < 5_000_000
 
 
 def test_secrets_added_later_and_above_are_replaced_at_once() -> None:

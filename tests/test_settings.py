@@ -18,10 +18,6 @@ from callboard.settings import (
 )
 
 
-def test_by_default_the_server_listens_on_loopback_only() -> None:
-    assert load_settings().host == "127.0.0.1"
-
-
 def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CALLBOARD_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("CALLBOARD_AGENTS", "mine.py, my.module ,")
@@ -35,18 +31,16 @@ def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
-def test_a_host_that_others_can_reach_needs_a_key(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    assert load_settings().host == "127.0.0.1"
+    for own in ("127.1.2.3", "::1", "localhost"):
+        monkeypatch.setenv("CALLBOARD_HOST", own)
+        assert load_settings().api_key is None
     monkeypatch.setenv("CALLBOARD_HOST", host)
     with pytest.raises(SettingsError, match="set CALLBOARD_API_KEY"):
         load_settings()
     monkeypatch.setenv("CALLBOARD_API_KEY", "long and random")
     assert load_settings().host == host
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-def test_loopback_needs_none(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
-    monkeypatch.setenv("CALLBOARD_HOST", host)
-    assert load_settings().api_key is None
 
 
 def test_hosts_and_origins_are_read_as_browsers_write_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +110,7 @@ def test_a_setting_that_needs_another_names_it(
         load_all_agents(load_settings())
 
 
-def test_every_key_and_token_is_a_secret() -> None:
+def test_every_key_token_and_password_in_an_address_is_a_secret() -> None:
     names = [name for name in known_settings() if name.endswith(("_key", "_token"))]
     variables = {f"CALLBOARD_{name.upper()}": f"the {name}" for name in names}
     assert len(names) >= 7
@@ -126,14 +120,12 @@ def test_every_key_and_token_is_a_secret() -> None:
         for kind in settings_classes()
     ]
     assert not any(secret in repr(settings) for secret in variables.values())
-
-
-def test_the_password_in_an_address_is_a_secret() -> None:
     assert "pass-w0rd" in secrets_in({"CALLBOARD_SEARXNG_URL": "http://ann:pass-w0rd@searxng.lan/?q=1"})
 
 
-def test_settings_of_an_external_skill_are_known_after_its_import() -> None:
+def test_a_misspelt_setting_is_noticed_and_those_of_an_external_skill_are_known_after_its_import() -> None:
     given = {"CALLBOARD_TEA_HOUSE_URL": "http://tea.lan", "CALLBOARD_TEA_HOUSE_KEY": "the-tea-key"}
+    assert unknown_settings({"CALLBOARD_PORT": "1", "PATH": "/", "CALLBOARD_SEERR_URL": "http://seerr.local"}) == []
     assert unknown_settings(given) == ["CALLBOARD_TEA_HOUSE_KEY", "CALLBOARD_TEA_HOUSE_URL"]
 
     class TeaSettings(SkillSettings):
@@ -145,8 +137,3 @@ def test_settings_of_an_external_skill_are_known_after_its_import() -> None:
     assert TeaSettings.load(given).tea_house_url == "http://tea.lan"
     with pytest.raises(NotSetUp, match="needs CALLBOARD_TEA_HOUSE_URL, CALLBOARD_TEA_HOUSE_KEY"):
         raise TeaSettings.load({}).not_set_up()
-
-
-def test_a_misspelt_setting_is_noticed_and_one_of_a_skill_is_none() -> None:
-    given = {"CALLBOARD_API_KEYS": "x", "CALLBOARD_PORT": "1", "PATH": "/", "CALLBOARD_SEERR_URL": "http://seerr.local"}
-    assert unknown_settings(given) == ["CALLBOARD_API_KEYS"]

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,6 +16,7 @@ from callboard import Agent, Callboard, Principal, Settings, ToolError, tool
 from callboard.errors import HostRefused
 from callboard.http.gate import Access
 from callboard.testing import Call, FakeModel, RunCall, client
+from callboard_protocol import InputRequest
 
 
 @tool
@@ -48,12 +50,26 @@ def test_calls_are_in_order(tmp_path: Path) -> None:
     assert run.error is None
 
 
-def test_call_has_the_arguments_that_the_user_has_changed(tmp_path: Path) -> None:
+def change(_: InputRequest) -> object:
+    return {"arguments": {"a": 4, "b": 2}}
+
+
+@pytest.mark.parametrize(
+    ("approve", "arguments", "result"),
+    [(False, {"a": 4, "b": 1}, ""), (True, {"a": 4, "b": 1}, "4.0"), (change, {"a": 4, "b": 2}, "2.0")],
+    ids=["denied", "approved", "changed"],
+)
+def test_a_call_is_denied_approved_or_changed(tmp_path: Path, approve: Any, arguments: object, result: str) -> None:
     clerk = Agent("clerk", "Calculates.", tools=[divide], confirm=("divide",))
-    answers = FakeModel([Call("divide", a=4, b=0)], "Done.")
-    with client(Callboard([clerk], model=answers, settings=Settings(data_dir=tmp_path))) as callboard:
-        [call] = callboard.run("Divide.", approve=lambda _: {"arguments": {"a": 4, "b": 2}}).calls
-    assert call.arguments == {"a": 4, "b": 2}
+    model = FakeModel([Call("divide", a=4, b=1)], "Done.")
+    with client(Callboard([clerk], model=model, settings=Settings(data_dir=tmp_path))) as callboard:
+        run = callboard.run("Divide.", approve=approve)
+    [call] = run.calls
+    assert call.arguments == arguments
+    assert (call.result or "").endswith(result)
+    assert (call.result is None) == (not approve)
+    assert len(run.of(InputRequest)) == 1
+    assert list(run.results) == ["divide"]
 
 
 def test_a_call_for_the_client_has_no_result(tmp_path: Path) -> None:
@@ -117,13 +133,11 @@ def test_a_model_without_another_answer_fails_the_test_in_a_few_lines(tmp_path: 
     assert len(ran.stdout.splitlines()) < 100
 
 
-@pytest.mark.parametrize("is_mounted", [False, True])
-def test_the_test_client_of_starlette_and_fastapi_calls_the_application(tmp_path: Path, is_mounted: bool) -> None:
+def test_the_test_client_of_starlette_and_fastapi_calls_the_application(tmp_path: Path) -> None:
     app = board(tmp_path, FakeModel("Hello.")).asgi()
-    site = Starlette(routes=[Mount("/board", app)], lifespan=app.lifespan) if is_mounted else app
     body = {"agent": "clerk", "messages": [{"role": "user", "content": "hi"}]}
-    with TestClient(site) as http:
-        assert "Hello." in http.post("/board/v1/runs" if is_mounted else "/v1/runs", json=body).text
+    with TestClient(Starlette(routes=[Mount("/board", app)], lifespan=app.lifespan)) as http:
+        assert "Hello." in http.post("/board/v1/runs", json=body).text
 
 
 def test_the_name_of_the_test_client_is_no_name_of_a_server_with_a_connection(tmp_path: Path) -> None:

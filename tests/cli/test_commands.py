@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,25 +36,6 @@ def test_what_keeps_the_server_from_starting_is_one_clear_line(
     assert result.returncode == 1
     assert words in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def mistake(broken: Path) -> str:
-    """The message of every command about a file of agents that imports a missing module."""
-    return (
-        f"CALLBOARD_AGENTS: {broken}, line 1: ModuleNotFoundError: No module named 'nothing_of_that_name'. "
-        "Correct the mistake and start again; until then the agents of this source are left out."
-    )
-
-
-def test_a_broken_agent_file_is_logged_and_the_other_agents_are_served(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.py"
-    good = tmp_path / "good.py"
-    broken.write_text("import nothing_of_that_name\n")
-    good.write_text('from callboard import Agent, register\nregister(Agent("mine", "My own."))\n')
-    with serving(tmp_path, AGENTS=f"{broken},{good}") as (url, process):
-        assert "mine" in _agent_ids(url)
-    [logged] = [event for event in process.events if event["event"] == "agent_left_out" and event["level"] == "error"]
-    assert logged["reason"] == mistake(broken)
 
 
 def test_a_stop_ends_the_server_and_the_streams_of_runs_that_are_not_stored(tmp_path: Path) -> None:
@@ -132,19 +112,6 @@ def test_the_audit_says_that_it_is_off(tmp_path: Path) -> None:
     assert (on.returncode, on.stdout, on.stderr) == (0, "", "")
 
 
-def test_agents_are_listed_with_their_tools_and_missing_ones_with_the_reason(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.py"
-    broken.write_text("import nothing_of_that_name\n")
-    listed = run(tmp_path, "agents", AGENTS=str(broken))
-    assert "demo: Shows what tool calls look like" in listed.stdout
-    assert "tools: get_weather, generate_image" in listed.stdout
-    assert "home: left out, needs CALLBOARD_HOME_ASSISTANT_URL" in listed.stdout
-    assert mistake(broken) in listed.stderr
-    assert mistake(broken) in run(tmp_path, "doctor", AGENTS=str(broken)).stdout
-    assert listed.returncode == 1
-    assert run(tmp_path, "agents").returncode == 0
-
-
 @pytest.mark.slow
 def test_with_reload_an_edited_agent_serves_without_a_restart_by_hand(tmp_path: Path) -> None:
     agents = tmp_path / "agents"
@@ -206,23 +173,6 @@ register(Agent("logs", skills=[Skill("s", "d", tools=[look])], model=ScriptedMod
 """
 
 
-@pytest.mark.parametrize("arguments", [["pipe"], ["install-pipe", "--help"]])
-def test_commands_without_a_server_import_none(tmp_path: Path, arguments: list[str]) -> None:
-    heavy = "('uvicorn', 'sqlalchemy', 'starlette', 'openai', 'callboard.agents', 'callboard.http', 'watchfiles')"
-    code = (
-        "import sys; from callboard._cli import main\n"
-        "try: main(sys.argv[1:])\n"
-        "except SystemExit as end: assert not end.code\n"
-        f"loaded = [name for name in {heavy} if name in sys.modules]\n"
-        "assert not loaded, loaded"
-    )
-    command = [sys.executable, "-c", code, *arguments]
-    ended = subprocess.run(
-        command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=120
-    )
-    assert ended.returncode == 0, ended.stderr
-
-
 def test_every_public_name_can_be_imported() -> None:
     for name in callboard.__all__:
         assert getattr(callboard, name) is not None
@@ -237,45 +187,48 @@ def test_reload_of_a_missing_agent_file_is_one_clear_line(tmp_path: Path, source
     assert (result.returncode, result.stderr) == (1, f"callboard: the settings are wrong\n{expected}\n")
 
 
-def test_reload_says_which_extra_it_lacks(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['watchfiles'] = None; from callboard._cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", code, "serve", "--reload"]
-    variables = environment(tmp_path, AGENTS=str(tmp_path))
-    ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120)
-    assert ended.returncode == 1
-    assert "pip install 'callboard[reload]'" in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-LACKING = """
+FILES = {
+    "good": 'from callboard import Agent, register\nregister(Agent("mine", "My own."))\n',
+    "broken": "import nothing_of_that_name\n",
+    "lacking": """
 from callboard import Agent, Skill, register
 
-
 lines = ("web_fetch: pip install 'callboard[web]'",)
-register(Agent("mine", "My own.", [Skill("web", "Reads pages.", "You can read.", missing=lines)]))
-"""
+register(Agent("reader", "Reads.", [Skill("web", "Reads pages.", "You can read.", missing=lines)]))
+""",
+    "unset": """
+from callboard import Agent, register
+from callboard.skills import HomeAssistant
+
+register(Agent("butler", skills=[HomeAssistant.from_settings()]))
+""",
+}
 
 
-def test_missing_tools_of_an_agent_are_listed_and_logged(tmp_path: Path) -> None:
-    file = tmp_path / "lacking.py"
-    file.write_text(LACKING)
-    listed = run(tmp_path, "agents", AGENTS=str(file))
-    assert f"mine: My own. ({file})\n    lacks web_fetch: pip install 'callboard[web]'\n" in listed.stdout
-    assert listed.returncode == 0
-    with serving(tmp_path, AGENTS=str(file)) as (_, process):
-        [logged] = [event for event in process.events if event["event"] == "agent_lacks"]
-    assert (logged["agent"], logged["lacks"]) == ("mine", ["web_fetch: pip install 'callboard[web]'"])
-
-
-def test_a_skill_that_is_not_set_up_keeps_no_other_agent_from_serving(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "from callboard import Agent, register\nfrom callboard.skills import HomeAssistant\n"
-        'register(Agent("mine", skills=[HomeAssistant.from_settings()]))\n'
+def test_what_an_agent_lacks_is_listed_and_logged_and_keeps_no_other_agent_from_serving(tmp_path: Path) -> None:
+    for name, source in FILES.items():
+        (tmp_path / f"{name}.py").write_text(source)
+    settings = {"AGENTS": ",".join(str(tmp_path / f"{name}.py") for name in FILES)}
+    mistake = (
+        f"CALLBOARD_AGENTS: {tmp_path / 'broken.py'}, line 1: ModuleNotFoundError: "
+        "No module named 'nothing_of_that_name'. "
+        "Correct the mistake and start again; until then the agents of this source are left out."
     )
-    listed = run(tmp_path, "agents", AGENTS=str(file))
+    listed = run(tmp_path, "agents", **settings)
+    assert listed.returncode == 1
+    assert "demo: Shows what tool calls look like" in listed.stdout
+    assert "tools: get_weather, generate_image" in listed.stdout
+    assert "home: left out, needs CALLBOARD_HOME_ASSISTANT_URL" in listed.stdout
+    reader = f"reader: Reads. ({tmp_path / 'lacking.py'})\n    lacks web_fetch: pip install 'callboard[web]'\n"
+    assert reader in listed.stdout
+    assert mistake in listed.stderr
     assert "needs CALLBOARD_HOME_ASSISTANT_URL, CALLBOARD_HOME_ASSISTANT_TOKEN" in listed.stderr
     assert "Traceback" not in listed.stderr
-    assert "demo: " in listed.stdout
-    with serving(tmp_path, AGENTS=str(file)) as (url, _):
-        assert "demo" in _agent_ids(url)
+    assert mistake in run(tmp_path, "doctor", **settings).stdout
+    assert run(tmp_path, "agents").returncode == 0
+    with serving(tmp_path, **settings) as (url, process):
+        assert {"demo", "mine", "reader"} <= set(_agent_ids(url))
+    left_out = [event for event in process.events if event["event"] == "agent_left_out" and event["level"] == "error"]
+    assert mistake in [event["reason"] for event in left_out]
+    [lacks] = [event for event in process.events if event["event"] == "agent_lacks"]
+    assert (lacks["agent"], lacks["lacks"]) == ("reader", ["web_fetch: pip install 'callboard[web]'"])

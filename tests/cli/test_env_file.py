@@ -8,18 +8,10 @@ from callboard.errors import SettingsError
 from callboard.settings import Settings, load_settings, read_env_file, read_environment
 from tests.processes import run, serving
 
-AGENT = 'from callboard import Agent, register\nregister(Agent("mine", "My own."))\n'
-
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def test_the_agents_that_it_names_are_listed(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(AGENT)
-    (tmp_path / ".env").write_text("CALLBOARD_AGENTS=mine.py\n")
-    assert "mine: My own." in run(tmp_path, "agents").stdout
 
 
 def test_a_nonempty_variable_of_the_environment_comes_before_the_file(
@@ -28,17 +20,10 @@ def test_a_nonempty_variable_of_the_environment_comes_before_the_file(
     (tmp_path / ".env").write_text("CALLBOARD_PORT=1\nCALLBOARD_MODEL=file\n")
     monkeypatch.setenv("CALLBOARD_PORT", "2")
     monkeypatch.setenv("CALLBOARD_MODEL", "")
-    settings = load_settings()
-    assert (settings.port, settings.model) == (2, "file")
-
-
-def test_settings_in_a_program_ignore_the_file_and_variables_without_the_prefix_are_no_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / ".env").write_text("CALLBOARD_MODEL=file\nPORT=1\n")
     monkeypatch.setenv("HOST", "example.org")
     settings = load_settings()
-    assert (settings.host, settings.port) == ("127.0.0.1", 8700)
+    assert (settings.host, settings.port, settings.model) == ("127.0.0.1", 2, "file")
+    # In a program that makes its own settings, the file counts for nothing.
     assert Settings().model is None
 
 

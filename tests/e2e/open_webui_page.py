@@ -280,28 +280,9 @@ class Chat:
         await self._replace(self._message_of_answer(position), question.get_by_role("button", name="Send"))
         await self.wait_until_finished()
 
-    async def answer_again(self) -> None:
-        """Let the newest answer be given once more and wait for it: the chat then branches above it."""
-        await self.begin_again()
-        await self.wait_until_finished()
-
-    async def begin_again(self) -> None:
-        """Let the newest answer be given once more; returns when that has begun."""
-        answer = self._message_of_answer(self._answers - 1)
-        await self._press(answer, "Regenerate")
-        await self._replace(answer, self.page.get_by_role("button", name="Try Again"))
-
     async def show_older_question(self, position: int) -> None:
         """Go to the branch of the version before of a question."""
         await self._show_older(self._questions.nth(position))
-
-    async def show_older_answer(self, position: int) -> None:
-        """Go to the branch of the version before of an answer."""
-        await self._show_older(self._message_of_answer(position))
-
-    async def delete_question(self, position: int) -> None:
-        """Delete a question; Open WebUI deletes its answers with it."""
-        await self._delete(self._questions.nth(position))
 
     async def rewrite_answer(self, position: int, rewrite: Callable[[str], str]) -> None:
         """Edit an answer and save it: Open WebUI offers each item's text."""
@@ -334,15 +315,6 @@ class Chat:
         await self._replace(message, message.locator('[aria-label="Previous message"]'))
         self._answers = await self.page.locator(".chat-assistant").count()
         await self.wait_until_finished()
-
-    async def _delete(self, message: Locator) -> None:
-        await self._press(message, "Delete")
-        chat = f"/api/v1/chats/{self.chat_id}"
-        async with self.page.expect_response(
-            lambda response: response.request.method == "DELETE" and chat in response.url and response.ok
-        ):
-            await self._replace(message, self.page.get_by_role("button", name="Confirm"))
-        self._answers = await self.page.locator(".chat-assistant").count()
 
     async def _show(self, url: str) -> None:
         await self.page.add_init_script(_RECORD_CHIPS.replace("HEAD", json.dumps(self.look.head)))

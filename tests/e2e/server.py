@@ -2,7 +2,7 @@
 
 The model does what the user's words say: "look up apple and pear" is two parallel calls, "look up apple, then look up
 pear" two rounds, "look up apple, then say so and look up pear" has text between them, and `use NAME {arguments}` is a
-call of any tool; "fall silent" is an answer that never ends, "break off" one that fails, and other words get text. It
+call of any tool; "fall silent" is an answer that never ends, and other words get text. It
 is as strict as the real endpoints: a call without its answer, or an answer without its call, is refused. Like many
 local ones it numbers its calls anew in each answer: the ids repeat.
 """
@@ -187,16 +187,6 @@ class Server:
         async with httpx.AsyncClient(base_url=self.url, trust_env=False, headers=headers, timeout=60) as client:
             return await client.get(path, params={"user_id": user_id})
 
-    async def wait_for_end(self, chat_id: str, user_id: str) -> None:
-        """Return once the chat's last run has ended."""
-        messages = (await self.get(f"/v1/chats/{chat_id}/messages", user_id)).json()["messages"]
-        await self.get(f"/v1/runs/{messages[-1]['run_id']}/events", user_id)
-
-    async def list_waiting(self, chat_id: str, user_id: str) -> list[dict[str, Any]]:
-        """The approvals that wait in that chat."""
-        approvals = (await self.get("/v1/approvals", user_id)).json()["approvals"]
-        return [one for one in approvals if one["chat_id"] == chat_id]
-
 
 class Script:
     """The model: its answer to a request, and the turns it was in."""
@@ -225,8 +215,6 @@ class Script:
         step = [*question.split(", then "), *[""] * (rounds + 1)][rounds]
         if step == "fall silent":
             return chunks(text(HALF), ending="hang")
-        if step == "break off":
-            return chunks(text(HALF), finish("error"))
         if calls := list(_calls(step)):
             before = [text(f"Now I {step.removeprefix('say so and ')}.")] if step.startswith("say so") else []
             return chunks(*before, *calls, finish("tool_calls"))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 
 import pytest
 from playwright.async_api import Route, expect
 
-from tests.e2e.conftest import OpenWebUI, install
+from tests.e2e.conftest import OpenWebUI
 from tests.e2e.open_webui_page import TIMEOUT_MS, Chat, Dialog, Form
 from tests.e2e.server import NASTY_PLAY, START_SECONDS, Server
-from tests.e2e.test_restarts import killed, user_id, wait_until
+from tests.e2e.test_restarts import killed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300, func_only=True)]
 
@@ -83,48 +82,6 @@ async def test_calls_wait_over_a_restart_of_everything_until_each_is_allowed_or_
     await chat.ask("hello")
 
 
-async def test_a_call_that_is_stopped_while_it_waits_never_runs(
-    chat: Chat, pipe: str, server: Server, open_webui: OpenWebUI
-) -> None:
-    user = await user_id(open_webui)
-    await send_to_nobody(chat, pipe, "sell Hamlet")
-    # Before that, Open WebUI stops its own work for the answer, and leaves the card.
-    await chat.wait_until_idle()
-    await chat.stop()
-    await expect(chat.message.get_by_role("button", name="Allow", exact=True)).to_have_count(0)
-    assert await server.list_waiting(chat.chat_id, user)
-    await chat.ask("hello")
-
-    async def is_none_waiting() -> bool:
-        return not await server.list_waiting(chat.chat_id, user)
-
-    await wait_until(is_none_waiting)
-    assert server.sold == []
-
-
-async def test_a_call_is_changed_and_its_tool_allowed_always_in_the_form(
-    chat: Chat, server: Server, open_webui: OpenWebUI
-) -> None:
-    await asyncio.to_thread(install, open_webui, server, "forms", APPROVALS="form")
-    form = Form(chat)
-    await chat.open("forms.librarian")
-    await chat.send("sell Hamlet")
-    await form.wait("play: Hamlet")
-    await form.window.get_by_label("play").fill("Othello")
-    await form.window.get_by_label("Decision").select_option(label="Allow always in this chat")
-    await form.press("Submit")
-    await chat.wait_until_finished()
-    assert server.sold == ["Othello"]
-    [told] = server.turns[-1].results
-    assert told.startswith("The user changed the arguments of this call before they allowed it.")
-    [chip] = await chat.chips()
-    assert "sell · arguments changed" in chip.label
-    await chat.ask("sell Macbeth")
-    assert server.sold == ["Othello", "Macbeth"]
-    await chat.message.get_by_role("button", name="Toggle status history").click()
-    await expect(chat.message).to_contain_text("allowed always in this chat")
-
-
 async def test_a_tool_asks_with_a_form_and_a_wrong_answer_is_asked_again(chat: Chat, pipe: str, server: Server) -> None:
     form = Form(chat)
     await chat.open(f"{pipe}.librarian")
@@ -144,27 +101,6 @@ async def test_a_tool_asks_with_a_form_and_a_wrong_answer_is_asked_again(chat: C
     [reserved] = server.turns[-1].results
     given = {"seats": 2, "row": "s", "aisle": True, "mail": "viola@illyria", "arrival": SINCE}
     assert json.loads(reserved) == given
-
-
-async def test_an_mcp_server_asks_with_a_form_that_is_filled_in_or_declined(
-    chat: Chat, pipe: str, server: Server
-) -> None:
-    form = Form(chat)
-    await chat.open(f"{pipe}.traveller")
-    await chat.send("use ours_ask")
-    await form.wait("Where are you?")
-    await expect(form.window).to_contain_text("The MCP server 'ours' asks")
-    await form.window.get_by_label("town").fill("Graz")
-    await form.window.get_by_label("since").fill(SINCE)
-    await form.press("Submit")
-    await chat.wait_until_finished()
-    accepted = {"action": "accept", "content": {"town": "Graz", "since": SINCE}}
-    assert [json.loads(result) for result in server.turns[-1].results] == [accepted]
-    await chat.send("use ours_ask")
-    await form.wait("Where are you?")
-    await form.press("Decline")
-    await chat.wait_until_finished()
-    assert [json.loads(result) for result in server.turns[-1].results] == [{"action": "decline"}]
 
 
 async def send_to_nobody(chat: Chat, pipe: str, prompt: str) -> None:

@@ -11,11 +11,10 @@ import pytest
 from playwright.async_api import expect
 
 from examples.demo import ARCHIVE, NASTY, paint_dusk
-from tests.e2e.agents import DRAFT, FORGERIES, WHOLE
+from tests.e2e.agents import FORGERIES
 from tests.e2e.conftest import BOTH, OpenWebUI, webui_client
-from tests.e2e.open_webui_page import TIMEOUT_MS, Chat, Content
+from tests.e2e.open_webui_page import Chat, Content
 from tests.e2e.server import Server
-from tests.gates import Gate
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(120, func_only=True)]
 
@@ -96,25 +95,6 @@ async def test_a_thought_is_open_webuis_own_block_above_what_came_of_it(
     assert await content.unfold(content.thoughts) == unfolded
 
 
-async def test_a_draft_that_is_taken_back_leaves_the_page_and_does_not_come_back(
-    chat: Chat, content: Content, pipe: str, gate: Gate
-) -> None:
-    await chat.open(f"{pipe}.hesitant")
-    await chat.send("hello")
-    # The pipe holds the last letters back: they could be the beginning of a tag.
-    await expect(chat.answer).to_contain_text(DRAFT[:8], timeout=TIMEOUT_MS)
-    gate.open()
-    await chat.wait_until_finished()
-    for _ in range(2):
-        took, *lines = [line.partition(" · ")[0] for line in (await chat.text()).splitlines() if line]
-        assert took.startswith("1 call, ")
-        assert lines == ["Let me look.", "View Result from look_up", WHOLE]
-        await expect(content.thoughts).to_have_count(0)
-        assert DRAFT[:8] not in json.dumps(await content.saved())
-        await chat.reload()
-        await chat.wait_until_finished()
-
-
 async def test_citations_lead_to_their_sources(chat: Chat, content: Content, pipe: str) -> None:
     await chat.open(f"{pipe}.demo")
     for _ in range(2):
@@ -172,15 +152,6 @@ async def test_a_page_is_shown_and_its_calls_input_and_output_too(chat: Chat, co
         await chat.wait_until_finished()
     [frame] = (await content.saved())["embeds"]
     assert "Stage clock" in frame
-
-
-async def test_an_answer_that_is_continued_adds_to_what_it_took(chat: Chat, pipe: str, server: Server) -> None:
-    await chat.open(f"{pipe}.librarian")
-    await chat.ask("look up apple")
-    await chat.message.get_by_role("button", name="Continue Response").click()
-    await expect(chat.answer).to_contain_text(re.compile(r"answer number \d+.*answer number \d+"), timeout=TIMEOUT_MS)
-    await chat.wait_until_finished()
-    await expect(chat.message).to_contain_text("1 call, ")
 
 
 @pytest.mark.parametrize("is_searched", [False, True], ids=["open-webui-sends-it", "the-pipe-sends-it"])

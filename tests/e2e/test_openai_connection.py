@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -24,29 +22,23 @@ HEADERS = {
     "X-OpenWebUI-Task": "{{TASK}}",
 }
 NEXT = "What did you find?"
-# By the prefix of their models.
-CONNECTIONS: dict[str, dict[str, Any]] = {
-    "items": {"api_type": "responses", "headers": HEADERS},
-    "lines": {"headers": HEADERS | {"X-Callboard-Tool-Activity": "status"}},
-}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def connected(open_webui: OpenWebUI, server: Server) -> AsyncIterator[Server]:
-    """The server, to which Open WebUI has these connections."""
+    """The server, to which Open WebUI has a connection whose models begin with "items"."""
     body = {
         "ENABLE_OPENAI_API": True,
-        "OPENAI_API_BASE_URLS": [f"{server.url}/v1" for _ in CONNECTIONS],
-        "OPENAI_API_KEYS": [KEY for _ in CONNECTIONS],
+        "OPENAI_API_BASE_URLS": [f"{server.url}/v1"],
+        "OPENAI_API_KEYS": [KEY],
         "OPENAI_API_CONFIGS": {
-            str(index): {"enable": True, "prefix_id": prefix, **fields}
-            for index, (prefix, fields) in enumerate(CONNECTIONS.items())
+            "0": {"enable": True, "prefix_id": "items", "api_type": "responses", "headers": HEADERS}
         },
     }
     async with webui_client(open_webui) as client:
         assert (await client.post("/openai/config/update", json=body)).status_code == 200
         models = (await client.get("/api/models?refresh=true")).json()["data"]
-        assert {f"{prefix}.librarian" for prefix in CONNECTIONS} <= {model["id"] for model in models}
+        assert "items.librarian" in {model["id"] for model in models}
         yield server
         assert (await client.post("/openai/config/update", json=body | {"ENABLE_OPENAI_API": False})).status_code == 200
         await client.get("/api/models?refresh=true")
@@ -83,15 +75,3 @@ async def test_thoughts_pictures_and_sources_are_shown_and_what_needs_consent_do
     await expect(chat.answer.get_by_text("2 Sources")).to_be_visible()
     assert (await chat.chips())[-1].failed == chat.look.red_failures
     assert "it was not approved" in await chat.result("sell_ticket")
-
-
-async def test_status_lines_tell_what_tools_did_and_what_the_run_took(chat: Chat, connected: Server) -> None:
-    await chat.open("lines.librarian")
-    await chat.ask("borrow Emma")
-    # A line is gone as soon as the next one comes; the list that opens has them all.
-    took = chat.answer.get_by_text(re.compile(r"1 call, 1 failed, (under )?[\d.]+ s")).first
-    await expect(took).to_be_visible()
-    await took.click()
-    for step in ("Running borrow_book", "Asking the cellar", ": failed after"):
-        await expect(chat.answer.get_by_text(step)).to_be_visible()
-    assert await chat.chips() == []

@@ -224,19 +224,6 @@ async def test_code_interpreter_of_the_input_runs_in_the_page(chat: Chat, server
 
 
 @pytest.mark.usefixtures("keeping")
-async def test_skill_of_a_preset_is_read(chat: Chat, server: Server, admin: Admin) -> None:
-    skill_id = f"brewing-{uuid.uuid4().hex[:6]}"
-    skill = {"id": skill_id, "name": "Brewing", "description": "How to brew.", "content": "The brewing code is 88."}
-    await asyncio.to_thread(admin.post, "/api/v1/skills/create", skill)
-    preset = await asyncio.to_thread(admin.add_preset, "keeping.keeper", "Brewer", skillIds=[skill_id])
-    await chat.open(preset)
-    await chat.ask(f'use view_skill {{"id": "{skill_id}"}}')
-    [turn] = server.turns
-    assert "The brewing code is 88." in turn.results[0]
-    assert "Brewing" in str(turn.bodies[-1]["messages"][0]["content"])
-
-
-@pytest.mark.usefixtures("keeping")
 async def test_tool_of_an_mcp_server_of_open_webui_runs(chat: Chat, server: Server, admin: Admin) -> None:
     path = "/api/v1/configs/tool_servers"
     async with ForgetfulServer() as mcp:

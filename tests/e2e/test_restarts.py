@@ -8,18 +8,15 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.async_api import expect
 
 import openwebui
-from service import free_port
-from tests.e2e.conftest import OpenWebUI, running, webui_client
-from tests.e2e.open_webui_page import Chat, Dialog
+from tests.e2e.conftest import OpenWebUI, webui_client
+from tests.e2e.open_webui_page import Chat
 from tests.e2e.server import Server
-from tests.gates import Gate
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300, func_only=True)]
 
@@ -167,73 +164,6 @@ async def test_an_answer_goes_on_in_the_open_page_and_is_what_it_would_have_been
     assert saved.statuses[-1] == "3 calls"
     assert sum(line.startswith("Running listen") for line in saved.statuses) == 1
     await check_that_it_is_over(chat)
-
-
-async def test_of_two_replicas_that_start_together_one_restores_an_answer_that_ended_meanwhile(
-    chat: Chat, pipe: str, open_webui: OpenWebUI, server: Server, gate: Gate, artifacts: Path
-) -> None:
-    user = await user_id(open_webui)
-    await chat.open(f"{pipe}.librarian")
-    await chat.send(TELL)
-    await chat.wait_for_chip("listen")
-    await chat.page.wait_for_url("**/c/*")
-    url, chat_id = chat.page.url, chat.chat_id
-    # Each waits for a page of the user's, for the same time.
-    await chat.page.goto("about:blank")
-    own = open_webui.service
-    port = free_port()
-    command = [str(port) if part == open_webui.url.rpartition(":")[2] else part for part in own.command]
-    health = f"http://127.0.0.1:{port}/health"
-    twin = replace(own, command=command, log=own.log.with_name("open-webui-twin.log"), health=health)
-    await asyncio.to_thread(own.kill)
-    try:
-        gate.open()
-        await server.wait_for_end(chat_id, user)
-    finally:
-        # The tests that follow need it too.
-        own.start()
-    with running(twin, openwebui.START_SECONDS, artifacts):
-        await asyncio.to_thread(own.wait_until_healthy, openwebui.START_SECONDS)
-
-        async def is_done() -> bool:
-            # It is in another process's database, and no page is open that would be told.
-            return (await read_saved(open_webui, chat_id)).done
-
-        await wait_until(is_done)
-        logs = own.log.read_text() + twin.log.read_text()
-    assert logs.count("Open WebUI was stopped in message") == 2
-    assert len(re.findall(r"GET \S+/events\?\S+ \"HTTP", logs)) == 1
-    await chat.page.goto(url)
-    await check_that_it_is_over(chat)
-
-
-async def test_after_a_restart_an_open_question_is_asked_again_and_a_deleted_answer_stays_deleted(
-    chat: Chat, pipe: str, open_webui: OpenWebUI, server: Server, gate: Gate
-) -> None:
-    user = await user_id(open_webui)
-    await chat.open(f"{pipe}.librarian")
-    await chat.send(TELL)
-    await chat.wait_for_chip("listen")
-    await chat.page.wait_for_url("**/c/*")
-    deleted = chat.chat_id
-    run_id = (await server.get(f"/v1/chats/{deleted}/messages", user)).json()["messages"][-1]["run_id"]
-    await chat.open(f"{pipe}.librarian")
-    await chat.send("sell Hamlet")
-    await Dialog(chat).wait("Run Sell a ticket")
-    async with killed(open_webui):
-        pass
-    await chat.reopen_in_a_new_tab()
-    dialog = Dialog(chat)
-    await dialog.wait("Run Sell a ticket", timeout_ms=WAIT_MS)
-    await wait_for_log(open_webui, f"{run_id}/events?user_id=")
-    before = await ask(open_webui, f"chats/{deleted}")
-    await ask(open_webui, f"chats/{deleted}/messages/{before['chat']['history']['currentId']}", "DELETE")
-    gate.open()
-    await wait_for_log(open_webui, "was deleted meanwhile")
-    assert len((await ask(open_webui, f"chats/{deleted}"))["chat"]["history"]["messages"]) < 2
-    await dialog.press("Confirm")
-    await check_that_it_is_over(chat)
-    assert server.sold == ["Hamlet"]
 
 
 async def test_a_chat_that_is_deleted_is_forgotten_unless_its_valve_is_off(

@@ -74,18 +74,6 @@ async def test_the_label_of_a_running_call_tells_its_progress_and_its_result_tak
     await expect(chat.spinners).to_have_count(0)
 
 
-@pytest.mark.every_version
-async def test_the_line_above_an_answer_keeps_the_steps_of_its_calls_after_a_reload(chat: Chat, pipe: str) -> None:
-    took = re.compile(r"1 call, [\d.]+ s")
-    await chat.open(f"{pipe}.held")
-    await chat.ask("slow")
-    await expect(chat.message).to_contain_text(took, timeout=TIMEOUT_MS)
-    await chat.reload()
-    await chat.message.get_by_text(took).first.click()
-    for step in ("Running generate_image · ", *IMAGE_STEPS):
-        await expect(chat.message).to_contain_text(step, timeout=TIMEOUT_MS)
-
-
 @BOTH
 @pytest.mark.every_version
 async def test_parallel_calls_are_one_group_whose_members_end_one_by_one(chat: Chat, pipe: str, gate: Gate) -> None:
@@ -162,21 +150,6 @@ async def test_stop_pressed_twice_during_a_call_leaves_no_spinner(chat: Chat, pi
     assert await chat.result("generate_image") == "Stopped by the user"
 
 
-async def test_stop_during_one_of_two_parallel_calls(chat: Chat, pipe: str) -> None:
-    await chat.open(f"{pipe}.librarian")
-    await chat.send("look up apple, search for owls")
-    await chat.wait_for_chip("Exploring")
-    await chat.expand("Exploring")
-    await chat.wait_for_chip("View Result from look_up")
-    await chat.wait_for_chip("search_shelves")
-    await chat.stop()
-    # Anew, so that the group is folded: whether it stays open at the end is Open WebUI's own affair.
-    await chat.reload()
-    [group] = await chat.chips()
-    assert not group.failed
-    await check_that_it_is_over(chat)
-
-
 @pytest.mark.every_version
 async def test_stop_in_a_tab_that_was_opened_in_the_middle_of_a_text_ends_the_request_to_the_model(
     chat: Chat, pipe: str, server: Server
@@ -219,12 +192,6 @@ async def test_stop_while_open_webui_takes_nothing_from_the_pipe(chat: Chat, pip
     if rendering == "details":
         assert card.label.endswith("stopped")
     await check_that_it_is_over(chat)
-
-
-async def test_an_answer_that_breaks_off_keeps_its_text_and_says_why(chat: Chat, pipe: str) -> None:
-    await chat.open(f"{pipe}.librarian")
-    await chat.ask("look up apple, then break off")
-    await check_that_it_is_over(chat, HALF, "ended the answer with an error")
 
 
 def find_chip(chat: Chat, name: str) -> Locator:

@@ -21,8 +21,6 @@ from tests.e2e.open_webui_page import Chat, sign_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300, func_only=True)]
 
-QUESTION = "fail: is there a table for tonight?"
-WHY = "The Green Room has no table for 4 at 19:30: fully booked tonight."
 ROOT = Path(__file__).resolve().parents[2]
 LAST_LINE = "Ctrl-C stops everything."
 
@@ -110,35 +108,6 @@ async def test_a_second_account_gets_an_answer_with_a_card_and_adds_a_file_to_kn
     assert not chip.failed
     await context.close()
     check_knowledge(admin)
-
-
-async def test_an_admin_finds_why_a_call_failed_by_the_address_on_the_answer_and_the_key_that_is_printed(
-    said: str, browser: Browser, artifacts: Path
-) -> None:
-    context = await browser.new_context(viewport={"width": 1280, "height": 900})
-    page = await context.new_page()
-    url = found(said, r"(http://localhost:\d+)")
-    await sign_in(page, url, found(said, r"sign in as +(\S+)"), found(said, r"password +(\S+)"))
-    chat = await Chat.prepare(page, url, artifacts)
-    await chat.open("callboard.demo")
-    await chat.ask(QUESTION)
-    await page.get_by_text("1 call, 1 failed").first.click()
-    line = page.get_by_text("Inspector: http").first
-    await expect(line).to_be_visible()
-    address = (await line.inner_text()).removeprefix("Inspector: ").strip()
-    # As it is printed: the address, and where the key is.
-    await page.goto(found(said, r"(http://\S+/inspect)"))
-    await page.get_by_label("API key").fill(read_key(said))
-    await page.get_by_role("button", name="Sign in").click()
-    await page.get_by_role("row", name=QUESTION).get_by_role("link", name=QUESTION).click()
-    await expect(page).to_have_url(address)
-    await expect(page.get_by_text(WHY).first).to_be_visible()
-    await context.close()
-
-
-def read_key(said: str) -> str:
-    """The key, from where it is printed to be."""
-    return Path(found(said, r"API key +in (\S+)")).read_text().strip()
 
 
 async def check_the_first_page(page: Page) -> None:

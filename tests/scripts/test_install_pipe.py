@@ -121,11 +121,6 @@ def test_the_servers_key_is_read_from_its_file_unless_it_is_given(
         assert webui.valves["callboard"]["CALLBOARD_API_KEY"] == expected
 
 
-def test_an_api_key_does_instead_of_a_password(webui: StandIn, source: str) -> None:
-    assert main(["--url", webui.url, "--api-key", API_KEY, "--file", source]) == 0
-    assert "POST /api/v1/auths/signin" not in webui.calls
-
-
 def test_credentials_of_the_environment_are_the_default_and_those_of_the_command_line_come_first(
     webui: StandIn, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,11 +130,6 @@ def test_credentials_of_the_environment_are_the_default_and_those_of_the_command
     assert main(["--file", source]) == 0
     monkeypatch.setenv("OPEN_WEBUI_API_KEY", "sk-of-another")
     assert main(["--file", source, *SIGN_IN]) == 0
-
-
-def test_the_function_may_have_another_id(webui: StandIn, installing: Callable[..., str]) -> None:
-    installing("--id", "Agents")
-    assert list(webui.functions) == ["agents", "agents_events", "agents_approvals"]
 
 
 @pytest.mark.parametrize(
@@ -230,13 +220,6 @@ def test_no_open_webui_at_the_address_is_one_line(failing: Failing) -> None:
         server.shutdown()
         thread.join()
     assert f"No Open WebUI answers at {url}" in failing(*SIGN_IN, "--url", url)
-
-
-def test_credentials_do_not_show_their_secrets() -> None:
-    shown = repr(install_pipe.Credentials(ADMIN, PASSWORD, API_KEY))
-    assert ADMIN in shown
-    assert PASSWORD not in shown
-    assert API_KEY not in shown
 
 
 # --- Who sees the agents.

@@ -64,14 +64,6 @@ def test_an_installation_says_its_cost_first_and_takes_the_small_torch_before_op
     assert [call.split()[-1] for call in pip] == ["pip", "torch==2.13.0", "open-webui==1.2.3"]
 
 
-def test_a_second_installation_does_nothing(log: Path) -> None:
-    home = openwebui.install("1.2.3", lambda _: None)
-    before = log.read_text().count("pip install")
-    said: list[str] = []
-    assert openwebui.install("1.2.3", said.append) == home
-    assert (said, log.read_text().count("pip install")) == ([], before)
-
-
 def test_an_installation_that_failed_was_killed_or_lost_its_python_is_begun_anew(broken: Path, log: Path) -> None:
     broken.touch()
     with pytest.raises(openwebui.OpenWebUIError, match="no space left"):

@@ -54,13 +54,6 @@ def test_a_service_that_ends_early_is_shown_with_the_end_of_its_log(service: Cal
     assert "line 79" not in str(failure.value)
 
 
-def test_a_service_that_never_answers_fails_after_the_timeout(service: Callable[..., Service]) -> None:
-    thing = service("import threading; threading.Event().wait()")
-    thing.start()
-    with pytest.raises(ServiceError, match="did not answer at"):
-        thing.wait_until_healthy(0.3)
-
-
 def test_the_children_of_a_service_end_with_it(service: Callable[..., Service]) -> None:
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SERVE!r}])"
     thing = service(child)

@@ -47,14 +47,6 @@ def test_the_environment_is_made_once_with_the_first_python_that_fits(machine: P
     assert made_with(machine) == ["python3.11"]
 
 
-def test_an_environment_that_is_broken_is_made_anew(machine: Path) -> None:
-    has(machine, "python3", FITS)
-    run(machine)
-    (machine / ".venv" / "bin" / "python").write_text("#!/bin/sh\nexit 127\n")
-    assert run(machine).returncode == 0
-    assert made_with(machine) == ["python3", "python3"]
-
-
 def test_uv_makes_the_environment_if_no_python_fits(machine: Path) -> None:
     has(machine, "python3", TOO_OLD)
     has(machine, "uv", FITS)
