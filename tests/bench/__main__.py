@@ -4,22 +4,13 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
 from callboard._logging import set_up_logging
 from tests.bench.report import FULL, SMOKE, Size, Target
-from tests.needs import require
-
-NEEDS: Mapping[str, Sequence[str]] = {
-    "stream": ("open-webui",),
-    "history": (),
-    "scale": ("postgresql", "redis"),
-    "finish": ("postgresql", "redis"),
-    "start": (),
-}
-"""The needs of each benchmark."""
+from tests.needs import OF_BENCHMARKS, require
 
 
 async def run(names: Sequence[str], size: Size) -> list[Target]:
@@ -36,15 +27,15 @@ async def run(names: Sequence[str], size: Size) -> list[Target]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("benchmark", nargs="?", choices=[*NEEDS], help="only this one")
+    parser.add_argument("benchmark", nargs="?", choices=[*OF_BENCHMARKS], help="only this one")
     parser.add_argument(
         "--smoke",
         action="store_true",
         help="only show that they run: the smallest sizes, no downloads, nothing is judged",
     )
     arguments = parser.parse_args()
-    names = [arguments.benchmark] if arguments.benchmark else [*NEEDS]
-    require(parser, {need for name in names for need in NEEDS[name]})
+    names = [arguments.benchmark] if arguments.benchmark else [*OF_BENCHMARKS]
+    require(parser, {need for name in names for need in OF_BENCHMARKS[name]})
     # The server's line for each run would stand between the tables.
     set_up_logging("warning")
     targets = asyncio.run(run(names, SMOKE if arguments.smoke else FULL))

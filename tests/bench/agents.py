@@ -1,19 +1,22 @@
 """The file that `CALLBOARD_AGENTS` names: the agents of all benchmarks.
 
-The question is a number: how many chunks, pieces or calls there are to be.
+The question is a number: how many chunks, pieces or calls there are to be, or how many MiB.
 """
 
 import asyncio
+import base64
 import os
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from callboard import Agent, RunContext, Skill, register, tool
-from callboard_protocol import Event, Message
+from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart
 from tests.bench import story
 
 PACE_SECONDS = 0.1
+FILES = 3
+PIECE = "A piece of text" + " of a long answer" * 63 + "\n"
 ORDER_SECONDS = 0.4
 
 
@@ -63,6 +66,28 @@ async def silent(_: int) -> AsyncIterator[Event]:
     await asyncio.Event().wait()
 
 
+async def filing(mib: int) -> AsyncIterator[Event]:
+    """Files of this size."""
+    for number in range(FILES):
+        yield ToolCallStart(tool_call_id=f"file {number}", tool_name="write_file")
+        url = "data:application/pdf;base64," + base64.b64encode(os.urandom(mib * 2**20)).decode()
+        files = ({"name": "report.pdf", "url": url},)
+        yield ToolCallComplete(tool_call_id=f"file {number}", result="Written.", files=files)
+    yield Message(content="Done.")
+
+
+async def writing(mib: int) -> AsyncIterator[Event]:
+    """A text of this size."""
+    for _ in range(mib * 2**20 // len(PIECE)):
+        yield Message(content=PIECE)
+
+
+@tool
+async def look(shelf: int) -> str:
+    """Look what stands on a shelf."""
+    return f"shelf {shelf}: salt"
+
+
 @tool
 async def place(order: str) -> str:
     """Place an order, which is the effect in the middle of the call: a line in a file."""
@@ -75,6 +100,7 @@ async def place(order: str) -> str:
     return f"{order} is placed"
 
 
-for script in (text, calls, paced, calling, silent):
+for script in (text, calls, paced, calling, silent, filing, writing):
     register(Scripted(script.__name__, script))
+register(Agent("errand", skills=[Skill("shelves", "Look.", tools=[look])]))
 register(Agent("clerk", skills=[Skill("orders", "Places orders.", tools=[place])]))

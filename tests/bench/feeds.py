@@ -1,7 +1,7 @@
 """Servers that answer with bytes made beforehand, so that what they cost is not measured.
 
 A feed is a Callboard server whose stream is not joined, or an OpenAI-compatible endpoint. Both send each frame by
-itself, as fast as they can.
+itself, as fast as they can or at a pace.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ MODELS = {"object": "list", "data": [{"id": story.MODEL, "object": "model", "nam
 
 
 @asynccontextmanager
-async def feed(events: Iterable[Event]) -> AsyncIterator[ScriptedServer]:
-    """A Callboard server that tells `events`."""
+async def feed(events: Iterable[Event], pause_seconds: float = 0) -> AsyncIterator[ScriptedServer]:
+    """A Callboard server that tells `events`, with that pause after each."""
     told = [RunStart(run_id="run", agent=story.MODEL), *events, Done()]
     async with ScriptedServer() as server:
         server.on("GET", "models", answer_json(MODELS))
         runs = [frames(event, first=seq) for seq, event in enumerate(told, 1)]
-        server.on("POST", "runs", one_by_one(runs))
+        server.on("POST", "runs", one_by_one(runs, pause_seconds=pause_seconds))
         yield server
 
 
@@ -35,8 +35,10 @@ async def openai_feed(chunks: int, on_question: Callable[[], None]) -> AsyncIter
         yield server
 
 
-def one_by_one(pieces: Sequence[bytes], on_question: Callable[[], None] = lambda: None) -> Answer:
-    """A stream of these frames; calls `on_question` first."""
+def one_by_one(
+    pieces: Sequence[bytes], on_question: Callable[[], None] = lambda: None, pause_seconds: float = 0
+) -> Answer:
+    """A stream of these frames, with that pause after each; calls `on_question` first."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
         on_question()
@@ -44,7 +46,7 @@ def one_by_one(pieces: Sequence[bytes], on_question: Callable[[], None] = lambda
         for piece in pieces:
             writer.write(piece)
             # Not `drain`, which returns at once: the reader could be sent everything in one go.
-            await asyncio.sleep(0)
+            await asyncio.sleep(pause_seconds)
         await writer.drain()
 
     return answer

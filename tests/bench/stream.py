@@ -12,9 +12,9 @@ import openwebui
 from tests import processes
 from tests.bench import story
 from tests.bench.feeds import feed, openai_feed
-from tests.bench.report import FULL, SMOKE, Size, Target, leave_out, milliseconds, print_table, say
+from tests.bench.report import FULL, SMOKE, Size, Target, milliseconds, print_table, say
 from tests.bench.served import AGENTS
-from tests.bench.webui import Answer, OpenWebUI, running
+from tests.bench.webui import Answer, OpenWebUI, at_hand, running
 
 HERE = Path(__file__).parent
 REPETITIONS = {FULL: 5, SMOKE: 1}
@@ -61,8 +61,7 @@ async def measure(folder: Path, size: Size) -> list[Target]:
     Its server joins text that comes fast, which no other way does; but where nothing is joined there is only the
     pipe at work, fed with bytes made beforehand.
     """
-    if size is SMOKE and not openwebui.installed():
-        leave_out("stream", "Open WebUI is not installed; `scripts/bench` without `--smoke` installs it")
+    if not at_hand([openwebui.VERSION], size):
         return []
     chunks = story.CHUNKS[size]
     async with AsyncExitStack() as stack:

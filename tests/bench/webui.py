@@ -7,7 +7,7 @@ loop, as requests to its API would, and it is exact to a millisecond.
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ import httpx
 import install_pipe
 import openwebui
 from service import free_port
-from tests.bench.report import say
+from tests.bench.report import FULL, Size, leave_out, say
 
 CREDENTIALS = install_pipe.Credentials("admin@localhost", "password-of-the-benchmark")
 ANSWER_SECONDS = 300.0
@@ -101,6 +101,17 @@ class OpenWebUI:
         await self._call("POST", "/openai/config/update", config)
         await self._call("GET", "/api/models?refresh=true")
 
+    async def add_tool(self, tool_id: str, source: str) -> None:
+        """A tool of Open WebUI's own, with this source."""
+        tool = {"id": tool_id, "name": "Reader", "content": source, "meta": {"description": "Reads files."}}
+        await self._call("POST", "/api/v1/tools/create", tool)
+
+    async def add_model(self, model_id: str, base_model_id: str, tool_ids: Sequence[str]) -> None:
+        """A model of Open WebUI's own, over another, with these of its tools."""
+        body = {"id": model_id, "base_model_id": base_model_id, "name": model_id, "is_active": True}
+        extras = {"meta": {"toolIds": list(tool_ids)}, "params": {"function_calling": "native"}, "access_grants": []}
+        await self._call("POST", "/api/v1/models/create", {**body, **extras})
+
     async def ask(self, model: str, text: str) -> Answer:
         """A question in a new chat, and its answer once it is saved."""
         question_id = str(uuid4())
@@ -154,15 +165,23 @@ def _client(url: str, token: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=60, limits=unkept, trust_env=False)
 
 
+def at_hand(versions: Sequence[str], size: Size) -> list[str]:
+    """Return the versions of Open WebUI that may be used: at the smallest size only those that are installed."""
+    missing = [] if size is FULL else [version for version in versions if not openwebui.installed(version)]
+    for version in missing:
+        leave_out(f"Open WebUI {version}", "it is not installed; `scripts/bench` without `--smoke` installs it")
+    return [version for version in versions if version not in missing]
+
+
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[OpenWebUI]:
-    """A fresh Open WebUI with an admin and nothing else."""
+async def running(folder: Path, version: str = openwebui.VERSION) -> AsyncIterator[OpenWebUI]:
+    """A fresh Open WebUI of that version with an admin and nothing else."""
     port = free_port()
     notes = folder / "notes"
     notes.mkdir()
-    service = openwebui.service(openwebui.install(say=say), folder / "open-webui", port, secret_key="bench")
+    service = openwebui.service(openwebui.install(version, say=say), folder / "open-webui", port, secret_key="bench")
     service = replace(service, environment={**service.environment, **QUIET, "CALLBOARD_BENCH_NOTES": str(notes)})
-    say("Starting Open WebUI (up to a minute) …")
+    say(f"Starting Open WebUI {version} (up to a minute) …")
     try:
         service.start()
         service.wait_until_healthy(openwebui.START_SECONDS)
@@ -170,7 +189,14 @@ async def running(folder: Path) -> AsyncIterator[OpenWebUI]:
         token = openwebui.first_admin(url, str(CREDENTIALS.email), str(CREDENTIALS.password))
         database = sqlite3.connect(f"file:{folder / 'open-webui' / 'webui.db'}?mode=ro", uri=True, isolation_level=None)
         async with _client(url, token) as http:
+            await _hide_release_notes(http, version)
             yield OpenWebUI(url, notes, token, http, database)
         database.close()
     finally:
         service.stop()
+
+
+async def _hide_release_notes(http: httpx.AsyncClient, version: str) -> None:
+    """They would cover the page."""
+    response = await http.post("/api/v1/users/user/settings/update", json={"ui": {"version": version}})
+    response.raise_for_status()
