@@ -63,7 +63,6 @@ OF_BENCHMARKS: Mapping[str, Sequence[str]] = {
     "finish": ("postgresql", "redis"),
     "hostility": (),
     "memory": (),
-    "observe": (),
     "start": (),
     "browser": OF_AN_END_TO_END_TEST,
 }

@@ -83,12 +83,6 @@ async def writing(mib: int) -> AsyncIterator[Event]:
 
 
 @tool
-async def look(shelf: int) -> str:
-    """Look what stands on a shelf."""
-    return f"shelf {shelf}: salt"
-
-
-@tool
 async def place(order: str) -> str:
     """Place an order, which is the effect in the middle of the call: a line in a file."""
     await asyncio.sleep(ORDER_SECONDS / 2)
@@ -102,5 +96,4 @@ async def place(order: str) -> str:
 
 for script in (text, calls, paced, calling, silent, filing, writing):
     register(Scripted(script.__name__, script))
-register(Agent("errand", skills=[Skill("shelves", "Look.", tools=[look])]))
 register(Agent("clerk", skills=[Skill("orders", "Places orders.", tools=[place])]))
