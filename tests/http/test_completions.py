@@ -81,13 +81,6 @@ async def test_openais_helper_reads_several_citations_and_pictures_of_a_stream(t
     assert [image["image_url"]["url"][-1] for image in images] == ["a", "b"]
 
 
-async def test_usage_is_streamed_to_who_asks_for_it(tmp_path: Path) -> None:
-    *_, last = await streamed(tmp_path, stream_options={"include_usage": True})
-    assert last.choices == []
-    assert last.usage
-    assert last.usage.total_tokens == 42
-
-
 async def test_the_stream_is_of_openais_form_to_the_letter(tmp_path: Path) -> None:
     async with asking(tmp_path, EVERYTHING) as (service, _):
         body = {"model": "scripted", "messages": QUESTION, "stream": True}
@@ -136,22 +129,6 @@ async def test_blocks_stand_where_their_calls_ended(tmp_path: Path) -> None:
         )
     )
     assert content(chunks) == f"Let me see.\n\n{borrowed}\n{apple}\n{pear}\n\nBoth are fruits."
-
-
-async def test_a_file_of_a_tool_is_not_in_the_text(tmp_path: Path) -> None:
-    file = {"type": "file", "name": "apple.md", "url": "data:text/markdown;base64,YXBwbGU="}
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield ToolCallStart(tool_call_id="a", tool_name="write")
-        yield ToolCallComplete(tool_call_id="a", result="written", files=(file,))
-        yield Message(content="Here.")
-
-    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
-        headers = {"X-Callboard-Tool-Activity": "details"}
-        answer = await client.chat.completions.create(model="scripted", messages=QUESTION, extra_headers=headers)
-    message = answer.choices[0].message
-    assert str(message.content).endswith("</details>\n\nHere.")
-    assert "base64" not in answer.model_dump_json()
 
 
 class Words:

@@ -252,13 +252,6 @@ async def test_a_call_that_the_endpoint_could_not_read_is_asked_for_once_more(
     assert (text_of(said), events[-1]) == ("Done.", Done(finish_reason="stop"))
 
 
-async def test_a_title_is_asked_for_once_more_too(tmp_path: Path) -> None:
-    answers = [chunks(text("Bad"), finish("malformed_function_call")), chunks(text("Good"), finish("stop"))]
-    async with answering(tmp_path, answers) as (service, _, _):
-        events = await service.events(request(agent="house", task="title_generation"))
-    assert text_of(events[events.index(Rewind()) :]) == "Good"
-
-
 @pytest.mark.parametrize("place", ["delta", "message"])
 async def test_a_picture_of_the_model_is_shown_as_a_call_that_is_over(tmp_path: Path, place: str) -> None:
     image = {"type": "image_url", "image_url": {"url": PICTURE}}

@@ -127,13 +127,22 @@ async def test_a_response_goes_on_from_another_with_every_call_of_it(tmp_path: P
     ("first_fields", "then"),
     [
         ({"store": False}, {}),
+        ({"extra_body": {"callboard": {"task": "title_generation"}}}, {}),
         ({"user": "ann"}, {"user": "eve"}),
         ({"user": "ann"}, {}),
         ({"extra_headers": IN_CHAT}, {"extra_headers": IN_CHAT}),
         ({"extra_headers": {**IN_CHAT, "X-OpenWebUI-Chat-Id": "local:1"}, "store": False}, {}),
         ({}, {"extra_body": {"callboard": {"chat_id": "another"}}}),
     ],
-    ids=["not-stored", "another-user", "nobody", "of-open-webui", "of-no-saved-chat", "another-chat"],
+    ids=[
+        "not-stored",
+        "background-task",
+        "another-user",
+        "nobody",
+        "of-open-webui",
+        "of-no-saved-chat",
+        "another-chat",
+    ],
 )
 async def test_a_response_that_is_not_kept_or_not_the_users_is_refused_in_words(
     tmp_path: Path, first_fields: Any, then: Any

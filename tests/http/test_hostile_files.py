@@ -4,7 +4,6 @@ import asyncio
 import base64
 import gzip
 import io
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,10 +18,7 @@ from callboard.reading.attached import Attached, read_attached
 from callboard.reading.pages import decode, read_page
 from callboard_protocol import Event, Message
 from tests.http.readers import broken, hungry, printing
-from tests.serving import ScriptedAgent, Service, request, serving
-
-MOST_SECONDS = 1.0
-"""Four times what is promised, as in `test_hostile_requests.py`."""
+from tests.serving import ScriptedAgent, request, serving
 
 
 def saved(writer: pypdf.PdfWriter) -> bytes:
@@ -79,35 +75,6 @@ async def told(context: RunContext) -> AsyncIterator[Event]:
 
 def said(events: list[Event]) -> str:
     return "".join(event.content for event in events if isinstance(event, Message))
-
-
-async def test_another_users_questions_are_answered_while_eight_slow_pdfs_are_read(tmp_path: Path) -> None:
-    slow = slow_pdf()
-    assert len(slow) < 128 * 1024
-    async with serving(tmp_path, ScriptedAgent(told), detach_grace_seconds=0) as service:
-        await service.events(request(user={"id": "ann"}))
-        begun = asyncio.Event()
-        hostile = [asyncio.create_task(start(service, asking(slow, user="mallory"), begun)) for _ in range(8)]
-        await begun.wait()
-        longest = 0.0
-        for _ in range(10):
-            started = time.process_time()
-            assert said(await service.events(request(user={"id": "ann"}))) == "hi"
-            longest = max(longest, time.process_time() - started)
-        assert not any(task.done() for task in hostile)
-        for task in hostile:
-            task.cancel()
-        await asyncio.gather(*hostile, return_exceptions=True)
-        # The sender has left: what reads its files is ended with its runs.
-        async with asyncio.timeout(60):
-            await asyncio.gather(*(run.wait() for run in list(service.state.runs)))
-    assert longest < MOST_SECONDS
-
-
-async def start(service: Service, body: dict[str, object], begun: asyncio.Event) -> None:
-    async with service.client.stream("POST", "/v1/runs", json=body) as response:
-        async for _ in response.aiter_bytes():
-            begun.set()
 
 
 async def test_a_users_readings_wait_for_each_other_and_not_for_those_of_others(tmp_path: Path) -> None:

@@ -28,20 +28,6 @@ async def test_health_returns_version_and_protocol(tmp_path: Path) -> None:
         assert response.json()["protocol"] == 1
 
 
-async def test_health_says_why_the_database_is_out_of_reach(tmp_path: Path) -> None:
-    async with serving(tmp_path, AGENT) as service:
-        await service.state.store.close()
-        (tmp_path / "callboard.db").unlink()
-        (tmp_path / "callboard.db").mkdir()
-        response = await service.client.get("/health")
-        assert response.status_code == 503
-        assert "cannot be" in response.json()["reason"]
-        assert str(tmp_path) not in response.text
-        events = await service.events(request(chat_id="c"))
-        assert [event.type for event in events] == ["run_start", "status", "message", "done"]
-        assert [event.type for event in await service.events(request())] == ["run_start", "message", "done"]
-
-
 async def test_agents_are_listed_as_models(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENT) as service:
         body = (await service.client.get("/v1/models")).json()
@@ -66,12 +52,7 @@ async def test_only_health_answers_without_the_right_key(tmp_path: Path, header:
             assert response.status_code == 401
             assert "CALLBOARD_API_KEY" in response.json()["error"]["message"]
         assert (await service.client.get("/health", headers=headers)).status_code == 200
-
-
-async def test_all_routes_answer_with_the_right_key(tmp_path: Path) -> None:
-    async with serving(tmp_path, AGENT, api_key="key") as service:
-        response = await service.client.get("/v1/models", headers={"Authorization": "bearer key"})
-        assert response.status_code == 200
+        assert (await service.client.get("/v1/models", headers={"Authorization": "bearer key"})).status_code == 200
 
 
 @pytest.mark.parametrize(

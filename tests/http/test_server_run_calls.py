@@ -66,26 +66,6 @@ async def test_an_item_says_how_its_call_ended(tmp_path: Path, end: Event, statu
     assert [event["item"] for event in events if event["type"] == "response.output_item.done"] == [item]
 
 
-async def test_a_run_that_is_cancelled_elsewhere_leaves_no_call_running(tmp_path: Path) -> None:
-    begun = asyncio.Event()
-    run_ids: list[str] = []
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        run_ids.append(context.run_id)
-        yield START
-        begun.set()
-        await asyncio.Event().wait()
-
-    async with asking(tmp_path, ScriptedAgent(script)) as (service, client):
-        stream: Any = await client.responses.create(model="scripted", input=QUESTION, stream=True)
-        await begun.wait()
-        await service.client.post(f"/v1/runs/{run_ids[0]}/cancel")
-        *_, last = [event async for event in stream]
-    assert last.type == "response.failed"
-    [item] = last.response.output
-    assert (item.status, item.error.type) == ("incomplete", "mcp_tool_execution_error")
-
-
 @pytest.fixture
 def _small_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callboard.runs.log.MAX_LOG_BYTES", 100_000)
@@ -139,20 +119,6 @@ async def test_a_slow_reader_is_told_that_the_database_cannot_be_read(tmp_path: 
     assert last.type == "response.failed"
     assert "database cannot be used" in last.response.error.message
     assert [item.type for item in last.response.output] == ["function_call", "function_call_output"]
-
-
-@pytest.mark.usefixtures("_small_logs")
-async def test_a_call_that_runs_when_its_reader_is_too_slow_is_told_as_cut_off(tmp_path: Path) -> None:
-    *_, failed, done, last = await read_too_slowly(tmp_path, "mcp")
-    assert (failed.type, done.type, last.type) == (
-        "response.mcp_call.failed",
-        "response.output_item.done",
-        "response.failed",
-    )
-    [item] = last.response.output
-    assert item == done.item
-    assert (item.status, item.output) == ("incomplete", None)
-    assert "whether it took effect is not known" in item.error.content[0]["text"]
 
 
 @pytest.mark.parametrize("written", ["{word: apple", "", "[1]"])
@@ -276,34 +242,6 @@ def spelt_alike(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 SAID_BY_WORDS = {"role": "assistant", "content": "It is a fruit."}
-
-
-async def test_a_call_that_comes_without_its_result_gets_the_kept_one(tmp_path: Path) -> None:
-    words = Words()
-    async with asking(tmp_path, words.agent) as (_, client):
-        first = await client.responses.create(model="words", input=QUESTION)
-        items: Any = [item.model_dump() for item in first.output]
-        items[1] |= {"output": None, "error": None}
-        again: Any = [*QUESTION, *items, USER]
-        await client.responses.create(model="words", input=again)
-    assert spelt_alike(words.asked[2].messages) == spelt_alike([*words.asked[1].messages, SAID_BY_WORDS, USER])
-
-
-async def test_nothing_is_kept_for_who_asks_for_that_for_open_webui_and_of_background_tasks(tmp_path: Path) -> None:
-    headers = {"X-OpenWebUI-User-Id": "u"}
-    asked: list[dict[str, Any]] = [
-        {"store": False},
-        {"extra_headers": headers},
-        {"extra_body": {"callboard": {"task": "title_generation"}}},
-    ]
-    words = Words()
-    async with asking(tmp_path, words.agent) as (_, client):
-        for fields in asked:
-            first = await client.responses.create(model="words", input=QUESTION, **fields)
-            assert first.to_dict()["store"] is False
-            wanted: Any = [reference(first.output[-1].id or ""), USER]
-            with pytest.raises(openai.BadRequestError, match=r"there is no item 'msg_.*send the item itself"):
-                await client.responses.create(model="words", input=wanted, **fields)
 
 
 async def test_an_item_of_another_user_is_none(tmp_path: Path) -> None:

@@ -172,23 +172,6 @@ async def test_results_are_compacted_only_by_an_answer_that_came_to_its_end(
     assert await replayed_results(tmp_path, texts, last, compact_results=setting) == told
 
 
-async def test_a_model_that_ends_without_an_answer_leaves_its_results_whole(tmp_path: Path) -> None:
-    answers = [
-        chunks(call("look_up", '{"query": "apple"}', call_id="a")),
-        chunks(text("")),
-        chunks(text("Bye.")),
-    ]
-    async with OpenAIServer(answers) as endpoint:
-        model = OpenAICompatible(endpoint.base_url, model="m")
-        agent = Agent("scripted", skills=(Skill("search", "Searches.", tools=(look_up,)),), model=model)
-        async with serving(tmp_path, agent, compact_results="always") as service:
-            await service.events(request(chat_id="c"))
-            [replayed] = (await service.state.store.chats(None).history("c")).calls
-        await model.aclose()
-    assert replayed.result is not None
-    assert "All of apple." in replayed.result
-
-
 def _as_sent(message: dict[str, Any]) -> dict[str, Any]:
     """A stored message as a client sends it, its results cut for display."""
     sent = {key: message[key] for key in ("role", "content", "tool_calls", "tool_call_id") if message[key] is not None}

@@ -56,17 +56,6 @@ def test_a_carriage_return_ends_its_frame_without_waiting_for_more() -> None:
     assert decoder.feed(b"\ndata: b\n\n") == [Frame("", "b")]
 
 
-def test_a_multibyte_character_may_be_cut_in_two() -> None:
-    stream = "data: ä€😀\n\n".encode()
-    for cut in range(len(stream)):
-        decoder = Decoder()
-        assert decoder.feed(stream[:cut]) + decoder.feed(stream[cut:]) == [Frame("", "ä€😀")]
-
-
-def test_an_unfinished_frame_is_not_dispatched() -> None:
-    assert Decoder().feed(b"id: 1\ndata: half\n") == []
-
-
 @pytest.mark.parametrize("endless", [b"data: ", b"x" * 40, b"data: more\n", b": ping\n", b"\rdata: 1"])
 def test_a_frame_without_an_end_raises_at_the_limit(endless: bytes) -> None:
     decoder = Decoder(max_frame_bytes=1000)
