@@ -115,22 +115,6 @@ async def test_status_events_are_what_open_webui_shows(tmp_path: Path) -> None:
     ]
 
 
-async def test_blocks_stand_where_their_calls_ended(tmp_path: Path) -> None:
-    chunks = await streamed(tmp_path, extra_headers={"X-Callboard-Tool-Activity": "details"})
-    borrowed, apple, pear = (
-        f'<details type="tool_calls" done="true"{attributes} math=" $$ [(">\n'
-        "<summary>Tool Executed</summary>\n</details>"
-        for attributes in (
-            ' status="failed" id="b" name="borrow" arguments="{}" result="&quot;Error: it is lent&quot;" round="0"',
-            ' id="a" name="look_up" arguments="{&quot;word&quot;: &quot;\\u00e4pple&quot;}"'
-            ' result="&quot;a fruit, \\&quot;round\\&quot; &amp; &lt;b&gt;red&lt;/b&gt;&quot;" round="0"',
-            ' id="c" name="look_up" arguments="{&quot;word&quot;: &quot;pear&quot;}"'
-            ' result="&quot;another fruit&quot;" round="1"',
-        )
-    )
-    assert content(chunks) == f"Let me see.\n\n{borrowed}\n{apple}\n{pear}\n\nBoth are fruits."
-
-
 class Words:
     """An agent whose model looks a word up and then says what it was told; `asked` is each of its requests."""
 

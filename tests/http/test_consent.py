@@ -171,21 +171,6 @@ async def test_an_agent_asks_for_a_text_and_an_answer_counts_once(tmp_path: Path
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_run")
 
 
-async def test_cancel_ends_a_run_that_waits_for_approval(tmp_path: Path) -> None:
-    shop = Shop(confirm=("*",))
-    async with serving(tmp_path, shop.agent) as service:
-        async with service.client.stream("POST", "/v1/runs", json=request(agent="shop", run_id="r")) as response:
-            events = []
-            async for _, event in numbered(response):
-                events.append(event)
-                if isinstance(event, InputRequest):
-                    await service.client.post("/v1/runs/r/cancel")
-        late = await service.client.post("/v1/runs/r/input", json={"request_id": "x", "value": True})
-    assert events[-1] == Done(finish_reason="cancelled")
-    assert shop.bought == []
-    assert late.status_code == 404
-
-
 CHANGED = {"thing": "a guitar", "euros": 90}
 
 

@@ -73,7 +73,6 @@ def refused(*parts: Body, words: str) -> Ending:
 ENDINGS = {
     "a filter in the middle": filtered(text("The recipe is"), words="The recipe is"),
     "a filter before a word": filtered(words="The content filter of the model's endpoint blocked the answer."),
-    "a filter after a call": filtered(text("Wait."), CHANGE, words="Wait."),
     "a refusal": refused(refuses(""), refuses("I cannot help "), refuses("with that."), finish("stop"), words=NO),
     "a refusal after words": refused(text("Hm."), refuses(NO), finish("stop"), words=f"Hm.\n\n{NO}"),
     "a refusal with a call": refused(CHANGE, refuses(NO), finish("tool_calls"), words=NO),
@@ -94,16 +93,8 @@ ENDINGS = {
     "an error after a whole call": Ending(
         [chunks(CHANGE, finish("error"))], "model_aborted", said="with an error, so the answer is incomplete."
     ),
-    "DeepSeek's error": Ending(
-        [chunks(finish("insufficient_system_resource"))], "model_aborted", said="(insufficient_system_resource)"
-    ),
     "a call that the endpoint could not read": Ending(
         [chunks(refuses(MALFORMED), finish("malformed_function_call"))] * 2, "model_malformed_call", said=MALFORMED
-    ),
-    "one in Gemini's own words": Ending(
-        [chunks(finish("function_call_filter: MALFORMED_FUNCTION_CALL"))] * 2,
-        "model_malformed_call",
-        said="(function_call_filter: MALFORMED_FUNCTION_CALL)",
     ),
     "the token limit": Ending(
         [chunks(text("Half an"), finish("length"))],
@@ -114,9 +105,6 @@ ENDINGS = {
     ),
     "an unknown reason": Ending(
         [chunks(text("Yes."), finish("moonrise"))], Done(finish_reason="stop"), "Yes.", chat="stop"
-    ),
-    "an unknown reason without a word": Ending(
-        [chunks(finish("moonrise"))], Done(finish_reason="stop"), "without an answer", chat="stop"
     ),
 }
 
@@ -215,7 +203,6 @@ async def test_each_ending_is_told_in_the_words_of_each_interface_and_no_call_ru
 FORM: Any = {"type": "function", "function": {"name": "place", "parameters": {"type": "object", "properties": {}}}}
 NO_FORMS = {
     "a refusal": chunks(refuses(NO), finish("stop")),
-    "a refusal beside it": chunks(text('{"city": "Oslo"}'), refuses(NO), finish("stop")),
     "a filter": chunks(text('{"city": "Oslo"}'), finish("content_filter")),
 }
 

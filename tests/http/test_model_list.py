@@ -35,8 +35,10 @@ async def test_an_agent_that_is_not_listed_says_how_to_connect_a_model(tmp_path:
 
 async def test_each_agent_has_its_suggestions_and_its_icon(tmp_path: Path) -> None:
     icon = "data:image/png;base64,QUJD"
-    cook = Agent("cook", suggestions=["What is in the fridge?"], icon=icon)
+    cook = Agent("cook", "Cooks.", suggestions=["What is in the fridge?"], icon=icon)
     async with serving(tmp_path, cook, Agent("other")) as service:
         listed = (await service.client.get("/v1/models")).json()["data"]
         assert (listed[0]["suggestions"], listed[0]["icon"]) == (["What is in the fridge?"], icon)
+        assert (listed[0]["name"], listed[0]["description"]) == ("cook", "Cooks.")
+        assert listed[0]["created"] > 0
         assert listed[1].keys().isdisjoint({"suggestions", "icon"})

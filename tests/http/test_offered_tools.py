@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,13 @@ import pytest
 from openai import AsyncOpenAI
 
 from callboard._formats import ToolFormat
-from callboard.agents import Agent, RunContext
+from callboard.agents import Agent
 from callboard.calls import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.runs.conversation import NO_RESULT
 from callboard.skills import Skill
-from callboard_protocol import Event, Message, Rewind
 from tests.loop.conftest import wants
 from tests.openai_client import EVERYTHING, QUESTION, asking
-from tests.serving import ScriptedAgent
 
 IGNORED = "x-callboard-tools-ignored"
 
@@ -319,18 +317,6 @@ async def test_an_answer_that_is_not_of_the_form_is_told_as_it_is(tmp_path: Path
     assert json.loads(call.function.arguments) == {"degrees": 7}
 
 
-async def test_draft_that_is_taken_back_is_not_part_of_the_form(tmp_path: Path) -> None:
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield Message(content='{"degrees": ')
-        yield Rewind()
-        yield Message(content='{"degrees": 7}')
-
-    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
-        answer = await complete(client, model="scripted", tools=[WEATHER], tool_choice=FORCED)
-    [call] = answer.choices[0].message.tool_calls
-    assert json.loads(call.function.arguments) == {"degrees": 7}
-
-
 async def test_a_model_that_is_asked_in_words_is_not_held_to_the_form_while_it_may_call(tmp_path: Path) -> None:
     house = House(
         [TextDelta('Action: look_up\nAction Input: {"word": "apple"}')],
@@ -478,12 +464,3 @@ async def test_a_stream_without_parallel_calls_announces_the_one_that_is_made(tm
         )
     assert "attic" in chunks
     assert "hall" not in chunks
-
-
-async def test_an_answer_in_text_has_one_call_too(tmp_path: Path) -> None:
-    twice = 'Action: look_up\nAction Input: {"word": "apple"}\nAction: look_up\nAction Input: {"word": "pear"}'
-    house = House([TextDelta(twice)], [TextDelta("Final Answer: A fruit.")], tool_format="react")
-    async with asking(tmp_path, house.agent) as (_, client):
-        await complete(client, parallel_tool_calls=False)
-    assert "apple" in str(house.told()[-2:])
-    assert "pear" not in str(house.told()[-2:])

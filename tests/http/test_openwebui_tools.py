@@ -12,7 +12,6 @@ from callboard.calls import tool
 from callboard.errors import ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.openwebui.offered_tools import OpenWebUITools
-from callboard.skills import Skill
 from callboard_protocol import (
     Done,
     Event,
@@ -159,15 +158,6 @@ async def own_weather(city: str) -> str:
     return f"The agent's own: {city} is cold."
 
 
-@tool(name="memory")
-async def own_memory() -> str:
-    """Remembers."""
-    return ""
-
-
-MEMORIES = {"name": "search_memories", "description": "Searches memories.", "is_builtin": True}
-
-
 @pytest.mark.parametrize(
     ("fields", "features", "offered", "status"),
     [
@@ -203,18 +193,6 @@ async def test_own_tool_wins_over_open_webui_tool_of_the_same_name(tmp_path: Pat
         events = await played(service)
     assert not any(isinstance(event, ToolRequest) for event in events)
     assert reporter.results == ["The agent's own: Rome is cold."]
-
-
-async def test_own_skill_wins_over_open_webui_tools_with_the_same_purpose(tmp_path: Path) -> None:
-    skill = Skill("memory", "Remembers.", tools=(own_memory,))
-    for number, (fields, offered) in enumerate(
-        [({"skills": (skill,)}, ["memory", "weather"]), ({}, ["weather", "search_memories"])]
-    ):
-        reporter = Reporter(TextDelta("Hello."), **fields)
-        async with serving(tmp_path / str(number), reporter.agent) as service:
-            events = await played(service, openwebui_tools=[WEATHER, MEMORIES], openwebui_features=["memory"])
-        assert reporter.tools == offered
-        assert not any(isinstance(event, Status) for event in events)
 
 
 async def test_background_task_gets_no_tools(tmp_path: Path) -> None:

@@ -28,21 +28,6 @@ async def test_health_returns_version_and_protocol(tmp_path: Path) -> None:
         assert response.json()["protocol"] == 1
 
 
-async def test_agents_are_listed_as_models(tmp_path: Path) -> None:
-    async with serving(tmp_path, AGENT) as service:
-        body = (await service.client.get("/v1/models")).json()
-        [entry] = body["data"]
-        assert body["object"] == "list"
-        assert entry.pop("created") > 0
-        assert entry == {
-            "id": "scripted",
-            "object": "model",
-            "owned_by": "callboard",
-            "name": "Scripted",
-            "description": "Says what the test wants.",
-        }
-
-
 @pytest.mark.parametrize("header", [None, "Bearer", "Basic key", "Bearer kez", "Bearer schlüssel"])
 async def test_only_health_answers_without_the_right_key(tmp_path: Path, header: str | None) -> None:
     async with serving(tmp_path, AGENT, api_key="key") as service:

@@ -209,7 +209,6 @@ PICTURE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "de
 SEEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
 INPUTS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     "a text": ("hi", [USER]),
-    "a part": ([{"type": "message", "role": "user", "content": [part("hi")]}], [USER]),
     "a picture": (
         [{"role": "user", "content": [part("hi"), PICTURE]}],
         [{"role": "user", "content": [part("hi", "text"), SEEN]}],
@@ -217,11 +216,6 @@ INPUTS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     "a file": (
         [{"role": "user", "content": [{"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain,a"}]}],
         [{"role": "user", "content": [part('<file name="a.txt" type="text/plain">\na\n</file>', "text")]}],
-    ),
-    "rounds": ([USER, fc("a"), fco("a"), fc("b"), fco("b")], [USER, calls("a"), result("a"), calls("b"), result("b")]),
-    "a round of two, answered in another order": (
-        [USER, fc("a"), fc("b"), fco("b", "2"), fco("a", [part("1")])],
-        [USER, calls("a", "b"), result("a", "1"), result("b", "2")],
     ),
     "an output that comes after the next round began": (
         [USER, fc("a"), fc("b"), fco("a"), fc("c"), fco("b"), fco("c")],

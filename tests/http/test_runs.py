@@ -178,8 +178,16 @@ async def waiting_in_one_of_two_calls(context: RunContext) -> AsyncIterator[Even
     await asyncio.Event().wait()
 
 
+async def asking(context: RunContext) -> AsyncIterator[Event]:
+    yield ToolCallStart(tool_call_id="t", tool_name="paint")
+    yield ToolCallComplete(tool_call_id="t", result="a secret", files=({"type": "image", "url": PICTURE},))
+    question = InputRequest(request_id="q", kind="confirmation", title="Spend it all?")
+    yield Message(content="yes" if await context.ask(question) else "no")
+
+
 @pytest.mark.parametrize(
-    ("script", "events_before"), [(waiting_first, 1), (waiting_in_text, 2), (waiting_in_one_of_two_calls, 4)]
+    ("script", "events_before"),
+    [(waiting_first, 1), (waiting_in_text, 2), (waiting_in_one_of_two_calls, 4), (asking, 4)],
 )
 async def test_cancel_ends_a_run_in_any_state(tmp_path: Path, script: Script, events_before: int) -> None:
     async with serving(tmp_path, ScriptedAgent(script)) as service:
@@ -268,13 +276,6 @@ async def test_stalled_reader_is_disconnected(tmp_path: Path, monkeypatch: pytes
             head = "\r\n".join(("POST /v1/runs HTTP/1.1", *fields, "", ""))
             connection.sendall(head.encode() + body)
             await ended.wait()
-
-
-async def asking(context: RunContext) -> AsyncIterator[Event]:
-    yield ToolCallStart(tool_call_id="t", tool_name="paint")
-    yield ToolCallComplete(tool_call_id="t", result="a secret", files=({"type": "image", "url": PICTURE},))
-    question = InputRequest(request_id="q", kind="confirmation", title="Spend it all?")
-    yield Message(content="yes" if await context.ask(question) else "no")
 
 
 @pytest.mark.parametrize("other", ["", "?user_id=mallory"])

@@ -17,7 +17,7 @@ from tests.http.test_openai_requests import Listener
 from tests.http.test_responses import USER, calls, result
 from tests.openai_client import QUESTION, asking
 from tests.serving import ScriptedAgent, database_of
-from tests.skills.mcp.conftest import Log, log
+from tests.skills.mcp.conftest import log
 
 __all__ = ["log"]
 
@@ -151,19 +151,10 @@ def item(call_id: str, round_index: int = 0, sequence: int = 0, run: str = "0", 
     return {"type": "mcp_call", "id": item_id, "server_label": label, "name": name, "arguments": "{}", **fields}
 
 
-SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}
 INPUTS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
-    "a round of two": (
-        [USER, SAID, item("a"), item("b", output="2")],
-        [USER, calls("a", "b", content="I look."), result("a"), result("b", "2")],
-    ),
     "a round of three in the order in which they ended": (
         [USER, item("c", 1, 2), item("a", 1, 0), item("b", 1, 1)],
         [USER, calls("a", "b", "c"), result("a"), result("b"), result("c")],
-    ),
-    "two rounds without a word between them": (
-        [USER, item("a"), item("b", 1)],
-        [USER, calls("a"), result("a"), calls("b"), result("b")],
     ),
     "the first rounds of two answers": (
         [USER, item("a"), item("b", run="1")],
@@ -268,34 +259,6 @@ async def test_an_item_goes_with_its_chat(tmp_path: Path) -> None:
             wanted: Any = [reference(answer.output[-1].id or ""), USER]
             with pytest.raises(openai.BadRequestError, match="there is no item"):
                 await client.responses.create(model="words", input=wanted)
-
-
-async def test_how_far_an_answer_came_is_kept_when_its_client_leaves(tmp_path: Path, log: Log) -> None:
-    asked: list[RunContext] = []
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        asked.append(context)
-        if len(asked) > 1:
-            return
-        yield Message(content="Let me")
-        yield START
-        await asyncio.Event().wait()
-
-    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
-        stream = await client.responses.create(model="scripted", input=QUESTION, stream=True)
-        items: list[str] = []
-        async for event in stream:
-            if event.type == "response.output_item.added":
-                items.append(event.item.id or "")
-            if event.type == "response.mcp_call_arguments.done":
-                break
-        await stream.close()
-        await log.until("response_kept")
-        named: Any = [*QUESTION, *map(reference, items), USER]
-        await client.responses.create(model="scripted", input=named)
-    said, told = asked[1].messages[1:3]
-    assert (said["content"], said["tool_calls"][0]["function"]["name"]) == ("Let me", "look_up")
-    assert "whether it took effect is not known" in told["content"]
 
 
 async def test_an_answer_that_cannot_be_kept_is_an_answer_all_the_same(tmp_path: Path) -> None:
