@@ -376,15 +376,6 @@ async def test_a_client_that_was_interrupted_goes_on_and_the_model_reads_that_no
         assert told[-1] == ("user", now["content"])
 
 
-async def test_calls_that_another_model_made_go_on_as_they_were_sent(tmp_path: Path) -> None:
-    house = House([TextDelta("It is open.")])
-    foreign = {"role": "assistant", "content": None, "tool_calls": [{**UNKNOWN, "id": "call_of_another"}]}
-    answered = {"role": "tool", "tool_call_id": "call_of_another", "content": "open"}
-    async with asking(tmp_path, house.agent) as (_, client):
-        await complete(client, [*QUESTION, foreign, answered], tools=[function()])
-    assert house.told()[1:] == [("assistant", ["open_door"]), ("tool", "open")]
-
-
 async def test_a_response_ends_with_the_clients_call_and_goes_on_with_its_output(tmp_path: Path) -> None:
     house = House(BOTH, [TextDelta("It is open.")], BOTH, [TextDelta("It is open.")])
     tools: Any = [as_response_tool(function())]

@@ -69,52 +69,33 @@ async def test_user_routes_require_a_user_id(tmp_path: Path, method: str, query:
         assert (await service.client.get("/v1/chats/nobody's/messages")).status_code == 200
 
 
-async def test_a_run_that_goes_on_is_ended_and_writes_nothing_more(tmp_path: Path) -> None:
-    async with serving(tmp_path, NEVER_ENDS, LOOKS) as service:
-        await service.events(body("bob"))
-        sent = body("anneliese", agent="endless", run_id="r")
-        async with service.client.stream("POST", "/v1/runs", json=sent) as answer:
-            events = numbered(answer)
-            async for _, event in events:
-                if isinstance(event, ToolCallComplete):
-                    break
-            forgotten = await service.client.delete("/v1/user-data", params={"user_id": "anneliese"})
-            assert forgotten.json() == {
-                "user_id": "anneliese",
-                "forgotten": {
-                    "chat": 1,
-                    "memory": 0,
-                    "attribute": 0,
-                    "self_note": 0,
-                    "record": 0,
-                    "response_item": 0,
-                    "audited_arguments": 0,
-                    "run": 1,
-                },
-            }
-            last = [event async for _, event in events][-1]
-        assert isinstance(last, Done)
-        assert last.finish_reason == "cancelled"
-        # Nor is it in the memory of the server.
-        gone = await service.client.get("/v1/runs/r/events", params={"user_id": "anneliese"})
-        assert gone.status_code == 404
-        await check_nothing_names(database_of(service), "anneliese")
-        assert len(await exported(service, "bob")) == 5
+FORGOTTEN = dict.fromkeys(("memory", "attribute", "self_note", "record", "response_item", "audited_arguments"), 0) | {
+    "chat": 1,
+    "run": 1,
+}
 
 
-async def test_a_run_of_another_server_is_ended_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("servers", [1, 2])
+async def test_a_run_that_goes_on_is_ended_at_any_server_and_writes_nothing_more(tmp_path: Path, servers: int) -> None:
     async with AsyncExitStack() as closing:
-        here, there = [await closing.enter_async_context(serving(tmp_path, NEVER_ENDS)) for _ in range(2)]
-        sent = body("anneliese", agent="endless")
+        services = [await closing.enter_async_context(serving(tmp_path, NEVER_ENDS, LOOKS)) for _ in range(servers)]
+        here, there = services[0], services[-1]
+        await here.events(body("bob"))
+        sent = body("anneliese", agent="endless", run_id="r")
         answer = await closing.enter_async_context(there.client.stream("POST", "/v1/runs", json=sent))
         events = numbered(answer)
         async for _, event in events:
             if isinstance(event, ToolCallComplete):
                 break
         forgotten = await here.client.delete("/v1/user-data", params={"user_id": "anneliese"})
-        assert forgotten.json()["forgotten"]["run"] == 1
-        assert isinstance([event async for _, event in events][-1], Done)
+        assert forgotten.json() == {"user_id": "anneliese", "forgotten": FORGOTTEN}
+        assert [event async for _, event in events][-1] == Done(finish_reason="cancelled")
+        if servers == 1:
+            # Nor is it in the memory of the server.
+            gone = await here.client.get("/v1/runs/r/events", params={"user_id": "anneliese"})
+            assert gone.status_code == 404
         await check_nothing_names(database_of(here), "anneliese")
+        assert len(await exported(here, "bob")) == 5
 
 
 async def test_the_inspector_of_no_server_shows_what_was_forgotten(tmp_path: Path) -> None:
