@@ -437,15 +437,6 @@ async def test_body_with_many_values_counts_their_parsed_size(tmp_path: Path) ->
         await run
 
 
-async def test_attaching_to_a_run_does_not_count_the_body_twice(tmp_path: Path) -> None:
-    waiting = Waiting()
-    async with serving(tmp_path, waiting.agent, max_request_mib=1) as service:
-        body = large(run_id="a")
-        runs = [await start(service, body) for _ in range(BODIES_AT_ONCE + 2)]
-        waiting.goes_on.set()
-        await asyncio.gather(*runs)
-
-
 async def test_client_that_disconnects_during_its_body_releases_its_memory(tmp_path: Path) -> None:
     waiting = Waiting()
     waiting.goes_on.set()

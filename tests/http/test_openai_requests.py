@@ -412,6 +412,7 @@ async def test_a_stored_response_is_returned_as_it_was_answered(tmp_path: Path, 
     async with asking(tmp_path, EVERYTHING) as (_, client):
         answer = await respond(client, stream=stream, instructions="Be brief.", metadata={"a": "b"}, user="u")
         response = [event async for event in answer][-1].response if stream else answer
+        assert (response.status, response.model, response.metadata) == ("completed", "scripted", {"a": "b"})
         mine = await client.responses.retrieve(response.id, extra_query={"user": "u"})
         assert mine.model_dump() == response.model_dump()
         unknown = [response.id, response.output[0].id, "resp_1", "resp_%00"]

@@ -69,21 +69,6 @@ ITEMS = [
 ]
 
 
-async def test_an_agents_calls_are_items_of_a_server_that_ran_them(tmp_path: Path) -> None:
-    async with asking(tmp_path, EVERYTHING) as (_, client):
-        response = await client.responses.create(model="scripted", input=QUESTION, metadata={"a": "b"})
-    assert (response.status, response.model, response.metadata) == ("completed", "scripted", {"a": "b"})
-    assert [told(item) for item in response.output] == CALLS
-    calls = [item for item in response.output if item.type == "mcp_call"]
-    assert {(call.server_label, call.approval_request_id) for call in calls} == {("callboard", None)}
-    assert [call.output is None for call in calls] == [False, True, False]
-    assert [call.error is None for call in calls] == [True, False, True]
-    assert len({call.id for call in calls}) == 3
-    assert response.output_text == "Let me see.Both are fruits."
-    assert response.usage
-    assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (30, 12, 42)
-
-
 OPEN_WEBUIS: list[tuple[dict[str, Any], list[tuple[str, str, str]]]] = [
     ({"extra_headers": {"X-OpenWebUI-User-Id": "u"}}, ITEMS),
     (as_items(), ITEMS),

@@ -1,4 +1,4 @@
-"""A client with the key acts only for users that Open WebUI has signed, and with the agents of their role and groups."""
+"""A client with the key acts only for users that Open WebUI has signed, with the agents of their role and groups."""
 
 import base64
 import json
