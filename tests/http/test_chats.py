@@ -107,6 +107,27 @@ async def test_delete_chats_requires_a_user(tmp_path: Path) -> None:
         assert (await get(service, "/v1/tool-calls", **MINE))["tool_calls"]
 
 
+async def test_calls_are_found_by_each_filter_and_page_by_page(tmp_path: Path) -> None:
+    async with serving(tmp_path, AGENT) as service:
+        await chat(service, "one")
+        await chat(service, "two")
+        [first, *_] = (await get(service, "/v1/chats/two/timeline", **MINE))["tool_calls"]
+        at = first["started_at"]
+        whole = (await get(service, "/v1/tool-calls", **MINE))["tool_calls"]
+        for query, places in (
+            ({"chat_id": "one"}, [3, 4, 5]),
+            ({"tool_name": "draw"}, [1, 4]),
+            ({"status": "complete"}, [0, 2, 3, 5]),
+            ({"since": at}, [0, 1, 2]),
+            ({"until": at}, [3, 4, 5]),
+        ):
+            assert (await get(service, "/v1/tool-calls", **MINE, **query))["tool_calls"] == [whole[n] for n in places]
+        page = await get(service, "/v1/tool-calls", limit=4, **MINE)
+        rest = await get(service, "/v1/tool-calls", limit=4, cursor=page["next_cursor"], **MINE)
+    assert (len(page["tool_calls"]), page["tool_calls"] + rest["tool_calls"]) == (4, whole)
+    assert rest["next_cursor"] is None
+
+
 WRONG_QUERIES = [
     ("/v1/tool-calls?status=sleeping", 422, "status"),
     ("/v1/tool-calls?limit=1000", 422, "limit"),

@@ -1,6 +1,7 @@
 """How the answer of an endpoint ends: for the pipe, for chat completions and for responses.
 
-`ENDINGS` is the table of docs/reference/endings.md, as far as the model's endpoint decides the ending.
+`ENDINGS` has the endings of docs/reference/endings.md that the model's endpoint decides. Which word of which endpoint
+means which ending is proven in `tests/models`.
 """
 
 import json
