@@ -303,10 +303,12 @@ async def test_resume_before_the_start_of_the_log_is_410(tmp_path: Path, monkeyp
         assert (gone.status_code, gone.json()["error"]["code"]) == (410, "log_expired")
 
 
-async def test_shutdown_ends_unstored_runs_with_a_last_event(tmp_path: Path) -> None:
+# A run without a chat, a background task, and an agent of which nobody knows whether another server can go on.
+@pytest.mark.parametrize("fields", [{}, {"chat_id": "c", "task": "title_generation"}, {"chat_id": "d"}], ids=range(3))
+async def test_shutdown_ends_unstored_runs_with_a_last_event(tmp_path: Path, fields: dict[str, str]) -> None:
     async with serving(tmp_path, ScriptedAgent(waiting_in_a_call), drain_seconds=0) as service:
         seen: list[tuple[int, Event]] = []
-        async with service.client.stream("POST", "/v1/runs", json=request(run_id="r")) as response:
+        async with service.client.stream("POST", "/v1/runs", json=request(run_id="r", **fields)) as response:
             async for pair in numbered(response):
                 seen.append(pair)
                 if isinstance(pair[1], ToolCallStart):
