@@ -239,20 +239,6 @@ async def test_a_server_starts_without_redis_says_so_once_and_uses_it_once_it_is
     assert PASSWORD not in str(logs)
 
 
-@REDIS
-@pytest.mark.slow
-async def test_a_server_starts_and_stops_while_redis_does_not_answer(
-    tmp_path: Path, postgresql_url: str, own_redis: RedisProcess
-) -> None:
-    own_redis.pause()
-    try:
-        async with asyncio.timeout(bus.OPEN_SECONDS + 10):
-            async with serving(tmp_path, database_url=postgresql_url, redis_url=own_redis.url) as service:
-                assert (await service.client.get("/health")).status_code == 200
-    finally:
-        own_redis.resume()
-
-
 @POSTGRESQL
 @pytest.mark.slow
 async def test_a_bus_without_messages_is_reconnected(

@@ -101,12 +101,9 @@ RAG = '### Task:\nRespond to the query.\n\n<context>\n<source id="1">the weather
 @pytest.mark.parametrize(
     ("question", "shown"),
     [
-        (FILES + "What does it say?", "What does it say?"),
         (RAG + "Will it rain?", "Will it rain?"),
         (FILES + "<skill>\n<id>s</id>\n</skill>\n" + "And this?", "And this?"),
-        ([{"type": "text", "text": FILES}, {"type": "text", "text": 'Say "a"'}], 'Say "a"'),
         ([{"type": "text", "text": "And?"}, {"type": "image_url", "image_url": {"url": "x" * 60_000}}], "And?"),
-        ("<b>bold</b> stays", "<b>bold</b> stays"),
         ("x < y <context> stays", "x < y <context> stays"),
         (FILES, FILES.strip()),
     ],
