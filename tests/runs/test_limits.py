@@ -162,24 +162,6 @@ def test_files_dropped_after_their_run_is_forgotten_are_counted_once() -> None:
     assert budget.used_bytes == 0
 
 
-async def test_text_counts_until_it_is_stored_and_nobody_reads_it(tmp_path: Path) -> None:
-    may_end = asyncio.Event()
-
-    async def script(_: RunContext) -> AsyncIterator[Event]:
-        yield Message(content="x" * 1_000_000)
-        await may_end.wait()
-
-    async with serving(tmp_path, ScriptedAgent(script)) as service:
-        async with service.client.stream("POST", "/v1/runs", json=request(chat_id="chat", run_id="run")) as response:
-            # Its frames, and the text for the row of the answer.
-            await scrape_until(service.client, lambda seen: seen.sum("callboard_log_bytes") > 2_000_000)
-            may_end.set()
-            await response.aread()
-        await scrape_until(service.client, lambda seen: seen.sum("callboard_log_bytes") == 0)
-        # A later listener gets it from the database.
-        assert (await service.client.get("/v1/runs/run/events")).text.count("x") == 1_000_000
-
-
 async def test_slow_listener_gets_a_whole_run_that_is_neither_stored_nor_kept(tmp_path: Path) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         for _ in range(150):

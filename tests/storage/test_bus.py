@@ -239,28 +239,6 @@ async def test_a_server_starts_without_redis_says_so_once_and_uses_it_once_it_is
     assert PASSWORD not in str(logs)
 
 
-@POSTGRESQL
-@pytest.mark.slow
-async def test_a_bus_without_messages_is_reconnected(
-    postgresql_url: str, cluster: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bus, "HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr(bus, "SILENCE_SECONDS", 0.2)
-    received: asyncio.Queue[Notification] = asyncio.Queue()
-    async with StoreProxy(cluster / ".s.PGSQL.5432").listening() as way:
-        name = make_url(postgresql_url).database
-        url = f"postgresql+asyncpg://postgres@127.0.0.1:{way.port}/{name}?ssl=disable"
-        with capture_logs() as logs:
-            async with two_logs(postgresql_url, None, received, url) as (asked, owner):
-                await owner.begin(RUN)
-                way.lose_notifications()
-                await logged(logs, "bus_failed")
-                way.mend()
-                await logged(logs, "bus_works_again")
-                await asked.cancel("run")
-                assert (await received.get()).run_id == "run"
-
-
 async def test_a_redis_beside_sqlite_is_not_looked_at_and_has_no_effect(database: Path) -> None:
     with capture_logs() as logs:
         store = await Store.open(f"sqlite:///{database}", "redis://nowhere.invalid:6379/0")

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import update
 
 from callboard._history import HistoryCall, Turn
 from callboard.agents import RunContext
 from callboard.errors import RunLost
 from callboard.storage import GivenAnswer, Store, StoredFrame, StoredRun
 from callboard.storage.sql import database as database_module
-from callboard.storage.sql.tables import runs
 from callboard_protocol import (
     Done,
     Event,
@@ -24,10 +22,8 @@ from callboard_protocol import (
     Message,
     ToolCallComplete,
     ToolCallStart,
-    encode,
 )
 from tests.runs.promises import check
-from tests.scraping import scrape
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
 from tests.storage.conftest import new_database
 from tests.storage.trouble import locked_by_another_program, refusals
@@ -65,13 +61,6 @@ class Play:
         await self.going_on.wait()
         yield ToolCallComplete(tool_call_id="a", result="found")
         yield Message(content="There it is.")
-
-
-@dataclass(frozen=True)
-class Steadfast(ScriptedAgent):
-    """An agent whose runs another server can continue."""
-
-    on_owner_loss: str = "continue"
 
 
 @asynccontextmanager
@@ -287,46 +276,6 @@ async def test_a_question_has_one_answer_whoever_gives_it(store: Store) -> None:
     assert (await owner.signals(["run"]))["run"].is_cancelled
 
 
-async def give_to_heir(store: Store) -> None:
-    """Take over the runs of a server as another server does when the lease has expired."""
-    await store.database.execute(update(runs).values(owner="heir", epoch=2))
-
-
-async def test_a_zombie_starts_no_tool_and_its_listeners_see_how_it_goes_on(tmp_path: Path, database_url: str) -> None:
-    is_lost = asyncio.Event()
-    ran = []
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield Message(content="Let me look. ")
-        await is_lost.wait()
-        yield ToolCallStart(tool_call_id="a", tool_name="pay")
-        ran.append("pay")
-        yield ToolCallComplete(tool_call_id="a", result="paid")
-
-    async with serving(tmp_path, ScriptedAgent(script), database_url=database_url) as service:
-        store = await Store.open(database_url)
-        heir = store.stored_runs("heir")
-        seen: list[Event] = []
-        async with heir.open(60, print):
-            async with service.client.stream("POST", "/v1/runs", json=body()) as response:
-                async for _, event in numbered(response):
-                    seen.append(event)
-                    if isinstance(event, Message):
-                        await give_to_heir(store)
-                        is_lost.set()
-            assert [event.type for event in seen] == ["run_start", "message"]
-            [left] = (await heir.find(["run"])).values()
-            last = encode(left.last_seq + 1, Done())
-            await heir.append(left, [StoredFrame(last, is_last=True)])
-            assert await read_bytes(service, after=2) == last
-            seen_by_prometheus = await scrape(service.client)
-            assert seen_by_prometheus.sum("callboard_runs_left_total", agent="scripted") == 1
-            assert seen_by_prometheus.sum("callboard_runs_total") == 0
-        assert ran == []
-        assert await store.chats("ann").timeline("chat") == []
-        await store.close()
-
-
 async def test_a_run_is_cancelled_and_answered_at_any_server(tmp_path: Path, database_url: str) -> None:
     async def script(context: RunContext) -> AsyncIterator[Event]:
         question = InputRequest(request_id="q", kind="input", title="Which?")
@@ -407,51 +356,6 @@ async def test_a_file_of_a_run_is_there_at_any_server(tmp_path: Path, database_u
             assert (await service.client.get(path, params={"user_id": "ann"})).content == b"long " * 20_000
             assert (await service.client.get(path, params={"user_id": "bob"})).status_code == 404
             assert (await service.client.get(f"{path}0", params={"user_id": "ann"})).status_code == 404
-
-
-@ON_SQLITE
-async def test_a_run_that_comes_back_while_its_first_life_is_still_tidying_up_is_the_one_that_is_known(
-    tmp_path: Path, database_url: str
-) -> None:
-    going_on = asyncio.Event()
-    tidy = asyncio.Event()
-    lives = [asyncio.Event(), asyncio.Event()]
-    left = iter(lives)
-
-    async def script(_: RunContext) -> AsyncIterator[Event]:
-        life = next(left)
-        yield Message(content="Here I am. ")
-        life.set()
-        try:
-            await going_on.wait()
-            yield Message(content="Still here. ")
-            await asyncio.Event().wait()
-        finally:
-            if life is lives[0]:
-                await tidy.wait()
-
-    agent = Steadfast(script)
-    async with serving(tmp_path, agent, database_url=database_url, lease_seconds=0.5) as service:
-        first = asyncio.create_task(service.events(body()))
-        await lives[0].wait()
-        [run] = service.state.runs
-        # Another server took it, and is asked to stop.
-        other = await Store.open(database_url)
-        taken = {"owner": "other", "epoch": 2}
-        await other.database.execute(update(runs).values(taken))
-        await other.stored_runs("other").hand_over(replace(StoredRun("run", "", None, None, None), epoch=2))
-        await other.close()
-        going_on.set()
-        await lives[1].wait()
-        tidy.set()
-        await run.wait()
-        await first
-        [again] = service.state.runs
-        assert again is not run
-        cancelled = await service.client.post("/v1/runs/run/cancel?user_id=ann")
-        assert cancelled.is_success
-        await again.wait()
-        assert again.last_event == Done(finish_reason="cancelled")
 
 
 @ON_SQLITE
