@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from callboard._history import HistoryCall, Turn
 from callboard.agents import RunContext
 from callboard.errors import RunLost
 from callboard.storage import GivenAnswer, Store, StoredFrame, StoredRun
 from callboard.storage.sql import database as database_module
+from callboard.storage.sql.tables import runs
 from callboard_protocol import (
     Done,
     Event,
@@ -22,9 +24,11 @@ from callboard_protocol import (
     Message,
     ToolCallComplete,
     ToolCallStart,
+    encode,
 )
 from tests.runs.promises import check
-from tests.serving import ScriptedAgent, Service, numbered, request, serving
+from tests.scraping import scrape
+from tests.serving import ScriptedAgent, Service, database_of, numbered, request, serving
 from tests.storage.conftest import new_database
 from tests.storage.trouble import locked_by_another_program, refusals
 from tests.storage.turns import RecordedSteps
@@ -393,3 +397,32 @@ async def test_a_run_that_cannot_be_stored_is_begun_by_neither_of_two_servers(
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "storage")
         assert isinstance((await other.events(body()))[-1], Done)
     assert play.runs == 1
+
+
+@ON_SQLITE
+async def test_a_server_that_has_lost_a_run_starts_no_tool_and_shows_how_it_goes_on(
+    tmp_path: Path, database_url: str
+) -> None:
+    is_lost = asyncio.Event()
+
+    async def script(_: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Let me look. ")
+        await is_lost.wait()
+        yield ToolCallStart(tool_call_id="a", tool_name="pay")
+        raise AssertionError("the tool has run")
+
+    async with serving(tmp_path, ScriptedAgent(script), database_url=database_url) as service:
+        heir = service.state.store.stored_runs("heir")
+        async with service.client.stream("POST", "/v1/runs", json=body()) as response:
+            async for _, event in numbered(response):
+                if isinstance(event, Message):
+                    await database_of(service).execute(update(runs).values(owner="heir", epoch=2))
+                    is_lost.set()
+        assert isinstance(event, Message)
+        [left] = (await heir.find(["run"])).values()
+        last = encode(left.last_seq + 1, Done())
+        await heir.append(left, [StoredFrame(last, is_last=True)])
+        assert await read_bytes(service, after=2) == last
+        seen_by_prometheus = await scrape(service.client)
+        assert seen_by_prometheus.sum("callboard_runs_left_total", agent="scripted") == 1
+        assert seen_by_prometheus.sum("callboard_runs_total") == 0
