@@ -13,6 +13,7 @@ from callboard.http import sse
 from callboard.runs import run as run_module
 from callboard_protocol import (
     Done,
+    Error,
     Event,
     InputRequest,
     Message,
@@ -27,6 +28,11 @@ from tests.runs.promises import check, read
 from tests.serving import Script, ScriptedAgent, Service, numbered, request, serving
 
 PICTURE = f"data:image/png;base64,{'A' * 400_000}"
+
+
+async def waiting_in_a_call(context: RunContext) -> AsyncIterator[Event]:
+    yield ToolCallStart(tool_call_id="a", tool_name="slow")
+    await asyncio.Event().wait()
 
 
 async def sixty_events(context: RunContext) -> AsyncIterator[Event]:
@@ -245,6 +251,23 @@ async def test_resume_before_the_start_of_the_log_is_410(tmp_path: Path, monkeyp
         await service.client.post("/v1/runs", json=request(run_id="r"))
         gone = await service.client.get("/v1/runs/r/events")
         assert (gone.status_code, gone.json()["error"]["code"]) == (410, "log_expired")
+
+
+# A run without a chat, a background task, and an agent of which nobody knows whether another server can go on.
+@pytest.mark.parametrize("fields", [{}, {"chat_id": "c", "task": "title_generation"}, {"chat_id": "d"}], ids=range(3))
+async def test_shutdown_ends_unstored_runs_with_a_last_event(tmp_path: Path, fields: dict[str, str]) -> None:
+    async with serving(tmp_path, ScriptedAgent(waiting_in_a_call), drain_seconds=0) as service:
+        seen: list[tuple[int, Event]] = []
+        async with service.client.stream("POST", "/v1/runs", json=request(run_id="r", **fields)) as response:
+            async for pair in numbered(response):
+                seen.append(pair)
+                if isinstance(pair[1], ToolCallStart):
+                    stopping = asyncio.create_task(service.app.stop())
+        await stopping
+        check(seen)
+        last = seen[-1][1]
+        assert isinstance(last, Error)
+        assert last.code == "interrupted"
 
 
 async def test_idle_stream_sends_ping_comments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
