@@ -328,6 +328,7 @@ def test_tags_whose_names_begin_with_details_may_be_used() -> None:
         ("- ```\n  x\n", "  ```"),
         ("<!-- x", "\n-->"),
         ("<!-->", ""),
+        ("<!-- x --> y", ""),
         ("<PRE class=a>\n```", "\n</pre>"),
         ("<?php", "\n?>"),
         ("a ``` b", ""),
@@ -661,16 +662,17 @@ def inside(parent: str, call_id: str, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("emitter", ["StreamEmitter", "NativeEmitter"])
 def test_calls_inside_a_call_are_lines_of_its_card(emitter: str) -> None:
+    picture = {"type": "image", "url": "data:image/png;base64,AA"}
     transcript = drawn(started("c", "ask"), inside("c", "d"))
     [card] = transcript.pieces
     assert card.shown_name == "ask · get_weather · Oslo"
     transcript.apply(status("Looking", 45, "d"))
     assert card.shown_name == "ask · get_weather · Oslo · 45% Looking"
     transcript.apply(inside("d", "e"))
-    transcript.apply(completed("rain", "e", duration_ms=400))
+    transcript.apply(completed("rain", "e", duration_ms=400, files=[picture]))
     transcript.apply(failed("no", "d", code="denied"))
     transcript.apply(completed("It rains.", "c", duration_ms=2_500))
-    assert card.shown_name == "ask · 2.5 s"
+    assert (card.shown_name, card.files) == ("ask · 2.5 s", [picture])
     lines = ["↳ get_weather · Oslo · declined", "↳   get_weather · Oslo · 0.4 s"]
     assert card.result.split("\n") == [*lines, "", "It rains."]
     updates = getattr(PIPE, emitter)("m").updates(transcript, 0, final=True)
