@@ -23,25 +23,21 @@ class Kept:
     user_id: str
 
 
-@pytest.fixture(params=[True, False], ids=["async", "sync"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Kept]:
-    """Open WebUI's files by id; `Files` is async since 0.9."""
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Kept]:
+    """Open WebUI's files by id."""
     files = {"f1": Kept("f1", "u1"), "f2": Kept("f2", "u1"), "theirs": Kept("f1", "u2"), "gone": Kept("gone", "u1")}
     (tmp_path / "f1").write_bytes(b"one")
     (tmp_path / "f2").write_bytes(b"two")
 
-    def get_file_by_id(file_id: str) -> Kept | None:
-        return files.get(file_id)
-
-    async def get_file_by_id_async(file_id: str) -> Kept | None:
+    async def get_file_by_id(file_id: str) -> Kept | None:
         return files.get(file_id)
 
     def get_file(path: str) -> str:
         return str(tmp_path / path)
 
-    found = get_file_by_id_async if request.param else get_file_by_id
     modules = {
-        "models.files": {"Files": SimpleNamespace(get_file_by_id=found)},
+        "models.files": {"Files": SimpleNamespace(get_file_by_id=get_file_by_id)},
         "storage.provider": {"Storage": SimpleNamespace(get_file=get_file)},
     }
     provide_open_webui(monkeypatch, modules)

@@ -33,17 +33,16 @@ class Upload:
 
 @dataclass
 class Store:
-    """Open WebUI's file store as far as `upload_file_handler` shows it; 0.8's is not async."""
+    """Open WebUI's file store as far as `upload_file_handler` shows it."""
 
     folder: Path
-    is_async: bool = True
     error: Exception | None = None
     kept: dict[str, Upload] = field(default_factory=dict)
     previews: dict[str, str] = field(default_factory=dict)
     message: dict[str, Any] = field(default_factory=dict)
     owners: list[str] = field(default_factory=list)
 
-    def _put(self, request: Any, file: Upload, metadata: dict[str, Any], process: bool, user: Any) -> Any:
+    async def put(self, request: Any, file: Upload, metadata: dict[str, Any], process: bool, user: Any) -> Any:
         if self.error:
             raise self.error
         assert process is False, "it would be read into the knowledge base"
@@ -53,13 +52,6 @@ class Store:
         self.owners.append(user.id)
         return SimpleNamespace(id=file_id)
 
-    async def _put_async(self, *args: Any, **options: Any) -> Any:
-        return self._put(*args, **options)
-
-    @property
-    def upload_file_handler(self) -> Any:
-        return self._put_async if self.is_async else self._put
-
     def update_file_data_by_id(self, file_id: str, data: dict[str, Any]) -> None:
         self.previews[file_id] = data["content"]
 
@@ -68,11 +60,11 @@ class Store:
         return self.message
 
 
-@pytest.fixture(params=[True, False], ids=["async", "sync"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    store = Store(tmp_path, request.param)
-    modules = {
-        "routers.files": {"UploadFile": Upload, "upload_file_handler": store.upload_file_handler},
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    store = Store(tmp_path)
+    modules: dict[str, dict[str, Any]] = {
+        "routers.files": {"UploadFile": Upload, "upload_file_handler": store.put},
         "models.files": {"Files": store},
         "models.chats": {"Chats": store},
     }
