@@ -1,23 +1,14 @@
-"""A quotation mark before each opener, and the notations of Python and Gemma."""
+"""Calls in the notations of Python and of Gemma."""
 
 import json
 
 import pytest
 
 from callboard_formats import parse
-from callboard_formats.formats import SYNTAXES, syntaxes_of
 from callboard_formats.python import SOURCE_CHARS, notation_to_json, parse_calls
 from tests.formats.corpus import TOOLS
 
 SCHEMAS = [tool.schema() for tool in TOOLS]
-NAMES = tuple(dict.fromkeys(one.name for one in SYNTAXES))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_call_behind_a_quotation_mark_is_quoted(name: str) -> None:
-    for opener in (one for syntax in syntaxes_of([name]) for one in syntax.openers):
-        for mark in ("`", "„"):
-            assert parse(f'a {mark}{opener}now {{"name": "now"}}', SCHEMAS).tool_calls == (), (opener, mark)
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,12 @@ def test_data_without_a_tools_name_is_not_held_back(data: str) -> None:
     assert shown.startswith(data[:12])
 
 
+def test_a_call_behind_a_quotation_mark_is_quoted() -> None:
+    for opener in (*UNLIKE, *TAGS):
+        for mark in ("`", "„"):
+            assert said(scan(f'a {mark}{opener}now {{"name": "now"}}'))[2] == [], (opener, mark)
+
+
 # ------------------------------------------------------------------------------------------------- linear time
 
 SMALL = 2_500

@@ -350,7 +350,7 @@ def test_an_output_may_be_cut_off_behind_a_marker_inside_an_argument(row: Row, s
             continue
         content = write(row)
         text = written(row, [("write_file", {"path": "a", "content": content})])
-        for end in range(0, len(text), stride):
+        for end in range(0, len(text), 3 * stride):
             for call in parse(text[:end], [WRITE, NOW]).tool_calls:
                 assert call.error or call.arguments == {"path": "a", "content": content}, text[:end]
 
