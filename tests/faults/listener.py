@@ -66,14 +66,10 @@ class Listener:
     def user(self) -> dict[str, str]:
         return {"user_id": self.body["user"]["id"]}
 
-    async def start(self, at_most: int = 0) -> None:
-        """Start the run, and listen to its end; raises `LostAnswer`.
-
-        With `at_most` each time to so many events, and then at any server again.
-        """
+    async def start(self) -> None:
+        """Start the run, and listen to its end; raises `LostAnswer`."""
         try:
-            while not self.ended:
-                await self._listen(is_new=True, at_most=at_most)
+            await self._listen(is_new=True)
         finally:
             for task in self._answering.values():
                 task.cancel()

@@ -28,22 +28,15 @@ PYTHON = "read as Python literals"
 
 
 @pytest.mark.parametrize(("text", "arguments", "repairs"), [
-    ("", {}, ()),
     (" \n\t", {}, ()),
-    ("{}", {}, ()),
-    ('{"q": "a", "n": 1}', {"q": "a", "n": 1}, ()),
     ('{"q": "a\nb\tc"}', {"q": "a\nb\tc"}, (CONTROL,)),
     (r'"{\"q\": \"a\"}"', {"q": "a"}, (UNWRAPPED,)),
     (r'"{\"q\": \"a' + "\n" + r'\"}"', {"q": "a\n"}, (CONTROL, UNWRAPPED, CONTROL)),
-    ('""', {}, (UNWRAPPED,)),
     ('```json\n{"q": "a"}\n```', {"q": "a"}, (AROUND,)),
-    ('```json\n{}\n```', {}, (AROUND,)),
     ('{"q": "a"}}', {"q": "a"}, (AROUND,)),
     ('{"q": "a"}\nObservation: {"q": "b"}', {"q": "a"}, (AROUND,)),
     ('Sure: {"q": "}{\\"", "n": 2} as asked', {"q": '}{"', "n": 2}, (AROUND,)),
     ('here {"q": "a\nb"}', {"q": "a\nb"}, (AROUND, CONTROL)),
-    ("{'q': 'a', 'n': None}", {"q": "a", "n": None}, (PYTHON,)),
-    ("{'q': \"it's {\", 'n': True}", {"q": "it's {", "n": True}, (PYTHON,)),
     ("{'q': 'it is {', 'n': (1, 2)}", {"q": "it is {", "n": [1, 2]}, (PYTHON,)),
     ('{"q": "a", "n": True,}', {"q": "a", "n": True}, (PYTHON,)),
     ("x {'q': '\\d'}", {"q": "\\d"}, (AROUND, PYTHON)),
@@ -56,8 +49,7 @@ def test_each_repair_is_made_only_if_needed_and_is_named(
 
 
 @pytest.mark.parametrize("text", [
-    '{"q": "a"', '{"q": "a', '{"q": "a", "n": 1', '{"q": "a", "n":', '{"q": "a", ', '{"q": "f() { }', '{"q": {"n": 1}',
-    "{'q': 'a}", r'"{\"q\": \"a', r'"{\"q\": \"a\""',
+    '{"q": "a"', '{"q": "a", "n":', '{"q": "f() { }', "{'q': 'a}", r'"{\"q\": \"a', r'"{\"q\": \"a\""',
 ])  # fmt: skip
 def test_an_object_without_an_end_is_refused_as_cut_off(text: str) -> None:
     with pytest.raises(InvalidArguments, match="cut off before the end"):
@@ -65,8 +57,7 @@ def test_an_object_without_an_end_is_refused_as_cut_off(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [
-    "{q: 'cats', n: 5}", "{'q': 'a', 'n': true}", '{“q”: “a”}', '{"q": "the "best" film"}', '{\\"q\\": \\"a\\"}',
-    '{"q": ["a", "b"}', '{"q": "a" "n": 2}',
+    "{q: 'cats', n: 5}", "{'q': 'a', 'n': true}", '{"q": "the "best" film"}', '{"q": ["a", "b"}', '{"q": "a" "n": 2}',
 ])  # fmt: skip
 def test_broken_json_is_refused(text: str) -> None:
     with pytest.raises(InvalidArguments, match="not valid JSON"):
@@ -88,8 +79,7 @@ def test_comments_are_removed_except_in_strings(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "hello", "[1]", "5", "true", '"cats"', '[{"q": "a"}]', '"[1]"', "{", '{"', '{"q', '{"q":', "{braces}",
-        "Use {} here.",
+        "hello", "[1]", '"cats"', '[{"q": "a"}]', "{", '{"q":', "Use {} here.",
         r'"\"{}\""', '{"q": NaN}', '{"q": 1e999}', "{'q': Infinity}", '{"q": "a", "n"}', '{"n": 007}',
         "[" * 100_000, '{"q":' * 100_000, "{'q': " + "-" * 19_000 + "}", "q=a", "q: a", "{q: cats, n: 5}",
     ],
@@ -110,12 +100,6 @@ def test_null_means_no_arguments_if_the_tool_requires_none() -> None:
     assert read_arguments("null", {}) == ReadArguments({}, ("null read as no arguments",))
     with pytest.raises(InvalidArguments, match="not null"):
         read_arguments("null", WANTED)
-
-
-def test_an_error_quotes_the_beginning_and_says_where_it_was_cut_off() -> None:
-    with pytest.raises(InvalidArguments, match=r"cut off before the end.*: \{\"a{100,118}… Write") as caught:
-        read_arguments('{"' + "a" * 40_000, {})
-    assert len(str(caught.value)) < 400
 
 
 json_values = st.recursive(
@@ -196,27 +180,19 @@ def test_arguments_that_fit_are_unchanged(arguments: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("written", "fitted", "repair"), [
     ({"Query": "a"}, {"query": "a"}, "argument 'Query' taken as 'query'"),
     ({"unit_system": "metric"}, {"unitSystem": "metric"}, "argument 'unit_system' taken as 'unitSystem'"),
-    ({"unit-system": "metric"}, {"unitSystem": "metric"}, "argument 'unit-system' taken as 'unitSystem'"),
     ({"unitSystem": "Metric"}, {"unitSystem": "metric"}, """argument 'unitSystem' "Metric" read as "metric\""""),
     ({"count": "5"}, {"count": 5}, """argument 'count' "5" read as 5"""),
-    ({"count": "-5.0"}, {"count": -5}, """argument 'count' "-5.0" read as -5"""),
     ({"count": 5.0}, {"count": 5}, "argument 'count' 5.0 read as 5"),
     ({"ratio": "1.5e2"}, {"ratio": 150.0}, """argument 'ratio' "1.5e2" read as 150.0"""),
     ({"safe": "true"}, {"safe": True}, """argument 'safe' "true" read as true"""),
-    ({"safe": "False"}, {"safe": False}, """argument 'safe' "False" read as false"""),
     ({"query": 5}, {"query": "5"}, """argument 'query' 5 read as "5\""""),
-    ({"level": "2"}, {"level": 2}, """argument 'level' "2" read as 2"""),
-    ({"limit": "7"}, {"limit": 7}, """argument 'limit' "7" read as 7"""),
     ({"limit": "None"}, {"limit": None}, """argument 'limit' "None" read as null"""),
     ({"tags": '["a"]'}, {"tags": ["a"]}, r"""argument 'tags' "[\"a\"]" read as ["a"]"""),
     ({"tags": "a"}, {"tags": ["a"]}, "argument 'tags' made a list of one"),
-    ({"days": 1}, {"days": [1]}, "argument 'days' made a list of one"),
     ({"extra": '{"z": 1}'}, {"extra": {"z": 1}}, r"""argument 'extra' "{\"z\": 1}" read as {"z": 1}"""),
     ({"place": {"City": "x"}}, {"place": {"city": "x"}}, "argument 'place.City' taken as 'city'"),
     ({"zip": None}, {}, "argument 'zip' is unknown, had no value and is left out"),
-    ({"zip": ""}, {}, "argument 'zip' is unknown, had no value and is left out"),
     ({"count": None}, {}, "argument 'count' was empty and is left out"),
-    ({"count": ""}, {}, "argument 'count' was empty and is left out"),
     ({"query": "a", "Query": "a"}, {"query": "a"}, "argument 'Query' repeats 'query' and is left out"),
     ({"arguments": {"query": "a"}}, {"query": "a"}, "taken out of 'arguments'"),
     ({"tool_input": '{"query": "a"}'}, {"query": "a"}, "taken out of 'tool_input'"),
@@ -230,14 +206,11 @@ def test_equivalent_arguments_are_converted_and_reported(
 @pytest.mark.parametrize(("written", "message"), [
     ({"count": 5.5}, "argument 'count': expected an integer, not 5.5"),
     ({"count": "007"}, """argument 'count': expected an integer, not "007\""""),
-    ({"count": True}, "argument 'count': expected an integer, not true"),
-    ({"ratio": "nan"}, """argument 'ratio': expected a number, not "nan\""""),
     ({"unitSystem": "kelvin"}, """argument 'unitSystem': expected one of ["metric", "imperial"], not "kelvin\""""),
     ({"agreed": 1}, "argument 'agreed': expected one of [true], not 1"),
     ({"tags": "['a', 'b']"}, """argument 'tags': expected a list, not "['a', 'b']\""""),
     ({"steps": {"a": 1}}, """argument 'steps': expected a list, not {"a": 1}"""),
     ({"query": "a", "Query": "b"}, "argument 'Query' is given twice, as 'query' too"),
-    ({"unit_system": "metric", "unit-system": "imperial"}, "'unit-system' is given twice, as 'unitSystem' too"),
     ({"querry": "a"}, "there is no argument 'querry', perhaps 'query'; it takes query, unitSystem, count,"),
     ({"place": {}}, "argument 'place.city' is missing"),
     ({"place": {"city": "x", "near": [{"city": "y"}, {"zip": 1}]}}, "there is no argument 'place.near.1.zip'; "),
@@ -318,10 +291,7 @@ def test_the_action_that_a_name_implied_is_set() -> None:
     fitted, repairs = fit_arguments({"text": "a"}, MEMORY, named("save_memory", "memory"))
     assert fitted == {"text": "a", "action": "store"}
     assert repairs == ("action 'store' taken from the tool's name",)
-
-
-@pytest.mark.parametrize("empty", [{"action": None}, {"Action": ""}, {"action": None, "ACTION": ""}])
-def test_an_empty_action_does_not_lose_the_one_that_the_name_implied(empty: dict[str, Any]) -> None:
+    empty = {"action": None, "ACTION": ""}
     assert fit_arguments(empty, MEMORY, named("save_memory", "memory"))[0] == {"action": "store"}
 
 
@@ -411,11 +381,9 @@ def nested(depth: int, inner: Any) -> Any:
 LOOP = {"$ref": "#"}
 HOSTILE = {
     "deep": (nested(5000, 1), {"properties": {"a": LOOP}}),
-    "wide": ({"a": ["5"] * 100_000}, {"properties": {"a": {"items": {"type": "integer"}}}}),
-    "branches": (nested(300, 1), {"anyOf": [{"properties": {"a": LOOP}}, {"properties": {"a": LOOP, "b": {}}}]}),
-    "endless": ({"a": 1}, {"anyOf": [LOOP, LOOP, {"properties": {"a": LOOP}}]}),
-    "same": ({"a": 1}, {"allOf": [LOOP, LOOP]}),
-    "text": ({"a": "[" * 500_000}, {"properties": {"a": {"type": ["array", "object"]}}}),
+    "wide": ({"a": ["5"] * 20_000}, {"properties": {"a": {"items": {"type": "integer"}}}}),
+    "branches": (nested(300, 1), {"anyOf": [LOOP, {"properties": {"a": LOOP}}, {"properties": {"a": LOOP, "b": {}}}]}),
+    "text": ({"a": "[" * 100_000}, {"properties": {"a": {"type": ["array", "object"]}}}),
     "doubling": (
         {"a": 1},
         {f"d{number}": {"required": ["a"], "allOf": [{"$ref": f"#/d{number + 1}"}] * 2} for number in range(60)}

@@ -13,7 +13,7 @@ from callboard.calls import ToolCall, tool
 from callboard.models import ModelDelta, TextDelta, ToolCallDelta
 from callboard_formats import ReasoningPiece, StreamParser, TextPiece
 from callboard_formats.detection import find_format, prompt_opens_thought
-from callboard_formats.formats import RELATED_FORMATS, list_formats
+from callboard_formats.formats import RELATED_FORMATS
 from callboard_formats.table import ROWS
 
 
@@ -24,10 +24,6 @@ from callboard_formats.table import ROWS
 def test_auto_means_react_for_listed_models(model: str, name: str) -> None:
     assert FormatChoice("auto", ("*llama-2*", "phi-2")).for_name(model).name == name
     assert FormatChoice().for_name(model).name == "auto"
-
-
-def test_every_syntax_can_be_chosen() -> None:
-    assert set(list_formats()) == set(get_args(ToolFormat)) - {"auto", "native", "rescue"}
 
 
 CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
@@ -86,76 +82,37 @@ def family_of(model: str) -> str | None:
 @pytest.mark.parametrize(
     ("model", "name"),
     [
-        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_coder"),
-        ("deepseek-ai/DeepSeek-V3.2", "deepseek_v3_2"),
-        ("deepseek-ai/DeepSeek-V3.1", "deepseek"),
-        ("MiniMax-M3", "minimax_m3"),
-        ("mistral-small", "mistral"),
         ("ibm-granite/granite-3.3-8b-instruct", "granite"),
-        ("LiquidAI/LFM2-1.2B", "lfm2"),
-        ("meituan-longcat/LongCat-Flash-Chat", "longcat"),
-        ("stepfun-ai/step3", "step3"),
         ("Step-3.5-Flash", "qwen3_coder"),
         ("inclusionAI/Ling-3.0-flash", "glm"),
-        ("allenai/Olmo-3-7B-Think", "olmo3"),
-        ("nvidia/NVIDIA-Nemotron-Nano-9B-v2", "nemotron_nano"),
-        ("swiss-ai/Apertus-8B-Instruct", "apertus"),
-        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama4"),
-        ("meta-llama/Llama-3.3-70B-Instruct", "llama3"),
         ("nvidia/Llama-3_3-Nemotron-Super-49B-v1_5", "nemotron_nano"),
         ("DeepSeek-R1-0528-Qwen3-8B", "deepseek"),
-        ("qwen2.5-coder:7b", "hermes"),
         ("DeepSeek-V3.2-Exp", "deepseek"),
         ("granite-20b-functioncalling", "granite"),
-        ("moonshotai/Kimi-K2.5", "kimi"),
         ("Qwen3.8-72B", "qwen3_coder"),
         ("qwen3:4b", "hermes"),
-        ("openbmb/MiniCPM3-4B", "minicpm"),
         ("baidu/ERNIE-4.5-21B-A3B-Thinking", "hermes"),
-        ("XiaomiMiMo/MiMo-7B-RL", "hermes"),
         ("XiaomiMiMo/MiMo-V2-Flash", "qwen3_coder"),
-        ("HuggingFaceTB/SmolLM3-3B", "hermes"),
-        ("LGAI-EXAONE/EXAONE-4.0-32B", "hermes"),
-        ("arcee-ai/AFM-4.5B", "hermes"),
         ("PrimeIntellect/INTELLECT-3", "qwen3_coder"),
         ("tngtech/DeepSeek-TNG-R1T2-Chimera", "deepseek"),
         ("meetkai/functionary-small-v3.2", "functionary"),
         ("meetkai/functionary-medium-v3.1", "llama3"),
-        ("upstage/Solar-Open-100B", "solar_open"),
-        ("upstage/Solar-Open-2", "solar_open_2"),
-        ("Muse-Glimmer", "muse_glimmer"),
-        ("thinkingmachines/Inkling", "inkling"),
-        ("pfnet/plamo-3-nict-8b", "plamo_3"),
-        ("IQuest-Q1", "iquest"),
-        ("facebook/cwm", "cwm"),
-        ("BlinkDL/rwkv7-g1", "rwkv"),
         ("zai-org/GLM-5.3-Flash", "glm"),
-        ("poolside/Laguna-XS.2", "glm"),
         ("naver-hyperclovax/HyperCLOVAX-SEED-Think-14B", "glm"),
-        ("iflytek/Spark-3", "glm"),
         ("tencent/Hunyuan-4", "hunyuan_3"),
-        ("tencent/Hunyuan-A13B-Instruct", "hunyuan_a13b"),
         ("tencent/Hunyuan-4B-Instruct", None),
         ("ai21labs/AI21-Jamba-1.7-Mini", "hunyuan_a13b"),
-        ("wb/BerryLM-OS", "qwen3_coder"),
-        ("Aleph-Alpha/Kolibri-1", "hermes"),
         ("stepfun-ai/Step-Audio-2-mini", "step3"),
         ("FreedomIntelligence/openPangu-Embedded-7B", "lfm2"),
         # Separators do not matter.
         ("gpt_oss_20b", "harmony"),
         ("GLM_4_6", "glm"),
-        ("minimax_m2", "minimax_m2"),
-        ("seed_oss", "seed_oss"),
-        ("kimi_k2", "kimi"),
         ("qwen3 coder 30b", "qwen3_coder"),
         # Names that only begin alike, and retrained models.
         ("gpt-5", None),
         ("glm-4-9b-chat", None),
-        ("starling-lm-7b", None),
         ("mimosa-7b", None),
-        ("zephy-3", None),
         ("dolphin-mistral", None),
-        ("mistral-openorca", None),
     ],
 )
 def test_a_models_family_is_found_by_its_name(model: str, name: str | None) -> None:
@@ -167,25 +124,17 @@ def test_a_models_family_is_found_by_its_name(model: str, name: str | None) -> N
     [
         ("phi4_mini", '<|tool_call|>[{"name": "now", "arguments": {}}]<|/tool_call|>'),
         ("granite", '<tool_call>[{"name": "now", "arguments": {}}]'),
-        ("granite", '<function_call> {"name": "now", "arguments": {}}'),
         ("minicpm", "<|tool_call_start|>\n```python\nnow()\n```\n<|tool_call_end|>"),
-        ("llama4", "[now()]"),
         ("llama4", '{"name": "now", "parameters": {}}<|eot|>'),
         ("llama3", "<function=now>{}</function><|eom_id|>"),
         ("deepseek_v3_2", '<function_calls>\n<invoke name="now">\n</invoke>\n</function_calls>'),
         ("hermes", '{"name": "now", "arguments": {}}'),
-        ("hermes", '```json\n{"name": "now", "arguments": {}}\n```'),
-        ("hermes", '{"name": "now", "arguments": {}}\n</tool_call>'),
         ("hermes", "<tool_call>\n<function=now>\n</function>\n</tool_call>"),
-        ("hermes", "<function=now></function>"),
         ("qwen3_coder", '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'),
         ("glm", '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'),
         ("glm", "<tool_call>now {}</tool_call>"),
-        ("glm", "<function=now></function>"),
-        ("glm", '<function_calls>\n<invoke name="now">\n</invoke>\n</function_calls>'),
         ("qwen3_coder", '<invoke name="now">\n</invoke>'),
         ("deepseek_v4", '<tool_calls>\n<invoke name="now">\n</invoke>\n</tool_calls>'),
-        ("command", '[{"tool_call_id": "0", "tool_name": "now", "parameters": {}}]'),
         ("internlm2", '{"name": "now", "parameters": {}}'),
         ("gigachat3", 'function call\n{"name": "now", "arguments": {}}'),
         ("olmo3", '<function_calls>\n{"name": "now", "arguments": {}}\n</function_calls>'),
@@ -193,12 +142,6 @@ def test_a_models_family_is_found_by_its_name(model: str, name: str | None) -> N
         ("minimax_m3", '<tool_call>\n<invoke name="now">\n</invoke>\n</tool_call>'),
         ("gemma", "[now()]"),
         ("gemma", '{"name": "now", "parameters": {}}'),
-        ("gemma", '```json\n{"name": "now", "parameters": {}}\n```'),
-        ("mistral", '[{"name": "now", "arguments": {}}]'),
-        ("granite", '[{"name": "now", "arguments": {}}]'),
-        ("lfm2", "[now()]"),
-        ("phi4_mini", '[{"name": "now", "arguments": {}}]'),
-        ("llama3", '```json\n{"name": "now", "parameters": {}}\n```'),
     ],
 )
 def test_a_family_is_read_in_all_the_syntaxes_that_its_models_write(name: str, text: str) -> None:
@@ -210,15 +153,10 @@ OF_OTHERS = {
     "hermes": [
         "[TOOL_CALLS]now[ARGS]{}",
         "<|python_tag|>now()",
-        "<|tool_call_start|>[now()]<|tool_call_end|>",
         "Action: now\nAction Input: {}",
-        "```Action: now\nAction Input: {}\n```",
-        "```tool_code\nnow()\n```",
         '<minimax:tool_call>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>',
     ],
-    "gemma": ['<tool_call>{"name": "now", "arguments": {}}</tool_call>', "<|python_tag|>now()"],
     "qwen3_coder": ['{"name": "now", "arguments": {}}', "[now()]", "[TOOL_CALLS]now[ARGS]{}"],
-    "mistral": ['<tool_call>{"name": "now", "arguments": {}}</tool_call>', "<function=now></function>"],
     "glm": ['{"name": "now", "arguments": {}}', "[TOOL_CALLS]now[ARGS]{}"],
 }
 
@@ -246,22 +184,17 @@ QWEN += r'{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool
 LINES = {
     "qwen 3": ("hermes", QWEN),
     "hermes": ("hermes", """{{- '{"name": <function-name>, "arguments": <args-dict>}\n' }}"""),
-    "qwen 3 coder": ("qwen3_coder", r"{{- '\n<tool_call>\n<function=' + tool_call.name + '>\n' }}"),
     "glm 4.6": (
         "glm",
         "<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>{arg-value-1}</arg_value>",
     ),
-    "mistral": ("mistral", '{{- "[TOOL_CALLS] [" }}'),
     "deepseek 3.1": ("deepseek", "{{'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>'+ tool['function']['name']}}"),
     "deepseek 3.2": (
         "deepseek_v3_2",
         '{%- set dsml_token = "｜DSML｜" -%}\n<{{ dsml_token }}function_calls>\n<{{ dsml_token }}invoke name="$NAME">',
     ),
     "deepseek 4": ("deepseek_v4", "{% set dsml = '｜DSML｜' %}{{- '<' + dsml + 'tool_calls>' -}}"),
-    "kimi k2": ("kimi", "{{ '<|tool_calls_section_begin|>' }}"),
     "kimi k3": ("kimi_k3", "{%- macro open_tag(tag, attrs=[]) -%}\n{{- '<|open|>' + tag -}}"),
-    "gpt-oss": ("harmony", '{{- "<|start|>assistant<|channel|>final<|message|>" }}'),
-    "gemma 4": ("gemma", "{{- '<|tool_call>call:' + function['name'] + '{' -}}"),
     "llama 3.1": (
         "llama3",
         '{"name": function name, "parameters": dictionary of argument name and its value}',
@@ -277,25 +210,12 @@ LINES = {
     "lfm 2": ("lfm2", '{%- set content = "<|tool_call_start|>[" + ns_tc.result + "]<|tool_call_end|>" + content -%}'),
     "granite 3": ("granite", "respond only with <|tool_call|> followed by a JSON list of tools used"),
     "phi 4 mini": ("phi4_mini", "{{- '<|tool_call|>' + (tool_call['function'] | tojson) + '<|/tool_call|>' -}}"),
-    "command": ("command", "{{- '<|START_ACTION|>[' }}"),
-    "olmo 3": ("olmo3", r"{{- \"\n<function_calls>\nget_weather(city='New York')\n</function_calls>\" }}"),
-    "nemotron": ("nemotron_nano", "{{- '<TOOLCALL>[' -}}"),
-    "seed-oss": ("seed_oss", r"{%- set begin = '<seed:tool_call>' -%}{{ '\n<function=' + name + '>\n<parameter=' }}"),
     "step 3": ("step3", "{{- '<｜tool▁calls▁begin｜>' }}<steptml:invoke name="),
-    "gigachat 3": ("gigachat3", r"{%- set add_tokens = namespace(message_sep='<|message_sep|>\n\n') -%} function call"),
-    "apertus": ("apertus", "{%- set tool_calls_token = '<|tools_prefix|>' -%}"),
-    "longcat": ("longcat", "<longcat_tool_call>{function-name}\n<longcat_arg_key>{arg-key-1}</longcat_arg_key>"),
-    "functionary 3.2": ("functionary", r"Respond in this format:\n>>>${recipient}\n${content}\nAvailable functions:"),
     "functionary 3.1": ("llama3", "{{ '<|python_tag|>' + tool_call['function']['arguments'] }}"),
-    "solar open": ("solar_open", "{{- '<|tool_call:begin|>' + id + '<|tool_call:name|>' + name }}"),
-    "solar open 2": ("solar_open_2", "{{- '<|tool_call:start|>' + name + '\\n' }}"),
-    "muse glimmer": ("muse_glimmer", r"writing a \"<atem:function_calls>\" block like the following:"),
-    "inkling": ("inkling", "{{- '<|content_invoke_tool_json|>' -}}"),
-    "plamo 3": ("plamo_3", "{{- '<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|>' }}"),
-    "iquest q1": ("iquest", "{{- '<iquest_tool_call>' + tc.name }}"),
-    "cwm": ("cwm", "<tool: function>"),
-    "rwkv 7": ("rwkv", "**Tool Call:**"),
-    "internlm 2": ("internlm2", "{{ '<|action_start|><|plugin|>' }}"),
+    "olmo 3": ("olmo3", r"{{- \"\n<function_calls>\nget_weather(city='New York')\n</function_calls>\" }}"),
+    "seed-oss": ("seed_oss", r"{%- set begin = '<seed:tool_call>' -%}{{ '\n<function=' + name + '>\n<parameter=' }}"),
+    "gigachat 3": ("gigachat3", r"{%- set add_tokens = namespace(message_sep='<|message_sep|>\n\n') -%} function call"),
+    "functionary 3.2": ("functionary", r"Respond in this format:\n>>>${recipient}\n${content}\nAvailable functions:"),
 }
 
 
@@ -314,12 +234,6 @@ def test_the_name_decides_if_a_template_has_words_of_several_families() -> None:
     assert named is not None
     assert (named.name, named.because, named.is_from_template) == ("hermes", "its name", False)
     assert find_format("my-model", template) is None
-
-
-def test_the_name_decides_if_a_template_has_no_familys_words() -> None:
-    found = find_format("mistral-small", "{{ messages[0].content }} Answer with a function call as JSON.")
-    assert found is not None
-    assert (found.name, found.because) == ("mistral", "its name")
 
 
 def test_the_served_name_takes_precedence_over_other_names() -> None:
@@ -344,15 +258,11 @@ QWEN_END = r"{{- '<think>' }}{%- if add_generation_prompt %}{{- '<|im_start|>ass
     [
         ("minimax_m2", MINIMAX_END, "", True),
         ("minimax_m2", MINIMAX_END.replace("<think>", "<think></think>"), "", None),
-        ("nemotron_nano", NEMOTRON_END, "", None),
         ("glm", GLM_END, "", None),
         ("hermes", QWEN_END, "", None),
         ("hermes", "", "", None),
-        ("hermes", "{{ messages }} <think>", "", None),
         ("nemotron_nano", NEMOTRON_END, "<SPECIAL_11>Assistant\n<think>\n\n", True),
         ("nemotron_nano", NEMOTRON_END, "<SPECIAL_11>Assistant\n<think></think>", False),
-        ("minimax_m2", MINIMAX_END, "]~b]ai\n", False),
-        ("seed_oss", "", "<seed:bos>assistant\n<seed:think>", True),
         ("kimi_k3", "", '<|open|>message role="assistant"<|sep|><|open|>think<|sep|>', True),
         ("hermes", "", "<seed:think>", False),
     ],
@@ -361,22 +271,10 @@ def test_a_prompt_shows_whether_it_opens_the_thought(name: str, template: str, p
     assert prompt_opens_thought(name, template, prompt) is opens
 
 
-def read_opened(text: str, model: str, *, prompt_opens: bool) -> tuple[str, str]:
-    parser = StreamParser([], ["hermes"], model=model, prompt_opens=prompt_opens)
-    pieces = [*parser.feed(text), *parser.finish()]
-    thought = "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece))
-    return thought, "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
-
-
 def test_a_thought_that_the_template_opens_is_a_thought_from_its_first_word() -> None:
     parser = StreamParser([], ["hermes"], model="my-model", prompt_opens=True)
     assert parser.feed("I think") == [ReasoningPiece("I think")]
-    assert read_opened("I think\n</think>\n\nTwo.", "my-model", prompt_opens=True) == ("I think", "Two.")
-
-
-def test_an_answer_without_a_thought_is_complete_if_the_endpoint_removes_thoughts() -> None:
-    _, text = read_opened("Two.", "my-model", prompt_opens=True)
-    assert text == "Two."
+    assert parser.feed("</think>\n\nTwo.") == [TextPiece("Two.")]
 
 
 def test_the_template_takes_precedence_over_the_name_about_thoughts() -> None:
@@ -437,7 +335,6 @@ def test_tools_may_be_given_without_their_wrapper_and_without_parameters() -> No
     assert [(call.name, call.arguments) for call in parsed.tool_calls] == [("now", {}), ("search", {"query": "a"})]
 
 
-@pytest.mark.parametrize("properties", [{"query": True}, None])
 @pytest.mark.parametrize(
     ("family", "text"),
     [
@@ -445,8 +342,8 @@ def test_tools_may_be_given_without_their_wrapper_and_without_parameters() -> No
         ("qwen3_coder", "<tool_call><function=search><parameter=query>a</parameter></function></tool_call>"),
     ],
 )
-def test_a_schema_without_types_of_its_properties_reads_texts(family: str, text: str, properties: object) -> None:
-    tools = [{"name": "search", "parameters": {"type": "object", "properties": properties}}]
+def test_a_schema_without_types_of_its_properties_reads_texts(family: str, text: str) -> None:
+    tools = [{"name": "search", "parameters": {"type": "object", "properties": {"query": True}}}]
     [call] = parse(text.replace("T<", "]<]minimax[>[<"), tools, family).tool_calls
     assert call == ParsedCall("search", {"query": "a"})
 
@@ -478,13 +375,7 @@ OF_A_FAMILY = [
         '<｜DSML｜function_calls>\n<｜DSML｜invoke name="search">\n<｜DSML｜parameter name="query" string="true">a'
         "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
     ),
-    (
-        "deepseek",
-        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="search">\n<｜DSML｜parameter name="query" string="true">a'
-        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
-    ),
     ("minicpm", '<tool_call>\n<function name="search"><param name="query">a</param></function>\n</tool_call>'),
-    ("llama3", '<TOOLCALL>[{"name": "search", "arguments": {"query": "a"}}]</TOOLCALL>'),
     (
         "minimax_m2",
         '<invoke name="search">\n<parameter name="query">a</parameter>\n</invoke>\n</minimax:tool_call>',

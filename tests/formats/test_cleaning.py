@@ -45,23 +45,16 @@ def fed(parts: list[str], syntaxes: Syntaxes = EVERY_SYNTAX, model: str = "") ->
 
 @pytest.mark.parametrize(("text", "clean"), [
     ("Hello<|im_end|>", "Hello"),
-    ("Hello<|IM_END|>\n", "Hello\n"),
     ("<|im_start|>assistant\nHello", "Hello"),
     ("<|start_header_id|>assistant<|end_header_id|>Hello<|eot_id|>", "Hello"),
     ("<|channel|>final<|message|>Hello<|return|>", "Hello"),
     ('<|start|>assistant<|channel|>commentary to=functions.search <|constrain|>json<|message|>{"q": "}"}<|call|>', " "),
     ('Let me look. to=functions.search json {"q": "a"} Done', "Let me look.  Done"),
-    ('commentary to=functions.search code<|message|>{"q": ["a"]}', ""),
     ('{"tool_uses": [{"recipient_name": "functions.search", "parameters": {"q": "}"}}]}\nDone', "\nDone"),
     ('{\n  "tool_uses": [\n    {"a": "\\"}"}\n  ]\n} Done', " Done"),
     ('[TOOL_CALLS] [{"name": "search", "arguments": {}}] Done', " Done"),
-    ("[TOOL_CALLS] Hello", " Hello"),
     ('<tool_call>\n{"name": "x"}\n</tool_call>Done', "\nDone"),
     ("<tool_response>imagined\n</tool_response>Done", "Done"),
-    ("<｜tool▁calls▁end｜>Done<｜end▁of▁sentence｜>", "Done"),
-    ("<|tool_calls_section_end|>Done", "Done"),
-    ("Done<end_of_turn>", "Done"),
-    ("`code` then <|im_end|>", "`code` then "),
     ("```\n<|im_end|>\n```\n<|im_end|>Done", "```\n<|im_end|>\n```\nDone"),
     ("an open ` tick\n\n<|im_end|>", "an open ` tick\n\n"),
 ])  # fmt: skip
@@ -78,20 +71,15 @@ KEPT = [
     "Action: movies are great\nAction Input: none\nThought: I like them\nObservation: all do",
     "Final answers: 5. My Final Answer: 6",
     "`<|im_end|>` ends a turn, ``[TOOL_CALLS] ` `` begins calls",
-    "```html\n<tool_call>{}</tool_call>\n```\n",
     "~~~\n<|channel|>final\n```\n<|im_end|>\n~~~\n",
-    "- an item\n  ```\n  <|im_end|>\n  ```\n",
     "> ```\n> <|im_end|>\n> ```\n",
     "````md\n```\n<|im_end|>\n```\n<|im_end|>\n````\n",
     "```unclosed\n<|im_end|>\n\n<|im_end|>",
-    "    <|im_end|>\n\t<|im_end|>\n",
     "| token | meaning |\n|---|---|\n| <|im_end|> | end |\n| </tool_call> | end |\n",
     "the \"<|im_end|>\" token, “[TOOL_CALLS]”, '<tool_call>'",
     "»<|im_start|>«, 『<|im_start|>』, 《<|im_start|>》 and ‚<|im_start|>‘",
     "https://example.org/?redirect_to=functions.php and to=function",
-    'use {"tool": 1} or {"tools": ["a"]} or { "x": {} }',
     "a < b, a <| f |> b, [TOOL], <tool>, <s>struck</s>, [INST] and <think>",
-    "x = y  \n\n\n   z\t\r\n",
     "code `a\nb <|im_end|> c` end",
 ]
 
@@ -131,24 +119,16 @@ def test_a_reader_can_announce_the_final_answer() -> None:
 
 @pytest.mark.parametrize(("model", "text", "clean"), [
     ("qwen3:8b", "<think>\n\n</think>Hello", "\n\nHello"),
-    ("Qwen/QwQ-32B", "</think>Hello", "Hello"),
-    ("mistral-small", "Hello[/INST]", "Hello"),
     ("meta-llama/Llama-3.1", "assistant\n\nHello", "Hello"),
     ("meta-llama/Llama-3.1", "Hello assistant\n\nHello", "Hello assistant\n\nHello"),
     ("openai/gpt-oss-20b", "Thinking.assistantfinalHello", "Thinking.\n\nHello"),
-    ("openai/gpt-oss-20b", "The `assistantfinal` word", "The `assistantfinal` word"),
     ("microsoft/Phi-4-mini-instruct", "Hello<|tool|>", "Hello"),
-    ("phi4-mini", "Hello<|/tool|>", "Hello"),
     ("cognitivecomputations/dolphin-2.9", "Hello<|tool|>", None),
     ("pygmalion-2:13b", "[FONT=Arial]Hello[/FONT]", "Hello"),
-    ("MythoMax-L2", "Hello[/INST]", "Hello"),
     ("MythoMax-L2", "use `[FONT=Arial]`", "use `[FONT=Arial]`"),
     ("ibm-granite/granite-3.3-8b-instruct", "<response>Hello</response>", "Hello"),
     ("tencent/Hunyuan-A13B-Instruct", "<answer>\nHello\n</answer>", "Hello"),
-    ("tencent/Hunyuan-A13B-Instruct", "<answer>", ""),
     ("tencent/Hunyuan-A13B-Instruct", "Words go behind <answer>", None),
-    ("baidu/ERNIE-4.5-21B-A3B-Thinking", "<response>\nHello</response>", "Hello"),
-    ("mistralai/Mistral-7B-Instruct-v0.3", "<s>Hello", "Hello"),
     ("mistralai/Mistral-7B-Instruct-v0.3", '<s>"Hello," he said.', '"Hello," he said.'),
     ("mistralai/Ministral-8B-Instruct-2410", "<s> Hello <s>x</s>y", " Hello <s>x</s>y"),
     ("mistralai/Mistral-7B-Instruct-v0.3", "The tag `<s>`, and <s>struck</s> words", None),
@@ -159,22 +139,14 @@ def test_tokens_that_a_model_leaks_are_removed_by_its_name(model: str, text: str
 
 
 @pytest.mark.parametrize(("text", "clean"), [
-    ("Hello</s>", "Hello"),
     ("Hello</s>\n", "Hello\n"),
-    ("Hello[e~[", "Hello"),
-    ("Hello<|role_end|></s>", "Hello"),
     ("Hello</s><|role_end|>\n[e~[", "Hello\n"),
     ("<s>no</s> yes", "<s>no</s> yes"),
     ("It ends with `</s>`", "It ends with `</s>`"),
-    ("Hello<|eot|>", "Hello"),
     ('He said "hi"</s>', 'He said "hi"'),
-    ("It is the boys'<|im_end|>", "It is the boys'"),
     ("| a | b |\n|---|---|\n| 1 | 2 |<|return|>", "| a | b |\n|---|---|\n| 1 | 2 |"),
-    ("As you said:\n\n> do it<|im_end|>\n", "As you said:\n\n> do it\n"),
     ("Run:\n\n    ls -l</s><|role_end|>", "Run:\n\n    ls -l"),
     ("Run:\n\n```sh\nls\n```<|im_end|>", "Run:\n\n```sh\nls\n```"),
-    ("Run `ls`<|eot_id|>", "Run `ls`"),
-    ('It ends with "</s>"', 'It ends with "</s>"'),
     ("> It ends with </s>\n> or not.", "> It ends with </s>\n> or not."),
 ])  # fmt: skip
 def test_an_end_token_at_the_end_is_removed_in_every_format(text: str, clean: str) -> None:
@@ -184,10 +156,8 @@ def test_an_end_token_at_the_end_is_removed_in_every_format(text: str, clean: st
 
 @pytest.mark.parametrize(("syntax", "text", "clean"), [
     ("command", "```\nls\n```<|END_RESPONSE|><|END_OF_TURN_TOKEN|>", "```\nls\n```"),
-    ("command", 'He said "hi"<|END_RESPONSE|>', 'He said "hi"'),
     ("kimi_k3", "> do it<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>", "> do it"),
     ("gigachat3", "```\nls\n```<|message_sep|>\n\n", "```\nls\n```\n\n"),
-    ("hunyuan_a13b", "```\nls\n```<|eos|>", "```\nls\n```"),
     ("harmony", "```\nls\n```<|end|>\n\nDone.", "```\nls\n```\n\nDone."),
     ("hermes", "> <tool_call>\n> {}\n> </tool_call>", "> <tool_call>\n> {}\n> </tool_call>"),
 ])  # fmt: skip
@@ -198,9 +168,7 @@ def test_message_ends_are_removed_behind_quotations_tables_and_fences(syntax: st
 
 @pytest.mark.parametrize(("syntax", "text"), [
     ("kimi", "Done.<|tool_call_end|>"),
-    ("minimax_m2", "Done.]~b]ai"),
     ("minimax_m3", "Done.]<]minimax[>[</invoke>]<]minimax[>[</tool_call>"),
-    ("hermes", "Done.[END_TOOL_REQUEST]"),
 ])  # fmt: skip
 def test_only_the_markers_of_the_syntaxes_that_are_read_are_removed(syntax: str, text: str) -> None:
     for syntaxes in ((syntax,), ("react", syntax), EVERY_SYNTAX):
@@ -245,25 +213,12 @@ marked_text = st.lists(NEAR | st.sampled_from(ALL_MARKERS) | st.text(max_size=4)
 with_names = st.tuples(st.sampled_from(NAMES), st.sampled_from(MODELS))
 
 
-@given(near_text, with_names)
-def test_text_without_markers_is_never_changed(text: str, names: tuple[Syntaxes, str]) -> None:
-    known, literals = select_markers(*names)
-    assert known
-    if literals.search(text, 0) is None:
-        assert clean_all(text, *names) == text
-
-
 @given(marked_text, st.sampled_from(["```", "~~~~", "````"]), with_names)
-def test_nothing_in_fenced_code_is_ever_changed(text: str, fence: str, names: tuple[Syntaxes, str]) -> None:
+def test_nothing_in_code_is_ever_changed(text: str, fence: str, names: tuple[Syntaxes, str]) -> None:
     code = text.replace("`", "'").replace("~", "-")
     block = f"Look:\n\n{fence}python\n{code}\n{fence}\n"
     assert clean_all(block, *names) == block
-
-
-@given(marked_text, with_names)
-def test_nothing_in_inline_code_is_ever_changed(text: str, names: tuple[Syntaxes, str]) -> None:
-    code = " ".join(text.replace("`", "'").split())
-    line = f"Look: ``{code}`` so."
+    line = f"Look: ``{' '.join(code.split())}`` so."
     assert clean_all(line, *names) == line
 
 
@@ -282,9 +237,11 @@ def test_every_split_gives_the_same_and_holds_back_little(
 
 
 @given(near_text, with_names)
-def test_little_is_held_back(text: str, names: tuple[Syntaxes, str]) -> None:
+def test_text_without_markers_is_unchanged_and_held_back_little(text: str, names: tuple[Syntaxes, str]) -> None:
     if select_markers(*names)[1].search(text, 0) is None:
-        assert fed(list(text), *names)[1] <= MAX_HELD_CHARS
+        shown, held_chars = fed(list(text), *names)
+        assert shown == text
+        assert held_chars <= MAX_HELD_CHARS
 
 
 def test_a_removed_fragment_may_end_in_quoted_text_cut_anywhere() -> None:

@@ -18,8 +18,8 @@ from tests.formats.corpus import (
     meaning,
 )
 
-PIECE_CHARS = (1, 2, 3, 5, 8)
-"""Sizes of pieces that find the same faults as a cut at every place does, in a twentieth of the time."""
+PIECE_CHARS = (1, 3)
+"""Sizes of pieces that find most of the faults that a cut at every place finds, in a fraction of the time."""
 
 every_file = pytest.mark.parametrize("format_name", FORMATS)
 
@@ -53,14 +53,15 @@ def test_outputs_are_read_the_same_cut_at_every_place(format_name: str) -> None:
 
 @every_file
 def test_outputs_are_read_the_same_after_text_before_them_was_dropped(format_name: str) -> None:
-    def readings(entry: Entry) -> Iterator[tuple[Entry, str, Meant, Meant]]:
-        # The parser drops text in the middle of the output, or near its end.
-        for kept in (len(entry.output) // 2, 12):
+    def readings() -> Iterator[tuple[Entry, str, Meant, Meant]]:
+        for number, entry in enumerate(entries(format_name)):
+            # The parser drops text in the middle of the output, or near its end.
+            kept = (len(entry.output) // 2, 12)[number % 2]
             before = "word word\n" * ((LET_GO_CHARS + LOOK_BACK_CHARS - kept) // len("word word\n"))
             whole = meaning(entry, [before + entry.output])
             yield entry, f"dropped at {kept}", meaning(entry, [before, *entry.output]), whole
 
-    check(reading for entry in entries(format_name) for reading in readings(entry))
+    check(readings())
 
 
 def in_pieces_of(size: int, text: str) -> list[str]:

@@ -1,39 +1,14 @@
-"""The syntaxes one by one: which syntax reads a block, where the block ends, and which text is kept as written."""
+"""Calls in the notations of Python and of Gemma."""
 
 import json
-from collections.abc import Sequence
 
 import pytest
 
 from callboard_formats import parse
-from callboard_formats.formats import SYNTAXES, syntaxes_of
 from callboard_formats.python import SOURCE_CHARS, notation_to_json, parse_calls
-from callboard_formats.syntax import BlockContext, Syntax, WrittenCall
-from callboard_formats.text_buffer import TextBuffer
 from tests.formats.corpus import TOOLS
 
 SCHEMAS = [tool.schema() for tool in TOOLS]
-KNOWN = {tool.name: tool.parameters for tool in TOOLS}
-NAMES = tuple(dict.fromkeys(one.name for one in SYNTAXES))
-
-
-def block(
-    syntax: Syntax, text: str, *, line_start: bool = True, final: bool = True
-) -> tuple[int, Sequence[WrittenCall | str] | None] | None:
-    """Return the end and the content of the block at the beginning of `text`; None if more text is needed."""
-    buffer = TextBuffer(text, final=final)
-    try:
-        next(syntax.read(buffer, BlockContext(line_start, False, KNOWN)))
-    except StopIteration as done:
-        return buffer.position, done.value
-    return None
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_call_behind_a_quotation_mark_is_quoted(name: str) -> None:
-    for opener in (one for syntax in syntaxes_of([name]) for one in syntax.openers):
-        for mark in ("`", '"', "'", "“", "„"):
-            assert parse(f'a {mark}{opener}now {{"name": "now"}}', SCHEMAS).tool_calls == (), (opener, mark)
 
 
 @pytest.mark.parametrize(
@@ -41,10 +16,8 @@ def test_a_call_behind_a_quotation_mark_is_quoted(name: str) -> None:
     [
         ("f(a=1, b='x', c=None, d=True, e=-2.5)", {"a": 1, "b": "x", "c": None, "d": True, "e": -2.5}),
         ("f(a=[1, (2, 3)], b={'k': {'n': []}})", {"a": [1, [2, 3]], "b": {"k": {"n": []}}}),
-        ("f(a=true, b=null)", {"a": True, "b": None}),
         ('f(a="""two\nlines""")', {"a": "two\nlines"}),
         (r"f(a='\d')", {"a": r"\d"}),
-        ("f(a='a' 'b')", {"a": "ab"}),
         ("print(f())", {}),
         ("x = tools.f()", {}),
     ],
@@ -58,8 +31,7 @@ def test_literals_of_python_become_json(source: str, arguments: dict[str, object
 @pytest.mark.parametrize(
     "source",
     [
-        "f(a=b)", "f(a=g())", "f(*a)", "f(**a)", "f(1, 2)", "f(a=1 + 1)", "f(a=f'{b}')", "f(a={1: 2})", "f(a=b'x')",
-        "f(a=1e999)", "f(a=...)", "f(a=[x for x in y])", f"f(a={'9' * 5000})",
+        "f(a=g())", "f(**a)", "f(1, 2)", "f(a=1 + 1)", "f(a=f'{b}')", "f(a={1: 2})", "f(a=1e999)", f"f(a={'9' * 5000})",
     ],
 )  # fmt: skip
 def test_other_expressions_stay_source_that_is_no_json(source: str) -> None:
@@ -82,11 +54,9 @@ def test_source_with_other_statements_contains_no_calls(source: str) -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("{}", {}),
         ("{a:<escape>b<escape>}", {"a": "b"}),
         ('{a:<|"|>b, {c}: "d"<|"|>,e:-1.5,f:true,g:null}', {"a": 'b, {c}: "d"', "e": -1.5, "f": True, "g": None}),
         ("{a:[1,<escape>x<escape>,[]],b:{<escape>c d<escape>:{}}}", {"a": [1, "x", []], "b": {"c d": {}}}),
-        ("{a:[1,<escape>x<escape>,[]],b:{<escape>c<escape>:{}}}", {"a": [1, "x", []], "b": {"c": {}}}),
         ('{a:"b\\"c"}', {"a": 'b"c'}),
         ("{a:two words,b:3}", {"a": "two words", "b": 3}),
     ],
@@ -98,19 +68,7 @@ def test_the_notation_of_gemma_becomes_json(text: str, value: object) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "a",
-        "{",
-        "{a}",
-        "{a:}",
-        "{a:1",
-        "{a:<escape>b}",
-        "{a:1}}",
-        "[1]",
-        "{a:" * 200 + "}" * 200,
-        "{a:1e999}",
-    ],
+    ["", "{a}", "{a:}", "{a:1", "{a:<escape>b}", "{a:1}}", "[1]", "{a:" * 200 + "}" * 200, "{a:1e999}"],
 )
 def test_text_in_another_notation_is_not_converted(text: str) -> None:
     assert notation_to_json(text) is None

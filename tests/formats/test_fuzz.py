@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from callboard._formats import FormatChoice, ReasoningPiece, TextPiece, ToolFormat, parse
 from callboard.calls import ToolCall
@@ -25,7 +23,6 @@ from tests.formats.corpus import SCHEMAS, TOOLS, Entry, Meant, corpus, cut, mean
 
 REACT = syntaxes_of(["react"])
 XML = syntaxes_of(["xml"])
-EVERYTHING = (SYNTAXES, REACT, XML)
 
 MUTATIONS = 20_000
 PER_BATCH = 1_000
@@ -154,34 +151,16 @@ def test_arguments_are_shown_while_they_are_written() -> None:
     assert scanner.feed('rms"') == [CallPiece(0, "search", 'rms"')]
     found = [one for one in [*scanner.feed("}}</tool_call>"), *scanner.finish()] if isinstance(one, FoundCall)]
     assert [(one.number, one.call.arguments) for one in found] == [(0, '{"q": "storms"}')]
-
-
-def test_arguments_of_no_tool_are_not_announced() -> None:
-    scanner = Scanner(XML, SCHEMAS)
-    assert scanner.feed('<tool_call>{"name": "nothing", "arguments": {"q": "sto') == []
-
-
-MARKS = ["<", "`", "[", "{", "*", "#", "Action", "Tool", "Thought", "```", "\n", " ", "<to", "<|", "[TOOL", '{"', ":"]
-without_markers = st.text(alphabet=st.characters(blacklist_characters="<[{`~|*#:_-(◁", blacklist_categories=["Cs"]))
-nearly_markers = st.lists(st.sampled_from(MARKS) | st.text(max_size=6), max_size=20).map("".join)
-
-
-@given(without_markers, st.sampled_from(EVERYTHING), st.integers(1, 5))
-def test_text_without_markers_is_never_changed(text: str, syntaxes: Sequence[Syntax], step: int) -> None:
-    assert said(scan(text, 0, syntaxes)) == (text, "", [])
-    assert said(scan(text, step, syntaxes)) == (text, "", [])
+    assert Scanner(XML, SCHEMAS).feed('<tool_call>{"name": "nothing", "arguments": {"q": "sto') == []
 
 
 PROSE = [
-    "Action: movies are great",
     "In this story, Action: she runs. Then: search (for her keys).",
     "| a | b |\n| --- | --- |\n| `<tool_call>` | x |\n",
     "    indented <tool\n\ttab < 5 && x > 3",
     "```python\nAction: search\nAction Input: {}\n<tool_call>{}</tool_call>\n```\nand on",
     "```json\n{\"name\": \"Bob\", \"age\": 5}\n```\n",
-    "Use `<tool_call>` to call, or `Action:`. Final thoughts follow.",
     "The function: f(x) = x. The tool: a hammer. Tools: none.",
-    "# Tools for gardeners\n## Action movies\n**Action** and **Tool**s",
     "<function of x> <b>bold</b> <think about it> [link](http://x) [1] [TOOLS]",
     "Final answer: 42, **Final Answer:** 42",
     "a  \n\n\n   b\t\n",
@@ -204,17 +183,6 @@ def test_many_lines_with_false_markers_are_unchanged(line: str) -> None:
         assert said(scan(text, step, SYNTAXES)) == (text, "", [])
 
 
-@given(nearly_markers, st.sampled_from(EVERYTHING), st.data())
-def test_whole_or_cut_anywhere_the_result_is_the_same(
-    text: str, syntaxes: Sequence[Syntax], data: st.DataObject
-) -> None:
-    whole = said(scan(text, 0, syntaxes))
-    assert said(scan(text, 1, syntaxes)) == whole
-    at = data.draw(st.integers(0, len(text)))
-    scanner = Scanner(syntaxes, SCHEMAS)
-    assert said([*scanner.feed(text[:at]), *scanner.feed(text[at:]), *scanner.finish()]) == whole
-
-
 MAX_HELD_CHARS = 80
 
 
@@ -222,15 +190,13 @@ HELD_UP = [
     *(text for text in PROSE if "Final answer" not in text),
     "Action: " + "a" * 300,
     "<tool_call is a tag that goes on" + " and on" * 30,
-    "<function name is" + " long" * 30,
-    "`" * 200,
     "```" + "a" * 200,
     '```json\n{"name": "Ada", "text": "' + "w" * 300,
 ]
 
 
 @pytest.mark.parametrize("text", HELD_UP)
-@pytest.mark.parametrize("syntaxes", EVERYTHING, ids=["native", "react", "xml"])
+@pytest.mark.parametrize("syntaxes", [SYNTAXES, REACT, XML], ids=["native", "react", "xml"])
 def test_at_most_80_characters_of_text_are_held_back(text: str, syntaxes: Sequence[Syntax]) -> None:
     scanner = Scanner(syntaxes, SCHEMAS)
     shown = 0
@@ -243,7 +209,6 @@ def test_at_most_80_characters_of_text_are_held_back(text: str, syntaxes: Sequen
     "data",
     [
         '{"name": "Ada", "age": 36, ',
-        "[print(1), print(2), ",
         '{"arguments": [' + "1, " * 60,
         '[{"name": "Ada", "born": 1815}, ',
     ],
@@ -253,6 +218,12 @@ def test_data_without_a_tools_name_is_not_held_back(data: str) -> None:
     shown = "".join(piece.text for char in data for piece in scanner.feed(char) if isinstance(piece, TextPiece))
     assert len(data) - len(shown) <= 80
     assert shown.startswith(data[:12])
+
+
+def test_a_call_behind_a_quotation_mark_is_quoted() -> None:
+    for opener in (*UNLIKE, *TAGS):
+        for mark in ("`", "„"):
+            assert said(scan(f'a {mark}{opener}now {{"name": "now"}}'))[2] == [], (opener, mark)
 
 
 # ------------------------------------------------------------------------------------------------- linear time
@@ -301,40 +272,22 @@ REACT_CALL = "Action: now\nAction Input: {}\n"
 HOSTILE: list[tuple[str, str, str, ToolFormat]] = [
     ("<think>", '<tool_call>{"name": "search", "arguments": {"query": "a', "", "rescue"),
     ("I call ", f"{OBJECT}\n" * 7 + "and so on\n", "", "rescue"),
-    ("<think>", f"{OBJECT}\n", "and so on", "rescue"),
     ("", "[now()]\n<|eot_id|>", "and so on", "rescue"),
     ("I call ", "I write <function=later>{ ", "", "rescue"),
-    ("", "Between <tool_call>and</tool_call> ", "", "rescue"),
     ("<think>", "[TOOL_CALLS] [] ", "", "rescue"),
-    ("", '<function name="now"><b>', "", "rescue"),
     ("", "action: <tool_call", "", "rescue"),
-    ("", "[{", "", "rescue"),
     ("", "```\n", "", "rescue"),
-    ("", " \n", "", "rescue"),
     ("<function=a><parameter=", " ", "", "xml"),
-    ("<invoke name=a><parameter name=", " ", "", "xml"),
     ("", '```xml\n<tool_call>{"q": "\n```\n', "and so on", "xml"),
-    ("", f"```\n{HERMES}```\n", "and so on", "xml"),
     ("", REACT_CALL, "x", "xml"),
-    ("", HERMES, "x", "react"),
     ("", "Thought: ```\nThought: ", "", "react"),
     ("", "```\nAction: search\n", "", "react"),
-    ("", "x Action: search {} y ", "", "react"),
-    ("", "Action: search[ ]x ", "", "react"),
     ("", "Action: search\nAction Input: a\naction: b\n", "", "react"),
-    ("", "Action Input: </s> ", "", "react"),
     ("", "Action: search\nAction Input:\n```\n```\n", "", "react"),
-    ("", HERMES, "", "auto"),
     ("", f"{OBJECT}\n", "", "auto"),
-    ("", REACT_CALL, "", "auto"),
-    ("", "` `` ``` a\n", "", "auto"),
     ("", "<pre> <!-- </pre> -->\n", "", "auto"),
-    ("", "]]]]}}}}", "", "auto"),
     ("It is ", "warm and ", "", "auto"),
     ("It is warm.\nAction: None\n", " ", "", "auto"),
-    ("It is warm.\nAction: None", "\n", "", "auto"),
-    ("It is warm.\n", "Action: None\n", "", "auto"),
-    ("", "`", "", "auto"),
     ("~~~", " ", "", "auto"),
 ]
 
@@ -357,12 +310,7 @@ AROUND = {
     "reasoning": ("<think>", "</think>"),
     "Hermes": ('<tool_call>{"name": "write_file", "arguments": {"path": "a", "content": "', '"}}</tool_call>'),
     "Qwen3-Coder": ("<function=write_file><parameter=path>a</parameter><parameter=content>", "</parameter></function>"),
-    "GLM": ("<tool_call>search<arg_key>query</arg_key><arg_value>", "</arg_value></tool_call>"),
-    "Mistral": ('[TOOL_CALLS]search[ARGS]{"query": "', '"}'),
-    "harmony": ('<|channel|>commentary to=functions.search<|message|>{"query": "', '"}<|call|>'),
     "Gemma": ("<start_function_call>call:search{query:<escape>", "<escape>}<end_function_call>"),
-    "tool_code": ('```tool_code\nsearch(query="', '")\n```'),
-    "Llama": ('{"name": "search", "parameters": {"query": "', '"}}'),
     "Python": ('[search(query="', '")]'),
     "ReAct": ('Action: search\nAction Input: {"query": "', '"}'),
 }
@@ -381,14 +329,10 @@ def test_a_long_block_is_read_in_linear_time(around: str, is_closed: bool) -> No
     ("before", "unit"),
     [
         ("", "<|im_end|>\n"),
-        ("`", "<|im_end|>"),
-        ("", "`a"),
         ("", '{"tool_uses":'),
         ("", "<tool_response>\n\n"),
         ('<tool_call>{"a":"', "x"),
-        ("<tool_call>", " "),
         ("</s>", " "),
-        ("", "> "),
         ("Final Answer:\n", "Observation: x\n"),
     ],
 )

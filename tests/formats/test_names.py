@@ -33,16 +33,15 @@ def test_an_id_that_may_name_two_tools_names_none() -> None:
     assert meant("get_weather5") is None
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_an_exact_name_needs_no_repair(name: str) -> None:
-    assert resolve_name(name, KNOWN) == Resolved(name)
+def test_an_exact_name_needs_no_repair() -> None:
+    assert [resolve_name(name, KNOWN) for name in KNOWN] == [Resolved(name) for name in KNOWN]
 
 
 @pytest.mark.parametrize(
     "written",
     [
-        "Get_Weather", "get-weather", "get weather", "getWeather", "GetWeather", "GET_WEATHER", "functions.get_weather",
-        "default_api.get_weather", "tool.get_weather", "tools.getWeather", "functions.get_weather:0", "`get_weather`",
+        "get-weather", "get weather", "GetWeather", "GET_WEATHER",
+        "default_api.get_weather", "tools.getWeather", "functions.get_weather:0", "`get_weather`",
         "**get_weather**", "get_weather()", "'get_weather'", "to=functions.get_weather", "get_weather_tool",
         "get_weather<|channel|>commentary", "functions_get_weather", "multi_tool_use.get_weather", "[get_weather]",
     ],
@@ -61,20 +60,13 @@ def test_no_invented_name_has_two_meanings_or_is_a_tool_of_the_catalogue() -> No
 
 @pytest.mark.parametrize(("written", "name", "defaults"), [
     ("google", "search", {"action": "web"}),
-    ("search_news", "search", {"action": "news"}),
     ("fetch_url", "web_fetch", {}),
     ("save_memory", "memory", {"action": "store"}),
     ("memory.store", "memory", {"action": "store"}),
-    ("remember", "memory", {"action": "store"}),
-    ("memory.search", "memory", {"action": "search"}),
-    ("delete_memory", "memory", {"action": "delete"}),
     ("retrieve_conversation_history", "history", {"action": "search"}),
     ("HassTurnOn", "home", {"action": "set", "command": "on"}),
     ("light.turn_on", "home", {"action": "set", "command": "on"}),
-    ("turn off", "home", {"action": "set", "command": "off"}),
     ("GetLiveContext", "home", {"action": "query"}),
-    ("seerr_search", "media_search", {}),
-    ("get_current_time", "time", {}),
     ("default_api.google_search", "search", {"action": "web"}),
 ])  # fmt: skip
 def test_an_invented_name_means_a_tool_and_an_action(written: str, name: str, defaults: dict[str, str]) -> None:
@@ -90,7 +82,7 @@ def test_an_invented_name_counts_only_if_its_tool_is_known() -> None:
         assert meant(name, ("get_weather",)) is None, name
 
 
-@pytest.mark.parametrize("written", ["HassTurnOn", "functions.HassTurnOn", "hass_turn_on", "turn_on"])
+@pytest.mark.parametrize("written", ["functions.HassTurnOn", "turn_on"])
 @pytest.mark.parametrize("native", ["home_HassTurnOn", "my_house_HassTurnOn"])
 def test_home_assistants_own_tool_is_found_without_the_servers_name(written: str, native: str) -> None:
     assert meant(written, (native, "home_HassTurnOff", "get_weather")) == native
@@ -113,15 +105,7 @@ def test_a_spelling_that_two_tools_share_means_neither() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "is_tool"),
-    [
-        ("search", True),
-        ("google", True),
-        ("functions.search", True),
-        ("getWeather", True),
-        ("get_wether", False),
-        ("serach", False),
-    ],
+    ("written", "is_tool"), [("google", True), ("functions.search", True), ("getWeather", True), ("get_wether", False)]
 )
 def test_a_name_with_a_typo_means_no_tool(written: str, is_tool: bool) -> None:
     assert is_tool_name(written, KNOWN) is is_tool
@@ -130,9 +114,8 @@ def test_a_name_with_a_typo_means_no_tool(written: str, is_tool: bool) -> None:
 @pytest.mark.parametrize(
     "written",
     [
-        "movies are great", "models", "modem", "profiles", "profiled", "starch", "research", "searches", "searched",
-        "memories", "histories", "historic", "none", "wait", "times", "timer", "homes", "selfie", "shelf", "a", "",
-        "I will search", "search for movies", "weather", "web-based", "well-known", "e.g", "and/or", "list",
+        "movies are great", "models", "modem", "profiled", "research", "memories", "historic", "homes", "a", "",
+        "I will search", "weather", "web-based", "e.g", "and/or",
     ],
 )  # fmt: skip
 def test_an_english_word_means_no_tool_however_similar_it_is(written: str) -> None:
@@ -143,9 +126,7 @@ def test_an_english_word_means_no_tool_however_similar_it_is(written: str) -> No
     ("get_wether", "get_weather"),
     ("weather", "get_weather"),
     ("google", "search"),
-    ("serch", "search"),
     ("functions.get_wether", "get_weather"),
-    ("list_request", "list_requests"),
     ("xyz", None),
     ("", None),
 ])  # fmt: skip

@@ -70,17 +70,9 @@ STREAMS_OF_TWO = {
     "all index 0": [
         part(0, "a", "f", '{"x"'), part(0, arguments=": 1}"), part(0, "b", "g"), part(0, arguments='{"y": 2}'),
     ],
-    "index from 1": [
-        part(1, "a", "f"), part(1, arguments='{"x": 1}'), part(2, "b", "g"), part(2, arguments='{"y": 2}'),
-    ],
-    "whole calls in one chunk each": [part(0, "a", "f", '{"x": 1}'), part(1, "b", "g", '{"y": 2}')],
     "whole calls, all index 0": [part(0, "a", "f", '{"x": 1}'), part(0, "b", "g", '{"y": 2}')],
     "the name with each piece": [
         part(0, "a", "f", '{"x"'), part(0, None, "f", ": 1}"), part(1, "b", "g", '{"y"'), part(1, "b", "g", ": 2}"),
-    ],
-    "a new id with each piece": [
-        part(0, "a", "f", ""), part(0, "a2", None, '{"x"'), part(0, "a3", None, ": 1}"),
-        part(1, "b", "g", ""), part(1, "b2", None, '{"y": 2}'),
     ],
     "a new id and the name with each piece": [
         part(0, "a", "f", '{"x"'), part(0, "a2", "f", ": 1}"), part(0, "b", "g", '{"y"'), part(0, "b2", "g", ": 2}"),
@@ -89,12 +81,9 @@ STREAMS_OF_TWO = {
         part(0, "a", "f", ""), part(0, "", "", '{"x": 1}'), part(0, "", "", ""),
         part(1, "b", "g", ""), part(1, "", "", '{"y": 2}'), part(1, "", "", ""),
     ],
-    "null deltas in between": [
-        part(), part(0, "a", "f"), part(), part(0, arguments='{"x": 1}'), part(0),
-        part(1, "b", "g", '{"y": 2}'), part(),
-    ],
-    "continued without an index": [
-        part(0, "a", "f"), part(arguments='{"x": 1}'), part(1, "b", "g"), part(arguments='{"y": 2}'),
+    "any value of the index, and empty pieces": [
+        part(), ToolCallDelta("one", "a", "f", '{"x"'), ToolCallDelta("two", "b", "g", '{"y"'), part(),
+        ToolCallDelta("one", None, None, ": 1}"), ToolCallDelta("two", None, None, ": 2}"), part(),
     ],
 }  # fmt: skip
 
@@ -113,9 +102,6 @@ def test_two_calls_of_one_function_without_ids_are_separated_by_complete_argumen
     assert [call.arguments_text for call in calls] == ['{"x": 1}', '{"x": 2}']
     _, calls = read(part(0, None, "f", '{"x":'), part(0, None, "f", '{"y": 1}}'))
     assert [call.arguments_text for call in calls] == ['{"x":{"y": 1}}']
-
-
-def test_two_functions_with_the_same_index_and_no_id_are_two_calls() -> None:
     _, calls = read(part(0, None, "f", '{"x": 1}'), part(0, None, "g", ""), part(0, arguments="{}"))
     assert [(call.name, call.arguments_text) for call in calls] == [("f", '{"x": 1}'), ("g", "{}")]
 
@@ -134,31 +120,21 @@ STREAMS_OF_ONE = {
     "each piece with all of its arguments so far, without a name": [
         part(0, "a", "f", ""), part(0, arguments='{"x"'), part(0, arguments='{"x": 1'), part(0, arguments='{"x": 1}'),
     ],
-    "all of its arguments so far, and the last piece again": [
-        part(0, "a", "f", '{"x"'), part(0, "a", "f", '{"x": 1}'), part(0, "a", "f", '{"x": 1}'),
-    ],
     # https://github.com/vllm-project/vllm/issues/51697
     "a bracket and then all of its arguments": [part(0, "a", "f", "{"), part(0, arguments='{"x": 1}')],
     "its arguments twice": [part(0, "a", "f", '{"x": 1}'), part(0, arguments='{"x": 1}')],
     "its arguments before its name": [part(None, "a", None, '{"x":'), part(None, "a", "f", " 1}")],
-    "all its arguments before its name": [part(0, "a", None, '{"x": 1}'), part(0, "a", "f", "")],
     "its arguments before its name, without an id": [part(0, None, None, '{"x":'), part(0, "a", "f", " 1}")],
     "an empty object before them": [part(0, "a", "f", "{}"), part(0, arguments='{"x":'), part(0, arguments=" 1}")],
     "an empty object in pieces": [part(0, "a", "f", "{"), part(0, arguments="} "), part(0, arguments='{"x": 1}')],
     "an empty object in one piece with them": [part(0, "a", "f", '{}{"x": 1}')],
-    "an empty object, the name and id again": [part(0, "a", "f", "{}"), part(0, "a", "f", '{"x": 1}')],
     "again in full": [part(0, "a", "f", '{"x":'), part(0, arguments=" 1}"), part(0, "a", "f", '{"x": 1}')],
     "again in a whole message": [part(0, "a", "f", '{"x": 1}'), whole(0, "a", "f", '{"x": 1}')],
     "again with another id": [part(0, "a", "f", '{"x": 1}'), whole(0, "b", "f", '{"x":1}')],
-    "again without an id": [part(0, "a", "f", '{"x": 1}'), whole(0, None, "f", '{"x": 1}')],
-    "again in two whole messages": [
-        part(0, "a", "f", '{"x": 1}'), whole(0, "a", "f", '{"x": 1}'), whole(0, "a", "f", '{"x": 1}'),
-    ],
     "completed by a whole message": [part(0, "a", "f", '{"x":'), whole(0, "a", "f", '{"x": 1}')],
     "its arguments only in a whole message": [part(0, "a", "f", ""), whole(0, "a", "f", '{"x": 1}')],
     "an empty object until the whole message": [part(0, "a", "f", "{}"), whole(0, "a", "f", '{"x": 1}')],
     "its name only in a whole message": [part(0, "a", None, '{"x": 1}'), whole(0, "a", "f", '{"x": 1}')],
-    "only in a whole message": [whole(0, "a", "f", '{"x": 1}')],
 }  # fmt: skip
 
 
@@ -168,11 +144,8 @@ def test_one_call_is_one_however_it_is_streamed_and_repeated(deltas: list[ToolCa
 
 
 def test_two_calls_are_separated_if_each_piece_has_all_of_its_arguments_so_far() -> None:
-    _, calls = read(
-        part(0, "a", "f", '{"x"'), part(1, "b", "g", '{"y"'), part(0, "a", "f", '{"x": 1}'),
-        part(1, "b", "g", '{"y": 2}'),
-    )  # fmt: skip
-    assert calls == TWO
+    first = [part(0, "a", "f", '{"x"'), part(1, "b", "g", '{"y"')]
+    assert read(*first, part(0, "a", "f", '{"x": 1}'), part(1, "b", "g", '{"y": 2}'))[1] == TWO
 
 
 WHOLE_MESSAGES_OF_TWO = {
@@ -210,14 +183,6 @@ SIGNED = {
 def test_the_signature_of_a_call_is_kept_wherever_it_comes(deltas: list[ToolCallDelta]) -> None:
     [call] = read(*deltas)[1]
     assert (call, call.details) == (ONE[0], SIGNATURE)
-
-
-def test_calls_are_separated_by_any_value_of_the_index() -> None:
-    _, calls = read(
-        ToolCallDelta("one", "a", "f", '{"x"'), ToolCallDelta("two", "b", "g", '{"y"'),
-        ToolCallDelta("one", None, None, ": 1}"), ToolCallDelta("two", None, None, ": 2}"),
-    )  # fmt: skip
-    assert calls == TWO
 
 
 @pytest.mark.parametrize("names", [("get_", "weather"), ("get_weather", "get_weather"), ("get_", "get_weather")])
@@ -284,14 +249,11 @@ def test_arguments_cut_at_any_place_are_put_together(wanted: list[dict[str, obje
     assert [parse_arguments(call.arguments_text) for call in calls] == wanted
 
 
-def test_empty_arguments_mean_no_arguments() -> None:
-    assert parse_arguments("") == parse_arguments(" \n") == {}
-
-
-@pytest.mark.parametrize("text", ['{"a": 1', "[1]", "5", "null", '{"a": NaN}', '"{}"', "[" * 100_000, "{'a': 1}"])
+@pytest.mark.parametrize("text", ['{"a": 1', "[1]", "null", '{"a": NaN}', "[" * 100_000])
 def test_arguments_that_are_no_json_object_are_refused_with_the_reason(text: str) -> None:
     with pytest.raises(InvalidArguments, match=r"JSON"):
         parse_arguments(text)
+    assert parse_arguments(" \n") == {}
 
 
 @tool

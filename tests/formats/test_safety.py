@@ -35,22 +35,15 @@ def tagged(key: str, value: str) -> str:
     ("key", "value", "meant"),
     [
         ("text", "null", "null"),
-        ("text", "7", "7"),
         ("text", "\nline\n", "line"),
         ("text", "line\n", "line\n"),
-        ("text", "\nline", "\nline"),
         ("text", "\n\nline\n\n", "\nline\n"),
         ("count", "null", None),
-        ("count", "5", 5),
         ("either", "5", 5),
-        ("either", "five", "five"),
         ("either", "05", "05"),
         ("more", '{"a": [1]}', {"a": [1]}),
         ("more", "{a}", "{a}"),
-        ("more", "{'a': 1}", "{'a': 1}"),
         ("more", "true", True),
-        ("more", "null", None),
-        ("more", "5", "5"),
         ("more", '"5"', '"5"'),
         ("flags", "[true, false]", [True, False]),
     ],
@@ -63,8 +56,6 @@ def test_a_value_between_tags_has_the_type_of_the_schema(key: str, value: str, m
     "text",
     [
         '[mail(from="ä (in=1)", in=\'it\', From="x")]',
-        '<|tool_call_start|>[mail(from="ä (in=1)", in=\'it\',\n From="x")]<|tool_call_end|>',
-        '```tool_code\nprint(mail(from="ä (in=1)", in="it", From="x"))\n```',
         '<|python_tag|>mail.call(from="ä (in=1)", in="it", From="x")<|eom_id|>',
     ],
 )
@@ -85,7 +76,6 @@ def test_a_parameter_in_python_may_have_the_name_of_a_keyword(text: str) -> None
          "deepseek_v4", ["invalid_args"]),
         ("<tool_call>now</arg_value></tool_call>", "glm", [None]),
         ("<tool_call>now a</arg_key><arg_value>b</arg_value></tool_call>", "glm", ["invalid_args"]),
-        ("<tool_call>now a</arg_key>\n<arg_value>b</arg_value>\n</tool_call>", "glm", ["invalid_args"]),
         ("<tool_call>nowa</arg_key><arg_value>b</arg_value></tool_call>", "glm", ["unknown_tool"]),
     ],
 )  # fmt: skip
@@ -100,10 +90,8 @@ def test_a_call_with_a_missing_or_stray_tag_is_read_if_it_has_no_arguments(
     ("text", "content", "calls"),
     [
         (" to=functions.nowcommentary json{}", "", 1),
-        ("I look.assistant to=functions.now {}", "I look.", 1),
         ("I look.\n\nto=functions.now {}\nto=functions.nowjson {}<|call|>", "I look.", 2),
         ("I write to=functions.now {}", None, 0),
-        ("to=functions.later {}", None, 0),
         ("to=functions.now {} asks for the time. Shall I?", None, 0),
         ("For example:\n\nto=functions.now {}", None, 0),
     ],
@@ -133,9 +121,7 @@ def test_a_list_with_values_that_are_no_json_is_refused(value: str) -> None:
     [
         "<function=store><parameter=text>a</parameter><parameter=text>b</parameter></function>",
         '<tool_call>{"name": "store", "arguments": {"text": "a", "text": "b"}}</tool_call>',
-        '<tool_call>{"name": "store", "arguments": {"text": "a"}, "arguments": {"text": "b"}}</tool_call>',
         '<tool_call>{"name": "store", "arguments": {"text": "a"}, "parameters": {"text": "b"}}</tool_call>',
-        '[TOOL_CALLS]store[ARGS]{"text": "a", "text": "a"}',
         '[store(text="a", text="b")]',
     ],
 )
@@ -146,9 +132,7 @@ def test_a_parameter_that_is_given_twice_is_an_error(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "[TOOL_CALLS]store[ARGS]storms",
         "<|tool_call_begin|>functions.store:0<|tool_call_argument_begin|>storms<|tool_call_end|>",
-        "<｜tool▁call▁begin｜>store<｜tool▁sep｜>storms<｜tool▁call▁end｜>",
         "<function=store>storms</function>",
         "<|channel|>commentary to=functions.store<|message|>storms<|call|>",
     ],
@@ -168,11 +152,9 @@ def test_a_call_before_a_lone_closer_is_part_of_the_thought() -> None:
 @pytest.mark.parametrize(
     ("text", "content", "calls"),
     [
-        (f"<think>I look.</think>Now:\n{CALL}\n</think>", "Now:", 1),
         (f"<think>I look.</think>Now:\n{CALL}\n</think>\nIt is noon.", "Now:", 1),
         (f"Now:\n{CALL}\n</think>\n<|im_end|>", "Now:", 1),
         (f"I could:\n{CALL}\n</think>\nIt is noon.", "I could:\n\nIt is noon.", 0),
-        (f"I could:\n{CALL} but no.\n</think>", "I could:\n\nbut no.", 0),
     ],
 )
 def test_a_stray_closer_does_not_cancel_a_call(text: str, content: str, calls: int) -> None:
@@ -191,7 +173,6 @@ def test_a_call_before_a_lone_closer_at_a_cut_is_part_of_the_thought() -> None:
     [
         (f"<think>I could write {CALL}", 0),
         (f"<think>I look.\n{CALL}\n", 0),
-        (f"<think>I look.\n{CALL}<|im_end|>", 1),
         (f"<think>I look.\n{CALL}\n<tool_response>Noon, and", 1),
     ],
 )
@@ -207,26 +188,12 @@ def test_a_call_at_the_end_of_an_unclosed_thought_counts() -> None:
     assert ran(f"<think>I could write {CALL} and so on") == []
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 7])
-def test_the_shown_pieces_are_the_arguments_of_the_call(step: int) -> None:
-    text = '<tool_call>{"name": "store", "arguments": {"text": "a\\\\b \\"c\\" {", "count": 3}}</tool_call>'
-    parser = StreamParser([TOOL])
-    shown = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])] + parser.finish()
-    pieces = "".join(one.text for one in shown if not isinstance(one, TextPiece))
-    assert [pieces] == [found.call.arguments for found in parser.found]
-
-
-@pytest.mark.parametrize(("opening", "closing"), ["``", '""', "“”", "«»"])
+@pytest.mark.parametrize(("opening", "closing"), ["``", "“”"])
 def test_quoted_text_is_unchanged_up_to_its_closing_mark(opening: str, closing: str) -> None:
     call = tagged("text", "x")
     text = f"Write {opening}<tool_call>{call}{call}</tool_call>{closing} for it."
     assert ran(text) == []
     assert parse(text, [TOOL]).content == text
-
-
-def test_a_call_behind_a_quotation_counts() -> None:
-    assert ran(f"Not `<tool_call>` alone: {tagged('text', 'x')}") == [{"text": "x"}]
-    assert ran(f"Begin with `<tool_call>\n{tagged('text', 'x')}") == [{"text": "x"}]
 
 
 RUN = {
@@ -244,9 +211,7 @@ def ran_in_react(text: str) -> list[Any]:
     "text",
     [
         "x = 1\n\nI will wait.",
-        "```python\nx = 1\nprint(x)",
         'print("a\nAction: run\nAction Input: /x")',
-        "printf 'a\nAction: run\nAction Input: /x'",
     ],
 )
 def test_bare_input_with_an_unclear_end_does_not_run(text: str) -> None:
@@ -262,9 +227,6 @@ def test_a_mark_right_behind_a_word_opens_no_quotation(text: str) -> None:
     ("text", "calls"),
     [
         ("ls -la\n</tool>\n<tool: function>\nrun ls\n</tool>", [{"code": "ls -la"}, {"code": "ls"}]),
-        ("ls</tool><|im_end|>", [{"code": "ls"}]),
-        ('echo "</tool>" > a.xml && cat a.xml\n</tool>', []),
-        ("cat <<EOF\n<tool: x>\n</tool>\nEOF\n</tool>", []),
         ('echo "</tool>" > a.xml', []),
         ('echo "</tool>" > a\n<tool: function>\nrun ls\n</tool>', [{"code": "ls"}]),
     ],
@@ -305,11 +267,8 @@ def written(path: str, text: str) -> list[Any]:
     ("path", "text", "meant"),
     [
         (r'"C:\Users\me"', r'"x\n"', ("C:\\Users\\me", "x\n")),
-        (r'"C:\Users\me"', r'"  x  "', ("C:\\Users\\me", "  x  ")),
-        (r'"C:\xampp"', r'"a\\\"b"', ("C:\\xampp", 'a\\"b')),
         (r'"C:\apps\video"', r'"\alpha \d \x41 \0"', ("C:\\apps\\video", "\\alpha \\d \\x41 \\0")),
         (r'"\d"', r'"\ud83d\ude00"', ("\\d", "😀")),
-        (r'"\d"', r'"<\/b>"', ("\\d", "</b>")),
     ],
 )
 def test_repair_of_backslashes_changes_no_other_character(path: str, text: str, meant: tuple[str, str]) -> None:
@@ -319,8 +278,7 @@ def test_repair_of_backslashes_changes_no_other_character(path: str, text: str, 
 @pytest.mark.parametrize(
     "text",
     [
-        '"say "x" now"', '"print("hello")"', '"{"a": "b"}"',
-        '"x" + "y"', "", ",", "`x`", '""quoted""', "'it's'", "undefined", "...", "x", '"k": "v"', r'"\ud83d"',
+        '"say "x" now"', '"{"a": "b"}"', '"x" + "y"', "", "`x`", '""quoted""', "'it's'", "x", '"k": "v"', r'"\ud83d"',
         "{'a': 1, 'a': 2}", r'"a\\": {}}]"',
     ],
 )  # fmt: skip
@@ -348,9 +306,7 @@ def test_an_incomplete_name_does_not_run(text: str) -> None:
     "text",
     [
         '<tool_call>{"name": "run", "arguments": "print(1)"}</tool_call>',
-        '<tool_call>{"name": "run", "arguments": 5}</tool_call>',
         '<tool_call>{"name": "run", "arguments": null}</tool_call>',
-        '<tool_call>{"name": "run", "arguments": "[1, 2"}</tool_call>',
         '<|START_ACTION|>[{"tool_name": "run", "parameters": "print(1)"}]<|END_ACTION|>',
     ],
 )
@@ -377,27 +333,17 @@ def shown(text: str, **options: Any) -> tuple[str, int]:
 @pytest.mark.parametrize(
     "text",
     [
-        "Write `<tool_call><function=now></function></tool_call>`.",
         'Write `<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>`.',
-        f"It answers `Sure! {CALL}`.",
         f"It answers ``Sure ` so! {CALL}``.",
-        f"A call looks like this: ```xml\n{CALL}\n```\nThat is all.",
         f"A call of `now` is:```\n{CALL}\n```\n\nThat is all.",
-        f"The turn is <code>{CALL}</code> in the log.",
         f'The turn is <CODE class="xml">so: {CALL}</CODE> in the log.',
         f"It was\n<pre>\nfirst\n\n{CALL}\n</pre>\nThat is all.",
         f"It was {'so ' * 400}<kbd>{CALL}</kbd>.",
         f"To call it one writes {CALL} and waits.",
-        'The turn is [TOOL_CALLS] [{"name": "now", "arguments": {}}], as the log says.',
-        f"One writes {CALL}, then {CALL}.",
         'One writes <tool_call>{"name": "now", "arguments": {]}</tool_call> and so on.',
         f"The syntax is: {CALL}, which asks for the time. Shall I?",
-        f"The call ({CALL}) asks for the time, so I need your OK.",
         f"语法是：{CALL}，它会查询时间。",
-        f"Do not ever write this:\n\n{CALL}\n\nbecause it asks for the time.",
         f"For example:\n\n{CALL}\n{CALL}\n\nThat asks twice.",
-        "For example:\n\n```tool_code\nnow()\n```\n\nThat asks for the time. Shall I?",
-        "For example:\n\n[TOOL_CALLS]now[ARGS]{}\n\nThat asks for the time.",
     ],
 )
 def test_a_quoted_call_is_unchanged_text(text: str) -> None:
@@ -405,32 +351,23 @@ def test_a_quoted_call_is_unchanged_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "example", ['```json\n{"name": "now", "arguments": {}}\n```', '{"name": "now", "arguments": {}}']
-)
-@pytest.mark.parametrize(
     ("words", "is_example"),
     [
         ("A call looks for example like this:\n\n", True),
         ("**For instance:**\n", True),
-        ("I would not run this:\n\n", True),
-        ("Zum Beispiel:\n\n", True),
         ("例如：\n", True),
         ("Here is a simple example of a call:\n", True),
-        ("You should never ever write this:\n", True),
         ("It is called e.g. like this:\n", True),
         ("I don't have real-time data, so I'll use the tool:\n\n", False),
         ("I'll search for examples:\n\n", False),
-        ("It looks like the time is needed:\n\n", False),
-        ("I need it for such a question:\n\n", False),
         ("I look at the time, for example of an hour.\n\n", False),
         ("I don't use my memory for that, I look:\n", False),
-        ("There is an example in the notes, so I look:\n", False),
         ("I look for the following examples:\n", False),
-        ("I call the tool:\n\n", False),
         ("", False),
     ],
 )
-def test_an_unmarked_call_that_is_introduced_as_an_example_is_text(words: str, example: str, is_example: bool) -> None:
+def test_an_unmarked_call_that_is_introduced_as_an_example_is_text(words: str, is_example: bool) -> None:
+    example = '```json\n{"name": "now", "arguments": {}}\n```'
     content, calls = shown(words + example)
     assert calls == (0 if is_example else 1)
     assert not is_example or content == words + example
@@ -440,10 +377,8 @@ def test_an_unmarked_call_that_is_introduced_as_an_example_is_text(words: str, e
     "text",
     [
         f"It answers “Sure! {CALL}”.",
-        f"It says «so: {CALL}».",
         f"1. ```\n   {CALL}\n   ```\n2. Done.",
         f"- ```xml\n  {CALL}\n  ```\n\nThat is all.",
-        f"> ```\n> {CALL}\n> ```\nThat is all.",
         f"> {CALL}\n\nThat is what it wrote.",
     ],
 )
@@ -454,26 +389,16 @@ def test_a_call_in_quotation_marks_in_a_block_quotation_or_in_the_code_of_a_list
 @pytest.mark.parametrize(
     "text",
     [
-        f"Use the ` key. {CALL}",
         f"Use the ` key. {CALL}\n\nNot `.",
         f"Use the ` key.\n{CALL} and `.",
-        f"Use ``a`` and `b`. {CALL} `c`",
         f"Use `` and `b`. {CALL}",
         f"He said “so”. {CALL}",
-        f"> It is so.\n\n{CALL}",
         f"1. ```\n   x\n   ```\n\n{CALL}",
         f"The code: ```python\nx\n```\n\n{CALL}",
-        f"The code: ``` x ```\n\n{CALL}",
         f"Three of them make a fence: ``` and nothing else.\n\n{CALL}",
-        f"So it is ~~~\n\n{CALL}",
         f"Use <pre> for that. {CALL}",
-        f"The <code>now</code> tool. {CALL}",
         f"A <code> begins code. {CALL}\n\nIts end is </code>.",
-        f"<pre>\nx\n</pre>\n{CALL}",
-        f"I will look now {CALL}",
         f"I will look now {CALL}\n\nThat is it.",
-        f"I will look now: {CALL} and then",
-        f"I will look now:\n\n{CALL}\n\nThat is it.",
         f"I look for example now:\n\n{CALL}\n",
         f"I will look {CALL} Now I wait.",
     ],
@@ -505,9 +430,7 @@ M3 = "]<]minimax[>["
         f"[store(text=0x{'1' * 300})]",
         f'[store(text="x", count=0x{"1" * 9000})]',
         '{"name": "store", "arguments": {"text": 3.10}}',
-        '{"name": "store", "arguments": {"text": 1e5}}',
         tagged("flags", '[{"a": 1, "a": 2}]'),
-        '[store(flags={"a": 1, "a": 2})]',
     ],
 )
 def test_an_ambiguous_value_does_not_run(text: str, step: int) -> None:
@@ -524,12 +447,12 @@ def test_a_call_within_the_final_answer_of_react_does_not_run(before: str, text:
     assert parse(f"{before}Final Answer: {text}", [RUN], ["react"]).tool_calls == ()
 
 
-@pytest.mark.parametrize("token", ["<|im_end|>", "</s>", "<｜end▁of▁sentence｜>", "[e~[", "<|end_of_msg|>"])
+@pytest.mark.parametrize("token", ["</s>", "[e~["])
 def test_a_call_that_ends_a_thought_counts_before_the_end_of_the_turn(token: str) -> None:
     assert shown(f"<think>\nI should.\n\n{CALL}{token}\n") == ("", 1)
 
 
-@pytest.mark.parametrize("junk", ["}", " x", "<|close|>json<x>"])
+@pytest.mark.parametrize("junk", ["}", "<|close|>json<x>"])
 def test_text_behind_the_json_of_kimi_k3_is_refused(junk: str) -> None:
     text = (
         '<|open|>tools<|sep|><|open|>call tool="store" index="1"<|sep|><|open|>json<|sep|>'
@@ -545,9 +468,8 @@ def test_a_requested_json_schema_is_text() -> None:
 
 
 def test_the_input_none_means_no_arguments() -> None:
-    for words in ("None", "N/A", "none."):
-        [call] = parse(f"Action: now\nAction Input: {words}", [NOW], ["react"]).tool_calls
-        assert call.arguments == {}
+    [call] = parse("Action: now\nAction Input: None.", [NOW], ["react"]).tool_calls
+    assert call.arguments == {}
     assert ran_in_react("None") == []
 
 
@@ -557,15 +479,12 @@ BROKEN = [
     '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="store">\n<｜DSML｜parameter name="text" string="">a'
     "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
     "<tool_call>store\n<arg_key>text</ag_key>\n<arg_value>a</arg_value>\n</tool_call>",
-    "<longcat_tool_call>store\n<longcat_arg_key>text <longcat_arg_value>a</longcat_arg_value>\n</longcat_tool_call>",
     '<tool_call>"name": "store", "arguments": {"text": "a"}}</tool_call>',
     '<minimax:tool_call>\n<invoke store>\n<parameter name="text">a</parameter>\n</invoke>\n</minimax:tool_call>',
-    "<seed:tool_call>\n<function=store\n<parameter=text>a</parameter>\n</function>\n</seed:tool_call>",
     "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=store]<]minimax[>[<text>a]<]minimax[>[</text>"
     "]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
     '<|tool_calls_section_begin|><|tool_call_begin|>functions.store:0<|tool_call_arg_begin|>{"text": "a"}'
     "<|tool_call_end|><|tool_calls_section_end|>",
-    '[TOOL_CALLS]store[ARG]{"text": "a"}',
 ]
 
 
@@ -591,12 +510,7 @@ def test_calls_around_a_malformed_call_in_a_section_are_read(step: int) -> None:
     "text",
     [
         "<function=store> opens a call.",
-        "Behind <tool_calls> store and now may stand.",
-        '<invoke name="store"> is how it begins.',
-        "[TOOL_CALLS]store is what it writes.",
         "It goes into a <｜DSML｜tool_calls> section.\nNothing else does.",
-        "Within <seed:tool_call> tags, one call may stand.",
-        "The opener is <minimax:tool_call> then.\n",
         "Of <tool_call> store.\n",
     ],
 )
@@ -608,8 +522,6 @@ def test_text_that_names_a_tool_behind_a_marker_is_no_call(text: str) -> None:
     "text",
     [
         '{"messages": [{"role": "assistant", "content": "Sure. <function=now></function>"}]}',
-        'text = "Fine: <function=now></function>"',
-        'output: "Fine: <function=now></function>" and more',
         'It said "Let me look: <function=now></function>" and then "so <function=now></function>".',
     ],
 )
@@ -617,9 +529,7 @@ def test_a_call_in_a_string_of_json_or_code_is_unchanged_text(text: str) -> None
     assert shown(text) == (text, 0)
 
 
-@pytest.mark.parametrize(
-    "text", [f'A 5" pipe. {CALL}', f'She said "so. {CALL}', f'It is "good". {CALL}', f'"a" "b {CALL}']
-)
+@pytest.mark.parametrize("text", [f'A 5" pipe. {CALL}', f'She said "so. {CALL}', f'"a" "b {CALL}'])
 def test_an_unclosed_straight_quotation_mark_hides_no_call(text: str) -> None:
     assert shown(text)[1] == 1
 
@@ -644,11 +554,8 @@ def test_a_value_that_is_cut_off_does_not_end_at_a_closer_within_it(value: str) 
     "text",
     [
         '<|channel|>final<|message|>{"name": "now", "arguments": {}}',
-        '<|channel|>final<|message|>Here:\n[{"name": "now", "arguments": {}}]',
         '<|channel|>final<|message|>```json\n{"name": "now", "arguments": {}}\n```',
-        "<|channel|>final<|message|>[now()]",
         '<|channel|>commentary<|message|>{"name": "now", "arguments": {}}',
-        '<|channel|>analysis<|message|>{"name": "now", "arguments": {}}',
     ],
 )
 def test_in_harmony_only_a_message_to_a_tool_is_a_call(text: str) -> None:
@@ -656,16 +563,12 @@ def test_in_harmony_only_a_message_to_a_tool_is_a_call(text: str) -> None:
     assert shown(f"{text}<|return|>")[1] == 0
 
 
-@pytest.mark.parametrize(
-    "text", ["storms\nObs", "storms\nObservation", "storms\nThou", '"storms', "`storms", "```python"]
-)
+@pytest.mark.parametrize("text", ["storms\nObs", '"storms', "```python"])
 def test_bare_text_that_is_cut_off_does_not_run(text: str) -> None:
     assert ran_in_react(text) == []
 
 
-@pytest.mark.parametrize(
-    "thought", ['["</think>"]', '{"name": "</think>"}', '```\ns = "</think>"\n```', '<tool_call "</think>"']
-)
+@pytest.mark.parametrize("thought", ['{"name": "</think>"}', '```\ns = "</think>"\n```'])
 def test_a_quoted_end_of_thinking_behind_the_beginning_of_a_call_ends_no_thought(thought: str) -> None:
     assert shown(f"<think>{thought}</think>Ok.") == ("Ok.", 0)
 
@@ -689,7 +592,6 @@ MAIL = {
             '<function name="mail"><param name="to">[\'a\', \'b\']</param><param name="text">c</param></function>',
             {"to": ["a", "b"], "text": "c"},
         ),
-        ('<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>mail<｜tool▁sep｜>{"text": "a"}<｜tool▁ca', {"text": "a"}),
         ('<|channel|>commentary to=functions.mail<|message|>{"text": "a"}<|ca', {"text": "a"}),
         (
             f'{M3}<tool_call>{M3}<invoke name="mail">{M3}<to>a{M3}</to>{M3}<to>b{M3}</to>{M3}<text>c{M3}</text>'
@@ -732,8 +634,6 @@ def test_a_fence_within_a_fenced_input_of_react_does_not_end_it() -> None:
     [
         f"s = 'Sure! {CALL}'\n",
         f"def f():\n    return f'It\\'s {CALL}' + x",
-        f"print(['a', 'b {CALL}', 'c'])",
-        f"s = 'Sure! {CALL} {CALL}' # twice",
         "s = 'Sure! [TOOL_CALLS]now[ARGS]{}'",
     ],
 )
@@ -746,7 +646,6 @@ def test_a_call_in_a_string_of_a_program_is_text(text: str) -> None:
     [
         f"s = 'Sure!' {CALL}",
         f"s = 'It never ends {CALL}\n'",
-        f"He's there (it's so): {CALL} isn't it?",
         f"Those are the sailors' ('so they say) {CALL}",
     ],
 )
@@ -754,9 +653,9 @@ def test_a_call_counts_behind_a_programs_string_and_in_an_unclosed_one(text: str
     assert shown(text)[1] == 1
 
 
-@pytest.mark.parametrize("line", ["    x = 1\n", "\tx = 1\n", "    x = 1\n\n", "      if x:\n"])
+@pytest.mark.parametrize("line", ["\tx = 1\n", "    x = 1\n\n"])
 def test_a_call_in_a_long_block_of_indented_code_does_not_run(line: str) -> None:
-    for lines in (1, 20, 25, 30, 100):
+    for lines in (1, 25, 100):
         text = f"Look:\n\n{line * lines}    {CALL}\n"
         assert shown(text) == (text, 0), lines
 
@@ -772,19 +671,14 @@ def test_indentation_without_code_hides_no_call(before: str) -> None:
     assert shown(f"Look:\n{before}    {CALL}")[1] == 1
 
 
-@pytest.mark.parametrize("opening", ["", "["])
-def test_openais_schema_of_a_tool_is_text(opening: str) -> None:
-    schema = '{"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}'
-    text = f"{opening}{schema}{']' if opening else ''}"
+def test_openais_schema_of_a_tool_is_text() -> None:
+    text = '[{"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}]'
     assert shown(text) == (text, 0)
     assert parse(text, [NOW]).tool_calls == ()
 
 
-@pytest.mark.parametrize("unknown", ["zip", "TEXT"])
-def test_an_empty_unknown_value_between_tags_is_refused(
-    unknown: str,
-) -> None:
-    assert ran(f"<function=store><parameter=text>a</parameter><parameter={unknown}></parameter></function>") == []
+def test_an_empty_unknown_value_between_tags_is_refused() -> None:
+    assert ran("<function=store><parameter=text>a</parameter><parameter=TEXT></parameter></function>") == []
 
 
 def test_arguments_that_are_nested_too_deeply_for_json_do_not_end_a_thought() -> None:
@@ -805,7 +699,7 @@ def test_a_value_between_tags_that_is_nested_too_deeply_for_json_is_text(key: st
     assert call.arguments == ({key: nested} if is_right else None)
 
 
-@pytest.mark.parametrize("text", ["[" * 300, "[" * 300 + "]" * 300, '[{"a": ' * 300])
+@pytest.mark.parametrize("text", ["[" * 300 + "]" * 300, '[{"a": ' * 300])
 def test_brackets_that_are_nested_too_deeply_for_a_call_are_text(text: str) -> None:
     assert shown(text) == (text, 0)
 
@@ -815,7 +709,7 @@ def test_a_number_of_more_digits_than_python_writes_is_refused() -> None:
     assert (call.arguments, call.error_code) == (None, "invalid_args")
 
 
-@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize("step", [1, 1000])
 @pytest.mark.parametrize(
     "result", ["<tool_response>\nnoon\n</tool_response>", "<|im_end|>\n<tool_response>\nnoon", "<|tool_response>"]
 )
@@ -827,7 +721,6 @@ def test_a_result_that_the_model_imagines_ends_a_thought_that_ends_in_a_call(res
 
 _GLM = ("<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>\n", "<tool_call>write\n{}</tool_call>")
 _QWEN = ("<parameter={}>\n", "\n</parameter>\n", "<tool_call>\n<function=write>\n{}</function>\n</tool_call>")
-_XML = ('<parameter name="{}">', "</parameter>\n", '<invoke name="write">\n{}</invoke>')
 _DSML = (
     '<｜DSML｜parameter name="{}" string="true">',
     "</｜DSML｜parameter>\n",
@@ -835,7 +728,7 @@ _DSML = (
 )
 
 
-@pytest.mark.parametrize("tags", [_GLM, _QWEN, _XML, _DSML], ids=["glm", "qwen3_coder", "xml", "deepseek_v4"])
+@pytest.mark.parametrize("tags", [_GLM, _QWEN, _DSML], ids=["glm", "qwen3_coder", "deepseek_v4"])
 @pytest.mark.parametrize(
     ("path", "text"),
     [
@@ -874,31 +767,22 @@ def read_cut(text: str, formats: list[str] | None, step: int, *, cut: bool) -> t
     return content, [call.error_code for call in parser.calls]
 
 
-@pytest.mark.parametrize("step", [1, 7, 1000])
+@pytest.mark.parametrize("step", [1, 1000])
 @pytest.mark.parametrize(
     ("text", "formats"),
     [
         (OBJECT, None),
         (f"Look:\n[{OBJECT}]\n", None),
-        (f'{{"tool_calls": [{OBJECT}]}}', ["hermes"]),
-        ("[now()]", None),
         (f"{OBJECT}\n<|im_e", None),
-        ("call:now{}", None),
         (f"<tools>\n{OBJECT}\n</tools>", None),
-        (f"```json\n{OBJECT}\n```", None),
         (f"```json\n{OBJECT}\n```", ["react"]),
         (f"```json\n{OBJECT}", ["react"]),
-        (f"```json\n{OBJECT}\n```", ["hermes"]),
         (f"```xml\n{TAGGED}\n```\n", ["xml"]),
         ("```\nAction: now\nAction Input: {}\n```", ["react"]),
-        ("```\nAction: now\nAction Input: {}\n", ["react"]),
         ("Action: now\nAction Input: {}", None),
-        ("I write Action: now Action Input: {}", ["react"]),
         ('I call commentary to=functions.now json{"zone": "a"}', None),
         (f"One writes {TAGGED}", None),
         (f"He wrote “so: {TAGGED}", None),
-        (f'He wrote "so: {TAGGED}', None),
-        (f"He wrote `so: {TAGGED}", ["hermes"]),
         (f"See <pre>\n{TAGGED}\n", None),
     ],
 )
@@ -907,13 +791,12 @@ def test_an_end_only_call_is_text_if_the_answer_was_cut_off(text: str, formats: 
     assert read_cut(text, formats, step, cut=False)[1] == [None]
 
 
-@pytest.mark.parametrize("step", [1, 7, 1000])
+@pytest.mark.parametrize("step", [1, 1000])
 @pytest.mark.parametrize(
     ("text", "formats"),
     [
         ('{"name": "now", "arguments": {"zo', None),
         (f'[{OBJECT}, {{"name": "now", "argum', None),
-        (f'<tools>{OBJECT}</tools>\n<tools>{{"name": "now", "ar', None),
         ("Action: now\nAction Input: the whole wor", ["react"]),
         ("Action: now\nAction Input:\n```\nx = 1\n```", ["react"]),
     ],
@@ -931,11 +814,8 @@ def test_a_call_that_was_cut_off_is_refused_with_the_calls_of_its_block(
     ("text", "formats"),
     [
         (f"I call it.\n{TAGGED}", None),
-        (f"One writes {TAGGED}<|im_end|>", None),
-        (f"{OBJECT}<|eot_id|>", None),
         ("Action: now\nAction Input: {}\nObservation: no", None),
         ("Action: now\nAction Input: {}", ["react"]),
-        ("Action: now\nAction Input: all\nObservation: no", ["react"]),
         (f"```json\n{OBJECT}\n```\nObservation: no", ["react"]),
     ],
 )
@@ -943,7 +823,7 @@ def test_a_complete_call_runs_although_the_answer_was_cut_off(text: str, formats
     assert read_cut(text, formats, 1000, cut=True)[1] == [None]
 
 
-@pytest.mark.parametrize("step", [1, 7, 1000])
+@pytest.mark.parametrize("step", [1, 1000])
 def test_an_assigned_call_counts_beside_python_that_was_cut_off(step: int) -> None:
     assert read_cut("```tool_code\ntime = now()\nrows = now(zone='storms in th", ["gemma"], step, cut=True) == (
         "",

@@ -13,27 +13,17 @@ from tests.formats.corpus import TOOLS, cut, meant
 OPENED = {
     "Qwen/QwQ-32B": "</think>",
     "Qwen/Qwen3-235B-A22B-Thinking-2507": "</think>",
-    "Qwen/Qwen3-Next-80B-A3B-Thinking": "</think>",
     "baidu/ERNIE-4.5-21B-A3B-Thinking": "</think>",
     "inclusionAI/Ring-mini-2.0": "</think>",
-    "inclusionAI/Ring-1T": "</think>",
-    "inclusionAI/Ring-flash-2.0": "</think>",
     "inclusionAI/Ling-3.0-flash": "</think>",
-    "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16": "</think>",
     "Qwen/Qwen3.5-35B-A3B": "</think>",
-    "stepfun-ai/Step-3.5-Flash": "</think>",
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "</think>",
-    "zai-org/GLM-4.7-Flash": "</think>",
     "zai-org/GLM-5": "</think>",
     "deepseek-ai/DeepSeek-R1": "</think>",
-    "deepseek_r1": "</think>",
-    "deepseek-ai/DeepSeek-R1-Distill-Llama-8B": "</think>",
     "deepseek-ai/DeepSeek-V3.2": "</think>",
-    "deepseek-ai/DeepSeek-V4-Flash": "</think>",
     "moonshotai/Kimi-K2.5": "</think>",
     "moonshotai/Kimi-K3": "<|close|>think<|sep|>",
     "tencent/Hy3": "</think>",
-    "MiniMaxAI/MiniMax-M2.1": "</think>",
     "allenai/Olmo-3-7B-Think": "</think>",
     "nvidia/NVIDIA-Nemotron-Nano-9B-v2": "</think>",
     "stepfun-ai/step3": "</think>",
@@ -41,20 +31,15 @@ OPENED = {
 }
 WRITTEN = [
     "Qwen/Qwen3-8B",
-    "Qwen/Qwen3-Coder-30B-A3B-Instruct",
     "Qwen/Qwen3-4B-Instruct-2507",
     "zai-org/GLM-4.6",
     "deepseek-ai/DeepSeek-V3.1",
     "deepseek-ai/DeepSeek-R1-0528",
     "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
     "moonshotai/Kimi-K2-Thinking",
-    "moonshotai/Kimi-K2-Instruct-0905",
     "allenai/Olmo-3-7B-Instruct",
     "nvidia/Llama-3_3-Nemotron-Super-49B-v1_5",
-    "inclusionAI/Ling-1T",
     "inclusionAI/Ring-2.5-1T",
-    "MiniMaxAI/MiniMax-M3",
-    "CohereLabs/command-a-reasoning-08-2025",
 ]
 
 
@@ -96,19 +81,14 @@ def test_a_model_that_opens_its_thoughts_itself_answers_at_once(model: str) -> N
     assert read("It is noon.", model) == ("", "It is noon.")
 
 
-@pytest.mark.parametrize("model", ["Qwen/QwQ-32B", "deepseek-r1:8b"])
 @pytest.mark.parametrize("opener", ["<think>", "\n<think>\n", "<THINK>"])
-def test_a_second_opener_of_a_thought_is_not_shown(model: str, opener: str) -> None:
-    assert read(f"{opener}I think\n</think>\n\nIt is noon.", model) == ("I think", "It is noon.")
-    assert read(f"{opener}I think", model) == ("I think", "")
+def test_a_second_opener_of_a_thought_is_not_shown(opener: str) -> None:
+    assert read(f"{opener}I think\n</think>\n\nIt is noon.", "Qwen/QwQ-32B") == ("I think", "It is noon.")
+    assert read(f"{opener}I think", "Qwen/QwQ-32B") == ("I think", "")
 
 
 def test_a_closed_thought_does_not_become_the_answer() -> None:
     assert read("It is noon.\n</think>\n\n", "Qwen/QwQ-32B") == ("It is noon.", "")
-
-
-def test_a_whole_answer_without_a_thought_is_not_lost() -> None:
-    assert read("It is noon.", "Qwen/QwQ-32B") == ("It is noon.", "It is noon.")
 
 
 @pytest.mark.parametrize(("reason", "answer"), [("stop", "I think"), (None, "I think"), ("length", "")])
@@ -131,11 +111,7 @@ def test_with_rescue_the_beginning_of_an_answer_is_not_taken_for_a_thought() -> 
         ("\n<think>\nHmm.</think>\n\nYes.", "Hmm.", "Yes."),
         ("<think></think>\n\nYes.", "", "Yes."),
         ("<think>1 </ 2 </thi", "1 </ 2 </thi", ""),
-        ("<think>Hmm.", "Hmm.", ""),
-        ("Use <think> and </think>.", "", "Use <think> and </think>."),
-        ("<thi", "", "<thi"),
         ("<thinly> sliced", "", "<thinly> sliced"),
-        ("  1 < 2\n", "", "  1 < 2\n"),
         ("\n", "", "\n"),
         ("<think>a</think>b <think>c</think>", "a", "b <think>c</think>"),
     ],
@@ -168,7 +144,6 @@ def read_functionary(
 
 MEANINGS = {
     f"search\n{CALL}": ("", (("search", SEARCH),)),
-    f"search\n{CALL} \n   ": ("", (("search", SEARCH),)),
     f">>>search\n{CALL}": ("", (("search", SEARCH),)),
     f"all\nLet me look.\nNow.>>>search\n{CALL}>>>now\n{{}}<|eot_id|>": (
         "Let me look.\nNow.",
@@ -177,16 +152,11 @@ MEANINGS = {
     "all\nIt is noon.": ("It is noon.", ()),
     "all\nIn Python:\n>>> now()\n12": ("In Python:\n>>> now()\n12", ()),
     f"all\n```\n>>>search\n{CALL}\n```\nNothing was run.": (f"```\n>>>search\n{CALL}\n```\nNothing was run.", ()),
-    f"all\n```\nx = 1\n```>>>search\n{CALL}": ("```\nx = 1\n```", (("search", SEARCH),)),
-    "It is noon.": ("It is noon.", ()),
     "Well,\nit is noon.": ("Well,\nit is noon.", ()),
     "all": ("", ()),
     "now\n": ("", (("now", "invalid_args"),)),
-    "no": ("", (("no", "unknown_tool"),)),
     'search\n{"query": "sto': ("", (("search", "invalid_args"),)),
     f"search\n{CALL} and more": ("", (("search", "invalid_args"),)),
-    "search\nstorms<|eot_id|>": ("", (("search", "invalid_args"),)),
-    f"book_flight\n{CALL}": ("", (("book_flight", "unknown_tool"),)),
     f"all\nOne.>>>book_flight\n{CALL}>>>now\n{{}}": ("One.", (("book_flight", "unknown_tool"), ("now", {}))),
     "all\nA line with >>>value\nbegins nothing.": ("A line with >>>value\nbegins nothing.", ()),
 }

@@ -21,10 +21,13 @@ def turn(number: int, result: str | list[dict[str, Any]] = "r" * 4000) -> list[d
     ]
 
 
-def test_zero_is_no_bound_and_what_fits_is_not_touched() -> None:
-    messages = [SYSTEM, *turn(1), *turn(2)]
-    assert limit_tokens(messages, 0) == (messages, [])
-    assert limit_tokens(messages, sum(map(estimate_tokens, messages))) == (messages, [])
+def test_oldest_turns_are_dropped_until_it_fits_and_the_newest_stays() -> None:
+    messages = [SYSTEM, *turn(1), *turn(2), *turn(3)]
+    last = sum(map(estimate_tokens, [SYSTEM, *turn(3)]))
+    for limit in (0, sum(map(estimate_tokens, messages))):
+        assert limit_tokens(messages, limit) == (messages, [])
+    for limit in (1, last):
+        assert limit_tokens(messages, limit) == ([SYSTEM, *turn(3)], [*turn(1), *turn(2)])
 
 
 def test_old_results_are_shortened_first_with_a_visible_marker() -> None:
@@ -34,16 +37,6 @@ def test_old_results_are_shortened_first_with_a_visible_marker() -> None:
     assert [message["role"] for message in kept] == [message["role"] for message in messages]
     assert kept[3]["content"] == "r" * 400 + "\n[… 3,600 more characters of this older result are left out]"
     assert kept[7] == messages[7]
-
-
-def test_then_whole_oldest_turns_are_dropped() -> None:
-    messages = [SYSTEM, *turn(1), *turn(2), *turn(3)]
-    last = sum(map(estimate_tokens, [SYSTEM, *turn(3)]))
-    assert limit_tokens(messages, last) == ([SYSTEM, *turn(3)], [*turn(1), *turn(2)])
-
-
-def test_the_newest_turn_stays_even_where_it_alone_is_too_long() -> None:
-    assert limit_tokens([SYSTEM, *turn(1), *turn(2)], 1) == ([SYSTEM, *turn(2)], turn(1))
 
 
 def test_a_result_with_an_image_does_not_end_its_turn() -> None:

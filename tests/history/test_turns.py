@@ -1,6 +1,5 @@
 """Which stored turn an answer is that came as bare text, or with a client's own call alone. Pure."""
 
-import time
 from typing import Any
 
 import pytest
@@ -67,12 +66,6 @@ def test_an_answer_is_the_turn_of_its_text_place_and_question(
     assert ids(restore_calls(sent, turns, by_text=True)) == found
 
 
-def test_text_stands_where_it_was_said() -> None:
-    [turn] = [stored("1", "go", "a", before="Let me see. ")]
-    whole = restore_calls([user("go"), assistant("Let me see. Done."), user("on")], [turn], by_text=True)
-    assert [message["content"] for message in whole] == ["go", "Let me see. ", "Done.", "on"]
-
-
 def test_a_turn_is_known_by_the_clients_own_call_and_what_is_told_elsewhere_is_not_told_twice() -> None:
     rounds = (StoredRound("", (call("a"),)), StoredRound("I ask.", (call("b"), call("call_x_1"))))
     turn = StoredTurn("1", "go", rounds, "")
@@ -90,7 +83,7 @@ def test_calls_of_one_round_in_several_messages_bring_the_servers_calls_once() -
         sent += [assistant(None, one), result(one)]
     whole = restore_calls(sent, [StoredTurn("1", "go", rounds, "")], by_text=False)
     assert ids(whole) == ["a", "b", "call_x_1", "call_x_2"]
-    assert [message["content"] for message in whole].count("I look.") == 1
+    assert [message["content"] for message in whole if message["content"]] == ["go", "I look.", "r", "r"]
 
 
 def test_an_answer_in_the_form_of_a_call_keeps_that_call_at_its_end() -> None:
@@ -108,14 +101,9 @@ def test_the_store_is_asked_only_where_it_may_know_more() -> None:
     assert not lacks_calls([user("go"), assistant(None, "a"), result("a")], by_text=True)
 
 
-def test_long_chats_of_like_answers_cost_no_more_than_their_length() -> None:
-    def seconds(turns: int) -> float:
-        sent = [message for _ in range(turns) for message in (user("go"), assistant("Done."))]
-        kept = [stored(str(number), "go", f"c{number}", place=number + 1) for number in range(turns)]
-        started = time.process_time()
-        whole = restore_calls(sent, kept, by_text=True)
-        assert ids(whole) == [f"c{number}" for number in range(turns)]
-        return time.process_time() - started
-
-    small = min(seconds(2_000) for _ in range(3))
-    assert min(seconds(20_000) for _ in range(3)) < small * 50
+# Quadratic time would be minutes.
+@pytest.mark.timeout(60)
+def test_long_chats_of_like_answers_are_restored_in_linear_time() -> None:
+    sent = [message for _ in range(20_000) for message in (user("go"), assistant("Done."))]
+    kept = [stored(str(number), "go", f"c{number}", place=number + 1) for number in range(20_000)]
+    assert ids(restore_calls(sent, kept, by_text=True)) == [f"c{number}" for number in range(20_000)]

@@ -1,14 +1,12 @@
 """Allowed callers get responses: clients without a browser, by each name of the server, and allowed web pages."""
 
-import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from openai import AsyncOpenAI
 from pydantic import SecretStr
 
 from callboard.agents import RunContext
@@ -17,7 +15,6 @@ from callboard.http.gate import Access
 from callboard.settings import Settings
 from callboard_protocol import Event
 from tests.http.target import KEY, SECRET, Headers, exchange, target
-from tests.pipe.loader import PIPE
 from tests.serving import serving
 
 CHAT = "https://chat.example.org"
@@ -46,40 +43,15 @@ async def test_loopback_answers_by_each_of_its_names(tmp_path: Path, host: str) 
 
 
 @pytest.mark.parametrize(
-    "host", ["callboard:8700", "CALLBOARD.", "a.example.org", "b.a.example.org", "192.0.2.9", "[fd00::9]:1"]
+    "host", ["callboard:8700", "CALLBOARD.", "a.example.com", "b.a.example.com", "192.0.2.9", "[fd00::9]:1"]
 )
 async def test_trusted_hosts_answer(tmp_path: Path, host: str) -> None:
-    trusted = "Callboard, *.example.org, 192.0.2.9, [FD00::9]"
-    async with target(tmp_path, trusted_hosts=trusted) as found:
-        assert await status(found.port, ("Host", host)) == 200
-        for other in ("example.org", "evilexample.org", "callboard.evil.example", "x.callboard", "192.0.2.8"):
-            assert await status(found.port, ("Host", other)) == 421
-
-
-async def test_the_host_of_the_public_address_answers(tmp_path: Path) -> None:
-    async with target(tmp_path, public_url="https://board.example.org/below") as found:
+    trusted = "Callboard, *.example.com, 192.0.2.9, [FD00::9]"
+    async with target(tmp_path, trusted_hosts=trusted, public_url="https://board.example.org/below") as found:
         assert await status(found.port, ("Host", "board.example.org")) == 200
-
-
-def own_addresses() -> Iterator[str]:
-    """Addresses of this machine beside loopback, as far as it has any."""
-    for family, far in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            try:
-                # Sends nothing: the kernel says from which address it would.
-                probe.connect((far, 9))
-            except OSError:
-                continue
-            yield str(probe.getsockname()[0])
-
-
-async def test_a_server_for_all_interfaces_answers_by_the_address_that_it_is_called_at(tmp_path: Path) -> None:
-    async with target(tmp_path, KEY, host="0.0.0.0") as found:
-        async with httpx.AsyncClient(headers=found.own_headers) as client:
-            for address in own_addresses():
-                if ":" not in address:
-                    assert (await client.get(f"http://{address}:{found.port}/v1/models")).status_code == 200
-        assert await status(found.port, ("Host", "192.0.2.77"), *found.own_headers.items()) == 421
+        assert await status(found.port, ("Host", host)) == 200
+        for other in ("example.com", "evilexample.com", "callboard.evil.example", "x.callboard", "192.0.2.8"):
+            assert await status(found.port, ("Host", other)) == 421
 
 
 @pytest.mark.parametrize(
@@ -114,14 +86,6 @@ async def test_a_server_that_listens_on_ipv6_answers_there(tmp_path: Path) -> No
             assert (await client.get(f"http://[::1]:{port}/v1/models")).status_code == 200
             refused = await client.get(f"http://[::1]:{port}/v1/models", headers={"Host": "evil.example"})
             assert refused.status_code == 421
-
-
-@pytest.mark.parametrize("key", [None, KEY])
-async def test_openais_client_is_served(tmp_path: Path, key: str | None) -> None:
-    async with target(tmp_path, key) as found:
-        async with AsyncOpenAI(base_url=f"{found.service.client.base_url}/v1", api_key=KEY) as client:
-            assert [model.id async for model in client.models.list()] == ["scripted"]
-            assert (await client.responses.create(model="scripted", input="hi")).output_text == SECRET
 
 
 JSON_TYPES = ["application/json", "application/json; charset=utf-8", "APPLICATION/JSON", " application/json ;x=y"]
@@ -234,7 +198,8 @@ async def test_an_allowed_page_has_its_preflights_answered_and_reads_answers_and
         page = {"Origin": CHAT, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"}
         read = await client.get("/v1/models", headers=page | found.own_headers)
         assert SECRET in read.text
-        assert "X-Should-Retry" in read.headers["access-control-expose-headers"]
+        for exposed in ("X-Should-Retry", "X-Request-Id"):
+            assert exposed in read.headers["access-control-expose-headers"]
         errors = [
             (401, await client.get("/v1/models", headers=page)),
             (404, await client.get("/nowhere", headers=page | found.own_headers)),
@@ -294,30 +259,3 @@ async def test_any_origin_may_call_with_a_key_and_a_wildcard_setting(tmp_path: P
         assert (read.status_code, read.headers["access-control-allow-origin"]) == (200, "*")
         for refused in ({"Origin": "null"}, page | {"Host": "evil.example"}):
             assert (await found.service.client.get("/v1/models", headers=refused | found.own_headers)).is_error
-
-
-@pytest.fixture
-def _callboard_is_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name service that knows the server as compose's does."""
-    resolve = socket.getaddrinfo
-
-    def known(host: Any, *arguments: Any, **options: Any) -> Any:
-        return resolve("127.0.0.1" if host in ("callboard", b"callboard") else host, *arguments, **options)
-
-    monkeypatch.setattr(socket, "getaddrinfo", known)
-
-
-@pytest.mark.usefixtures("_callboard_is_this_machine")
-async def test_the_pipe_shows_what_to_do_where_the_server_is_called_by_another_name(tmp_path: Path) -> None:
-    async with target(tmp_path / "closed") as found:
-        shown = await _models(f"http://callboard:{found.port}")
-        assert "CALLBOARD_TRUSTED_HOSTS=callboard" in shown[0]
-        assert "(valve CALLBOARD_URL)" in shown[0]
-    async with target(tmp_path / "open", trusted_hosts="callboard") as found:
-        assert await _models(f"http://callboard:{found.port}") == ["Scripted"]
-
-
-async def _models(url: str) -> list[str]:
-    pipe = PIPE.Pipe()
-    pipe.valves = pipe.Valves(CALLBOARD_URL=url)
-    return [str(model["name"]) for model in await pipe.pipes()]

@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`, as the official client reads it."""
+"""`POST /v1/chat/completions`, as the official client reads it, and what both routes say of text taken back."""
 
 import json
 import re
@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from openai.types.chat import ChatCompletionChunk
 
+from callboard._openai.answer import TAKEN_BACK
 from callboard.agents import Agent, RunContext
 from callboard.calls import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, TokenUsage
 from callboard.skills import Skill
-from callboard_protocol import Event, Message, Source, ToolCallComplete, ToolCallStart
+from callboard_protocol import Event, Message, Reasoning, Rewind, Source, Status, ToolCallComplete, ToolCallStart
 from tests.loop.conftest import wants
 from tests.openai_client import EVERYTHING, QUESTION, URL, asking
-from tests.serving import ScriptedAgent, Service
+from tests.serving import ScriptedAgent, Service, request, serving
 
 WHOLE_TEXT = "Let me see.\nBoth are fruits."
 
@@ -81,13 +82,6 @@ async def test_openais_helper_reads_several_citations_and_pictures_of_a_stream(t
     assert [image["image_url"]["url"][-1] for image in images] == ["a", "b"]
 
 
-async def test_usage_is_streamed_to_who_asks_for_it(tmp_path: Path) -> None:
-    *_, last = await streamed(tmp_path, stream_options={"include_usage": True})
-    assert last.choices == []
-    assert last.usage
-    assert last.usage.total_tokens == 42
-
-
 async def test_the_stream_is_of_openais_form_to_the_letter(tmp_path: Path) -> None:
     async with asking(tmp_path, EVERYTHING) as (service, _):
         body = {"model": "scripted", "messages": QUESTION, "stream": True}
@@ -120,38 +114,6 @@ async def test_status_events_are_what_open_webui_shows(tmp_path: Path) -> None:
         ("Plan: 1 of 2: Say", True),
         ("Writing · 3 calls, 1 failed, N s", True),
     ]
-
-
-async def test_blocks_stand_where_their_calls_ended(tmp_path: Path) -> None:
-    chunks = await streamed(tmp_path, extra_headers={"X-Callboard-Tool-Activity": "details"})
-    borrowed, apple, pear = (
-        f'<details type="tool_calls" done="true"{attributes} math=" $$ [(">\n'
-        "<summary>Tool Executed</summary>\n</details>"
-        for attributes in (
-            ' status="failed" id="b" name="borrow" arguments="{}" result="&quot;Error: it is lent&quot;" round="0"',
-            ' id="a" name="look_up" arguments="{&quot;word&quot;: &quot;\\u00e4pple&quot;}"'
-            ' result="&quot;a fruit, \\&quot;round\\&quot; &amp; &lt;b&gt;red&lt;/b&gt;&quot;" round="0"',
-            ' id="c" name="look_up" arguments="{&quot;word&quot;: &quot;pear&quot;}"'
-            ' result="&quot;another fruit&quot;" round="1"',
-        )
-    )
-    assert content(chunks) == f"Let me see.\n\n{borrowed}\n{apple}\n{pear}\n\nBoth are fruits."
-
-
-async def test_a_file_of_a_tool_is_not_in_the_text(tmp_path: Path) -> None:
-    file = {"type": "file", "name": "apple.md", "url": "data:text/markdown;base64,YXBwbGU="}
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield ToolCallStart(tool_call_id="a", tool_name="write")
-        yield ToolCallComplete(tool_call_id="a", result="written", files=(file,))
-        yield Message(content="Here.")
-
-    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
-        headers = {"X-Callboard-Tool-Activity": "details"}
-        answer = await client.chat.completions.create(model="scripted", messages=QUESTION, extra_headers=headers)
-    message = answer.choices[0].message
-    assert str(message.content).endswith("</details>\n\nHere.")
-    assert "base64" not in answer.model_dump_json()
 
 
 class Words:
@@ -216,3 +178,89 @@ async def calls_of(service: Service, user_id: str) -> list[dict[str, Any]]:
         (await service.client.get(f"/v1/tool-calls/{call['tool_call_id']}?chat_id=chat&user_id={user_id}")).json()
         for call in found
     ]
+
+
+# --------------------------------------------------------------------------------------------- what an agent takes back
+
+
+BEFORE = "Let me look."
+MEANWHILE = " While it runs:"
+HALF = "```\nHalf an answer"
+WHOLE = "A whole answer."
+LEFT = f"{BEFORE}{MEANWHILE}{WHOLE}"
+
+
+def hesitant(drafts: int) -> ScriptedAgent:
+    """Answers that often before the answer that stands; speaks while its tool runs."""
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content=BEFORE)
+        yield ToolCallStart(tool_call_id="a", tool_name="look_up", tool_args="{}")
+        yield Message(content=MEANWHILE)
+        yield ToolCallComplete(tool_call_id="a", result="a fruit")
+        yield Source(source={"name": "Apples", "url": URL})
+        for _ in range(drafts):
+            yield Reasoning(content="Hm.")
+            yield Message(content=HALF)
+            # It sends what is held to be joined: a draft that nobody has seen is taken back without a word.
+            yield Status(content="Checking")
+            yield Rewind()
+        yield Reasoning(content="So.")
+        yield Message(content=WHOLE)
+
+    return ScriptedAgent(script)
+
+
+def activities(*names: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("body", [{"callboard": {"tool_activity": name}} for name in names], ids=names)
+
+
+@activities("none", "details")
+async def test_a_stream_of_chunks_says_so_in_words_and_to_programs_how_much_stays(
+    tmp_path: Path, body: dict[str, Any]
+) -> None:
+    async with asking(tmp_path, hesitant(1)) as (_, client):
+        stream = await client.chat.completions.create(model="scripted", messages=QUESTION, stream=True, extra_body=body)
+        chunks = [chunk async for chunk in stream]
+        whole = await client.chat.completions.create(model="scripted", messages=QUESTION, extra_body=body)
+    read = ""
+    followed = ""
+    for chunk in chunks:
+        piece = (chunk.choices[0].delta.content or "") if chunk.choices else ""
+        read += piece
+        mark = (chunk.model_extra or {}).get("callboard")
+        followed = followed[: mark["rewind"]["content_chars"]] if mark else followed + piece
+    assert f"{HALF}\n```{TAKEN_BACK}" in read
+    assert read.endswith(f"\n\n{WHOLE}")
+    message = whole.choices[0].message
+    assert followed == message.content
+    assert followed.replace("\n\n", "")[: len(BEFORE + MEANWHILE)] == BEFORE + MEANWHILE
+    assert followed.endswith(WHOLE)
+    assert message.model_extra == {"reasoning_content": "So."}
+
+
+@activities("items", "none")
+async def test_a_stream_of_items_ends_them_with_the_text_that_is_left(tmp_path: Path, body: dict[str, Any]) -> None:
+    async with asking(tmp_path, hesitant(2)) as (_, client):
+        stream = await client.responses.create(model="scripted", input=QUESTION, stream=True, extra_body=body)
+        events: list[Any] = [event async for event in stream]
+    added = [event.output_index for event in events if event.type == "response.output_item.added"]
+    assert added == list(range(len(added)))
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    texts = [(item.status, item.content[0].text) for item in done if item.type == "message"]
+    assert "".join(text for _, text in texts) == LEFT
+    assert [status for status, text in texts if not text] == ["incomplete"] * 2
+    ended = [event.text for event in events if event.type == "response.output_text.done"]
+    assert "".join(ended) == LEFT
+    deltas = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert deltas.count(f"{HALF}\n```{TAKEN_BACK}") == 2
+    assert events[-1].response.output_text == LEFT
+
+
+async def test_the_chat_keeps_what_is_left(tmp_path: Path) -> None:
+    async with serving(tmp_path, hesitant(2)) as service:
+        events = await service.events(request(chat_id="c", message_id="m"))
+        kept = (await service.client.get("/v1/chats/c/messages")).text
+    assert [event.type for event in events].count("rewind") == 2
+    assert WHOLE in kept
+    assert "Half" not in kept

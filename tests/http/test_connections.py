@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 import resource
 import socket
 import subprocess
@@ -81,28 +80,6 @@ async def test_half_open_connections_do_not_block_the_server_or_its_runs(
                         answer = await client.post("/v1/runs", json=body)
                         assert '"content":"Hello."' in answer.text
                         assert '"type":"done"' in answer.text
-
-
-def test_a_server_without_descriptors_logs_one_error_a_second_with_their_number(tmp_path: Path) -> None:
-    with serving_with_few_descriptors(tmp_path, 128, MAX_RUNS="1") as (url, log), connect(url, 200, b""):
-        errors = (next(log) for line in log if "out of system resource" in line)
-        assert "repeated" not in next(errors)
-        # asyncio logs one error for each connection that may wait: https://github.com/python/cpython/issues/151615.
-        assert re.search(r" \(repeated \d{3,} times\)$", next(errors))
-
-
-@pytest.mark.timeout(60)
-def test_a_request_for_a_websocket_is_answered_like_any_other(tmp_path: Path) -> None:
-    upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n"
-    handshake = f"{upgrade}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OTAxMjM0NQ==\r\n"
-    with processes.serving(tmp_path, API_KEY="a-long-secret-key") as (url, _):
-        place = httpx.URL(url)
-        for method in ("GET", "HEAD", "OPTIONS", "POST", "DELETE"):
-            for headers in ("", upgrade, handshake):
-                with socket.create_connection((place.host, place.port or 0)) as connection:
-                    connection.sendall(f"{method} /v1/models HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
-                    with connection.makefile("rb") as answer:
-                        assert b" 401 " in answer.readline(), (method, headers)
 
 
 def test_requests_over_the_limit_of_connections_get_a_503_until_a_connection_ends(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Calls that need the user's consent, and questions of agents, over a real connection."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -129,15 +128,6 @@ async def test_only_true_approves_and_only_false_refuses(
     assert events[-1] == Done()
 
 
-async def test_without_an_answer_in_time_nothing_runs(tmp_path: Path) -> None:
-    shop = Shop()
-    async with serving(tmp_path, shop.agent, input_timeout_seconds=0.05) as service:
-        events = await service.events(request(agent="shop"))
-    [denied] = [event for event in events if isinstance(event, ToolCallError)]
-    assert denied.code == "not_answered"
-    assert shop.bought == [("a pen", 1)]
-
-
 async def test_a_parallel_call_ends_while_the_other_waits_for_its_user(tmp_path: Path) -> None:
     shop = Shop()
     async with serving(tmp_path, shop.agent) as service:
@@ -179,21 +169,6 @@ async def test_an_agent_asks_for_a_text_and_an_answer_counts_once(tmp_path: Path
     assert statuses == [202, 404]
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_input")
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_run")
-
-
-async def test_cancel_ends_a_run_that_waits_for_approval(tmp_path: Path) -> None:
-    shop = Shop(confirm=("*",))
-    async with serving(tmp_path, shop.agent) as service:
-        async with service.client.stream("POST", "/v1/runs", json=request(agent="shop", run_id="r")) as response:
-            events = []
-            async for _, event in numbered(response):
-                events.append(event)
-                if isinstance(event, InputRequest):
-                    await service.client.post("/v1/runs/r/cancel")
-        late = await service.client.post("/v1/runs/r/input", json={"request_id": "x", "value": True})
-    assert events[-1] == Done(finish_reason="cancelled")
-    assert shop.bought == []
-    assert late.status_code == 404
 
 
 CHANGED = {"thing": "a guitar", "euros": 90}
@@ -246,17 +221,6 @@ async def test_changes_that_never_fit_do_not_count_as_no_answer(tmp_path: Path) 
         "Not run: the user changed the arguments to values that do not fit, and gave no other answer",
     )
     assert shop.bought == [("a pen", 1)]
-
-
-async def test_changed_call_that_fails_says_what_it_ran_with(tmp_path: Path) -> None:
-    shop = Shop()
-    async with serving(tmp_path, shop.agent) as service:
-        events = await answered(service, lambda: {"value": {"arguments": CHANGED | {"thing": "sold out"}}})
-    [failed] = [event for event in events if isinstance(event, ToolCallError)]
-    assert failed.error == (
-        "The user changed the arguments of this call before they allowed it. "
-        'It ran with {"thing":"sold out","euros":90}\n\nsold out is sold out'
-    )
 
 
 # ---------------------------------------------------------------- questions that a tool asks in the middle of its call
@@ -313,44 +277,12 @@ async def test_form_is_sent_with_its_schema_and_its_answer_is_checked(tmp_path: 
     assert stored.json()["status"] == "complete"
 
 
-@pytest.mark.parametrize(
-    ("question", "answer", "given"),
-    [
-        ({"schema": CABIN}, {"value": False}, "False"),
-        ({"schema": CABIN}, {"value": None, "asked": False}, "None"),
-        ({"choices": ("red", "blue")}, {"value": "2"}, "'blue'"),
-        ({"url": "https://pay.example/1"}, {"value": True}, "True"),
-    ],
-)
-async def test_each_kind_of_question_returns_the_answer(
-    tmp_path: Path, question: dict[str, Any], answer: dict[str, Any], given: str
-) -> None:
-    async with serving(tmp_path, travel(**question)) as service:
-        assert result(await play(service, answer)) == given
-
-
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "https://a b"])
 async def test_address_that_is_no_web_address_is_not_shown(tmp_path: Path, url: str) -> None:
     async with serving(tmp_path, travel(url=url)) as service:
         events = await play(service)
     assert questions(events) == []
     assert [event.code for event in events if isinstance(event, ToolCallError)] == ["tool_failed"]
-
-
-async def test_time_of_a_question_does_not_count_against_the_time_limit(tmp_path: Path) -> None:
-    async with serving(tmp_path, travel(limit=0.2, choices=("a", "b"))) as service:
-        body = request(agent="travel", run_id="r", chat_id="c")
-        async with service.client.stream("POST", "/v1/runs", json=body) as response:
-            async for _, event in numbered(response):
-                if isinstance(event, InputRequest):
-                    # Longer than the tool may take.
-                    await asyncio.sleep(0.3)
-                    answer = {"request_id": event.request_id, "value": "a"}
-                    assert (await service.client.post("/v1/runs/r/input", json=answer)).status_code == 202
-                elif isinstance(event, ToolCallComplete):
-                    assert event.result == "'a'"
-                    return
-    pytest.fail("the call did not complete")
 
 
 async def test_nobody_is_asked_over_the_openai_routes(tmp_path: Path) -> None:

@@ -111,14 +111,6 @@ async def test_the_title_of_a_citation_is_one_line_for_open_webui_draws_it_as_ma
     assert titles == [" ".join(FAKED.split())] * 2
 
 
-async def test_other_clients_are_given_the_models_words_to_the_letter(tmp_path: Path) -> None:
-    async with serving(tmp_path, Parrot().agent) as service:
-        said = await complete(service, user("hi"), headers={})
-        assert said["content"] == said["reasoning_content"] == WORDS
-        thought, item = await respond(service, user("hi"), headers={})
-        assert item["content"][0]["text"] == thought["summary"][0]["text"] == WORDS
-
-
 async def test_a_users_own_words_fake_no_call(tmp_path: Path) -> None:
     parrot = Parrot()
     async with serving(tmp_path, parrot.agent) as service:

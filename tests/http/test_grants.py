@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from callboard import Agent, tool
+from callboard import Agent
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.runs import Grants
-from callboard.skills import Skill
 from callboard_protocol import Event, InputRequest, ToolCallComplete, ToolCallError, ToolRequest, ToolStatus
 from tests.http.test_consent import Shop
 from tests.loop.conftest import wants
@@ -114,20 +113,3 @@ async def test_refusal_of_a_waiting_call_counts_if_its_tool_was_allowed_always_s
     assert response.status_code == 202
     assert [event.code for event in events if isinstance(event, ToolCallError)] == ["denied"]
     assert parked.paid == []
-
-
-async def test_parallel_calls_are_asked_about_in_their_order(tmp_path: Path) -> None:
-    @tool(requires_confirmation=True)
-    async def buy(thing: int) -> str:
-        """Buys something."""
-        return f"bought {thing}"
-
-    def script(asked: ModelRequest) -> list[ModelDelta]:
-        if asked.messages[-1]["role"] == "tool":
-            return [TextDelta("Done.")]
-        return [wants("buy", {"thing": thing}, index=thing, call_id=f"call_{thing}") for thing in range(20)]
-
-    agent = Agent("shop", skills=(Skill("shop", "Buys.", tools=(buy,)),), model=ScriptedModel(script))
-    async with serving(tmp_path, agent) as service:
-        events = await ask(service, True)
-    assert [question.arguments for question in questions(events)] == [{"thing": thing} for thing in range(20)]

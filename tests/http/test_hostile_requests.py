@@ -33,140 +33,86 @@ from tests.storage.turns import StoredSteps
 
 # ------------------------------------------------------------------------------------- any request to any route
 
-TEXT = st.text(max_size=40) | st.sampled_from(
-    [
-        "",
-        "scripted",
-        "r",
-        "c",
-        "t",
-        "q",
-        "user",
-        "null",
-        "\0",
-        "\ud800",
-        "١٢",
-        "-1",
-        "OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5",
-        "LTE=",
-    ]
-)
+WORDS = [
+    "",
+    "scripted",
+    "r",
+    "c",
+    "t",
+    "q",
+    "null",
+    "\0",
+    "\ud800",
+    "١٢",
+    "-1",
+    "OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5",
+    "LTE=",
+]
+TEXT = st.text(max_size=40) | st.sampled_from(WORDS)
 NUMBER = st.integers() | st.sampled_from([0, -1, 2**63, 2**64, 10**400]) | st.floats()
-LEAF = st.none() | st.booleans() | NUMBER | TEXT
 VALUE = st.recursive(
-    LEAF, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=12
+    st.none() | st.booleans() | NUMBER | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
 )
 
-FILE = st.sampled_from(
-    [
-        "data:application/pdf;base64,JVBERi0xLjQ=",
-        "data:text/plain,%",
-        "data:;base64,A",
-        "data:text/plain;base64,/w==",
-        "data:",
-        "http://x",
-    ]
-)
+
+def one_of(*values: str) -> st.SearchStrategy[str]:
+    return st.sampled_from(values)
+
+
+def fields(optional: dict[str, Any], **required: Any) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+FILE = one_of("data:application/pdf;base64,JVBERi0xLjQ=", "data:text/plain,%", "data:;base64,A", "data:", "http://x")
 PART = st.one_of(
-    st.fixed_dictionaries({"type": st.just("text"), "text": TEXT}),
-    st.fixed_dictionaries(
-        {"type": st.just("file"), "file": st.fixed_dictionaries({"filename": VALUE, "file_data": FILE | VALUE})}
-    ),
-    st.fixed_dictionaries({"type": TEXT, "text": VALUE}),
+    fields({}, type=st.just("text"), text=TEXT),
+    fields({}, type=st.just("file"), file=fields({}, filename=VALUE, file_data=FILE | VALUE)),
     st.dictionaries(TEXT, VALUE, max_size=3),
 )
-CALL = st.fixed_dictionaries(
-    {"id": TEXT, "type": st.just("function"), "function": st.fixed_dictionaries({"name": TEXT, "arguments": TEXT})}
-)
-ROLE = st.sampled_from(["system", "developer", "user", "assistant", "tool"])
-MESSAGE = st.fixed_dictionaries(
-    {"role": ROLE},
-    optional={
+CALL = fields({}, id=TEXT, type=st.just("function"), function=fields({}, name=TEXT, arguments=TEXT))
+MESSAGE = fields(
+    {
         "content": TEXT | st.lists(PART, max_size=3) | VALUE,
         "tool_calls": st.lists(CALL, max_size=3) | VALUE,
-        "tool_call_id": TEXT | VALUE,
-        "id": VALUE,
-        "name": VALUE,
+        **dict.fromkeys(("tool_call_id", "id", "name"), TEXT | VALUE),
     },
+    role=one_of("system", "developer", "user", "assistant", "tool"),
 )
-USER = st.fixed_dictionaries({"id": TEXT}, optional={"name": VALUE, "email": TEXT, "role": TEXT}) | VALUE
 MESSAGES = st.lists(MESSAGE, min_size=1, max_size=4)
-ASKER = st.fixed_dictionaries(
-    {}, optional=dict.fromkeys(("chat_id", "message_id", "task", "tool_activity"), TEXT | VALUE)
-)
-OPTIONAL = dict.fromkeys(
-    ("temperature", "top_p", "max_tokens", "stop", "tools", "tool_choice", "n", "user", "stream_options"), VALUE
-)
 ITEM = st.one_of(
     MESSAGE,
-    st.fixed_dictionaries(
-        {
-            "type": st.sampled_from(["function_call", "function_call_output", "mcp_call"]),
-            "call_id": TEXT,
-            "name": TEXT,
-            "output": VALUE,
-        }
+    fields(
+        {"output": VALUE}, type=one_of("function_call", "function_call_output", "mcp_call"), call_id=TEXT, name=TEXT
     ),
     VALUE,
 )
+RUN = dict.fromkeys(("chat_id", "message_id", "user", "task", "options", "run_id"), TEXT | VALUE)
+OPENAI = dict.fromkeys(
+    ("temperature", "max_tokens", "stop", "tools", "tool_choice", "n", "user", "text", "instructions"), VALUE
+)
+OPENAI["stream"] = st.booleans()
+OPENAI["callboard"] = fields(dict.fromkeys(("chat_id", "message_id", "task", "tool_activity"), TEXT | VALUE))
 BODY_OF = {
-    "/v1/runs": st.fixed_dictionaries(
-        {"agent": st.just("scripted"), "messages": MESSAGES},
-        optional={
-            "chat_id": TEXT,
-            "message_id": TEXT | VALUE,
-            "user": USER,
-            "task": TEXT,
-            "options": VALUE,
-            "run_id": TEXT,
-        },
-    ),
-    "/v1/chat/completions": st.fixed_dictionaries(
-        {"model": st.just("scripted"), "messages": MESSAGES},
-        optional={"stream": st.booleans(), "callboard": ASKER, **OPTIONAL},
-    ),
-    "/v1/responses": st.fixed_dictionaries(
-        {"model": st.just("scripted"), "input": TEXT | st.lists(ITEM, min_size=1, max_size=4)},
-        optional={
-            "stream": st.booleans(),
-            "callboard": ASKER,
-            "instructions": TEXT,
-            "text": VALUE,
-            "metadata": VALUE,
-            **OPTIONAL,
-        },
-    ),
-    "/v1/runs/{run_id}/input": st.fixed_dictionaries({"request_id": TEXT, "value": VALUE}),
+    "/v1/runs": fields(RUN, agent=st.just("scripted"), messages=MESSAGES),
+    "/v1/chat/completions": fields(OPENAI, model=st.just("scripted"), messages=MESSAGES),
+    "/v1/responses": fields(OPENAI, model=st.just("scripted"), input=TEXT | st.lists(ITEM, min_size=1, max_size=4)),
+    "/v1/runs/{run_id}/input": fields({}, request_id=TEXT, value=VALUE),
 }
 QUERY = st.dictionaries(
-    st.sampled_from(
-        [
-            "user_id",
-            "chat_id",
-            "tool_name",
-            "status",
-            "since",
-            "until",
-            "limit",
-            "cursor",
-            "after",
-            "signature",
-            "expires",
-            "x",
-        ]
-    ),
-    TEXT | NUMBER.map(str) | st.sampled_from(["running", "complete", "nan", "inf", "1e999"]),
+    one_of("user_id", "chat_id", "status", "since", "until", "limit", "cursor", "after", "signature", "expires", "x"),
+    TEXT | NUMBER.map(str) | one_of("running", "nan", "inf", "1e999"),
     max_size=5,
 )
 HEADER_TEXT = st.text(string.ascii_letters + string.digits + " {}%:;,-=/\xe9", max_size=30).map(str.strip)
 HEADERS = st.dictionaries(
-    st.sampled_from(
-        ["Last-Event-ID", "X-OpenWebUI-Chat-Id", "X-OpenWebUI-User-Id", "X-OpenWebUI-User-Name", "X-OpenWebUI-Task",
-         "X-Callboard-Tool-Activity", "Authorization", "Accept", "Range"]
+    one_of(
+        "Last-Event-ID", "X-OpenWebUI-User-Id", "X-OpenWebUI-User-Name", "X-Callboard-Tool-Activity", "Authorization"
     ),
     HEADER_TEXT,
-    max_size=3
-)  # fmt: skip
+    max_size=3,
+)
 PLACES = [(method, route.path) for route in ROUTES for method in sorted((route.methods or set()) - {"HEAD"})]
 
 
@@ -235,13 +181,6 @@ def test_no_request_is_a_failure_of_the_server(
     assert "Traceback" not in answer.text
     assert [entry for entry in logged if entry["log_level"] == "error"] == []
     assert caplog.records == []
-
-
-@pytest.mark.parametrize("cursor", ["OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5", "LTE=", "4pyT", "x"])
-def test_invalid_cursor_is_refused_with_a_reason(client: httpx.Client, cursor: str) -> None:
-    answer = client.get("/v1/tool-calls", params={"cursor": cursor})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid_request")
-    assert "next_cursor" in answer.json()["error"]["message"]
 
 
 # ------------------------------------------------------------------- NUL, which PostgreSQL cannot store in a text
@@ -396,27 +335,6 @@ async def get(service: Service, path: str) -> bytes:
         return b"".join([piece async for piece in response.aiter_raw()])
 
 
-@pytest.mark.slow
-async def test_a_huge_chat_is_read_whole_and_in_order_and_holds_up_no_other_client(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedAgent(hello)) as service:
-        await fill(service)
-        set_aside_what_is_there()
-        told = []
-        for path in ("/v1/chats/huge/messages", "/v1/chats/huge/timeline", "/v1/tool-calls?chat_id=huge&limit=200"):
-            assert (await service.client.get("/v1/models")).status_code == 200
-            reading = asyncio.create_task(get(service, path))
-            held = await longest_hold(service, reading)
-            told.append(json.loads(await reading))
-            assert held < MOST_SECONDS, path
-    calls = told[1]["tool_calls"]
-    assert [call["tool_call_id"] for call in calls] == [f"c{number}" for number in range(CALLS)]
-    assert {len(call["events"]) for call in calls} == {EVENTS // CALLS}
-    assert [message["tool_call_id"] for message in told[0]["messages"]] == [
-        None,
-        *(f"c{number}" for number in range(CALLS)),
-    ]
-
-
 # -------------------------------------------------- all bodies share one budget of memory, and give their part back
 
 MEBIBYTE = 2**20
@@ -517,15 +435,6 @@ async def test_body_with_many_values_counts_their_parsed_size(tmp_path: Path) ->
         assert refused.status_code == 503
         waiting.goes_on.set()
         await run
-
-
-async def test_attaching_to_a_run_does_not_count_the_body_twice(tmp_path: Path) -> None:
-    waiting = Waiting()
-    async with serving(tmp_path, waiting.agent, max_request_mib=1) as service:
-        body = large(run_id="a")
-        runs = [await start(service, body) for _ in range(BODIES_AT_ONCE + 2)]
-        waiting.goes_on.set()
-        await asyncio.gather(*runs)
 
 
 async def test_client_that_disconnects_during_its_body_releases_its_memory(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AsyncExitStack
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,13 @@ import pytest
 from openai import AsyncOpenAI
 
 from callboard._formats import ToolFormat
-from callboard.agents import Agent, RunContext
+from callboard.agents import Agent
 from callboard.calls import tool
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.runs.conversation import NO_RESULT
 from callboard.skills import Skill
-from callboard_protocol import Event, Message, Rewind
 from tests.loop.conftest import wants
 from tests.openai_client import EVERYTHING, QUESTION, asking
-from tests.serving import ScriptedAgent
 
 IGNORED = "x-callboard-tools-ignored"
 
@@ -128,15 +125,10 @@ async def test_arguments_larger_than_a_frame_come_whole(tmp_path: Path) -> None:
     assert json.loads(call.function.arguments) == {"room": "é" * 100_000}
 
 
-@pytest.mark.parametrize("has_peer", [False, True], ids=["alone", "two-servers"])
-async def test_the_call_waits_in_the_store_and_is_ended_by_its_result(tmp_path: Path, has_peer: bool) -> None:
+async def test_the_call_waits_in_the_store_and_is_ended_by_its_result(tmp_path: Path) -> None:
     house = House(BOTH, [TextDelta("Done.")])
     in_chat: Any = {"extra_body": {"callboard": {"chat_id": "c"}}}
-    async with asking(tmp_path, house.agent) as (service, client), AsyncExitStack() as stack:
-        if has_peer:
-            # Ids of calls may then be in use at the other server.
-            database_url = f"sqlite:///{tmp_path / 'callboard.db'}"
-            await stack.enter_async_context(asking(tmp_path / "peer", house.agent, database_url=database_url))
+    async with asking(tmp_path, house.agent) as (service, client):
         first = await complete(client, tools=[function()], **in_chat)
         waiting = await stored(service)
         await service.state.store.close_interrupted_calls()
@@ -252,6 +244,9 @@ async def test_an_agent_that_takes_no_functions_says_so_in_the_header_streamed_t
         older = {"model": "scripted", "functions": [function()["function"]], "messages": QUESTION}
         answer = await service.client.post("/v1/chat/completions", json=older)
         assert answer.headers[IGNORED] == "functions"
+        one_call = {"model": "scripted", "parallel_tool_calls": False, "messages": QUESTION}
+        answer = await service.client.post("/v1/chat/completions", json=one_call)
+        assert answer.headers[IGNORED] == "parallel_tool_calls"
         plain = await service.client.post("/v1/responses", json={"model": "scripted", "input": "hi"})
     assert IGNORED not in plain.headers
 
@@ -322,18 +317,6 @@ async def test_an_answer_that_is_not_of_the_form_is_told_as_it_is(tmp_path: Path
     assert json.loads(call.function.arguments) == {"degrees": 7}
 
 
-async def test_draft_that_is_taken_back_is_not_part_of_the_form(tmp_path: Path) -> None:
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield Message(content='{"degrees": ')
-        yield Rewind()
-        yield Message(content='{"degrees": 7}')
-
-    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
-        answer = await complete(client, model="scripted", tools=[WEATHER], tool_choice=FORCED)
-    [call] = answer.choices[0].message.tool_calls
-    assert json.loads(call.function.arguments) == {"degrees": 7}
-
-
 async def test_a_model_that_is_asked_in_words_is_not_held_to_the_form_while_it_may_call(tmp_path: Path) -> None:
     house = House(
         [TextDelta('Action: look_up\nAction Input: {"word": "apple"}')],
@@ -350,23 +333,29 @@ async def test_a_model_that_is_asked_in_words_is_not_held_to_the_form_while_it_m
 UNKNOWN = {"id": "call_x_1", "type": "function", "function": {"name": "open_door", "arguments": "{}"}}
 RESULT = {"role": "tool", "tool_call_id": "call_x_1"}
 
-Break = Callable[[dict[str, Any], Any], list[Any]]
-BROKEN: list[tuple[str, Break, str]] = [
-    ("no-result", lambda said, _: [said], "the result is missing"),
-    ("unknown", lambda said, _: [{**said, "tool_calls": [UNKNOWN]}, {**RESULT, "content": "x"}], "no such call waits"),
-]
 
-
-@pytest.mark.parametrize(("name", "messages", "words"), BROKEN, ids=[one[0] for one in BROKEN])
-async def test_results_that_answer_no_call_or_not_all_are_refused_in_words(
-    tmp_path: Path, name: str, messages: Break, words: str
-) -> None:
+async def test_results_that_belong_to_no_waiting_call_are_refused_in_words(tmp_path: Path) -> None:
     house = House(BOTH)
+    user: Any = QUESTION[0]
+    elsewhere: Any = {"extra_body": {"callboard": {"chat_id": "another"}}}
     async with asking(tmp_path, house.agent) as (_, client):
-        first = await complete(client, tools=[function()])
-        message = first.choices[0].message
-        with pytest.raises(openai.BadRequestError, match=words):
-            await complete(client, [*QUESTION, *messages(as_sent_back(message), message.tool_calls[0])])
+        message = (await complete(client, tools=[function()], user="ann")).choices[0].message
+        [call] = message.tool_calls
+        said, answer = as_sent_back(message), result(call, "open")
+        unknown = [user, {**said, "tool_calls": [UNKNOWN]}, {**RESULT, "content": "x"}]
+        output: Any = {"type": "function_call_output", "call_id": call.id, "output": "open"}
+        outputs: list[Any] = [[user, output], [output, user], [output]]
+        no_call = f"{call.id}: the message before .* holds no such call"
+        for words, asked in [
+            ("the result is missing", complete(client, [user, said], user="ann")),
+            ("no such call waits", complete(client, unknown, user="ann")),
+            ("no such call waits", complete(client, [user, said, answer], user="eve")),
+            ("no such call waits", complete(client, [user, said, answer], user="ann", **elsewhere)),
+            (no_call, complete(client, [user, answer, user])),
+            *((no_call, respond(client, input=items, user="ann")) for items in outputs),
+        ]:
+            with pytest.raises(openai.BadRequestError, match=words):
+                await asked
     assert len(house.asked) == 1
 
 
@@ -385,68 +374,6 @@ async def test_a_client_that_was_interrupted_goes_on_and_the_model_reads_that_no
     for told in (completed, house.told()):
         assert told[-3] == ("tool", NO_RESULT)
         assert told[-1] == ("user", now["content"])
-
-
-async def test_a_result_without_its_call_is_refused_wherever_it_stands(tmp_path: Path) -> None:
-    house = House(BOTH)
-    user: Any = QUESTION[0]
-    async with asking(tmp_path, house.agent) as (_, client):
-        said = (await complete(client, tools=[function()])).choices[0].message
-        [call] = said.tool_calls
-        output: Any = {"type": "function_call_output", "call_id": call.id, "output": "open"}
-        sent: list[Any] = [[user, output], [output, user], [output]]
-        asked = [complete(client, [user, result(call, "open"), user]), *(respond(client, input=one) for one in sent)]
-        for answer in asked:
-            with pytest.raises(openai.BadRequestError, match=f"{call.id}: the message before .* holds no such call"):
-                await answer
-    assert len(house.asked) == 1
-
-
-@pytest.mark.parametrize(
-    "other", [{"user": "eve"}, {"extra_body": {"callboard": {"chat_id": "another"}}}], ids=["user", "chat"]
-)
-async def test_a_result_of_another_users_or_chats_call_is_refused(tmp_path: Path, other: Any) -> None:
-    house = House(BOTH)
-    async with asking(tmp_path, house.agent) as (_, client):
-        first = await complete(client, tools=[function()], user="ann")
-        message = first.choices[0].message
-        asked = [*QUESTION, as_sent_back(message), result(message.tool_calls[0], "open")]
-        with pytest.raises(openai.BadRequestError, match="no such call waits"):
-            await complete(client, asked, **{"user": "ann", **other})
-
-
-@pytest.mark.parametrize("has_chat", [True, False])
-async def test_a_request_with_results_is_refused_after_its_answer_unless_it_has_a_chat_id(
-    tmp_path: Path, has_chat: bool
-) -> None:
-    house = House(BOTH, [TextDelta("It is open.")], [TextDelta("It is open now.")])
-    fields: Any = {"tools": [function()], "extra_body": {"callboard": {"chat_id": "c"} if has_chat else {}}}
-    database_url = f"sqlite:///{tmp_path / 'callboard.db'}"
-    async with (
-        asking(tmp_path, house.agent) as (service, client),
-        asking(tmp_path / "peer", house.agent, database_url=database_url) as (_, peer),
-    ):
-        said = (await complete(client, **fields)).choices[0].message
-        asked = [*QUESTION, as_sent_back(said), result(said.tool_calls[0], "open")]
-        await complete(client, asked, **fields)
-        told = house.told()
-        # The chat is deleted when this returns.
-        await service.state.runs.close()
-        if has_chat:
-            await complete(peer, asked, **fields)
-            assert house.told() == told
-        else:
-            with pytest.raises(openai.BadRequestError, match="no such call waits"):
-                await complete(peer, asked, **fields)
-
-
-async def test_calls_that_another_model_made_go_on_as_they_were_sent(tmp_path: Path) -> None:
-    house = House([TextDelta("It is open.")])
-    foreign = {"role": "assistant", "content": None, "tool_calls": [{**UNKNOWN, "id": "call_of_another"}]}
-    answered = {"role": "tool", "tool_call_id": "call_of_another", "content": "open"}
-    async with asking(tmp_path, house.agent) as (_, client):
-        await complete(client, [*QUESTION, foreign, answered], tools=[function()])
-    assert house.told()[1:] == [("assistant", ["open_door"]), ("tool", "open")]
 
 
 async def test_a_response_ends_with_the_clients_call_and_goes_on_with_its_output(tmp_path: Path) -> None:
@@ -474,26 +401,6 @@ async def test_a_response_ends_with_the_clients_call_and_goes_on_with_its_output
                 ("tool", "apple is a fruit"),
                 ("tool", "open"),
             ]
-
-
-async def test_response_of_the_form_goes_on_with_the_output_of_its_call(tmp_path: Path) -> None:
-    house = House([TextDelta('{"degrees": 7}')], [TextDelta("It is cold.")], [TextDelta("Yes.")])
-    form: Any = {"tools": [as_response_tool(WEATHER)], "tool_choice": {"type": "function", "name": "weather"}}
-    async with asking(tmp_path, house.agent) as (_, client):
-        first = await respond(client, instructions="Be brief.", **form)
-        [call] = first.output
-        assert (call.type, call.name, call.arguments) == ("function_call", "weather", '{"degrees": 7}')
-        output: Any = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "shown"}
-        second = await respond(client, input=[output], previous_response_id=first.id)
-        await respond(client, input="Sure?", previous_response_id=second.id)
-    # The instructions and the form were of the first request only.
-    assert house.told() == [
-        ("user", "hi"),
-        ("assistant", '{"degrees": 7}'),
-        ("user", "shown"),
-        ("assistant", "It is cold."),
-        ("user", "Sure?"),
-    ]
 
 
 TWO_AT_ONCE: list[ModelDelta] = [
@@ -539,17 +446,6 @@ async def test_a_client_that_wants_no_parallel_calls_gets_one_call_of_each_of_th
         assert answer.parallel_tool_calls is False
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"), [(ask, {}), (respond, {"parallel_tool_calls": True})], ids=["completions", "responses"]
-)
-async def test_a_client_that_does_not_say_so_gets_all_calls(tmp_path: Path, asked: Any, said: Any) -> None:
-    house = House(DOORS)
-    async with asking(tmp_path, house.agent) as (_, client):
-        answer = await asked(client, **said)
-    assert [json.loads(one)["room"] for one in functions_called(answer)] == ["attic", "hall"]
-    assert not house.asked[0].one_call
-
-
 @pytest.mark.parametrize("asked", [ask, respond], ids=["completions", "responses"])
 async def test_a_stream_without_parallel_calls_announces_the_one_that_is_made(tmp_path: Path, asked: Any) -> None:
     house = House(DOORS)
@@ -559,57 +455,3 @@ async def test_a_stream_without_parallel_calls_announces_the_one_that_is_made(tm
         )
     assert "attic" in chunks
     assert "hall" not in chunks
-
-
-async def test_an_answer_in_text_has_one_call_too(tmp_path: Path) -> None:
-    twice = 'Action: look_up\nAction Input: {"word": "apple"}\nAction: look_up\nAction Input: {"word": "pear"}'
-    house = House([TextDelta(twice)], [TextDelta("Final Answer: A fruit.")], tool_format="react")
-    async with asking(tmp_path, house.agent) as (_, client):
-        await complete(client, parallel_tool_calls=False)
-    assert "apple" in str(house.told()[-2:])
-    assert "pear" not in str(house.told()[-2:])
-
-
-async def test_an_agent_of_another_kind_names_the_wish_that_it_does_not_hold_to(tmp_path: Path) -> None:
-    async with asking(tmp_path, EVERYTHING) as (_, client):
-        create = client.chat.completions.with_raw_response.create
-        answer = await create(model="scripted", messages=QUESTION, parallel_tool_calls=False)
-        plain = await create(model="scripted", messages=QUESTION, parallel_tool_calls=True)
-    assert answer.headers[IGNORED] == "parallel_tool_calls"
-    assert IGNORED not in plain.headers
-
-
-async def went_on(folder: Path, *answers: Iterable[ModelDelta]) -> list[tuple[str, Any]]:
-    """What the model is told by a client that sends every item of a response back, and the door's result."""
-    house = House(*answers, [TextDelta("Fine.")])
-    async with asking(folder, house.agent) as (_, client):
-        first = await respond(client, store=False)
-        call = first.output[-1]
-        items: list[Any] = [item.model_dump(exclude_none=True) for item in first.output]
-        brought: Any = [
-            {"role": "user", "content": "hi"},
-            *items,
-            {"type": "function_call_output", "call_id": call.call_id, "output": "open"},
-        ]
-        await client.responses.create(model="house", input=brought, store=False)
-    return house.told()
-
-
-async def test_items_that_come_back_tell_which_calls_the_model_made_at_once(tmp_path: Path) -> None:
-    behind = [wants("open_door", {"room": "attic"}), wants("look_up", {"word": "pear"}, index=1)]
-    looked, opened = ("look_up", "apple is a fruit"), ("open_door", "open")
-    for name, together, called in (
-        ("before", BOTH, [looked, opened]),
-        ("behind", behind, [opened, ("look_up", "pear is a fruit")]),
-    ):
-        assert (await went_on(tmp_path / name, together))[1:] == [
-            ("assistant", [tool_name for tool_name, _ in called]),
-            *(("tool", result) for _, result in called),
-        ]
-    apart = [[wants("look_up", {"word": "pear"})], [wants("open_door", {"room": "attic"})]]
-    assert (await went_on(tmp_path / "apart", *apart))[1:] == [
-        ("assistant", ["look_up"]),
-        ("tool", "pear is a fruit"),
-        ("assistant", ["open_door"]),
-        ("tool", "open"),
-    ]

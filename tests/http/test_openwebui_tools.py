@@ -12,11 +12,9 @@ from callboard.calls import tool
 from callboard.errors import ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.openwebui.offered_tools import OpenWebUITools
-from callboard.skills import Skill
 from callboard_protocol import (
     Done,
     Event,
-    InputRequest,
     Message,
     Status,
     ToolCallComplete,
@@ -143,42 +141,6 @@ async def test_without_an_answer_in_time_the_call_ends_and_a_late_answer_is_refu
     assert late.status_code == 404
 
 
-async def test_stop_ends_the_call_and_a_late_answer_is_refused(tmp_path: Path) -> None:
-    async with serving(tmp_path, Reporter().agent) as service:
-        body = request(agent="reporter", run_id="r", chat_id="c", openwebui_tools=[WEATHER])
-        async with service.client.stream("POST", "/v1/runs", json=body) as response:
-            events = []
-            async for _, event in numbered(response):
-                events.append(event)
-                if isinstance(event, ToolRequest):
-                    await service.client.post("/v1/runs/r/cancel")
-        sent = {"request_id": "tool:c1", "value": {"text": "Sunny."}}
-        late = await service.client.post("/v1/runs/r/input", json=sent)
-    assert [event.code for event in events if isinstance(event, ToolCallError)] == ["cancelled"]
-    assert events[-1] == Done(finish_reason="cancelled")
-    assert late.status_code == 404
-
-
-async def test_open_webui_approval_mode_asks_through_callboard(tmp_path: Path) -> None:
-    ran = []
-    for number, agreed in enumerate((True, False)):
-        reporter = Reporter()
-        async with serving(tmp_path / str(number), reporter.agent) as service:
-            body = request(agent="reporter", run_id="r", openwebui_tools=[{**WEATHER, "asks_first": True}])
-            async with service.client.stream("POST", "/v1/runs", json=body) as response:
-                async for _, event in numbered(response):
-                    if isinstance(event, InputRequest):
-                        assert event.message == "city: Rome"
-                        sent = {"request_id": event.request_id, "value": agreed}
-                        await service.client.post("/v1/runs/r/input", json=sent)
-                    elif isinstance(event, ToolRequest):
-                        ran.append(agreed)
-                        sent = {"request_id": event.request_id, "value": {"text": "Sunny."}}
-                        await service.client.post("/v1/runs/r/input", json=sent)
-        assert ("refused it" in reporter.results[0]) == (not agreed)
-    assert ran == [True]
-
-
 async def test_approval_of_an_open_webui_tool_does_not_wait_without_a_client(tmp_path: Path) -> None:
     reporter = Reporter()
     async with serving(tmp_path, reporter.agent, input_timeout_seconds=0.1) as service:
@@ -194,15 +156,6 @@ async def test_approval_of_an_open_webui_tool_does_not_wait_without_a_client(tmp
 async def own_weather(city: str) -> str:
     """Tells the weather."""
     return f"The agent's own: {city} is cold."
-
-
-@tool(name="memory")
-async def own_memory() -> str:
-    """Remembers."""
-    return ""
-
-
-MEMORIES = {"name": "search_memories", "description": "Searches memories.", "is_builtin": True}
 
 
 @pytest.mark.parametrize(
@@ -242,18 +195,6 @@ async def test_own_tool_wins_over_open_webui_tool_of_the_same_name(tmp_path: Pat
     assert reporter.results == ["The agent's own: Rome is cold."]
 
 
-async def test_own_skill_wins_over_open_webui_tools_with_the_same_purpose(tmp_path: Path) -> None:
-    skill = Skill("memory", "Remembers.", tools=(own_memory,))
-    for number, (fields, offered) in enumerate(
-        [({"skills": (skill,)}, ["memory", "weather"]), ({}, ["weather", "search_memories"])]
-    ):
-        reporter = Reporter(TextDelta("Hello."), **fields)
-        async with serving(tmp_path / str(number), reporter.agent) as service:
-            events = await played(service, openwebui_tools=[WEATHER, MEMORIES], openwebui_features=["memory"])
-        assert reporter.tools == offered
-        assert not any(isinstance(event, Status) for event in events)
-
-
 async def test_background_task_gets_no_tools(tmp_path: Path) -> None:
     reporter = Reporter(TextDelta("A title"))
     async with serving(tmp_path, reporter.agent) as service:
@@ -275,31 +216,6 @@ def test_wrong_choice_is_refused_when_the_agent_is_made(choice: OpenWebUITools) 
 
     with pytest.raises(AgentError, match="openwebui_tools"):
         Agent("a", openwebui_tools=choice)
-
-
-async def test_agent_written_by_hand_runs_the_tools_with_its_context(tmp_path: Path) -> None:
-    @dataclass(frozen=True)
-    class Forecaster(ScriptedAgent):
-        agent_id: str = "reporter"
-        openwebui_tools: OpenWebUITools = "attached"
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        [weather] = context.openwebui_tools
-        yield Message(content=(await context.call(weather, {"city": "Rome"})).text)
-
-    async with serving(tmp_path, Forecaster(script)) as service:
-        events = await played(service, {"text": "Sunny."})
-    assert Message(content="Sunny.") in events
-
-
-async def test_functions_of_the_client_count_as_tools_that_open_knowledge(tmp_path: Path) -> None:
-    reporter = Reporter(TextDelta("Hello."))
-    function = {"type": "function", "function": {"name": KNOWLEDGE["name"], "parameters": {"type": "object"}}}
-    async with serving(tmp_path, reporter.agent) as service:
-        body = {"model": "reporter", "messages": [ATTACHED, QUESTION], "tools": [function]}
-        answer = (await service.client.post("/v1/chat/completions", json=body)).json()
-    assert answer["choices"][0]["message"]["content"] == "Hello."
-    assert "<attached_knowledge>" in reporter.prompt
 
 
 async def test_agent_that_cannot_call_functions_loses_the_prompt_that_needs_them(tmp_path: Path) -> None:

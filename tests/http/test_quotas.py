@@ -24,7 +24,7 @@ from callboard.models import (
 from callboard_protocol import Done, Event, Message, ToolCallComplete, ToolCallError
 from tests.fakes.openai_server import OpenAIServer, chunks, text
 from tests.serving import ScriptedAgent, Service, database_of, numbered, request, serving
-from tests.storage.trouble import locked_by_another_program, refusals
+from tests.storage.trouble import locked_by_another_program
 
 CALLS_AT_ONCE = 3
 
@@ -95,55 +95,11 @@ async def test_calls_beyond_those_of_the_day_do_not_run_and_the_next_run_is_refu
         await refused(service, asked(None))
 
 
-async def test_calls_of_a_frameworks_agent_are_counted_too(tmp_path: Path) -> None:
-    from pydantic_ai import Agent
-    from pydantic_ai.models.test import TestModel
-
-    from callboard.frameworks.pydantic_ai import from_pydantic_ai
-
-    looks: list[str] = []
-
-    def look() -> str:
-        """Looks."""
-        looks.append("once")
-        return "seen"
-
-    def look_again() -> str:
-        """Looks again."""
-        looks.append("again")
-        return "seen"
-
-    agent = from_pydantic_ai(Agent(TestModel(), name="looker", tools=[look, look_again]))
-    async with serving(tmp_path, agent, max_user_calls_per_day=1) as service:
-        assert ends(await service.events(asked())) == (1, ["limit"])
-        await refused(service, asked())
-        assert len(looks) == 1
-
-
 async def test_runs_side_by_side_have_no_more_than_one_after_another(tmp_path: Path) -> None:
     looker = Looker()
     async with serving(tmp_path, looker.agent, max_user_calls_per_day=10) as service:
         found = await asyncio.gather(*(service.events(asked(chat_id=f"c{number}")) for number in range(12)))
         assert looker.looks == sum(ends(events)[0] for events in found) == 10
-
-
-async def test_servers_and_restarts_count_together(tmp_path: Path) -> None:
-    looker = Looker()
-    async with AsyncExitStack() as closing:
-        servers = [
-            await closing.enter_async_context(serving(tmp_path, looker.agent, max_user_calls_per_day=4))
-            for _ in range(2)
-        ]
-        for service in servers:
-            await service.events(asked())
-        assert looker.looks == 4
-        for service in servers:
-            await refused(service, asked())
-    async with serving(tmp_path, looker.agent, max_user_calls_per_day=4) as service:
-        await refused(service, asked())
-        # Nor does a user have it back who has themselves forgotten.
-        await service.client.delete("/v1/user-data", params={"user_id": "ann"})
-        await refused(service, asked())
 
 
 async def test_tokens_are_those_that_the_endpoint_says(tmp_path: Path) -> None:
@@ -165,30 +121,6 @@ async def test_an_endpoint_that_counts_what_cannot_be_gives_nothing_away(tmp_pat
         assert isinstance((await service.events(asked()))[-1], Done)
         for _ in range(2):
             await refused(service, asked())
-
-
-async def test_tokens_that_are_being_written_count_already(tmp_path: Path) -> None:
-    async with serving(tmp_path, Looker(tokens=50).agent, max_user_tokens_per_day=100) as service:
-        file = database_of(service).file
-        assert file
-        with refusals(1) as refusal:
-            async with locked_by_another_program(file):
-                await service.events(asked())
-                next_run = asyncio.create_task(refused(service, asked()))
-                await refusal.wait()
-            await next_run
-
-
-async def test_runs_that_have_waited_for_a_place_begin_only_where_something_is_left(tmp_path: Path) -> None:
-    looker = Looker(tokens=50)
-    limits = {"max_user_tokens_per_day": 100, "max_user_runs": 1, "run_queue_seconds": 20}
-    async with serving(tmp_path, looker.agent, **limits) as service:
-        begun = [service.client.post("/v1/runs", json=asked(chat_id=f"c{number}")) for number in range(6)]
-        statuses = sorted(answer.status_code for answer in await asyncio.gather(*begun))
-        assert statuses == [200] + [429] * 5
-        assert (await service.state.store.usage("ann").today()).tokens == 100
-        # The places of those that were refused are free again.
-        assert isinstance((await service.events(asked("bob")))[-1], Done)
 
 
 async def test_who_stops_each_answer_before_its_end_pays_for_it_all_the_same(tmp_path: Path) -> None:

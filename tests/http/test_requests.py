@@ -1,15 +1,20 @@
-"""Every invalid request gets an error with advice."""
+"""Every invalid request gets an error with advice, each request has an id, and the agents are listed as models."""
 
 import asyncio
 import gzip
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
-from callboard.agents import RunContext
+from callboard.agents import Agent, RunContext, load_all_agents
+from callboard.settings import Settings
 from callboard_protocol import Event, Message
+from tests import processes
 from tests.serving import ScriptedAgent, request, serving
 
 
@@ -28,35 +33,6 @@ async def test_health_returns_version_and_protocol(tmp_path: Path) -> None:
         assert response.json()["protocol"] == 1
 
 
-async def test_health_says_why_the_database_is_out_of_reach(tmp_path: Path) -> None:
-    async with serving(tmp_path, AGENT) as service:
-        await service.state.store.close()
-        (tmp_path / "callboard.db").unlink()
-        (tmp_path / "callboard.db").mkdir()
-        response = await service.client.get("/health")
-        assert response.status_code == 503
-        assert "cannot be" in response.json()["reason"]
-        assert str(tmp_path) not in response.text
-        events = await service.events(request(chat_id="c"))
-        assert [event.type for event in events] == ["run_start", "status", "message", "done"]
-        assert [event.type for event in await service.events(request())] == ["run_start", "message", "done"]
-
-
-async def test_agents_are_listed_as_models(tmp_path: Path) -> None:
-    async with serving(tmp_path, AGENT) as service:
-        body = (await service.client.get("/v1/models")).json()
-        [entry] = body["data"]
-        assert body["object"] == "list"
-        assert entry.pop("created") > 0
-        assert entry == {
-            "id": "scripted",
-            "object": "model",
-            "owned_by": "callboard",
-            "name": "Scripted",
-            "description": "Says what the test wants.",
-        }
-
-
 @pytest.mark.parametrize("header", [None, "Bearer", "Basic key", "Bearer kez", "Bearer schlüssel"])
 async def test_only_health_answers_without_the_right_key(tmp_path: Path, header: str | None) -> None:
     async with serving(tmp_path, AGENT, api_key="key") as service:
@@ -66,12 +42,7 @@ async def test_only_health_answers_without_the_right_key(tmp_path: Path, header:
             assert response.status_code == 401
             assert "CALLBOARD_API_KEY" in response.json()["error"]["message"]
         assert (await service.client.get("/health", headers=headers)).status_code == 200
-
-
-async def test_all_routes_answer_with_the_right_key(tmp_path: Path) -> None:
-    async with serving(tmp_path, AGENT, api_key="key") as service:
-        response = await service.client.get("/v1/models", headers={"Authorization": "bearer key"})
-        assert response.status_code == 200
+        assert (await service.client.get("/v1/models", headers={"Authorization": "bearer key"})).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -177,3 +148,112 @@ async def test_request_with_two_lengths_is_refused_and_cannot_smuggle_another(tm
         writer.close()
     assert answers.startswith(b"HTTP/1.1 400 ")
     assert answers.count(b"HTTP/1.1 ") == 1
+
+
+# --------------------------------------------------------------------------------------------------- the list of models
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ["demo", "own", "home"]),
+        ({"model_base_url": "http://127.0.0.1:1/v1"}, ["demo", "assistant", "naked", "own", "home"]),
+    ],
+)
+async def test_built_in_agents_that_need_a_model_are_listed_once_there_is_one(
+    tmp_path: Path, settings: dict[str, Any], expected: list[str]
+) -> None:
+    built_in = load_all_agents(Settings(**settings), {}).registry
+    async with serving(tmp_path, *built_in, Agent("own"), Agent("home"), **settings) as service:
+        listed = (await service.client.get("/v1/models")).json()["data"]
+        assert [one["id"] for one in listed] == expected
+
+
+async def test_an_agent_that_is_not_listed_says_how_to_connect_a_model(tmp_path: Path) -> None:
+    async with serving(tmp_path, *load_all_agents(Settings(), {}).registry) as service:
+        events = await service.events(request(agent="naked"))
+        assert "CALLBOARD_MODEL_BASE_URL" in "".join(event.content for event in events if isinstance(event, Message))
+
+
+async def test_each_agent_has_its_suggestions_and_its_icon(tmp_path: Path) -> None:
+    icon = "data:image/png;base64,QUJD"
+    cook = Agent("cook", "Cooks.", suggestions=["What is in the fridge?"], icon=icon)
+    async with serving(tmp_path, cook, Agent("other")) as service:
+        listed = (await service.client.get("/v1/models")).json()["data"]
+        assert (listed[0]["suggestions"], listed[0]["icon"]) == (["What is in the fridge?"], icon)
+        assert (listed[0]["name"], listed[0]["description"]) == ("cook", "Cooks.")
+        assert listed[0]["created"] > 0
+        assert listed[1].keys().isdisjoint({"suggestions", "icon"})
+
+
+# -------------------------------------------------------------------------------------------------- the id of a request
+
+
+MADE = re.compile(r"[0-9a-f]{32}")
+
+LOGGING_AGENT = '''
+import structlog
+from callboard import Agent, Skill, register, tool
+from callboard.testing import Call, FakeModel
+
+@tool
+def look() -> str:
+    """Look."""
+    structlog.get_logger().info("tool_looked")
+    return "seen"
+
+register(Agent("looker", model=FakeModel([Call("look")], "I have."), skills=[Skill("eyes", "Look.", tools=[look])]))
+'''
+
+
+async def test_well_formed_request_id_is_returned_and_any_other_replaced(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedAgent(hello)) as service:
+
+        async def answered(*given: str) -> str:
+            headers = [(b"X-Request-Id", one.encode("latin-1")) for one in given]
+            return (await service.client.get("/ready", headers=headers)).headers["X-Request-Id"]
+
+        for given in ("a", "9f1c2d3e-4b5a-6978", "Root=1-67891233-abcdef", "x" * 128):
+            assert await answered(given) == given
+        for malformed in ("", "x" * 129, "two words", "a,b", 'quoted"', "line;", "caf\xe9"):
+            assert MADE.fullmatch(await answered(malformed)), malformed
+        assert MADE.fullmatch(await answered("one", "two"))
+        assert len({await answered() for _ in range(5)}) == 5
+
+
+async def test_error_responses_have_a_request_id(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedAgent(hello), api_key="a-long-random-key") as service:
+        key = {"Authorization": "Bearer a-long-random-key"}
+
+        async def asked(method: str, path: str, status: int, **headers: str) -> httpx.Response:
+            answer = await service.client.request(method, path, headers={"X-Request-Id": f"of-{status}", **headers})
+            assert answer.status_code == status
+            return answer
+
+        answers = [
+            await asked("GET", "/v1/models", 401),
+            await asked("GET", "/ready", 421, Host="elsewhere.example"),
+            await asked("GET", "/ready", 403, Origin="https://page.example"),
+            await asked("GET", "/nowhere", 404, **key),
+            await asked("DELETE", "/ready", 405, **key),
+            await asked("POST", "/v1/runs", 422, **key, **{"Content-Type": "application/json"}),
+        ]
+        stream = await service.client.post("/v1/runs", json=request(), headers={"X-Request-Id": "of-200", **key})
+    for answer in [*answers, stream]:
+        assert answer.headers.get_list("X-Request-Id") == [f"of-{answer.status_code}"]
+
+
+def test_every_line_of_a_run_has_the_id_of_the_request_that_began_it(tmp_path: Path) -> None:
+    agents = tmp_path / "looker.py"
+    agents.write_text(LOGGING_AGENT)
+    with processes.serving(tmp_path / "data", AGENTS=str(agents)) as (url, process):
+        body = request(agent="looker", run_id="r", chat_id="c")
+        httpx.post(f"{url}/v1/runs", json=body, headers={"X-Request-Id": "the-first"}, timeout=120)
+        # Another listener of the same run has an id of its own, and its run keeps that of the first.
+        httpx.get(f"{url}/v1/runs/r/events", headers={"X-Request-Id": "the-second"}, timeout=120)
+        lines: list[dict[str, Any]] = []
+        assert process.stderr
+        while not lines or lines[-1]["event"] != "run_ended":
+            lines.append(json.loads(process.stderr.readline()))
+    of_run = {line["event"]: line.get("request_id") for line in lines if line.get("run_id") == "r"}
+    assert of_run == {"run_started": "the-first", "tool_looked": "the-first", "run_ended": "the-first"}

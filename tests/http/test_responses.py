@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
@@ -13,7 +12,7 @@ from pydantic import TypeAdapter
 from callboard.agents import RunContext
 from callboard.errors import ModelRateLimited
 from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart
-from tests.http.test_completions import OPEN_WEBUI, Words, calls_of
+from tests.http.test_completions import OPEN_WEBUI
 from tests.http.test_openai_requests import Failing, Listener
 from tests.openai_client import EVERYTHING, QUESTION, URL, asking
 from tests.serving import ScriptedAgent
@@ -68,21 +67,6 @@ ITEMS = [
     ("function_call_output", "c", "another fruit"),
     ("message", "", "Both are fruits."),
 ]
-
-
-async def test_an_agents_calls_are_items_of_a_server_that_ran_them(tmp_path: Path) -> None:
-    async with asking(tmp_path, EVERYTHING) as (_, client):
-        response = await client.responses.create(model="scripted", input=QUESTION, metadata={"a": "b"})
-    assert (response.status, response.model, response.metadata) == ("completed", "scripted", {"a": "b"})
-    assert [told(item) for item in response.output] == CALLS
-    calls = [item for item in response.output if item.type == "mcp_call"]
-    assert {(call.server_label, call.approval_request_id) for call in calls} == {("callboard", None)}
-    assert [call.output is None for call in calls] == [False, True, False]
-    assert [call.error is None for call in calls] == [True, False, True]
-    assert len({call.id for call in calls}) == 3
-    assert response.output_text == "Let me see.Both are fruits."
-    assert response.usage
-    assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (30, 12, 42)
 
 
 OPEN_WEBUIS: list[tuple[dict[str, Any], list[tuple[str, str, str]]]] = [
@@ -163,23 +147,6 @@ async def test_a_call_is_seen_from_its_start_and_ends_where_it_ended(tmp_path: P
     assert deltas == ['{"word": "äpple"}', "{}", '{"word": "pear"}']
 
 
-async def test_as_items_a_call_is_seen_before_its_output_is(tmp_path: Path) -> None:
-    events = await streamed(tmp_path, **as_items())
-    seen = [
-        (event.type.removeprefix("response."), getattr(event, "item", event).type)
-        for event in events
-        if getattr(event, "output_index", None) in (3, 4)
-    ]
-    assert seen == [
-        ("output_item.added", "function_call"),
-        ("function_call_arguments.delta", "response.function_call_arguments.delta"),
-        ("function_call_arguments.done", "response.function_call_arguments.done"),
-        ("output_item.done", "function_call"),
-        ("output_item.added", "function_call_output"),
-        ("output_item.done", "function_call_output"),
-    ]
-
-
 @pytest.mark.parametrize("activity", ["mcp", "items", "none"])
 async def test_the_stream_is_of_openais_form_to_the_letter(tmp_path: Path, activity: str) -> None:
     async with asking(tmp_path, EVERYTHING) as (service, _):
@@ -198,32 +165,6 @@ async def test_a_client_that_would_run_calls_itself_can_ask_for_none(tmp_path: P
     kinds = [item.type for item in last.response.output]
     assert kinds == ["reasoning", "message"]
     assert last.response.output_text == "Let me see.\nBoth are fruits."
-
-
-@pytest.mark.parametrize(
-    ("headers", "activity"), [(OPEN_WEBUI, "items"), ({}, "mcp")], ids=["kept, items", "not kept, mcp"]
-)
-async def test_the_next_turn_brings_the_calls_back(tmp_path: Path, headers: dict[str, str], activity: str) -> None:
-    headers = headers | {"X-Callboard-Tool-Activity": activity}
-    words = Words()
-    async with asking(tmp_path, words.agent) as (service, client):
-        first = await client.responses.create(model="words", input=QUESTION, extra_headers=headers)
-        items: Any = [item.model_dump(exclude_none=True) for item in first.output]
-        again = [*QUESTION, *items, {"role": "user", "content": "Sure?"}]
-        await client.responses.create(model="words", input=again, extra_headers=headers)
-        stored = await calls_of(service, "u")
-    is_kept = "X-OpenWebUI-Chat-Id" in headers
-    assert len(stored) == (2 if is_kept else 0)
-    lived = words.asked[1].messages
-    question, asked, answered, said, now = words.asked[2].messages
-    [call] = asked["tool_calls"]
-    assert question == QUESTION[0]
-    assert (asked["content"], answered) == ("I look.", lived[2])
-    if is_kept:
-        assert asked == lived[1]
-    assert call["id"] == lived[1]["tool_calls"][0]["id"]
-    assert said == {"role": "assistant", "content": "It is a fruit."}
-    assert now == {"role": "user", "content": "Sure?"}
 
 
 def part(text: str, kind: str = "input_text") -> dict[str, str]:
@@ -253,7 +194,6 @@ PICTURE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "de
 SEEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
 INPUTS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     "a text": ("hi", [USER]),
-    "a part": ([{"type": "message", "role": "user", "content": [part("hi")]}], [USER]),
     "a picture": (
         [{"role": "user", "content": [part("hi"), PICTURE]}],
         [{"role": "user", "content": [part("hi", "text"), SEEN]}],
@@ -261,11 +201,6 @@ INPUTS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     "a file": (
         [{"role": "user", "content": [{"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain,a"}]}],
         [{"role": "user", "content": [part('<file name="a.txt" type="text/plain">\na\n</file>', "text")]}],
-    ),
-    "rounds": ([USER, fc("a"), fco("a"), fc("b"), fco("b")], [USER, calls("a"), result("a"), calls("b"), result("b")]),
-    "a round of two, answered in another order": (
-        [USER, fc("a"), fc("b"), fco("b", "2"), fco("a", [part("1")])],
-        [USER, calls("a", "b"), result("a", "1"), result("b", "2")],
     ),
     "an output that comes after the next round began": (
         [USER, fc("a"), fc("b"), fco("a"), fc("c"), fco("b"), fco("c")],
@@ -347,18 +282,3 @@ async def test_files_and_embeds_of_a_call_come_whole_with_its_output(tmp_path: P
     assert [file["url"] for file in output.files] == [picture, text]
     assert output.embeds == [embed]
     assert told(output)[2].endswith(f"x\n… [{100_000 - 65_536:,} more characters]")
-
-
-async def test_a_background_task_gets_a_plain_answer_without_tools(tmp_path: Path) -> None:
-    words = Words()
-    async with asking(tmp_path, words.agent) as (_, client):
-        for task in ("title_generation", ""):
-            headers = {"X-OpenWebUI-Task": task}
-            await client.responses.create(model="words", input=QUESTION, extra_headers=headers)
-    assert [len(request.tools) for request in words.asked][:2] == [0, 1]
-
-
-async def test_a_stream_that_cannot_begin_is_refused_as_any_request(tmp_path: Path) -> None:
-    async with asking(tmp_path, EVERYTHING) as (_, client):
-        with pytest.raises(openai.NotFoundError):
-            await client.responses.create(model="nobody", input="hi", stream=True)

@@ -30,6 +30,11 @@ from tests.serving import Script, ScriptedAgent, Service, numbered, request, ser
 PICTURE = f"data:image/png;base64,{'A' * 400_000}"
 
 
+async def waiting_in_a_call(context: RunContext) -> AsyncIterator[Event]:
+    yield ToolCallStart(tool_call_id="a", tool_name="slow")
+    await asyncio.Event().wait()
+
+
 async def sixty_events(context: RunContext) -> AsyncIterator[Event]:
     """With `run_start` and `done`, exactly sixty."""
     yield Status(content="Looking")
@@ -42,15 +47,6 @@ async def sixty_events(context: RunContext) -> AsyncIterator[Event]:
         yield Message(content=f"Step {number} is done. ")
 
 
-async def test_a_run_streams_its_events(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedAgent(sixty_events)) as service:
-        response = await service.client.post("/v1/runs", json=request(chat_id="c"))
-        assert response.headers["content-type"].startswith("text/event-stream")
-        events = read(response.content)
-        check(events)
-        assert events[-1][1] == Done()
-
-
 async def test_resuming_after_each_event_yields_exactly_the_rest(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedAgent(sixty_events)) as service:
         whole = (await service.client.post("/v1/runs", json=request(run_id="r"))).content
@@ -61,27 +57,6 @@ async def test_resuming_after_each_event_yields_exactly_the_rest(tmp_path: Path)
             assert (await service.client.get(f"/v1/runs/r/events?after={after}")).content == rest
         resumed = await service.client.get("/v1/runs/r/events", headers={"Last-Event-ID": "7"})
         assert resumed.content == b"".join(frames[7:])
-
-
-async def test_a_cut_connection_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    go_on = asyncio.Event()
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield ToolCallStart(tool_call_id="a", tool_name="slow")
-        await go_on.wait()
-        yield ToolCallComplete(tool_call_id="a", result="ok")
-        yield Message(content="after the cut")
-
-    async with serving(tmp_path, ScriptedAgent(script)) as service:
-        first: list[tuple[int, Event]] = []
-        async with service.client.stream("POST", "/v1/runs", json=request(run_id="r")) as response:
-            async for pair in numbered(response):
-                first.append(pair)
-                if isinstance(pair[1], ToolCallStart):
-                    break
-        go_on.set()
-        rest = await service.client.get("/v1/runs/r/events", headers={"Last-Event-ID": str(first[-1][0])})
-        check([*first, *read(rest.content)])
 
 
 @pytest.mark.parametrize("chat_id", ["c", None])
@@ -202,11 +177,6 @@ async def waiting_in_text(context: RunContext) -> AsyncIterator[Event]:
     await asyncio.Event().wait()
 
 
-async def waiting_in_a_call(context: RunContext) -> AsyncIterator[Event]:
-    yield ToolCallStart(tool_call_id="a", tool_name="slow")
-    await asyncio.Event().wait()
-
-
 async def waiting_in_one_of_two_calls(context: RunContext) -> AsyncIterator[Event]:
     yield ToolCallStart(tool_call_id="a", tool_name="slow")
     yield ToolCallStart(tool_call_id="b", tool_name="quick")
@@ -214,8 +184,16 @@ async def waiting_in_one_of_two_calls(context: RunContext) -> AsyncIterator[Even
     await asyncio.Event().wait()
 
 
+async def asking(context: RunContext) -> AsyncIterator[Event]:
+    yield ToolCallStart(tool_call_id="t", tool_name="paint")
+    yield ToolCallComplete(tool_call_id="t", result="a secret", files=({"type": "image", "url": PICTURE},))
+    question = InputRequest(request_id="q", kind="confirmation", title="Spend it all?")
+    yield Message(content="yes" if await context.ask(question) else "no")
+
+
 @pytest.mark.parametrize(
-    ("script", "events_before"), [(waiting_first, 1), (waiting_in_text, 2), (waiting_in_one_of_two_calls, 4)]
+    ("script", "events_before"),
+    [(waiting_first, 1), (waiting_in_text, 2), (waiting_in_one_of_two_calls, 4), (asking, 4)],
 )
 async def test_cancel_ends_a_run_in_any_state(tmp_path: Path, script: Script, events_before: int) -> None:
     async with serving(tmp_path, ScriptedAgent(script)) as service:
@@ -262,34 +240,6 @@ async def test_an_agent_that_ignores_the_cancel_does_not_keep_the_run(
         assert [event.type for _, event in seen] == ["run_start", "tool_call_start", "tool_call_error", "done"]
 
 
-async def test_an_agent_that_raises_is_an_error_event_and_its_calls_are_closed(tmp_path: Path) -> None:
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield Message(content="so far")
-        yield ToolCallStart(tool_call_id="a", tool_name="tool")
-        raise ZeroDivisionError("with the key sk-secret-123")
-
-    async with serving(tmp_path, ScriptedAgent(script), model_api_key="sk-secret-123") as service:
-        events = await service.events(request())
-        assert [event.type for event in events] == [
-            "run_start",
-            "message",
-            "tool_call_start",
-            "tool_call_error",
-            "error",
-        ]
-        assert events[-1] == Error(
-            message="The agent failed with ZeroDivisionError: with the key [secret]", code="agent_error"
-        )
-
-
-async def test_more_runs_than_allowed_are_answered_with_429(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedAgent(waiting_first), max_runs=1, run_queue_seconds=0) as service:
-        async with service.client.stream("POST", "/v1/runs", json=request()) as response:
-            await anext(numbered(response))
-            refused = await service.client.post("/v1/runs", json=request())
-            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_runs")
-
-
 async def test_resume_before_the_start_of_the_log_is_410(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callboard.runs.log.MAX_LOG_BYTES", 100_000)
 
@@ -303,10 +253,12 @@ async def test_resume_before_the_start_of_the_log_is_410(tmp_path: Path, monkeyp
         assert (gone.status_code, gone.json()["error"]["code"]) == (410, "log_expired")
 
 
-async def test_shutdown_ends_unstored_runs_with_a_last_event(tmp_path: Path) -> None:
+# A run without a chat, a background task, and an agent of which nobody knows whether another server can go on.
+@pytest.mark.parametrize("fields", [{}, {"chat_id": "c", "task": "title_generation"}, {"chat_id": "d"}], ids=range(3))
+async def test_shutdown_ends_unstored_runs_with_a_last_event(tmp_path: Path, fields: dict[str, str]) -> None:
     async with serving(tmp_path, ScriptedAgent(waiting_in_a_call), drain_seconds=0) as service:
         seen: list[tuple[int, Event]] = []
-        async with service.client.stream("POST", "/v1/runs", json=request(run_id="r")) as response:
+        async with service.client.stream("POST", "/v1/runs", json=request(run_id="r", **fields)) as response:
             async for pair in numbered(response):
                 seen.append(pair)
                 if isinstance(pair[1], ToolCallStart):
@@ -347,13 +299,6 @@ async def test_stalled_reader_is_disconnected(tmp_path: Path, monkeypatch: pytes
             head = "\r\n".join(("POST /v1/runs HTTP/1.1", *fields, "", ""))
             connection.sendall(head.encode() + body)
             await ended.wait()
-
-
-async def asking(context: RunContext) -> AsyncIterator[Event]:
-    yield ToolCallStart(tool_call_id="t", tool_name="paint")
-    yield ToolCallComplete(tool_call_id="t", result="a secret", files=({"type": "image", "url": PICTURE},))
-    question = InputRequest(request_id="q", kind="confirmation", title="Spend it all?")
-    yield Message(content="yes" if await context.ask(question) else "no")
 
 
 @pytest.mark.parametrize("other", ["", "?user_id=mallory"])

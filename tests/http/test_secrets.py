@@ -189,20 +189,6 @@ async def test_a_tool_names_arguments_and_values_that_are_secret(tmp_path: Path)
     check_without(json.dumps([body["messages"][-1] for body in sent]), "47-x-11-y", "house-key-778")
 
 
-async def test_secret_of_a_repaired_call_is_in_no_status(tmp_path: Path) -> None:
-    @tool(secrets=("pin",))
-    def unlock(door: str, pin: int) -> str:
-        """Opens a door."""
-        return f"{door} opened with {pin}"
-
-    answers = [asking("unlock", {"door": "front", "pin": "48213377"}), chunks(text("open"), finish("stop"))]
-    async with conversation(tmp_path, answers, unlock) as (service, _):
-        events = await service.events(request(chat_id="c"))
-    [complete] = [event for event in events if isinstance(event, ToolCallComplete)]
-    assert complete.result == "front opened with [secret]"
-    assert "48213377" not in everything_told(events) + everything_kept(tmp_path)
-
-
 class Login(BaseModel):
     user_name: str
     password: SecretStr

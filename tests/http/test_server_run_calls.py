@@ -17,7 +17,7 @@ from tests.http.test_openai_requests import Listener
 from tests.http.test_responses import USER, calls, result
 from tests.openai_client import QUESTION, asking
 from tests.serving import ScriptedAgent, database_of
-from tests.skills.mcp.conftest import Log, log
+from tests.skills.mcp.conftest import log
 
 __all__ = ["log"]
 
@@ -64,26 +64,6 @@ async def test_an_item_says_how_its_call_ended(tmp_path: Path, end: Event, statu
     closed = [event["type"] for event in events if event.get("item_id") == item["id"]][-1]
     assert closed == ("response.mcp_call.completed" if error is None else "response.mcp_call.failed")
     assert [event["item"] for event in events if event["type"] == "response.output_item.done"] == [item]
-
-
-async def test_a_run_that_is_cancelled_elsewhere_leaves_no_call_running(tmp_path: Path) -> None:
-    begun = asyncio.Event()
-    run_ids: list[str] = []
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        run_ids.append(context.run_id)
-        yield START
-        begun.set()
-        await asyncio.Event().wait()
-
-    async with asking(tmp_path, ScriptedAgent(script)) as (service, client):
-        stream: Any = await client.responses.create(model="scripted", input=QUESTION, stream=True)
-        await begun.wait()
-        await service.client.post(f"/v1/runs/{run_ids[0]}/cancel")
-        *_, last = [event async for event in stream]
-    assert last.type == "response.failed"
-    [item] = last.response.output
-    assert (item.status, item.error.type) == ("incomplete", "mcp_tool_execution_error")
 
 
 @pytest.fixture
@@ -141,20 +121,6 @@ async def test_a_slow_reader_is_told_that_the_database_cannot_be_read(tmp_path: 
     assert [item.type for item in last.response.output] == ["function_call", "function_call_output"]
 
 
-@pytest.mark.usefixtures("_small_logs")
-async def test_a_call_that_runs_when_its_reader_is_too_slow_is_told_as_cut_off(tmp_path: Path) -> None:
-    *_, failed, done, last = await read_too_slowly(tmp_path, "mcp")
-    assert (failed.type, done.type, last.type) == (
-        "response.mcp_call.failed",
-        "response.output_item.done",
-        "response.failed",
-    )
-    [item] = last.response.output
-    assert item == done.item
-    assert (item.status, item.output) == ("incomplete", None)
-    assert "whether it took effect is not known" in item.error.content[0]["text"]
-
-
 @pytest.mark.parametrize("written", ["{word: apple", "", "[1]"])
 async def test_arguments_are_json_whatever_the_model_wrote_and_the_model_reads_its_own_again(
     tmp_path: Path, written: str
@@ -185,19 +151,10 @@ def item(call_id: str, round_index: int = 0, sequence: int = 0, run: str = "0", 
     return {"type": "mcp_call", "id": item_id, "server_label": label, "name": name, "arguments": "{}", **fields}
 
 
-SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}
 INPUTS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
-    "a round of two": (
-        [USER, SAID, item("a"), item("b", output="2")],
-        [USER, calls("a", "b", content="I look."), result("a"), result("b", "2")],
-    ),
     "a round of three in the order in which they ended": (
         [USER, item("c", 1, 2), item("a", 1, 0), item("b", 1, 1)],
         [USER, calls("a", "b", "c"), result("a"), result("b"), result("c")],
-    ),
-    "two rounds without a word between them": (
-        [USER, item("a"), item("b", 1)],
-        [USER, calls("a"), result("a"), calls("b"), result("b")],
     ),
     "the first rounds of two answers": (
         [USER, item("a"), item("b", run="1")],
@@ -278,34 +235,6 @@ def spelt_alike(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 SAID_BY_WORDS = {"role": "assistant", "content": "It is a fruit."}
 
 
-async def test_a_call_that_comes_without_its_result_gets_the_kept_one(tmp_path: Path) -> None:
-    words = Words()
-    async with asking(tmp_path, words.agent) as (_, client):
-        first = await client.responses.create(model="words", input=QUESTION)
-        items: Any = [item.model_dump() for item in first.output]
-        items[1] |= {"output": None, "error": None}
-        again: Any = [*QUESTION, *items, USER]
-        await client.responses.create(model="words", input=again)
-    assert spelt_alike(words.asked[2].messages) == spelt_alike([*words.asked[1].messages, SAID_BY_WORDS, USER])
-
-
-async def test_nothing_is_kept_for_who_asks_for_that_for_open_webui_and_of_background_tasks(tmp_path: Path) -> None:
-    headers = {"X-OpenWebUI-User-Id": "u"}
-    asked: list[dict[str, Any]] = [
-        {"store": False},
-        {"extra_headers": headers},
-        {"extra_body": {"callboard": {"task": "title_generation"}}},
-    ]
-    words = Words()
-    async with asking(tmp_path, words.agent) as (_, client):
-        for fields in asked:
-            first = await client.responses.create(model="words", input=QUESTION, **fields)
-            assert first.to_dict()["store"] is False
-            wanted: Any = [reference(first.output[-1].id or ""), USER]
-            with pytest.raises(openai.BadRequestError, match=r"there is no item 'msg_.*send the item itself"):
-                await client.responses.create(model="words", input=wanted, **fields)
-
-
 async def test_an_item_of_another_user_is_none(tmp_path: Path) -> None:
     words = Words()
     async with asking(tmp_path, words.agent) as (_, client):
@@ -330,34 +259,6 @@ async def test_an_item_goes_with_its_chat(tmp_path: Path) -> None:
             wanted: Any = [reference(answer.output[-1].id or ""), USER]
             with pytest.raises(openai.BadRequestError, match="there is no item"):
                 await client.responses.create(model="words", input=wanted)
-
-
-async def test_how_far_an_answer_came_is_kept_when_its_client_leaves(tmp_path: Path, log: Log) -> None:
-    asked: list[RunContext] = []
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        asked.append(context)
-        if len(asked) > 1:
-            return
-        yield Message(content="Let me")
-        yield START
-        await asyncio.Event().wait()
-
-    async with asking(tmp_path, ScriptedAgent(script)) as (_, client):
-        stream = await client.responses.create(model="scripted", input=QUESTION, stream=True)
-        items: list[str] = []
-        async for event in stream:
-            if event.type == "response.output_item.added":
-                items.append(event.item.id or "")
-            if event.type == "response.mcp_call_arguments.done":
-                break
-        await stream.close()
-        await log.until("response_kept")
-        named: Any = [*QUESTION, *map(reference, items), USER]
-        await client.responses.create(model="scripted", input=named)
-    said, told = asked[1].messages[1:3]
-    assert (said["content"], said["tool_calls"][0]["function"]["name"]) == ("Let me", "look_up")
-    assert "whether it took effect is not known" in told["content"]
 
 
 async def test_an_answer_that_cannot_be_kept_is_an_answer_all_the_same(tmp_path: Path) -> None:

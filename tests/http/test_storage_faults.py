@@ -74,26 +74,6 @@ async def test_a_lock_that_ends_in_time_costs_nothing(tmp_path: Path, monkeypatc
         assert [await outputs(service, f"chat{number}") for number in range(3)] == [WHOLE] * 3
 
 
-@pytest.mark.slow
-async def test_a_lock_that_does_not_end_is_said_once_and_the_answers_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
-        with monkeypatch.context() as patch:
-            patch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
-            patch.setattr(database_module, "HEALTH_PATIENCE_SECONDS", 0.1)
-            async with locked_by_another_program(tmp_path / "callboard.db"):
-                for run in await asyncio.gather(*(stored_run(service, f"chat{number}") for number in range(10))):
-                    assert check_answered(run) == [NOT_REMEMBERED]
-                health = await service.client.get("/health")
-                assert health.status_code == 503
-                assert "locked" in health.json()["reason"]
-        # On a busy machine the late runs are stored slowly; the server waits for them.
-        assert (await service.client.get("/health")).status_code == 200
-        assert check_answered(await stored_run(service, "after")) == []
-        assert await outputs(service, "after") == WHOLE
-
-
 async def test_a_turn_that_could_not_be_written_at_first_is_whole_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,98 +124,6 @@ async def test_a_stop_reaches_the_agent_while_the_database_is_locked(tmp_path: P
                 await stopped.wait()
         assert (await cancelling).status_code == 202
         assert (await run)[-1][1] == Done(finish_reason="cancelled")
-
-
-async def said(service: Service, chat_id: str) -> list[str]:
-    answer = await service.client.get(f"/v1/chats/{chat_id}/messages")
-    return [f"{row['role']}: {row['content'] or row['tool_output']}" for row in answer.json().get("messages", ())]
-
-
-def asked_again(number: int) -> dict[str, object]:
-    """What a client that shows no calls sends as its question of that number."""
-    asked = [{"role": "user", "content": f"question {each}"} for each in range(number + 1)]
-    answers = [{"role": "assistant", "id": f"m{each}", "content": f"answer {each}"} for each in range(number)]
-    sent = [message for pair in zip(asked, answers, strict=False) for message in pair]
-    return {"messages": [*sent, asked[-1]], "message_id": f"m{number}"}
-
-
-async def searching(context: RunContext) -> AsyncIterator[Event]:
-    number = sum(message["role"] == "user" for message in context.messages) - 1
-    told = [message["content"] for message in context.messages if message["role"] == "tool"]
-    yield ToolCallStart(tool_call_id="a", tool_name="search")
-    yield ToolCallComplete(tool_call_id="a", result=f"found {number}, told of {told}")
-    yield Message(content=f"answer {number}")
-
-
-FIRST = "found 0, told of []"
-TURNS = [
-    ["user: question 0", "assistant: None", f"tool: {FIRST}", "assistant: answer 0"],
-    ["user: question 1", "assistant: None", f"tool: found 1, told of {[FIRST]}", "assistant: answer 1"],
-    [
-        "user: question 2",
-        "assistant: None",
-        f"tool: found 2, told of {[FIRST, f'found 1, told of {[FIRST]}']}",
-        "assistant: answer 2",
-    ],
-]
-
-
-@pytest.mark.slow
-async def test_turns_that_ended_while_nothing_could_be_written_are_written_later_in_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(database_module, "PATIENCE_IN_TROUBLE_SECONDS", 0.1)
-    async with serving(tmp_path, ScriptedAgent(searching)) as service:
-        async with locked_by_another_program(tmp_path / "callboard.db"):
-            for number in range(2):
-                run = await stored_run(service, "chat", **asked_again(number))
-                assert [event.content for _, event in run if isinstance(event, Status)] == [NOT_REMEMBERED]
-            assert await said(service, "chat") == []
-        run = await stored_run(service, "chat", **asked_again(2))
-        assert [event for _, event in run if isinstance(event, Status)] == []
-        assert await said(service, "chat") == [line for turn in TURNS for line in turn]
-
-
-async def test_a_turn_that_waits_to_be_written_is_written_as_the_server_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
-    async with serving(tmp_path, ScriptedAgent(searching)) as service:
-        async with locked_by_another_program(tmp_path / "callboard.db"):
-            await stored_run(service, "chat", **asked_again(0))
-    async with serving(tmp_path, ScriptedAgent(searching)) as service:
-        assert await said(service, "chat") == TURNS[0]
-
-
-@pytest.mark.slow
-async def test_a_chat_is_deleted_with_what_waits_to_be_written_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
-    async with serving(tmp_path, ScriptedAgent(searching)) as service:
-        async with locked_by_another_program(tmp_path / "callboard.db"):
-            await stored_run(service, "chat", **asked_again(0))
-            assert (await service.client.delete("/v1/chats/chat")).status_code == 503
-        assert (await service.client.delete("/v1/chats/chat")).status_code == 204
-        await stored_run(service, "other", **asked_again(0))
-    async with serving(tmp_path, ScriptedAgent(searching)) as service:
-        assert await said(service, "chat") == []
-        assert await said(service, "other") == TURNS[0]
-
-
-@pytest.mark.parametrize("trouble", [no_room_on_the_disk, no_large_files])
-async def test_what_a_full_disk_did_not_take_is_there_once_there_is_room_again(
-    tmp_path: Path, trouble: Callable[[], AbstractContextManager[None]]
-) -> None:
-    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
-        with trouble():
-            for number in range(3):
-                assert check_answered(await stored_run(service, f"full{number}")) == [NOT_REMEMBERED]
-        assert check_answered(await stored_run(service, "full0")) == []
-        assert await outputs(service, "full0") == WHOLE * 2
-    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
-        assert [await outputs(service, f"full{number}") for number in (1, 2)] == [WHOLE] * 2
 
 
 @pytest.mark.parametrize("trouble", [no_room_on_the_disk, no_large_files])
@@ -354,20 +242,6 @@ async def test_a_file_that_was_moved_away_and_back_is_used_again(tmp_path: Path)
         assert check_answered(await stored_run(service, "chat")) == []
 
 
-async def test_touching_the_file_and_writing_with_sqlite_lose_nothing(tmp_path: Path) -> None:
-    database = tmp_path / "callboard.db"
-    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
-        await stored_run(service, "first")
-        database.touch()
-        await stored_run(service, "second")
-        with sqlite3.connect(database) as other:
-            other.execute("CREATE TABLE notes (text)")
-            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        other.close()
-        await stored_run(service, "third")
-        assert [await outputs(service, chat) for chat in ("first", "second", "third")] == [WHOLE] * 3
-
-
 async def test_when_the_history_cannot_be_read_the_model_gets_the_chat_without_it(tmp_path: Path) -> None:
     told: list[int] = []
 
@@ -394,48 +268,3 @@ async def test_a_failure_names_no_path_and_no_statement_to_a_user(tmp_path: Path
         assert answer.status_code == 503
         assert str(tmp_path) not in answer.text
         assert "SELECT" not in answer.text
-
-
-async def test_two_users_who_begin_a_chat_at_the_same_moment_both_get_their_answer(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
-        runs = await asyncio.gather(
-            *(stored_run(service, f"chat{number}", user={"id": user}) for number in range(5) for user in ("ann", "bob"))
-        )
-        for run in runs:
-            assert check_answered(run) == []
-        for number in range(5):
-            owners = []
-            for user in ("ann", "bob"):
-                kept = await service.client.get(f"/v1/chats/chat{number}/messages", params={"user_id": user})
-                owners += [len(kept.json()["messages"])] if kept.status_code == 200 else []
-            assert owners == [4]
-
-
-@pytest.mark.parametrize("is_begun_by_another", [False, True])
-async def test_a_chat_that_is_deleted_while_its_answer_comes_takes_nothing_more_of_it(
-    tmp_path: Path, is_begun_by_another: bool
-) -> None:
-    searching = asyncio.Event()
-    deleted = asyncio.Event()
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield Message(content="Let me look.")
-        yield ToolCallStart(tool_call_id="a", tool_name="search")
-        if not searching.is_set():
-            searching.set()
-            await deleted.wait()
-        yield ToolCallComplete(tool_call_id="a", result=f"found for {context.user and context.user.id}")
-        yield Message(content="Found it.")
-
-    async with serving(tmp_path, ScriptedAgent(script)) as service:
-        run = asyncio.create_task(stored_run(service, "chat", user={"id": "ann"}))
-        await searching.wait()
-        deletion = await service.client.delete("/v1/chats/chat", params={"user_id": "ann"})
-        assert deletion.status_code == 204
-        if is_begun_by_another:
-            assert check_answered(await stored_run(service, "chat", user={"id": "bob"})) == []
-        deleted.set()
-        assert check_answered(await run) == []
-        answer = await service.client.get("/v1/chats/chat/messages", params={"user_id": "bob"})
-        kept = [row["tool_output"] for row in answer.json().get("messages", ()) if row["role"] == "tool"]
-        assert (len(kept), kept[:1]) == ((1, ["found for bob"]) if is_begun_by_another else (0, []))

@@ -281,16 +281,6 @@ async def test_what_came_beside_an_answer_goes_back_with_it_but_for_its_reasonin
     assert before == [{"role": "assistant", "content": "It is wind.", "extra_content": SIGNATURE}]
 
 
-async def test_ids_that_an_endpoint_uses_again_in_each_answer_are_told_apart(tmp_path: Path) -> None:
-    again = Endpoint(lambda _: "", chunks(asks(call_id="call_0"), finish("tool_calls")))
-    async with strict(again) as server, asking(tmp_path, server) as service:
-        await ask(service, "m1")
-        await ask(service, "m2", "m1")
-    ids = [one["id"] for _, one in calls_of(server.requests[-1]["messages"])]
-    assert ids[0] == "call_0"
-    assert len(set(ids)) == 2
-
-
 @pytest.mark.parametrize("name", ["container exec", "", "Look the word up, please. " * 3])
 async def test_chat_continues_after_a_call_whose_name_the_endpoint_refuses(tmp_path: Path, name: str) -> None:
     """https://github.com/pydantic/pydantic-ai/issues/4585"""
@@ -365,27 +355,6 @@ async def test_call_in_a_continued_answer_goes_into_the_message_of_that_answer(t
     assert len(message["tool_calls"]) == 1
 
 
-STRICT_WORDS = (
-    'litellm.BadRequestError: BedrockException - {"message":"The model returned the following errors: '
-    'tools.0.custom.strict: Extra inputs are not permitted"}'
-)
-
-
-async def test_strict_of_a_function_is_left_out_if_it_is_refused_and_never_sent_as_false(tmp_path: Path) -> None:
-    """https://github.com/BerriAI/litellm/issues/31582"""
-
-    def answer(body: Body) -> Answer:
-        is_strict = any("strict" in one["function"] for one in body["tools"])
-        return Refusal(400, STRICT_WORDS) if is_strict else chunks(text("It is wind."), finish("stop"))
-
-    async with OpenAIServer(answer) as server, asking(tmp_path, server) as service:
-        for strict in (False, True, True):
-            function = {"name": "open_door", "parameters": {"type": "object"}, "strict": strict}
-            assert answered(await service.events(request(functions=[function])))
-    assert len(server.requests) == 4
-    assert server.requests[1]["tools"][-1]["function"]["strict"] is True
-
-
 FUNCTION: Body = {"type": "function", "name": "look_up_here", "parameters": {"type": "object", "properties": {}}}
 
 
@@ -424,24 +393,3 @@ async def test_what_came_beside_a_clients_call_goes_back_whichever_way_the_clien
                     ]
             assert output[-1]["content"][0]["text"] == "It is wind."
             items.append({"role": "user", "content": question})
-
-
-@pytest.mark.parametrize("given", ["call_x_" + "a" * 32, "toolu_" + "a" * 35])
-async def test_ids_that_a_client_sends_are_short_enough_for_every_endpoint(tmp_path: Path, given: str) -> None:
-    called = [CALLED[0], {**CALLED[1], "tool_calls": [{**CALLED[1]["tool_calls"][0], "id": given}]}]
-    messages = [*called, {"role": "tool", "tool_call_id": given, "content": "wind"}, *CONTINUED[1:], CALLED[0]]
-    async with strict(Endpoint(need_nine, chunks(text("It is wind."), finish("stop")))) as server:
-        async with asking(tmp_path, server) as service:
-            assert answered(await service.events(request(messages=messages)))
-    assert len(server.requests) == 1
-
-
-async def test_an_id_that_a_client_sends_several_times_goes_out_once(tmp_path: Path) -> None:
-    messages = [*CALLED, *CALLED, *CALLED, CALLED[0]]
-    async with OpenAIServer([chunks(text("It is wind."), finish("stop"))]) as server:
-        async with asking(tmp_path, server) as service:
-            assert answered(await service.events(request(messages=messages)))
-    sent = server.requests[0]["messages"]
-    ids = [one["id"] for _, one in calls_of(sent)]
-    assert len(set(ids)) == 3
-    assert [message["tool_call_id"] for message in sent if message["role"] == "tool"] == ids

@@ -19,6 +19,7 @@ from callboard.testing import Call, FakeModel
 from callboard_protocol import InputRequest
 from examples.demo import demo_agent
 from tests.inspect.looking import PHONE, Looking, in_a_browser, look
+from tests.inspect.test_first_page import read
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
 
 
@@ -40,39 +41,6 @@ SELLING = Skill(
     missing="print: pip install 'callboard[printing]'",
     conditions=lambda: ("printer: restarting, 0 tools: no paper",),
 )
-
-
-@in_a_browser
-async def test_page_of_an_agent_shows_prompt_tools_and_missing_settings(looking: Looking, tmp_path: Path) -> None:
-    clerk = Agent("clerk", "Sells.", (SELLING,), "You are a clerk.", name="Clerk", model=FakeModel())
-    async with serving(tmp_path, clerk, demo_agent(0)) as service:
-        service.state.registry.unavailable["home"] = "needs CALLBOARD_HOME_ASSISTANT_URL"
-        page = looking.page
-        await page.goto(url(service, "/agents"))
-        await expect(page.get_by_text("needs CALLBOARD_HOME_ASSISTANT_URL")).to_be_visible()
-        await looking.check("agents")
-        await page.get_by_role("link", name="Clerk").click()
-        content = page.locator("#content")
-        for said in (
-            "You are a clerk.\n\nNever sell more than ten.",
-            "print: pip install 'callboard[printing]'",
-            "printer: restarting, 0 tools: no paper",
-        ):
-            await expect(content).to_contain_text(said)
-        await page.locator("summary", has_text="sell").click()
-        await expect(content).to_contain_text("always asks first")
-        await expect(content).to_contain_text('"seats"')
-        await looking.check("agent")
-
-
-async def test_state_of_a_skill_comes_from_its_lifespan(tmp_path: Path) -> None:
-    @asynccontextmanager
-    async def open_printer(_: object) -> Any:
-        yield SkillState(conditions=lambda: ("printer: ready, 1 tool",))
-
-    printing = Skill("printing", "Prints.", lifespan=open_printer)
-    async with serving(tmp_path, Agent("clerk", skills=(printing,), model=FakeModel())) as service:
-        assert "printer: ready, 1 tool" in (await service.client.get("/inspect/agent?id=clerk")).text
 
 
 @pytest.mark.parametrize("scripts", [True, False])
@@ -198,22 +166,6 @@ async def test_form_of_a_question_is_filled_in(looking: Looking, tmp_path: Path)
         await expect(page.locator("#content")).to_contain_text("{'row': 'balcony', 'seats': 3}")
 
 
-@in_a_browser
-async def test_tool_that_is_always_allowed_is_listed_in_its_chat_and_revoked(looking: Looking, tmp_path: Path) -> None:
-    model = FakeModel([Call("sell", seats=2)], "Sold.", [Call("sell", seats=3)], "Sold again.")
-    clerk = Agent("clerk", "Sells.", (SELLING,), model=model)
-    async with serving(tmp_path, clerk) as service:
-        body = request(agent="clerk", chat_id="c", user={"id": "ann"})
-        await service.events_with_answer({**body, "run_id": "two"}, "always")
-        await service.events({**body, "run_id": "three"})
-        page = looking.page
-        await page.goto(url(service, "/chat?id=c"))
-        await expect(page.locator("#content")).to_contain_text("Allowed always in this chat")
-        await looking.check("chat-always-allowed")
-        await page.get_by_role("button", name="Revoke").click()
-        await expect(page.locator("#content")).not_to_contain_text("Allowed always in this chat")
-
-
 @pytest.mark.parametrize(
     ("value", "kind", "told"),
     [
@@ -293,3 +245,37 @@ async def test_try_it_fits_a_phone_in_both_colours(browser: Browser, tmp_path: P
         await page.get_by_role("button", name="Send").click()
         await page.get_by_role("button", name="Refuse").wait_for()
         await looking.check(f"phone-{scheme}-try-question")
+
+
+async def test_page_of_an_agent_shows_prompt_tools_and_missing_settings(tmp_path: Path) -> None:
+    @asynccontextmanager
+    async def open_printer(_: object) -> Any:
+        yield SkillState(conditions=lambda: ("printer: ready, 1 tool",))
+
+    printing = Skill("printing", "Prints.", lifespan=open_printer)
+    clerk = Agent("clerk", "Sells.", (SELLING, printing), "You are a clerk.", name="Clerk", model=FakeModel())
+    async with serving(tmp_path, clerk) as service:
+        service.state.registry.unavailable["home"] = "needs CALLBOARD_HOME_ASSISTANT_URL"
+        assert "needs CALLBOARD_HOME_ASSISTANT_URL" in await read(service, "agents")
+        page = await read(service, "agent?id=clerk")
+        for said in (
+            "You are a clerk. Never sell more than ten.",
+            "print: pip install 'callboard[printing]'",
+            "printer: restarting, 0 tools: no paper",
+            "printer: ready, 1 tool",
+            "always asks first",
+            '"seats"',
+        ):
+            assert said in page
+
+
+async def test_tool_that_is_always_allowed_is_listed_in_its_chat_and_revoked(tmp_path: Path) -> None:
+    model = FakeModel([Call("sell", seats=2)], "Sold.")
+    async with serving(tmp_path, Agent("clerk", "Sells.", (SELLING,), model=model)) as service:
+        body = request(agent="clerk", chat_id="c", run_id="r", user={"id": "ann"})
+        await service.events_with_answer(body, "always")
+        page = (await service.client.get("/inspect/chat?id=c")).text
+        assert "Allowed always in this chat" in page
+        form = {"token": read_field(page, "token"), "chat": "c", "agent": "clerk", "tool": "sell"}
+        assert (await service.client.post("/inspect/revoke", data=form)).status_code == 303
+        assert "Allowed always in this chat" not in await read(service, "chat?id=c")

@@ -6,13 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
 
 from callboard._inspect import now_pages
 from callboard.agents import RunContext
 from callboard_protocol import Error, Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
 from examples.demo import demo_agent
-from tests.inspect.looking import Looking, in_a_browser
 from tests.serving import ScriptedAgent, Service, request, serving
 
 ANN = {"id": "4b1f8e9c", "name": "Ann Lee"}
@@ -160,32 +158,3 @@ async def test_links_of_a_list_keep_its_filters(tmp_path: Path) -> None:
         failed = "user=4b1f8e9c&tool=book_table&status=error&agent=demo&since=2026-01-31"
         assert f'href="/inspect/calls?{failed}"' in page
         assert '<option value="demo" selected>Demo</option>' in page
-
-
-@in_a_browser
-async def test_page_shows_users_questions_and_outcomes(looking: Looking, tmp_path: Path) -> None:
-    agents = demo_agent(0), ScriptedAgent(break_off, "b", "Bo"), ScriptedAgent(look_and_fail, "keeper", "The Keeper")
-    bob = {"id": "b0b", "name": "Bob"}
-    async with serving(tmp_path, *agents) as service:
-        await service.events(ask("cite the Globe, please", agent="demo", chat_id="c1", run_id="r1"))
-        await service.events({**ask("Is the lamp lit?", agent="keeper", chat_id="c2", run_id="r2"), "user": bob})
-        await service.events(ask("A poem of a hundred lines", agent="b", chat_id="c3", run_id="r3"))
-        await service.events(ask("### Task: a title", agent="demo", chat_id="c3", run_id="t1", task="title_generation"))
-        long = "What is the shortest way from the theatre to the harbour, if the bridge is closed? " * 3
-        await service.events(ask(long + "fail", agent="demo", chat_id="c1", run_id="r4"))
-        page = looking.page
-        await page.goto(f"{service.client.base_url}/inspect")
-        await expect(page.locator("tbody tr:visible")).to_have_count(4)
-        await page.locator("#tasks summary").click()
-        await expect(page.locator("tbody tr:visible")).to_have_count(5)
-        # What is open stays so while the page is asked for anew.
-        async with page.expect_response(lambda response: response.url.endswith("/inspect/")):
-            pass
-        await expect(page.locator("tbody tr:visible")).to_have_count(5)
-        await looking.check("answers")
-        await page.get_by_role("link", name="Is the lamp lit?").click()
-        await expect(page.get_by_role("heading", level=1)).to_have_text("Is the lamp lit?")
-        await looking.check("run")
-        await page.get_by_role("link", name="look").first.click()
-        await expect(page.locator(".words pre")).to_contain_text(TRACEBACK)
-        await looking.check("call-traceback")

@@ -1,6 +1,8 @@
 """What is stored, as a person looks through it: chats, calls, tools; and Forget."""
 
+import re
 import time
+from html import unescape
 from pathlib import Path
 
 from playwright.async_api import expect
@@ -9,6 +11,7 @@ from callboard._history import HistoryCall, Turn
 from callboard.storage import Store
 from examples.demo import demo_agent
 from tests.inspect.looking import Looking, in_a_browser
+from tests.inspect.test_first_page import read
 from tests.serving import Service, request, serving
 from tests.storage.turns import StoredSteps
 
@@ -46,19 +49,11 @@ TODAY = time.strftime("%Y-%m-%d", time.gmtime())
 FOUND = [
     ("chats?", 3),
     ("chats?text=theatres", 1),
-    ("chats?status=error", 1),
     ("chats?tool=book_table", 1),
-    ("chats?tool=nothing", 0),
-    ("chats?until=2020-01-01", 0),
-    ("chats?agent=demo", 3),
     (f"chats?status=complete&tool=search_archive&agent=demo&user=bob&since={TODAY}", 1),
     ("calls?", 4),
     ("calls?text=FULLY+booked", 1),
-    ("calls?tool=generate_image", 2),
-    ("calls?tool=nothing", 0),
-    ("calls?status=complete", 3),
     ("calls?until=2020-01-01", 0),
-    ("calls?agent=demo", 4),
     (f"calls?status=complete&tool=generate_image&agent=demo&user=bob&since={TODAY}", 1),
 ]
 
@@ -74,40 +69,6 @@ async def test_chats_and_calls_are_found_by_text_tool_status_agent_user_and_time
         for query in ("status=odd", "since=nonsense", "since=2026-99-99", "cursor=odd"):
             for path in ("chats", "calls"):
                 assert (await service.client.get(f"/inspect/{path}?{query}")).status_code == 422
-
-
-@in_a_browser
-async def test_chats_and_calls_are_searched_with_their_forms(looking: Looking, tmp_path: Path) -> None:
-    async with serving(tmp_path, demo_agent(0)) as service:
-        await play(service, "one", "fail: where is my umbrella?")
-        await play(service, "two", "cite and fail", "bob")
-        page = looking.page
-        rows = page.locator("tbody tr")
-        await page.goto(url(service, "/chats"))
-        await expect(rows).to_have_count(2)
-        await looking.check("chats")
-        await page.get_by_label("Words that were said").fill("umbrellas")
-        await page.keyboard.press("Enter")
-        await expect(rows).to_have_count(1)
-        await page.get_by_role("link", name="fail: where is my umbrella?").click()
-        await expect(page.get_by_role("link", name="1 call failed")).to_be_visible()
-        await looking.check("chat")
-        await page.goto(url(service, "/calls"))
-        await expect(rows).to_have_count(3)
-        await page.get_by_label("Status").select_option("error")
-        await page.get_by_label("Text in arguments or result").fill("FULLY booked")
-        await page.get_by_label("Tool").fill("book_table")
-        await page.get_by_label("Agent").select_option("demo")
-        await page.get_by_label("From").fill(TODAY)
-        await page.get_by_label("User").fill("bob")
-        await page.get_by_role("button", name="Search").click()
-        await expect(rows).to_have_count(1)
-        await expect(page.locator(".banner")).to_contain_text("bob")
-        await looking.check("calls")
-        times = "since=2026-01-31T15%3A07&until=2026-02-03"
-        await page.goto(url(service, f"/calls?{times}"))
-        await page.get_by_role("button", name="Search").click()
-        await page.wait_for_url(f"**/calls?text=&tool=&status=&agent=&user=&{times}")
 
 
 @in_a_browser
@@ -129,23 +90,7 @@ async def test_a_chat_is_deleted_after_confirmation(looking: Looking, tmp_path: 
         assert "book_table" not in (await service.client.get("/inspect/")).text
 
 
-@in_a_browser
-async def test_tools_are_listed_with_their_statistics(looking: Looking, tmp_path: Path) -> None:
-    async with serving(tmp_path, demo_agent(0)) as service:
-        await write_long_chat(service.state.store, 360)
-        page = looking.page
-        await page.goto(url(service, "/tools"))
-        await expect(page.locator("tbody tr")).to_have_count(7)
-        await expect(page.get_by_role("heading", name="Slowest calls")).to_be_visible()
-        await expect(page.locator("ol li").first).to_contain_text("359 ms")
-        await looking.check("tools")
-        await page.get_by_role("link", name="tool_1", exact=True).first.click()
-        await expect(page.get_by_label("Tool")).to_have_value("tool_1")
-        await expect(page.locator("tbody tr")).to_have_count(50)
-
-
-@in_a_browser
-async def test_no_page_grows_with_the_calls_of_a_chat(looking: Looking, tmp_path: Path) -> None:
+async def test_no_page_grows_with_the_calls_of_a_chat(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
 
         async def sizes() -> list[int]:
@@ -156,8 +101,9 @@ async def test_no_page_grows_with_the_calls_of_a_chat(looking: Looking, tmp_path
         short = await sizes()
         await write_long_chat(service.state.store, CALLS_OF_A_LONG_CHAT, CALLS_OF_A_SHORT_CHAT)
         assert all(long < 1.5 * before for long, before in zip(await sizes(), short, strict=True))
-        page = looking.page
-        await page.goto(url(service, "/chat?id=long"))
-        await page.get_by_role("link", name="Earlier turns").click()
-        await expect(page.locator("article.turn")).to_have_count(25)
-        await looking.check("chat-long")
+        page = (await service.client.get("/inspect/chat?id=long")).text
+        [earlier] = re.findall(r'href="([^"]*)"[^>]*>Earlier turns', page)
+        assert (await service.client.get(unescape(earlier))).text.count('<article class="card turn">') == 25
+        tools = await read(service, "tools")
+        assert "Slowest calls" in tools
+        assert "899 ms" in tools

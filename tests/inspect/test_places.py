@@ -11,13 +11,12 @@ from playwright.async_api import Browser, expect
 from starlette.routing import Mount, Router
 from starlette.types import Receive, Scope, Send
 
-from callboard import Agent, Skill, tool
 from callboard._application import Callboard
 from callboard._application.application import Application
 from callboard.agents import RunContext
 from callboard.http.auth import api_key
 from callboard.settings import Settings
-from callboard.testing import Call, FakeModel, listening
+from callboard.testing import listening
 from callboard_protocol import Done, Event, ToolCallStart
 from examples.demo import demo_agent
 from tests.inspect.looking import in_a_browser, look
@@ -97,33 +96,6 @@ async def test_a_run_of_another_server_is_listed_and_stopped_too(tmp_path: Path)
         assert (await running)[-1] == Done(finish_reason="cancelled")
         for service in (owner, other):
             assert await read_rows(service) == ["hi Scripted Ann Lee 1 stopped it was stopped just now"]
-
-
-async def test_run_left_to_another_server_is_not_shown_as_running_here(tmp_path: Path) -> None:
-    is_working = asyncio.Event()
-
-    @tool(read_only=True)
-    async def look_around() -> str:
-        """Looks around."""
-        is_working.set()
-        await asyncio.Event().wait()
-        return ""
-
-    model = FakeModel([Call("look_around")])
-    clerk = Agent("clerk", skills=(Skill("looking", "Looks.", tools=(look_around,)),), model=model)
-    async with serving(tmp_path, clerk) as service:
-        body = request(agent="clerk", chat_id="c", run_id="r", user={"id": "ann"})
-        running = asyncio.create_task(service.events(body))
-        await is_working.wait()
-        assert "only its server knows" not in (await service.client.get("/inspect/")).text
-        assert (await service.client.get("/inspect/sent?run=r&chat=c")).status_code == 200
-        [run] = service.state.runs
-        run.abandon()
-        await running
-        assert "only its server knows" in (await service.client.get("/inspect/")).text
-        assert "The requests to the model are not kept" in (await service.client.get("/inspect/run?id=r&chat=c")).text
-        # What Ann said is in this server's memory no longer: nobody would forget it here.
-        assert (await service.client.get("/inspect/sent?run=r&chat=c")).status_code == 404
 
 
 @in_a_browser

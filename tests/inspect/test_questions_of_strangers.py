@@ -8,10 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from callboard.agents import RunContext
-from callboard_protocol import Event, ToolCallComplete, ToolCallStart
 from examples.demo import demo_agent
-from tests.serving import ScriptedAgent, Service, request, serving
+from tests.serving import Service, serving
+from tests.serving import request as make_request
 from tests.storage.postgres import throw_away_cluster
 
 pytestmark = pytest.mark.slow
@@ -51,7 +50,7 @@ async def asked(folder: Path, **settings: str) -> AsyncIterator[Service]:
     """A server with one chat."""
     async with serving(folder, demo_agent(0), **settings) as service:
         say = [{"role": "user", "content": "fail"}]
-        await service.events(request(agent="demo", chat_id="c", run_id="r", message_id="m", messages=say))
+        await service.events(make_request(agent="demo", chat_id="c", run_id="r", message_id="m", messages=say))
         yield service
 
 
@@ -65,34 +64,15 @@ def addresses(page: str, name: str) -> Iterator[str]:
     yield from (f"/inspect/{path}?{'&'.join([*kept, f'{name}={value}'])}" for value in values)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.partition("?")[0] or "now")
-async def test_no_query_makes_a_page_fail(tmp_path: Path, page: str) -> None:
-    async with asked(tmp_path) as service:
-        for name in PAGES[page]:
-            for address in addresses(page, name):
-                answered = await service.client.get(address)
-                assert answered.status_code < 500, address[:200]
-
-
-@pytest.mark.needs("postgresql")
-async def test_nul_characters_are_not_sent_to_postgresql(tmp_path: Path, cluster: Path) -> None:
-    url = f"postgresql+asyncpg://postgres@/postgres?host={cluster}"
-    async with asked(tmp_path, database_url=url) as service:
+@pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
+async def test_no_query_makes_a_page_fail(tmp_path: Path, engine: str, request: pytest.FixtureRequest) -> None:
+    settings: dict[str, str] = {}
+    if engine == "postgresql":
+        folder: Path = request.getfixturevalue("cluster")
+        settings = {"database_url": f"postgresql+asyncpg://postgres@/postgres?host={folder}"}
+    async with asked(tmp_path, **settings) as service:
         for page, names in PAGES.items():
             for name in names:
-                path, _, query = page.partition("?")
-                for value in ("a%00b", "%ED%A0%80", quote("' \\ %_")):
-                    pairs = [pair for pair in query.split("&") if not pair.startswith(f"{name}=")]
-                    answered = await service.client.get(f"/inspect/{path}?{'&'.join([*pairs, f'{name}={value}'])}")
-                    assert answered.status_code < 500, (page, name, value)
-
-
-async def test_text_with_a_nul_is_found_by_a_search(tmp_path: Path) -> None:
-    async def answer(_: RunContext) -> AsyncIterator[Event]:
-        yield ToolCallStart(tool_call_id="a", tool_name="look")
-        yield ToolCallComplete(tool_call_id="a", result="left\0right")
-
-    async with serving(tmp_path, ScriptedAgent(answer)) as service:
-        await service.events(request(chat_id="c", run_id="r"))
-        assert "look" in (await service.client.get("/inspect/calls?text=left%00right")).text
-        assert "look" not in (await service.client.get("/inspect/calls?text=right%00left")).text
+                for address in addresses(page, name):
+                    answered = await service.client.get(address)
+                    assert answered.status_code < 500, address[:200]

@@ -30,7 +30,8 @@ from callboard_protocol import (
 )
 from examples.demo import demo_agent
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text, usage
-from tests.inspect.looking import DESKTOP, PHONE, Looking, in_a_browser, look
+from tests.inspect.looking import PHONE, Looking, in_a_browser, look
+from tests.inspect.test_first_page import read
 from tests.serving import ScriptedAgent, Service, request, serving
 
 
@@ -61,30 +62,6 @@ class Slow:
         yield ToolCallComplete(tool_call_id="ask", result="open")
         yield Message(content="There is a lamp.")
         yield Done()
-
-
-@in_a_browser
-async def test_person_finds_why_a_call_failed_and_the_request_to_the_model(looking: Looking, tmp_path: Path) -> None:
-    async with serving(tmp_path, demo_agent(0.2)) as service:
-        await service.events(request(agent="demo", chat_id="c", run_id="r", message_id="m", user={"id": "ann"}))
-        page = looking.page
-        await page.goto(url(service, ""))
-        await looking.check("now-ended")
-        # On the first page the call that failed is named, with its reason, and leads to all of it.
-        await page.get_by_role("link", name="book_table").click()
-        await expect(page.get_by_role("heading", name="Why it failed")).to_be_visible()
-        await expect(page.locator(".card.error")).to_contain_text("fully booked")
-        await looking.check("call-failed")
-        await page.get_by_role("link", name="What the model was sent before it made this call").click()
-        await expect(page.get_by_role("heading", name="What the model was sent")).to_be_visible()
-        await expect(page.locator(".message.user")).to_contain_text("hi")
-        await expect(page.locator(".message.tool").first).to_contain_text("Lisbon")
-        await expect(page.locator(".message .mark.new")).to_have_count(2)
-        await looking.check("sent")
-        await page.get_by_role("link", name="hi", exact=True).click()
-        await expect(page.get_by_text("1 call failed")).to_be_visible()
-        await expect(page.get_by_role("link", name="What the model was sent")).to_have_count(4)
-        await looking.check("run")
 
 
 @in_a_browser
@@ -168,14 +145,15 @@ async def test_a_page_needs_no_scripts(browser: Browser, tmp_path: Path) -> None
 @in_a_browser
 async def test_every_page_fits_a_phone_in_both_colours(browser: Browser, tmp_path: Path, scheme: Any) -> None:
     async with serving(tmp_path, demo_agent(0)) as service, look(browser, PHONE, scheme) as looking:
-        say = [{"role": "user", "content": "fail, cite and big"}]
+        say = [{"role": "user", "content": "fail, cite, picture and big"}]
         await service.events(request(agent="demo", chat_id="c", run_id="r", message_id="m", messages=say))
         calls = (await service.client.get("/v1/chats/c/timeline")).json()["tool_calls"]
-        cited = next(call["tool_call_id"] for call in calls if call["tool_name"] == "search_archive")
+        ids = {call["tool_name"]: call["tool_call_id"] for call in calls}
         pages = {
             "now": "",
             "run": "/run?id=r&chat=c",
-            "call": f"/call?id={cited}&run=r&chat=c",
+            "picture": f"/call?id={ids['draw_picture']}&run=r&chat=c",
+            "call": f"/call?id={ids['search_archive']}&run=r&chat=c",
             "sent": "/sent?run=r&chat=c&request=2",
             "chats": "/chats",
             "chat": "/chat?id=c",
@@ -187,30 +165,8 @@ async def test_every_page_fits_a_phone_in_both_colours(browser: Browser, tmp_pat
         for name, path in pages.items():
             await looking.page.goto(url(service, path))
             await looking.check(f"phone-{scheme}-{name}")
-
-
-@in_a_browser
-async def test_result_of_a_call_is_shown_by_its_kind(looking: Looking, tmp_path: Path) -> None:
-    async with serving(tmp_path, demo_agent(0)) as service:
-        say = [{"role": "user", "content": "cite, picture, slow"}]
-        await service.events(request(agent="demo", chat_id="c", run_id="r", message_id="m", messages=say))
-        calls = (await service.client.get("/v1/chats/c/timeline")).json()["tool_calls"]
-        ids = {call["tool_name"]: call["tool_call_id"] for call in calls}
-        page = looking.page
-        await page.goto(url(service, f"/call?id={ids['search_archive']}&run=r&chat=c"))
-        await expect(page.locator(".sources li")).to_have_count(2)
-        await expect(page.locator(".sources")).to_contain_text("The Globe")
-        await looking.check("call-sources")
-        await page.goto(url(service, f"/call?id={ids['draw_picture']}&run=r&chat=c"))
-        await expect(page.locator("img.picture")).to_be_visible()
-        assert await page.locator("img.picture").evaluate("image => image.naturalWidth") > 0
-        await looking.check("call-picture")
-        await page.goto(url(service, f"/call?id={ids['generate_image']}&run=r&chat=c"))
-        steps = page.get_by_role("table")
-        await expect(steps).to_contain_text("Sketching")
-        await expect(steps).to_contain_text("100 %")
-        await expect(page.locator("#content")).to_contain_text('"prompt": "an empty stage at dawn"')
-        await looking.check("call-steps")
+            if name == "picture":
+                assert await looking.page.locator("img.picture").evaluate("image => image.naturalWidth") > 0
 
 
 @in_a_browser
@@ -293,27 +249,6 @@ async def remember_number(context: ToolContext, number: int) -> ToolResult:
     return ToolResult(f"remembered {number}")
 
 
-@in_a_browser
-async def test_replayed_messages_and_repaired_calls_are_marked(looking: Looking, tmp_path: Path) -> None:
-    model = FakeModel([Call("remember_number", number=6), Call("Remember-Number", '{"number": 7,}')], "Done.", "I do.")
-    clerk = Agent("clerk", skills=(Skill("numbers", "Numbers.", tools=(remember_number,)),), model=model)
-    async with serving(tmp_path, clerk) as service:
-        first = [{"role": "user", "content": "Remember 7"}]
-        await service.events(request(agent="clerk", chat_id="c", run_id="one", message_id="m1", messages=first))
-        later = [*first, {"role": "assistant", "id": "m1", "content": "Done."}, {"role": "user", "content": "Which?"}]
-        await service.events(request(agent="clerk", chat_id="c", run_id="two", message_id="m2", messages=later))
-        page = looking.page
-        await page.goto(url(service, "/sent?run=two&chat=c"))
-        await expect(page.locator(".message.tool .mark.replayed")).to_have_count(2)
-        await expect(page.locator(".message.tool").last).to_contain_text("remembered 7")
-        await looking.check("sent-replayed")
-        await page.goto(url(service, "/run?id=one&chat=c"))
-        await page.get_by_role("link", name="remember_number").last.click()
-        await expect(page.get_by_role("heading", name="How it was written")).to_be_visible()
-        await expect(page.locator("li", has_text="Repaired")).to_contain_text("Remember-Number")
-        await looking.check("call-repaired")
-
-
 def said(*turns: tuple[str, str]) -> list[dict[str, str]]:
     """Turns as a client sends them: what was asked, and the id of the answer."""
     found = []
@@ -323,46 +258,6 @@ def said(*turns: tuple[str, str]) -> list[dict[str, str]]:
             {"role": "assistant", "id": answer_id, "content": f"So {answer_id}."},
         ]
     return found
-
-
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-@in_a_browser
-async def test_messages_that_were_left_out_are_shown(browser: Browser, tmp_path: Path, size: tuple[int, int]) -> None:
-    long = "Where is the umbrella? " * 40
-    model = FakeModel(
-        *([Call("remember_number", number=number)] if turn == 0 else "Done." for number in range(3) for turn in (0, 1)),
-        [Call("remember_number", number=99)],
-        "Another branch.",
-        "Here.",
-    )
-    clerk = Agent("clerk", skills=(Skill("numbers", "Numbers.", tools=(remember_number,)),), model=model)
-    async with serving(tmp_path, clerk, history_tokens=400) as service, look(browser, size) as looking:
-        turns = [(f"{long}{number}", f"m{number}") for number in range(3)]
-        for number in range(3):
-            messages = [*said(*turns[:number]), {"role": "user", "content": turns[number][0]}]
-            body = request(agent="clerk", chat_id="c", run_id=f"r{number}", message_id=f"m{number}", messages=messages)
-            await service.events(body)
-        # The last answer, asked for once more: what it called is of another branch.
-        again = [*said(*turns[:2]), {"role": "user", "content": turns[2][0]}]
-        await service.events(request(agent="clerk", chat_id="c", run_id="r3", message_id="m3", messages=again))
-        later = [*said(*turns), {"role": "user", "content": "Where?"}]
-        await service.events(request(agent="clerk", chat_id="c", run_id="r4", message_id="m4", messages=later))
-        page = looking.page
-        await page.goto(url(service, "/sent?run=r4&chat=c"))
-        await page.locator("summary", has_text="left out: the history is limited").click()
-        left_out = page.locator("details.card .message")
-        await expect(left_out).to_have_count(8)
-        await expect(left_out.nth(0)).to_contain_text("user left out")
-        await expect(left_out.nth(0)).to_contain_text("921 characters")
-        await expect(left_out.nth(1)).to_contain_text("remember_number")
-        await left_out.nth(2).locator("summary").click()
-        await expect(left_out.nth(2).locator("pre")).to_have_text("remembered 0")
-        other = page.locator("details.card", has_text="1 earlier call of this chat not sent")
-        await other.locator("summary").click()
-        await expect(other).to_contain_text('{"number": 99}')
-        await looking.check("sent-left-out" if size is DESKTOP else "phone-light-sent-left-out")
-        await other.get_by_role("link", name="remember_number").click()
-        await expect(page.locator("#content")).to_contain_text("remembered 99")
 
 
 async def test_conversation_given_to_a_framework_is_shown_if_its_requests_are_unknown(tmp_path: Path) -> None:
@@ -420,3 +315,55 @@ async def test_run_before_a_restart_is_shown_from_the_store(tmp_path: Path) -> N
         missing = await service.client.get("/inspect/sent?run=r&chat=c")
         assert missing.status_code == 404
         assert "no longer available" in missing.text
+
+
+async def test_result_of_a_call_is_shown_by_its_kind(tmp_path: Path) -> None:
+    async with serving(tmp_path, demo_agent(0)) as service:
+        say = [{"role": "user", "content": "cite, picture, slow, fail"}]
+        await service.events(request(agent="demo", chat_id="c", run_id="r", message_id="m", messages=say))
+        calls = (await service.client.get("/v1/chats/c/timeline")).json()["tool_calls"]
+        shown = {
+            call["tool_name"]: await read(service, f"call?id={call['tool_call_id']}&run=r&chat=c") for call in calls
+        }
+        assert "The Globe" in shown["search_archive"]
+        assert "Sketching" in shown["generate_image"]
+        assert "100 %" in shown["generate_image"]
+        assert '"prompt": "an empty stage at dawn"' in shown["generate_image"]
+        assert "Why it failed" in shown["book_table"]
+        assert "fully booked" in shown["book_table"]
+        sent = await read(service, "sent?run=r&chat=c&request=2")
+        assert "cite, picture, slow, fail" in sent
+
+
+async def test_replayed_messages_and_repaired_calls_are_marked(tmp_path: Path) -> None:
+    model = FakeModel([Call("remember_number", number=6), Call("Remember-Number", '{"number": 7,}')], "Done.", "I do.")
+    clerk = Agent("clerk", skills=(Skill("numbers", "Numbers.", tools=(remember_number,)),), model=model)
+    async with serving(tmp_path, clerk) as service:
+        later = [*said(("Remember 7", "m1")), {"role": "user", "content": "Which?"}]
+        for run_id, messages in (("one", later[:1]), ("two", later)):
+            answer_id = "m1" if run_id == "one" else "m2"
+            ids = {"chat_id": "c", "run_id": run_id, "message_id": answer_id}
+            await service.events(request(agent="clerk", messages=messages, **ids))
+        sent = (await service.client.get("/inspect/sent?run=two&chat=c")).text
+        assert sent.count('class="mark replayed"') == 3
+        assert "remembered 7" in sent
+        [_, repaired] = (await service.client.get("/v1/chats/c/timeline")).json()["tool_calls"]
+        page = await read(service, f"call?id={repaired['tool_call_id']}&run=one&chat=c")
+        assert "How it was written" in page
+        assert "Remember-Number" in page
+
+
+async def test_messages_that_were_left_out_are_shown(tmp_path: Path) -> None:
+    long = "Where is the umbrella? " * 40
+    model = FakeModel([Call("remember_number", number=0)], "Done.", "Once more.", "Here.")
+    clerk = Agent("clerk", skills=(Skill("numbers", "Numbers.", tools=(remember_number,)),), model=model)
+    async with serving(tmp_path, clerk, history_tokens=400) as service:
+        turns = [(f"{long}{number}", f"m{number}") for number in range(2)]
+        for number in range(3):
+            messages = [*said(*turns[:number]), {"role": "user", "content": f"{long}{number}"}]
+            body = request(agent="clerk", chat_id="c", run_id=f"r{number}", message_id=f"m{number}", messages=messages)
+            await service.events(body)
+        page = await read(service, "sent?run=r2&chat=c")
+        assert "left out: the history is limited" in page
+        assert "921 characters" in page
+        assert "remembered 0" in page

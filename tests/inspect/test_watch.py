@@ -60,15 +60,11 @@ def test_each_request_is_complete_and_shared_messages_are_kept_once() -> None:
     # The same objects, so the long text is in memory once.
     assert len({id(request.messages and request.messages[1]) for request in seen.requests}) == 1
     assert seen.chars < 110_000
-
-
-def test_request_with_another_beginning_shares_no_messages() -> None:
-    watch = RunWatch()
-    seen = begin(watch)
-    watch.observe(run("r"), asked(SYSTEM, user("a")))
+    # One with another beginning, and one of a framework that does not show its messages.
     watch.observe(run("r"), asked(user("b")))
-    assert sent_messages(seen, 1) == [user("b")]
-    assert seen.requests[1].shared == 0
+    watch.observe(run("r"), ModelAsked("m", 3, 1))
+    assert (sent_messages(seen, 20), seen.requests[20].shared) == ([user("b")], 0)
+    assert (seen.requests[21].messages, seen.requests[21].message_count) == (None, 3)
 
 
 def test_oldest_ended_runs_are_dropped_first() -> None:
@@ -77,16 +73,6 @@ def test_oldest_ended_runs_are_dropped_first() -> None:
     for number in range(5):
         play(watch, f"r{number}", user("hi"))
     assert [seen.run.run_id for seen in watch] == ["live", "r3", "r4"]
-
-
-def test_requests_of_running_runs_are_dropped() -> None:
-    watch = RunWatch(max_chars=50_000)
-    seen = begin(watch, "live")
-    for number in range(10):
-        watch.observe(run("live"), asked(user(f"{number}" * 9_000)))
-    assert seen.requests[0].messages is None
-    assert sent_messages(seen, 9) == [user("9" * 9_000)]
-    assert len(seen.requests) == 10
 
 
 def test_run_left_to_another_server_is_forgotten_and_late_observations_are_ignored() -> None:
@@ -156,14 +142,6 @@ def test_answer_belongs_to_its_request_also_after_the_end_and_its_pieces_are_not
     assert last is not None
 
 
-def test_request_of_a_framework_without_messages_is_not_kept() -> None:
-    watch = RunWatch()
-    seen = begin(watch)
-    watch.observe(run("r"), ModelAsked("m", 3, 1))
-    assert seen.requests[0].message_count == 3
-    assert seen.requests[0].messages is None
-
-
 @pytest.mark.parametrize(
     "part",
     [
@@ -177,9 +155,16 @@ def test_message_of_any_form_counts_by_its_size(part: dict[str, object]) -> None
     assert 5_000 < count_chars({"role": "user", "content": [part]}) < 6_000
 
 
-def test_dropped_requests_are_subtracted_once() -> None:
+def test_left_out_messages_and_requests_of_a_running_run_are_dropped_and_subtracted_once() -> None:
     watch = RunWatch(max_chars=3_000)
     seen = begin(watch)
+    watch.observe(run("r"), RunPrepared([], [user("x" * 2_500)], 1))
+    watch.observe(run("r"), asked(user("y" * 900)))
+    assert (seen.left_out, seen.left_out_count) == ((), 1)
+    for letter in "abc":
+        watch.observe(run("r"), asked(user(letter * 900)))
+    assert seen.requests[0].messages is None
+    assert sent_messages(seen, 3) == [user("c" * 900)]
     # Texts and calls stay as long as the run goes on.
     watch.observe(run("r"), Message(content="x" * 5_000))
     for _ in range(3):
@@ -220,15 +205,6 @@ def test_tools_are_dropped_with_the_requests() -> None:
         watch.observe(run("r"), offered(count))
     assert [len(request.offered) for request in seen.requests] == [0, 0, 0, 0, 0, 1]
     assert 0 < seen.chars < 2_000
-
-
-def test_left_out_messages_are_dropped_if_memory_is_short() -> None:
-    watch = RunWatch(max_chars=10_000)
-    seen = begin(watch, "live")
-    watch.observe(run("live"), RunPrepared([], [user("x" * 9_500)], 1))
-    watch.observe(run("live"), asked(user("y" * 900)))
-    assert (seen.left_out, seen.left_out_count) == ((), 1)
-    assert sent_messages(seen, 0) == [user("y" * 900)]
 
 
 def test_a_piece_of_a_text_does_not_copy_the_text_before_it() -> None:

@@ -54,26 +54,12 @@ def test_lines_show_the_steps_of_calls_and_the_totals(watched: Watched) -> None:
     assert watched.after(2, DONE) == [("1 call, 12 s", True)]
 
 
-def test_an_answer_without_calls_has_no_lines(watched: Watched) -> None:
-    assert watched.after(0, START, message("Hello.")) == []
-    assert watched.after(3, DONE) == []
-
-
 def test_parallel_calls_of_one_tool_have_their_own_lines(watched: Watched) -> None:
     calls = labelled("a", "a cat"), labelled("b", "a cat"), status("Mixing", 5, "a"), status("Mixing", 5, "b")
     assert watched.after(0, START, *calls) == [
         *[("Running draw · a cat", True)] * 2,
         *[("draw · a cat: 5% Mixing", True)] * 2,
     ]
-
-
-def test_transient_lines_are_dropped_and_failures_are_kept(watched: Watched) -> None:
-    assert watched.after(0, START, started(), completed(), started("d"), failed("no", "d", duration_ms=1500)) == [
-        ("Running draw", True),
-        ("Running draw", True),
-        ("draw: failed after 1.5 s", True),
-    ]
-    assert watched.after(0.5, message("So"), DONE) == [("2 calls, 1 failed, 0.5 s", True)]
 
 
 def test_sixty_calls_of_a_tool_are_a_few_lines(watched: Watched) -> None:

@@ -11,7 +11,7 @@ import pytest
 from callboard_protocol import Done, RunRequest, RunStart
 from tests.pipe.loader import provide_open_webui
 from tests.pipe.scripted_server import ScriptedServer, frames, stream
-from tests.pipe.test_stream import METADATA, a_pipe, answer, start
+from tests.pipe.test_stream import METADATA, a_pipe, answer
 
 USER = {"id": "u1", "name": "Ada"}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,xx"}}
@@ -23,25 +23,21 @@ class Kept:
     user_id: str
 
 
-@pytest.fixture(params=[True, False], ids=["async", "sync"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Kept]:
-    """Open WebUI's files by id; `Files` is async since 0.9."""
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Kept]:
+    """Open WebUI's files by id."""
     files = {"f1": Kept("f1", "u1"), "f2": Kept("f2", "u1"), "theirs": Kept("f1", "u2"), "gone": Kept("gone", "u1")}
     (tmp_path / "f1").write_bytes(b"one")
     (tmp_path / "f2").write_bytes(b"two")
 
-    def get_file_by_id(file_id: str) -> Kept | None:
-        return files.get(file_id)
-
-    async def get_file_by_id_async(file_id: str) -> Kept | None:
+    async def get_file_by_id(file_id: str) -> Kept | None:
         return files.get(file_id)
 
     def get_file(path: str) -> str:
         return str(tmp_path / path)
 
-    found = get_file_by_id_async if request.param else get_file_by_id
     modules = {
-        "models.files": {"Files": SimpleNamespace(get_file_by_id=found)},
+        "models.files": {"Files": SimpleNamespace(get_file_by_id=get_file_by_id)},
         "storage.provider": {"Storage": SimpleNamespace(get_file=get_file)},
     }
     provide_open_webui(monkeypatch, modules)
@@ -89,7 +85,7 @@ async def test_files_that_open_webui_already_sent_are_not_sent_again(
     assert content == [{"type": "text", "text": "Read it."}, part("b.pdf", b"two")]
 
 
-@pytest.mark.parametrize("file_id", ["theirs", "gone", "unknown"])
+@pytest.mark.parametrize("file_id", ["theirs", "gone"])
 async def test_only_the_name_is_sent_of_a_missing_file_or_another_users(
     server: ScriptedServer, store: dict[str, Kept], file_id: str
 ) -> None:
@@ -99,14 +95,7 @@ async def test_only_the_name_is_sent_of_a_missing_file_or_another_users(
 
 @pytest.mark.parametrize(
     "files",
-    [None, [], [{"type": "collection", "id": "k"}], [3, {"type": "file", "id": "f1", "content_type": "image/png"}]],
+    [None, [{"type": "collection", "id": "k"}, 3, {"type": "file", "id": "f1", "content_type": "image/png"}]],
 )
 async def test_question_without_files_is_unchanged(server: ScriptedServer, files: Any) -> None:
     assert await sent(server, **({} if files is None else {"files": files})) == "Read it."
-
-
-async def test_background_task_gets_no_files(server: ScriptedServer, store: dict[str, Kept]) -> None:
-    server.on("POST", "runs", stream(frames(RunStart(run_id="r", agent="a"), Done())))
-    metadata = METADATA | {"files": [file("f1")]}
-    await start(a_pipe(server.url), __task__="title_generation", __metadata__=metadata, __user__=USER)
-    assert RunRequest.model_validate(server.requests[0].json).messages[-1].content == "Hello"

@@ -22,9 +22,8 @@ PREFIX = "callboard_under_test"
 
 @dataclass
 class OpenWebUI:
-    """Open WebUI's tables of models, groups and users, as functions see them; its methods are async since 0.9."""
+    """Open WebUI's tables of models, groups and users, as functions see them."""
 
-    is_async: bool
     entries: dict[str, Any] = field(default_factory=dict)
     inserted: list[tuple[str, str]] = field(default_factory=list)
 
@@ -45,16 +44,16 @@ class OpenWebUI:
         async def as_coroutine(*arguments: Any, **named: Any) -> Any:
             return function(*arguments, **named)
 
-        return as_coroutine if self.is_async else function
+        return as_coroutine
 
     def insert(self, entry: Any, user_id: str) -> None:
         self.inserted.append((entry.id, user_id))
         self.entries[entry.id] = entry
 
 
-@pytest.fixture(params=[True, False], ids=["async", "sync"])
-def open_webui(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> OpenWebUI:
-    webui = OpenWebUI(request.param)
+@pytest.fixture
+def open_webui(monkeypatch: pytest.MonkeyPatch) -> OpenWebUI:
+    webui = OpenWebUI()
     provide_open_webui(monkeypatch, webui.modules())
     return webui
 
@@ -100,7 +99,7 @@ async def test_existing_entry_is_unchanged(server: ScriptedServer, open_webui: O
     assert open_webui.inserted == [(f"{PREFIX}.guard", "admin")]
 
 
-@pytest.mark.parametrize("access", ["", "all", "group:Nobody"])
+@pytest.mark.parametrize("access", ["", "group:Nobody"])
 async def test_empty_or_unknown_access_lists_the_agents_without_entries(
     server: ScriptedServer, open_webui: OpenWebUI, access: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,16 +1,15 @@
 """Plans of agents in Open WebUI's task panel, and as status lines where there is no panel."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from callboard_protocol import Done, Event, Plan, PlanState, PlanStep, RunStart
 from tests.pipe.loader import PIPE, provide_open_webui
-from tests.pipe.scripted_server import ScriptedServer, answer_bytes, frames, stream
+from tests.pipe.scripted_server import ScriptedServer, frames, stream
 from tests.pipe.test_rendering import drawn
 from tests.pipe.test_restore import status_lines
-from tests.pipe.test_stream import METADATA, a_pipe, answer, start
+from tests.pipe.test_stream import METADATA, a_pipe, answer
 
 START = RunStart(run_id="r", agent="a")
 NAMES = ("Look", "Read", "Write")
@@ -70,34 +69,6 @@ async def test_unfinished_plan_is_removed_at_the_end(server: ScriptedServer, cha
     updates = await updates_of(server, FIRST)
     assert panel(updates) == [tasks("in_progress", "pending", "pending"), []]
     # An earlier process may have saved the plan, if the answer is restored.
-    assert chats.saved[-1] == (METADATA["chat_id"], [])
-
-
-async def test_tasks_of_the_chat_stay_if_the_agent_has_no_plan(server: ScriptedServer, chats: Chats) -> None:
-    updates = await updates_of(server)
-    assert panel(updates) == []
-    assert chats.saved == []
-
-
-async def test_stop_removes_an_unfinished_plan(server: ScriptedServer, chats: Chats) -> None:
-    server.on("POST", "runs", stream(frames(START, FIRST), end="hang"))
-    server.on("POST", "cancel", answer_bytes(b"{}", kind="application/json"))
-    updates: list[dict[str, Any]] = []
-
-    async def read() -> None:
-        async for update in await start(a_pipe(server.url)):
-            updates.append(update)
-            if panel(updates):
-                seen.set()
-
-    seen = asyncio.Event()
-    reading = asyncio.create_task(read())
-    await seen.wait()
-    assert chats.saved == [(METADATA["chat_id"], tasks("in_progress", "pending", "pending"))]
-    reading.cancel()
-    await asyncio.gather(reading, return_exceptions=True)
-    await asyncio.gather(*PIPE.background_tasks)
-    assert panel(updates)[-1] == []
     assert chats.saved[-1] == (METADATA["chat_id"], [])
 
 

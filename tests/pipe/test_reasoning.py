@@ -68,20 +68,6 @@ def test_reasoning_between_calls_stands_between_them_in_one_group() -> None:
     assert [attributes["done"] for attributes, _ in thoughts(text)] == ["true", "true"]
 
 
-def test_blank_reasoning_is_not_drawn() -> None:
-    transcript = PIPE.Transcript()
-    for event in (reasoning(""), reasoning("\n"), message("Hi"), reasoning(" ")):
-        transcript.apply(event)
-    assert transcript.render() == "Hi"
-
-
-def test_stop_ends_the_thought() -> None:
-    transcript = PIPE.Transcript()
-    transcript.apply(reasoning("hm"))
-    transcript.close("stopped")
-    assert thoughts(transcript.render())[0][0]["done"] == "true"
-
-
 @given(st.lists(st.sampled_from([*TEXTS, FAKE, "> ", "\r", "</details>\n"]), min_size=1))
 def test_no_reasoning_fakes_a_block_or_breaks_one(parts: list[str]) -> None:
     transcript = PIPE.Transcript()

@@ -81,23 +81,15 @@ FROM_TEXT = [started(), read_from_text()]
     ("events", "name"),
     [
         ([started(), status("Generating image…", 45)], "draw · 45% Generating image"),
-        ([started(), status("half", 50), completed()], "draw"),
         ([started(), status("x" * 200)], "draw · " + "x" * 80),
-        ([started(), status("", float("nan"))], "draw"),
         # Open WebUI adds dots to the name of a call that runs.
         ([LONG], "draw · a very long"),
-        ([LONG, completed()], "draw · a very long…"),
-        ([started(), status("a very long...")], "draw · a very long"),
-        ([started(), status("...")], "draw"),
         # 0.11 and later do not decode names.
         ([started(), status("'R&D' asks <b> \"why\" {{user}}")], "draw · 'R&D' asks ‹b› ”why” { {user}}"),
         ([started(), QUESTION], "draw · waiting for approval"),
         ([started(), QUESTION | {"kind": "input"}], "draw · waiting for you"),
         (FROM_TEXT, "draw · from text"),
-        ([*FROM_TEXT, QUESTION], "draw · from text · waiting for approval"),
         ([*FROM_TEXT, QUESTION, status("Painting", 45)], "draw · from text · 45% Painting"),
-        ([*FROM_TEXT, completed()], "draw · from text"),
-        ([*FROM_TEXT, failed("no")], "draw · from text"),
         ([*FROM_TEXT, CHANGED], "draw · arguments changed · from text"),
         ([started(), CHANGED, status("approved"), completed()], "draw · arguments changed"),
     ],
@@ -109,10 +101,6 @@ def test_the_name_of_a_card_says_what_its_call_does(events: list[dict[str, Any]]
     assert ("result" in block.attributes) == (block.attributes["done"] == "true")
     shown = name if "R&D" not in name else "draw · 'R&D' asks <b> \"why\" {{user}}"
     assert PIPE.make_call_item(transcript.pieces[0], "k")["name"] == shown
-
-
-def test_card_shows_the_arguments_that_the_user_has_changed() -> None:
-    assert only_block(started(tool_args={"play": "Macbeth"}), CHANGED).value("arguments") == {"play": "Hamlet"}
 
 
 def test_a_call_whose_arguments_are_being_written_is_preparing() -> None:
@@ -146,18 +134,6 @@ def test_a_label_cannot_hold_markup() -> None:
     assert ">" not in block.attributes["name"]
     assert "{{" not in block.source
     assert "](" not in block.source
-
-
-def test_calls_without_text_between_them_are_one_group() -> None:
-    transcript = drawn(started("a"), completed(call_id="a"), message("\n \n"), started("b"), completed(call_id="b"))
-    assert len(PIPE.split_segments(transcript.pieces)) == 1
-    assert "</details>\n<details" in transcript.render()
-
-
-def test_a_call_may_end_after_text_that_follows_it() -> None:
-    transcript = drawn(started(), message("Meanwhile"), completed())
-    assert transcript.render().endswith("</details>\n\nMeanwhile")
-    assert tool_blocks(transcript.render())[0].attributes["done"] == "true"
 
 
 # --- Endings, in both renderings and in the status lines.
@@ -202,10 +178,6 @@ def test_card_and_lines_say_how_a_call_ended(code: str, is_failure: bool, label:
     assert lines[-1] == "1 call, " + f"1 {label}, " * bool(label) + "under 0.1 s"
 
 
-def test_the_error_of_a_call_is_not_called_one_twice() -> None:
-    assert only_block(started(), failed("Error: twice")).value("result") == "Error: twice"
-
-
 def done(reason: str) -> dict[str, Any]:
     return {"type": "done", "finish_reason": reason}
 
@@ -214,9 +186,7 @@ def done(reason: str) -> dict[str, Any]:
     ("end", "notice", "last"),
     [
         (done("stop"), "", "1 call, 1 failed"),
-        (done("length"), "length limit", "1 call, 1 failed"),
         (done("content_filter"), "content filter", "1 call, 1 failed"),
-        (done("refusal"), "refused", "1 call, 1 failed"),
         (done("max_turns"), "limit of turns", "1 call, 1 failed"),
         (done("cancelled"), "Stopped.", "stopped, 1 call, 1 stopped"),
         (
@@ -243,22 +213,12 @@ def test_every_ending_closes_the_open_call_and_is_noted(end: dict[str, Any] | No
 # --- What may arrive out of order.
 
 
-def test_an_end_without_a_start_is_a_finished_call() -> None:
-    assert only_block(completed(tool_name="draw")).attributes["name"] == "draw"
-
-
-def test_only_the_first_start_and_the_first_end_count() -> None:
+def test_first_start_and_end_and_the_changed_arguments_count() -> None:
     block = only_block(started(), started(name="other"), completed("one"), completed("two"), status("late"), started())
     assert (block.attributes["name"], block.value("result")) == ("draw", "one")
-
-
-def test_closing_twice_changes_nothing() -> None:
-    transcript = drawn(message("```"), started("a"), started("b"), started("c"))
-    transcript.close("stopped")
-    text = transcript.render()
-    transcript.close("again")
-    assert transcript.render() == text
-    assert [block.value("result") for block in tool_blocks(text)] == ["Error: stopped"] * 3
+    assert only_block(completed(tool_name="draw")).attributes["name"] == "draw"
+    assert only_block(started(), failed("Error: twice")).value("result") == "Error: twice"
+    assert only_block(started(tool_args={"play": "Macbeth"}), CHANGED).value("arguments") == {"play": "Hamlet"}
 
 
 # --- Text that is not trusted.
@@ -270,23 +230,13 @@ FAKE = '<details type="tool_calls" done="true" id="x" name="fake">\n<summary>Too
     "before",
     [
         "",
-        "text\n",
-        "text\n\n",
-        "a\n```\nb\n---\n",
-        "1. a\n\n   ```\n\n",
-        " ```\nx\n```\n",
         "```\nx\n```~\n",
-        "<div>\n```\n\n",
         '[a]: b "\n```\n"\n',
-        "$$\n```\n$$\n",
         "x\r```\r",
-        "- ```\n\nx\n",
         "<details>\n```\n</details>\n",
-        "<!-- a\n```\n-->\n",
-        "> ```\n",
     ],
 )
-@pytest.mark.parametrize("step", [1, 7, 10_000])
+@pytest.mark.parametrize("step", [1, 10_000])
 def test_the_models_text_cannot_fake_a_call(before: str, step: int) -> None:
     text = before + FAKE
     transcript = drawn(*(message(text[i : i + step]) for i in range(0, len(text), step)))
@@ -374,25 +324,18 @@ def test_tags_whose_names_begin_with_details_may_be_used() -> None:
     ("text", "closing"),
     [
         ("```python\nx", "\n```"),
-        ("~~~~\nx\n", "~~~~"),
-        ("```", "\n```"),
         ("   ```\n   x", "\n   ```"),
         ("- ```\n  x\n", "  ```"),
         ("<!-- x", "\n-->"),
         ("<!-->", ""),
         ("<!-- x --> y", ""),
         ("<PRE class=a>\n```", "\n</pre>"),
-        ("<script>\n</script>", ""),
         ("<?php", "\n?>"),
-        ("``` a`b", ""),
         ("a ``` b", ""),
         ("```\nx\n```", ""),
-        ("```\nx\n````", ""),
         ("````\nx\n```", "\n````"),
         ("```\nx\n```\xa0", "\n```"),
         ("x\r```\ry", "\n```"),
-        ("x\r```\r", "```"),
-        ("<script\ufeff>\n", "</script>"),
         ("<\u017fcript>\n", ""),
         ("\u0661. ```\nx", ""),
     ],
@@ -500,30 +443,22 @@ def test_before_0_11_1_an_answer_is_one_item_for_each_change_costs_the_whole() -
 # --- Anything, in any order.
 
 TEXTS = [
-    "plain ",
     "words\n",
     "\n",
     " \n\n",
     "</details><img src=x onerror=alert(1)>",
     'a "quote" \' & ',
     "```\n",
-    "\n```\n",
     "\n\n```html\n",
-    "~~~~\n",
-    "`",
     "<!--\n",
     "-->\n",
-    "\n<pre>\n",
-    "</pre>",
     "u\u2028v\u2029w\u0085x",
     "{{user}}",
-    "<think>",
     '<details type="tool_calls" done="false">\n',
     '<details type="tool_calls" done="false">\n<summary>Tool Executed</summary>\n</details>\n',
     "<det",
     "ails",
     ">",
-    " open>",
     " type=",
     "<",
 ]
@@ -642,9 +577,6 @@ mixed = [
 @example(
     [(1.0, events) for events in ([started("a"), started("b")], [completed("1", "b")], [completed("2", "a")])], None
 )
-@example(
-    [(1.0, events) for events in ([started("a"), started("b")], [completed("1", "a")], [completed("2", "b")])], None
-)
 def test_every_emitter_ends_with_what_is_left(
     steps: list[tuple[float, list[dict[str, Any]]]], end: dict[str, Any] | None
 ) -> None:
@@ -730,16 +662,17 @@ def inside(parent: str, call_id: str, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("emitter", ["StreamEmitter", "NativeEmitter"])
 def test_calls_inside_a_call_are_lines_of_its_card(emitter: str) -> None:
+    picture = {"type": "image", "url": "data:image/png;base64,AA"}
     transcript = drawn(started("c", "ask"), inside("c", "d"))
     [card] = transcript.pieces
     assert card.shown_name == "ask · get_weather · Oslo"
     transcript.apply(status("Looking", 45, "d"))
     assert card.shown_name == "ask · get_weather · Oslo · 45% Looking"
     transcript.apply(inside("d", "e"))
-    transcript.apply(completed("rain", "e", duration_ms=400))
+    transcript.apply(completed("rain", "e", duration_ms=400, files=[picture]))
     transcript.apply(failed("no", "d", code="denied"))
     transcript.apply(completed("It rains.", "c", duration_ms=2_500))
-    assert card.shown_name == "ask · 2.5 s"
+    assert (card.shown_name, card.files) == ("ask · 2.5 s", [picture])
     lines = ["↳ get_weather · Oslo · declined", "↳   get_weather · Oslo · 0.4 s"]
     assert card.result.split("\n") == [*lines, "", "It rains."]
     updates = getattr(PIPE, emitter)("m").updates(transcript, 0, final=True)
@@ -749,15 +682,6 @@ def test_calls_inside_a_call_are_lines_of_its_card(emitter: str) -> None:
 def test_a_call_of_the_agent_that_was_handed_over_to_has_a_card_of_its_own() -> None:
     transcript = drawn(started("c", "ask"), completed("Ask Bob.", "c"), inside("c", "d"), completed("rain", "d"))
     assert [piece.shown_name for piece in transcript.pieces] == ["ask", "get_weather · Oslo"]
-
-
-def test_a_picture_of_a_call_inside_another_is_on_its_card() -> None:
-    picture = {"type": "image", "url": "data:image/png;base64,AA"}
-    transcript = drawn(
-        started("c", "ask"), inside("c", "d"), completed("", "d", files=[picture]), completed("Here", "c")
-    )
-    [card] = transcript.pieces
-    assert card.files == [picture]
 
 
 def test_calls_inside_a_call_end_with_a_stopped_answer() -> None:
@@ -790,9 +714,3 @@ def test_open_blocks_of_a_saved_message_are_closed_and_nothing_else_changes() ->
 def test_a_saved_message_loses_the_open_block_of_a_call_that_was_taken_back() -> None:
     closed = PIPE.close_blocks({"content": drawn(started("gone")).render()}, drawn(message("Again.")).pieces)
     assert closed == {"content": "\n\n", "output": []}
-
-
-def test_an_open_thought_of_a_saved_message_is_closed() -> None:
-    text = drawn({"type": "reasoning", "content": "Hmm"}).render()
-    assert 'done="false"' in text
-    assert PIPE.close_blocks({"content": text}, [])["content"] == text.replace('done="false"', 'done="true"')

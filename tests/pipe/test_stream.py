@@ -116,13 +116,6 @@ async def test_only_admins_see_the_inspector_address(
     assert not any(words.startswith("Inspector") for words in told[-1:])
 
 
-async def test_after_a_normal_end_no_cancel_is_sent(server: ScriptedServer) -> None:
-    server.on("POST", "runs", stream(frames(START, Message(content="Hi"), Done()), end="hang"))
-    await content(a_pipe(server.url))
-    await asyncio.gather(*PIPE.background_tasks)
-    assert [request.path for request in server.requests] == ["/v1/runs"]
-
-
 async def test_the_request_is_what_the_protocol_says(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, Done())))
     user = {"id": "u1", "name": "Ada", "email": "ada@example.org", "role": "admin", "settings": {"secret": 1}}
@@ -138,18 +131,11 @@ async def test_the_request_is_what_the_protocol_says(server: ScriptedServer) -> 
     assert "authorization" not in server.requests[0].headers
 
 
-@pytest.mark.parametrize("chat_id", ["local:abc", "temporary:abc", "channel:abc"])
+@pytest.mark.parametrize("chat_id", ["temporary:abc", "channel:abc"])
 async def test_a_temporary_chat_or_a_channel_is_not_kept(server: ScriptedServer, chat_id: str) -> None:
     server.on("POST", "runs", stream(frames(START, Done())))
     await content(a_pipe(server.url), __metadata__=METADATA | {"chat_id": chat_id})
     assert server.requests[0].json["chat_id"] is None
-
-
-async def test_without_streaming_the_whole_answer_is_one_string(server: ScriptedServer) -> None:
-    server.on("POST", "runs", stream(frames(START, Message(content="Look"), CALL, RESULT, Done())))
-    text = await start(a_pipe(server.url), body={"stream": False})
-    assert isinstance(text, str)
-    assert tool_blocks(text)[0].attributes["done"] == "true"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +148,6 @@ async def test_without_streaming_the_whole_answer_is_one_string(server: Scripted
         ),
         (frames(START, Message(content="A summary"), Done(finish_reason="length")), "A summary"),
         (frames(START, Message(content="half"), Error(message="boom")), ""),
-        (b"", ""),
     ],
 )
 async def test_a_background_task_gets_plain_text_and_none_if_it_failed(
@@ -184,7 +169,7 @@ async def test_a_server_that_is_down_is_named_with_its_valve() -> None:
     assert "password" not in text
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8700", "http://[", "http://no.such.host.invalid", "http://x\n"])
+@pytest.mark.parametrize("url", ["", "localhost:8700", "http://[", "http://x\n"])
 async def test_an_impossible_address_is_named_with_its_valve(url: str) -> None:
     assert "CALLBOARD_URL" in await content(a_pipe(url))
 
@@ -199,36 +184,23 @@ async def test_a_wrong_key_is_named_with_its_valve_and_never_shown(
     assert "hunter2" not in text + caplog.text
 
 
-@pytest.mark.parametrize("key", ["häslich-geheim", "geheim\nx: y"])
 async def test_a_key_that_cannot_be_sent_is_never_shown(
-    server: ScriptedServer, key: str, caplog: pytest.LogCaptureFixture
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    text = await content(a_pipe(server.url, key))
+    text = await content(a_pipe(server.url, "geheim\nx: ä"))
     assert "CALLBOARD_API_KEY" in text
     assert "geheim" not in text + caplog.text
 
 
-async def test_an_unknown_agent_is_explained_in_the_servers_words(server: ScriptedServer) -> None:
-    server.on("POST", "runs", error_response(404, "unknown_agent", "No agent 'x'. Known: assistant."))
-    assert "No agent 'x'. Known: assistant." in await content(a_pipe(server.url))
-
-
-@pytest.mark.parametrize("status", [200, 404, 500])
-async def test_another_web_server_is_recognised(server: ScriptedServer, status: int) -> None:
-    server.on("POST", "runs", answer_bytes(b"<html>" * 100_000, status, "text/html"))
+async def test_another_web_server_is_recognised(server: ScriptedServer) -> None:
+    server.on("POST", "runs", answer_bytes(b"<html>" * 100_000, 404, "text/html"))
     text = await content(a_pipe(server.url))
     assert "did not answer like a Callboard server" in text
     assert "CALLBOARD_URL" in text
 
 
 # --- The model list.
-
-
-async def test_the_agents_are_listed(server: ScriptedServer) -> None:
-    server.on("GET", "models", answer_json({"data": [{"id": "assistant", "name": "Assistant"}, {"id": "x"}]}))
-    agents = await a_pipe(server.url).pipes()
-    assert agents == [{"id": "assistant", "name": "Assistant"}, {"id": "x", "name": "x"}]
 
 
 async def test_a_server_that_is_down_is_an_entry_in_the_model_list() -> None:
@@ -242,13 +214,6 @@ async def test_a_server_that_is_down_is_an_entry_in_the_model_list() -> None:
     assert "Cannot reach the Callboard server" in text
 
 
-@pytest.mark.parametrize("value", [[], {"data": 3}, {"data": [3]}, {"data": [{}]}])
-async def test_a_model_list_of_another_shape_is_an_entry_too(server: ScriptedServer, value: Any) -> None:
-    server.on("GET", "models", answer_json(value))
-    [entry] = await a_pipe(server.url).pipes()
-    assert "CALLBOARD_URL" in entry["name"]
-
-
 async def test_a_server_that_never_answers_does_not_hold_up_the_model_list(server: ScriptedServer) -> None:
     assert PIPE.Timing().models_seconds <= 3
     server.on("GET", "models", hang)
@@ -257,22 +222,23 @@ async def test_a_server_that_never_answers_does_not_hold_up_the_model_list(serve
 
 
 async def test_agents_stay_in_the_list_while_their_server_is_restarted(server: ScriptedServer) -> None:
-    server.on("GET", "models", answer_json({"data": [{"id": "demo", "name": "Demo"}]}), answer_json({}, 503))
+    server.on(
+        "GET", "models", answer_json({"data": [{"id": "demo", "name": "Demo"}, {"id": "x"}]}), answer_json({}, 503)
+    )
     pipe = a_pipe(server.url)
-    assert await pipe.pipes() == [{"id": "demo", "name": "Demo"}]
-    assert [entry["id"] for entry in await pipe.pipes()] == ["demo", "unreachable"]
+    assert await pipe.pipes() == [{"id": "demo", "name": "Demo"}, {"id": "x", "name": "x"}]
+    assert [entry["id"] for entry in await pipe.pipes()] == ["demo", "x", "unreachable"]
 
 
 # --- Cut streams.
 
 
-@pytest.mark.parametrize("end", ["close", "abort"])
-async def test_a_cut_stream_is_resumed_without_a_doubled_or_missing_character(server: ScriptedServer, end: str) -> None:
+async def test_a_cut_stream_is_resumed_without_a_doubled_or_missing_character(server: ScriptedServer) -> None:
     events: list[Event] = [START, *(Message(content=f"{n}, ") for n in range(100)), Done()]
     whole = frames(*events)
     cut = len(frames(*events[:41])) + 17
     # A server that repeats what was seen already is tolerated.
-    server.on("POST", "runs", stream(whole[:cut], end=end))
+    server.on("POST", "runs", stream(whole[:cut], end="abort"))
     server.on("GET", "events", stream(frames(*events[30:70], first=31)), stream(frames(*events[70:], first=71)))
     assert await content(a_pipe(server.url)) == "".join(f"{n}, " for n in range(100))
     first, second = await server.seen("GET", "events", 2)
@@ -337,10 +303,9 @@ async def test_two_cuts_in_a_row_without_progress_end_the_answer_with_a_message(
     assert len(await server.seen("GET", "events")) == 1
 
 
-@pytest.mark.parametrize("status", [404, 410])
-async def test_a_run_that_is_gone_is_explained(server: ScriptedServer, status: int) -> None:
+async def test_a_run_that_is_gone_is_explained(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, Message(content="Half"))))
-    server.on("GET", "events", error_response(status, "gone", "gone"))
+    server.on("GET", "events", error_response(410, "gone", "gone"))
     text = await content(a_pipe(server.url))
     assert text.startswith("Half")
     assert "the server was restarted" in text
@@ -374,12 +339,6 @@ async def test_a_fault_of_the_pipe_itself_keeps_what_was_streamed(
     seen += [update async for update in updates]
     assert "The pipe failed" in streamed_content(seen)
     await server.seen("POST", "cancel")
-
-
-async def test_malformed_body_gets_an_answer() -> None:
-    pipe = a_pipe("http://127.0.0.1:1")
-    assert "pipe failed" in await pipe.pipe(None)
-    assert await pipe.pipe(None, __task__="title_generation") == ""
 
 
 # --- Stop.
@@ -532,14 +491,6 @@ async def test_second_stop_has_no_effect(server: ScriptedServer) -> None:
     assert len(await server.seen("POST", "cancel")) == 1
 
 
-async def test_stop_without_streaming_cancels_the_run(server: ScriptedServer) -> None:
-    server.on("POST", "runs", stream(frames(START, CALL), end="hang"))
-    task = asyncio.create_task(start(a_pipe(server.url), body={"stream": False}))
-    await server.seen("POST", "runs")
-    await stop(task)
-    await server.seen("POST", "cancel")
-
-
 # --- Pace.
 
 
@@ -563,16 +514,12 @@ async def test_progress_is_coalesced_and_its_last_state_is_shown(server: Scripte
     ("rendering", "version", "metadata", "kind"),
     [
         ("details", "0.12.4", METADATA, "StreamEmitter"),
-        ("details", "0.11.1", METADATA, "StreamEmitter"),
         ("details", "0.11.0", METADATA, "WholeEmitter"),
-        ("details", "0.8.0", METADATA, "WholeEmitter"),
-        ("details", "", METADATA, "StreamEmitter"),
         ("details", "0.0.0", METADATA, "StreamEmitter"),
         ("details", "0.12.4", METADATA | {"chat_id": None}, "ChunkEmitter"),
         ("details", "0.12.4", METADATA | {"session_id": None}, "StreamEmitter"),
         ("details", "0.8.12", METADATA | {"session_id": None}, "ChunkEmitter"),
         ("native", "0.11.4", METADATA, "NativeEmitter"),
-        ("native", "", METADATA, "NativeEmitter"),
         ("native", "0.11.3", METADATA, "StreamEmitter"),
         ("native", "0.8.12", METADATA, "WholeEmitter"),
         ("native", "0.12.4", {}, "ChunkEmitter"),
@@ -601,16 +548,6 @@ async def test_continued_answer_keeps_its_old_text_before_0_11_1(
     kept, added = reduce(await answer(a_pipe(server.url)), old)
     assert kept["content"][0]["text"] == "part one"
     assert added["content"][0]["text"].endswith("</details>\n\npart two")
-
-
-async def test_a_plain_api_caller_gets_chunks_that_are_only_appended(server: ScriptedServer) -> None:
-    events: list[Event] = [START, Message(content="data: Look"), CALL, RESULT, Message(content="Done."), Done()]
-    server.on("POST", "runs", stream(frames(*events)))
-    updates = await answer(a_pipe(server.url), __metadata__={})
-    assert all(set(update) >= {"id", "object", "created", "model", "choices"} for update in updates)
-    text = streamed_content(updates)
-    assert text.startswith("data: Look\n\n<details")
-    assert text.endswith("</details>\n\nDone.")
 
 
 async def test_a_run_of_a_user_is_resumed_and_cancelled_in_the_users_name(server: ScriptedServer) -> None:

@@ -31,47 +31,24 @@ async def test_every_listener_gets_all_events_after_its_number() -> None:
     assert await asyncio.gather(*listeners) == [everything, everything, everything[2:], []]
 
 
-async def test_closed_log_is_read_to_its_end() -> None:
-    log = EventLog()
-    log.append(Message(content="a"))
-    log.close()
-    assert await read_log(log) == [(1, "a")]
-    assert await read_log(log, after=1) == []
-
-
-async def test_frames_that_are_ready_are_sent_in_one_chunk() -> None:
-    log = EventLog()
-    for number in range(100):
-        log.append(Message(content=str(number)))
-    log.close()
-    assert len([chunk async for chunk in log.tail()]) == 1
-
-
 async def test_oldest_frames_of_a_full_log_are_dropped_and_reading_them_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(log_module, "MAX_LOG_BYTES", 500)
     log = EventLog()
-    for number in range(50):
+    log.append(Message(content="0"))
+    slow = log.tail()
+    await anext(slow)
+    for number in range(1, 50):
         log.append(Message(content=str(number)))
     assert log.last_seq == 50
+    with pytest.raises(LogExpired):
+        await anext(slow)
     with pytest.raises(LogExpired, match="event 1 is no longer available"):
         log.check(0)
     log.close()
-    first = (await read_log(log, after=45))[0]
-    assert first == (46, "45")
-
-
-async def test_slow_listener_gets_an_error_if_its_next_event_was_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "MAX_LOG_BYTES", 500)
-    log = EventLog()
-    log.append(Message(content="seen"))
-    listener = log.tail()
-    await anext(listener)
-    for number in range(50):
-        log.append(Message(content=str(number)))
-    with pytest.raises(LogExpired):
-        await anext(listener)
+    assert await read_log(log, after=47) == [(48, "47"), (49, "48"), (50, "49")]
+    assert len([chunk async for chunk in log.tail(47)]) == 1
 
 
 async def test_listener_that_stops_reading_keeps_no_frames_of_a_log_that_is_dropped() -> None:

@@ -20,13 +20,14 @@ from callboard.runs.inputs import Inputs
 from callboard.runs.log import EventLog
 from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard.runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL, Ending, Recorder
-from callboard.storage import Store, StoredRun
+from callboard.storage import GivenAnswer, Store, StoredRun
 from callboard.storage.sql import database as database_module
 from callboard.text import storable
 from callboard_protocol import (
     Done,
     Error,
     Event,
+    InputRequest,
     Message,
     Reasoning,
     Rewind,
@@ -252,14 +253,17 @@ async def test_rewind_removes_text_held_back_as_the_beginning_of_a_secret() -> N
 
 async def test_large_result_is_cut_in_the_event_and_whole_in_the_store(store: Store) -> None:
     result = "ä\x01" * 200_000
-    events = await shown([start("a"), complete("a", result), Message(content=result)], store=store)
+    ended = complete("a", result).model_copy(update={"duration_ms": 10**30})
+    events = await shown([start("a"), ended, Message(content=result)], store=store)
     [sent] = [event for event in events if isinstance(event, ToolCallComplete)]
     assert sent.truncated
     assert sent.result_chars == len(result)
     assert result.startswith(sent.result)
     assert 60_000 < len(sent.result) * 6 <= 65_536
     assert "".join(event.content for event in events if isinstance(event, Message)) == result
-    assert (await store.chats(None).tool_call("chat", "a")).result == result
+    kept = await store.chats(None).tool_call("chat", "a")
+    # A duration that no column can hold is stored as the longest.
+    assert (kept.result, kept.duration_ms) == (result, 2**31 - 1)
 
 
 async def test_arguments_are_sent_as_an_object_and_stored_as_the_same_text(store: Store) -> None:
@@ -274,9 +278,16 @@ async def test_arguments_are_sent_as_an_object_and_stored_as_the_same_text(store
     assert kept == [raw, "{broken", ""]
 
 
-async def test_object_that_is_not_an_event_raises_agent_error() -> None:
-    with pytest.raises(AgentError, match="yielded str"):
-        await recorded(["hello"])
+endless: dict[str, Any] = {}
+endless["again"] = endless
+
+
+@pytest.mark.parametrize(
+    ("yielded", "why"), [("hello", "yielded str"), (start("a", args=endless), "nested too deeply")]
+)
+async def test_object_that_is_no_event_or_contains_itself_raises_agent_error(yielded: object, why: str) -> None:
+    with pytest.raises(AgentError, match=why):
+        await recorded([yielded])
 
 
 STEPS = [start("a"), complete("a"), start("b"), Message(content="Done.")]
@@ -383,3 +394,14 @@ async def test_text_of_an_answer_is_counted_without_its_pieces_until_its_row_is_
         assert memory.kept_bytes < 300_000
         await recorder.record(ToolCallStart(tool_call_id="a", tool_name="search"))
         assert budget.used_bytes < 90_000
+
+
+async def test_an_answer_that_is_read_again_does_not_answer_a_later_question_with_its_id() -> None:
+    inputs = Inputs("run", EventLog(), None, CallTracker(CallIds()), timeout_seconds=60.0)
+    question = InputRequest(request_id="q", kind="confirmation", title="Delete it?")
+    assert inputs.open(question)
+    waiting = asyncio.create_task(inputs.wait(question))
+    await inputs.answer("q", GivenAnswer(True))
+    assert await waiting is True
+    inputs.accept({"q": GivenAnswer(True)})
+    assert inputs.open(question)

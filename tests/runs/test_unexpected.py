@@ -67,19 +67,6 @@ async def test_answer_continues_if_writing_rows_raises(tmp_path: Path, monkeypat
         assert events[-1] == Done()
 
 
-async def test_call_with_a_huge_duration_is_stored(tmp_path: Path) -> None:
-    async def script(_: RunContext) -> AsyncIterator[Event]:
-        yield ToolCallStart(tool_call_id="a", tool_name="sell")
-        yield ToolCallComplete(tool_call_id="a", result="sold", duration_ms=10**30)
-
-    async with serving(tmp_path, ScriptedAgent(script)) as service:
-        events = await service.events(request(chat_id="chat"))
-        assert not [event for event in events if isinstance(event, Status)]
-        assert events[-1] == Done()
-        call = await service.state.store.chats(None).tool_call("chat", "a")
-        assert (call.result, call.duration_ms) == ("sold", 2**31 - 1)
-
-
 class OwnLog(StoredRuns):
     """A log of runs in which the second call of `take_over` and of `find` raises."""
 

@@ -1,7 +1,6 @@
 """Throw-away Redis servers on this machine, each in a folder of its own, that can be killed."""
 
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -38,16 +37,6 @@ class RedisProcess:
         assert self._process
         self._process.kill()
         self._process.communicate()
-
-    def pause(self) -> None:
-        """Stop answering, but accept connections, until `resume`."""
-        assert self._process
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Answer again."""
-        assert self._process
-        self._process.send_signal(signal.SIGCONT)
 
 
 @contextmanager

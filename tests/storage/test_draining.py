@@ -66,14 +66,6 @@ async def test_signals_stop_a_server_that_leaves_its_runs(
     assert isinstance(events[-1], ToolCallStart)
 
 
-@pytest.mark.parametrize("number", [TERM, INT])
-def test_a_stop_while_nothing_runs_is_immediate(tmp_path: Path, number: signal.Signals) -> None:
-    with forked(tmp_path, DRAIN_SECONDS="3600") as (_, process):
-        process.send_signal(number)
-        process.wait()
-    assert list(tmp_path.glob("*-server-*")) == []
-
-
 # ------------------------------------------------------------------------------------------------- while it drains
 
 
@@ -132,35 +124,6 @@ async def test_a_draining_server_serves_its_runs_and_takes_no_new_ones(
     assert one[-1][1] == Done()
     assert [event.result for _, event in one if isinstance(event, ToolCallComplete)] == ["sold"]
     assert other[-1][1] == Done(finish_reason="cancelled")
-
-
-async def test_an_unstored_run_ends_with_an_error(tmp_path: Path) -> None:
-    async def script(_: Any) -> AsyncIterator[Event]:
-        yield Message(content="Well…")
-        await asyncio.Event().wait()
-
-    agent = ScriptedAgent(script)
-    async with serving(tmp_path, agent, drain_seconds=0) as service:
-        begun: asyncio.Queue[None] = asyncio.Queue()
-
-        async def listen(**fields: Any) -> list[Event]:
-            events = []
-            async with service.client.stream("POST", "/v1/runs", json=request(**fields)) as response:
-                async for _, event in numbered(response):
-                    events.append(event)
-                    if isinstance(event, Message):
-                        begun.put_nowait(None)
-            return events
-
-        # A chat that is not saved, a background task, and an agent of which nobody knows whether it can go on.
-        asked: tuple[dict[str, Any], ...] = ({}, {"chat_id": "c", "task": "title_generation"}, {"chat_id": "d"})
-        listeners = [asyncio.create_task(listen(**fields)) for fields in asked]
-        for _ in asked:
-            await begun.get()
-        await service.app.stop()
-        for events in await asyncio.gather(*listeners):
-            assert isinstance(events[-1], Error)
-            assert events[-1].code == "interrupted"
 
 
 # ------------------------------------------------------------------------------------------------------- its parts

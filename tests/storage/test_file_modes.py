@@ -38,19 +38,18 @@ async def opened(url: str, folder: Path) -> dict[str, int]:
         await store.close()
 
 
-async def test_a_new_database_in_a_folder_that_was_there_is_its_owners_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "open"
-    folder.mkdir()
-    assert mode(folder) == 0o777
-    found = await opened(f"sqlite+aiosqlite:///{folder / 'callboard.db'}", folder)
-    assert found == {f"callboard.db{suffix}": 0o600 for suffix in SUFFIXES}
-    assert mode(folder) == 0o777
-
-
-async def test_a_folder_that_is_made_is_its_owners_alone_and_so_are_those_above(tmp_path: Path) -> None:
-    folder = tmp_path / "share" / "callboard"
-    await opened(f"sqlite+aiosqlite:///{folder / 'callboard.db'}", folder)
-    assert {mode(each) for each in (folder, folder.parent)} == {0o700}
+async def test_a_new_database_and_its_new_folders_are_its_owners_alone(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    link = tmp_path / "share" / "callboard" / "callboard.db"
+    await opened(f"sqlite+aiosqlite:///{link}", link.parent)
+    assert {mode(each) for each in (link.parent, link.parent.parent)} == {0o700}
+    link.unlink()
+    link.symlink_to(disk / "real.db")
+    found = await opened(f"sqlite+aiosqlite:///{link}", disk)
+    assert found == {f"real.db{suffix}": 0o600 for suffix in SUFFIXES}
+    # A folder that was there keeps its mode.
+    assert mode(disk) == 0o777
 
 
 async def test_a_database_of_an_earlier_version_is_closed_to_others_with_the_files_beside_it(tmp_path: Path) -> None:
@@ -66,17 +65,3 @@ async def test_a_database_of_an_earlier_version_is_closed_to_others_with_the_fil
         assert found.pop("somebody-elses.txt") == 0o666
         assert set(found.values()) == {0o600}
         assert {f"callboard.db{suffix}" for suffix in SUFFIXES} <= set(found)
-
-
-async def test_the_file_behind_a_link_is_its_owners_alone(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "callboard.db").symlink_to(tmp_path / "disk" / "real.db")
-    found = await opened(f"sqlite+aiosqlite:///{tmp_path / 'callboard.db'}", tmp_path / "disk")
-    assert found == {f"real.db{suffix}": 0o600 for suffix in SUFFIXES}
-
-
-@pytest.mark.filterwarnings("ignore:Selection of the StaticPool:DeprecationWarning")
-@pytest.mark.parametrize("url", ["sqlite+aiosqlite://", "sqlite+aiosqlite:///file:m?mode=memory&cache=shared&uri=true"])
-async def test_a_database_in_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert await opened(url, tmp_path) == {}

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from callboard.storage import Store, StoredRun
+from callboard.storage.sql.postgresql_lease import PeerTracker
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -43,19 +44,11 @@ async def test_a_lease_is_renewed_while_the_event_loop_is_busy(store: Store) -> 
         assert await store.stored_runs("heir").take_over() == []
 
 
-@on_postgresql
-async def test_a_server_notices_the_start_and_the_end_of_another(store: Store) -> None:
-    first = store.stored_runs("first")
-    async with first.open(0.3, print):
-        assert await first.is_alone()
-        # A log has the lease of its store's database, so each server needs a store.
-        other = await Store.open(store.database.where)
-        second = other.stored_runs("second")
-        async with second.open(0.3, print):
-            # Both wait, because a busy machine may let a lease of either expire for a moment.
-            for server in (first, second):
-                while await server.is_alone():  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0)
-        while not await first.is_alone():  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0)
-        await other.close()
+def test_a_server_is_alone_before_it_sees_another_and_again_some_leases_after_the_last() -> None:
+    peers = PeerTracker(lease_seconds=10)
+    found = [(0.0, False), (3.0, True), (6.0, False), (32.0, False), (33.0, False), (34.0, True), (36.0, False)]
+    was_alone = [peers.is_alone]
+    for now, are_others_there in found:
+        peers.note(are_others_there=are_others_there, now=now)
+        was_alone.append(peers.is_alone)
+    assert was_alone == [True, True, False, False, False, True, False, False]

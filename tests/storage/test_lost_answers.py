@@ -1,19 +1,16 @@
 """The connection to PostgreSQL is lost after a commit and before its confirmation: everything is written once."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 
 from callboard._history import HistoryCall, NewResponse, Turn
 from callboard.errors import StorageError
 from callboard.storage import GivenAnswer, Store, StoredFrame, StoredRun
-from callboard.storage.sql.tables import servers
 from callboard_protocol import Done, InputRequest, encode
 from tests.faults.store_proxy import StoreProxy
 from tests.storage.turns import RecordedSteps, StoredSteps
@@ -105,39 +102,6 @@ async def test_each_step_of_a_turn_is_written_once(troubled: tuple[StoreProxy, S
     ]
     call = await store.chats("ann").tool_call("chat", "a")
     assert (call.result, [status.message for status in call.events]) == ("sold", ["Half done"])
-
-
-async def test_rows_without_an_event_are_written_once(troubled: tuple[StoreProxy, Store]) -> None:
-    proxy, store = troubled
-    journal = await RecordedSteps.open(store, Turn("chat", "run", None, "ann", "hello"))
-    for changes in (journal.writer.rows.begin("hello"), journal.writer.rows.finish("Sold.", is_answered=True)):
-        proxy.lose_answers("COMMIT", "COMMIT")
-        journal.record.append(changes=changes)
-        # After the second loss it is tried again by the record itself.
-        while not journal.record.is_stored:
-            with suppress(StorageError):
-                await journal.record.store_now()
-        assert proxy.has_lost_answers
-    assert [message.role for message in await store.chats("ann").messages("chat")] == ["user", "assistant"]
-
-
-@pytest.mark.slow
-async def test_a_lease_is_renewed_after_its_connection_is_lost_twice(
-    troubled: tuple[StoreProxy, Store], store: Store
-) -> None:
-    proxy, troubled_store = troubled
-
-    async def lease_until() -> float:
-        until: float = await store.database.scalar(select(servers.c.lease_until).where(servers.c.id == "server"))
-        return until
-
-    async with troubled_store.stored_runs("server").open(0.6, print):
-        proxy.cut()
-        before = await lease_until()
-        proxy.lose_answers("INSERT INTO servers")
-        proxy.mend()
-        while not proxy.has_lost_answers or await lease_until() == before:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0)
 
 
 async def test_a_write_that_fails_later_is_not_run_again(troubled: tuple[StoreProxy, Store]) -> None:

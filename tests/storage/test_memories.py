@@ -2,54 +2,43 @@
 
 import asyncio
 
-import pytest
-
 from callboard.storage import Memories, Store
-
-HOSTILE = [
-    '"',
-    "tea AND",
-    "NEAR(tea, 2)",
-    "tea & | ! <-> :*",
-    "'); DROP TABLE memories; --",
-    "\\",
-    "\0tea",
-    "\ud800 tea",
-]
 
 
 async def texts(memories: Memories, query: str, limit: int = 10) -> list[str]:
     return [memory.text for memory in await memories.search(query, limit)]
 
 
-async def test_a_memory_is_found_by_any_word_whatever_its_case_accents_or_number(store: Store) -> None:
+FOUND = {
+    "which allergies": "Allergic to nuts",
+    "CAFE or zurich": "Likes the Café Zürich",
+    "喜欢": "她喜欢吃辣的菜",
+    "cat": "Has two cats",
+    "runs": "Was running in Vienna",
+    "connecting": "The connection was slow",
+    "happiness": "She is happy",
+    # A word that English has for nothing is a word all the same.
+    "she": "She is happy",
+    # A query has no operators, on either database.
+    "tea & | ! <-> :*": "Drinks tea",
+    "'); DROP TABLE memories; --": None,
+    "NEAR(tea, 2)": None,
+    "\0tea": "Drinks tea",
+    "\ud800 tea": "Drinks tea",
+}
+
+
+async def test_a_memory_is_found_by_any_word_whatever_its_case_accents_or_form(store: Store) -> None:
     ann = store.memories("ann")
-    for text in ("Allergic to nuts", "Likes the Café Zürich", "她喜欢吃辣的菜", "Has two cats"):
+    for text in {text for text in FOUND.values() if text}:
         await ann.add(text)
-    assert await texts(ann, "which allergies") == ["Allergic to nuts"]
-    assert await texts(ann, "CAFE or zurich") == ["Likes the Café Zürich"]
-    assert await texts(ann, "喜欢") == ["她喜欢吃辣的菜"]
-    assert await texts(ann, "cat") == ["Has two cats"]
-    assert await texts(ann, "dogs") == []
-
-
-async def test_search_returns_the_best_matches_first_up_to_the_limit(store: Store) -> None:
-    ann = store.memories("ann")
-    for text in ("Her dog hates the rain", "Green tea in the morning", "Dislikes green walls in any room of the house"):
-        await ann.add(text)
-    assert await texts(ann, "green tea") == [
-        "Green tea in the morning",
-        "Dislikes green walls in any room of the house",
-    ]
-    assert await texts(ann, "green tea", limit=1) == ["Green tea in the morning"]
-
-
-@pytest.mark.parametrize("query", HOSTILE, ids=range(len(HOSTILE)))
-async def test_a_query_has_no_operators(store: Store, query: str) -> None:
-    ann = store.memories("ann")
-    await ann.add("Drinks tea")
-    assert set(await texts(ann, query)) <= {"Drinks tea"}
-    assert await texts(ann, "tea") == ["Drinks tea"]
+    for query, found in FOUND.items():
+        assert await texts(ann, query) == ([found] if found else []), query
+    await ann.add("Green tea in the morning")
+    await ann.add("Dislikes green walls in any room of the house")
+    best = ["Green tea in the morning", "Dislikes green walls in any room of the house"]
+    assert await texts(ann, "green morning") == best
+    assert await texts(ann, "green morning", limit=1) == best[:1]
 
 
 async def test_users_cannot_read_change_or_delete_memories_of_others(store: Store) -> None:
@@ -74,7 +63,9 @@ async def test_the_same_text_is_stored_once_for_a_user(store: Store) -> None:
 
 async def test_a_changed_memory_is_found_only_by_its_new_words_and_a_deleted_one_not_at_all(store: Store) -> None:
     ann = store.memories("ann")
-    kept, _ = await ann.add("Lives in Oslo")
+    # It has no words.
+    kept, _ = await ann.add("🎭")
+    assert await ann.change(kept.id, "Lives in Oslo")
     assert await ann.change(kept.id, "Lives in Lisbon")
     assert await texts(ann, "oslo") == []
     assert await texts(ann, "lisbon") == ["Lives in Lisbon"]
@@ -82,13 +73,6 @@ async def test_a_changed_memory_is_found_only_by_its_new_words_and_a_deleted_one
     assert await texts(ann, "lisbon") == []
     assert not await ann.remove(kept.id)
     assert not await ann.change(2**62, "x")
-
-
-async def test_a_memory_without_words_is_stored_and_can_be_changed(store: Store) -> None:
-    ann = store.memories("ann")
-    kept, _ = await ann.add("🎭")
-    await ann.change(kept.id, "theatre")
-    assert await texts(ann, "theatre") == ["theatre"]
 
 
 async def test_two_servers_write_at_once_and_nothing_is_lost(store: Store, database_url: str) -> None:
@@ -102,18 +86,6 @@ async def test_two_servers_write_at_once_and_nothing_is_lost(store: Store, datab
     assert len(await texts(writers[0], "changed", 50)) == 40
     assert await texts(writers[1], "number", 50) == []
     await other.close()
-
-
-async def test_an_english_word_is_found_in_its_other_forms_on_both_databases(store: Store) -> None:
-    ann = store.memories("ann")
-    for text in ("Was running in Vienna", "Drink tea", "The connection was slow", "She is happy"):
-        await ann.add(text)
-    assert await texts(ann, "runs") == ["Was running in Vienna"]
-    assert await texts(ann, "drinking") == ["Drink tea"]
-    assert await texts(ann, "connecting") == ["The connection was slow"]
-    assert await texts(ann, "happiness") == ["She is happy"]
-    # A word that English has for nothing is a word all the same.
-    assert await texts(ann, "she") == ["She is happy"]
 
 
 async def test_foremost_memories_are_the_newest_and_most_used(store: Store) -> None:

@@ -81,13 +81,17 @@ async def test_the_newest_turns_of_all_chats_have_their_question_user_and_ending
 
 
 async def test_a_turn_has_its_question_what_was_said_before_each_round_and_its_answer(store: Store) -> None:
-    await write_turn(store, "one", "r1", ("look", "found", None, 5), ("look", "found", None, 5))
+    await write_turn(store, "one", "r1", ("look", "x" * 100_000, None, 5), ("look", "found", None, 5))
     turn = await store.overview("ann").turn("one", "r1")
     assert turn is not None
     assert (turn.question, turn.agent_id, turn.message_id) == ("Where is my umbrella?", "clerk", "m-r1")
     assert (turn.texts, turn.answer) == ({0: "Let me look.", 1: "Let me look."}, "In the hall.")
     assert (turn.calls, turn.errors) == (2, 0)
     assert await store.overview("ann").turn("one", "another") is None
+    # A list has the beginning of a long result.
+    [found, _] = (await store.overview("ann").calls_of_turn("one", "r1", 10)).calls
+    assert (found.call.result, found.result_chars) == ("x" * SUMMARY_CHARS, 100_000)
+    assert [step.message for step in found.call.events] == ["looking"]
 
 
 FILES = '<attached_files>\n<file type="file" id="f1" name="a.pdf"/>\n</attached_files>\n\n'
@@ -97,12 +101,9 @@ RAG = '### Task:\nRespond to the query.\n\n<context>\n<source id="1">the weather
 @pytest.mark.parametrize(
     ("question", "shown"),
     [
-        (FILES + "What does it say?", "What does it say?"),
         (RAG + "Will it rain?", "Will it rain?"),
         (FILES + "<skill>\n<id>s</id>\n</skill>\n" + "And this?", "And this?"),
-        ([{"type": "text", "text": FILES}, {"type": "text", "text": 'Say "a"'}], 'Say "a"'),
         ([{"type": "text", "text": "And?"}, {"type": "image_url", "image_url": {"url": "x" * 60_000}}], "And?"),
-        ("<b>bold</b> stays", "<b>bold</b> stays"),
         ("x < y <context> stays", "x < y <context> stays"),
         (FILES, FILES.strip()),
     ],
@@ -223,15 +224,6 @@ async def test_calls_are_found_by_each_filter(store: Store) -> None:
     assert await list_calls(store.overview("bob")) == ["r2-0"]
 
 
-async def test_a_list_shows_the_beginning_of_a_long_result_and_says_how_long_it_is(store: Store) -> None:
-    await write_turn(store, "chat", "r", ("look", "x" * 100_000, None, 5))
-    [found] = (await store.overview("ann").calls_of_turn("chat", "r", 10)).calls
-    assert found.call.result == "x" * SUMMARY_CHARS
-    assert found.result_chars == 100_000
-    assert [step.message for step in found.call.events] == ["looking"]
-    assert (found.agent_id, found.user_id) == ("clerk", "ann")
-
-
 async def test_statistics_of_a_tool_match_its_calls(store: Store) -> None:
     calls = [("look", "found", None, milliseconds) for milliseconds in range(1, 101)]
     await write_turn(store, "chat", "r", *calls, ("write", "Error: no", "tool_failed", 9))
@@ -274,17 +266,18 @@ async def test_another_users_chat_does_not_exist(store: Store) -> None:
             await asked
 
 
-@pytest.mark.parametrize("written", ["", "[1]", "{}", "[null, null]", '["x", "y"]', "[" * 20_000], ids=range(6))
-async def test_an_invalid_cursor_is_refused(store: Store, written: str) -> None:
-    cursor = base64.urlsafe_b64encode(written.encode()).decode()
-    for wrong in (cursor, "nonsense"):
-        with pytest.raises(RequestError, match="next_cursor"):
-            await store.overview(ANY_USER).chats(ChatFilter(), 10, wrong)
-        with pytest.raises(RequestError, match="next_cursor"):
-            await store.overview(ANY_USER).calls(ToolCallFilter(), 10, wrong)
+def cursor_of(written: str) -> str:
+    return base64.urlsafe_b64encode(written.encode()).decode()
 
 
-@pytest.mark.parametrize("written", ['[1, "\\ud800"]', '[1, "\\u0000"]', f'[-{"9" * 400}, "x"]'], ids=range(3))
-async def test_a_cursor_with_values_that_cannot_be_stored_finds_nothing(store: Store, written: str) -> None:
-    cursor = base64.urlsafe_b64encode(written.encode()).decode()
-    assert (await store.overview(ANY_USER).chats(ChatFilter(), 10, cursor)).chats == ()
+async def test_an_invalid_cursor_is_refused_and_one_with_values_that_cannot_be_stored_finds_nothing(
+    store: Store,
+) -> None:
+    overview = store.overview(ANY_USER)
+    for cursor in ("nonsense", *map(cursor_of, ("", "[1]", "{}", "[null, null]", '["x", "y"]', "[" * 20_000))):
+        with pytest.raises(RequestError, match="next_cursor"):
+            await overview.chats(ChatFilter(), 10, cursor)
+        with pytest.raises(RequestError, match="next_cursor"):
+            await overview.calls(ToolCallFilter(), 10, cursor)
+    for written in ('[1, "\\ud800"]', '[1, "\\u0000"]', f'[-{"9" * 400}, "x"]'):
+        assert (await overview.chats(ChatFilter(), 10, cursor_of(written))).chats == ()

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from sqlalchemy import select, update
 from callboard import Agent, Skill, ToolResult, tool
 from callboard._application.retention import drop_expired
 from callboard.calls.approval import REFUSED, REFUSED_IN_INSPECTOR
-from callboard.runs import Grants, inputs
+from callboard.runs import Grants
 from callboard.runs.forgetting import END_RUNS_SECONDS, forget_user
 from callboard.runs.left_runs import CANNOT_RUN
 from callboard.storage import ANY_USER, UNANSWERED_CALL, GivenAnswer, Store, StoredFrame, StoredRun
@@ -38,7 +37,6 @@ from tests.runs.promises import check
 from tests.serving import Service, database_of, numbered, request, serving
 from tests.storage.trouble import locked_by_another_program
 
-AGENT = str(Path(__file__).with_name("careful_agent.py"))
 REFUND = chunks(text("I pay it back. "), call("refund", '{"seat": 7}', call_id="c1"), finish("tool_calls"))
 TWO_REFUNDS = chunks(
     call("refund", '{"seat": 7}', index=0, call_id="c1"),
@@ -66,14 +64,10 @@ def question_of(seen: Sequence[tuple[int, Event]], seat: int = 7) -> str:
 
 
 class Till:
-    """An agent whose refunds need approval, the refunds that it has paid, and a gate.
-
-    Its tool `look` waits at the gate, and so do the refunds of the seats in `slow`.
-    """
+    """An agent whose refunds need approval, the refunds that it has paid, and a gate at which its tool `look` waits."""
 
     def __init__(self) -> None:
         self.paid: list[int] = []
-        self.slow: set[int] = set()
         self.going_on = asyncio.Event()
         self.needs_approval = True
         self.can_pay = True
@@ -88,8 +82,6 @@ class Till:
                 seat: Its number.
             """
             self.paid.append(seat)
-            if seat in self.slow:
-                await self.going_on.wait()
             return f"Seat {seat} is paid back."
 
         @tool(read_only=True)
@@ -287,17 +279,6 @@ async def test_a_run_is_parked_when_the_time_is_over_or_nobody_listens_and_ends_
     assert till.paid == [7]
 
 
-@ON_SQLITE
-async def test_a_parked_call_never_runs_if_its_user_may_no_longer_use_the_agent(serve: Serve, till: Till) -> None:
-    async with serve("one") as one:
-        seen = await park(one)
-    async with serve("other", agent_access=("careful=role:admin",)) as other:
-        await answer(other, question_of(seen), True)
-        seen += await read(other, seen[-1][0])
-    assert isinstance(seen[-1][1], Error)
-    assert till.paid == []
-
-
 @pytest.mark.parametrize("answers", [[TWO_REFUNDS, ANSWER]])
 async def test_two_parked_calls_are_answered_one_after_the_other(serve: Serve, till: Till, model: OpenAIServer) -> None:
     async with serve("one") as one:
@@ -318,28 +299,6 @@ async def test_two_parked_calls_are_answered_one_after_the_other(serve: Serve, t
     assert "refused" in refused
 
 
-@ON_SQLITE
-@pytest.mark.parametrize("answers", [[TWO_REFUNDS, ANSWER]])
-async def test_run_is_not_parked_while_a_parked_call_runs_because_its_tool_is_allowed_always_since(
-    serve: Serve, till: Till, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(inputs, "QUIET_SECONDS", 0)
-    till.slow = {7}
-    async with serve("one") as one:
-        seen = await park(one)
-        await Grants(one.state.store, "ann", "chat").add("careful", "refund", till.agent().tools[-1].fingerprint)
-        await answer(one, question_of(seen, 8), True)
-        async with one.client.stream("GET", f"/v1/runs/run/events?user_id=ann&after={seen[-1][0]}") as response:
-            async for found in numbered(response):
-                seen.append(found)
-                if isinstance(found[1], ToolCallComplete) and not till.going_on.is_set():
-                    assert await list_approvals(one) == []
-                    till.going_on.set()
-    check(seen)
-    assert sorted(till.paid) == [7, 8]
-    assert seen[-1][1] == Done()
-
-
 @pytest.mark.parametrize("answers", [[TWO_REFUNDS, ANSWER]])
 async def test_approvals_are_listed_in_pages_the_newest_first(serve: Serve, till: Till) -> None:
     async with serve("one") as one:
@@ -354,31 +313,6 @@ async def test_approvals_are_listed_in_pages_the_newest_first(serve: Serve, till
         assert (await one.state.store.waiting_approvals(ANY_USER, 1)).next_cursor == pages[0]["next_cursor"]
     listed = [[approval["tool_call_id"] for approval in page["approvals"]] for page in pages]
     assert listed == [[call_of(seen, 8)], [call_of(seen, 7)]]
-
-
-def write_call(seat: int) -> str:
-    return f'<tool_call>\n{{"name": "refund", "arguments": {{"seat": {seat}}}}}\n</tool_call>\n'
-
-
-IN_TEXT = chunks(text(write_call(7) + write_call(8)), finish("stop"))
-
-
-@ON_SQLITE
-@pytest.mark.parametrize("answers", [[IN_TEXT, ANSWER]])
-async def test_a_parked_call_of_the_models_text_waits_on_although_its_tool_is_always_allowed(
-    serve: Serve, till: Till
-) -> None:
-    async with serve("one") as one:
-        await Grants(one.state.store, "ann", "chat").add("careful", "refund", till.agent().tools[-1].fingerprint)
-        seen = await park(one)
-        await answer(one, question_of(seen, 8), True)
-        seen += await read(one, seen[-1][0])
-        assert isinstance(seen[-1][1], Parked)
-        assert till.paid == [8]
-        # Its question is stored without `remember`, so this is neither yes nor no.
-        await answer(one, question_of(seen, 7), "always")
-        seen += await read(one, seen[-1][0])
-    assert till.paid == [8]
 
 
 def lock(doors: list[str]) -> Agent:
@@ -396,59 +330,6 @@ def lock(doors: list[str]) -> Agent:
 
 
 OPEN_DOOR = chunks(call("open_door", '{"pin": "4711"}', call_id="c1"), finish("tool_calls"))
-
-
-@pytest.mark.parametrize("answers", [[OPEN_DOOR, chunks(text("Done."), ending="hang")]])
-@pytest.mark.parametrize(
-    ("settings", "code"),
-    [
-        pytest.param({}, "not_asked", id="nobody can be asked"),
-        pytest.param({"detach_grace_seconds": 0.05}, "not_asked", id="nobody listens"),
-    ],
-)
-async def test_the_question_of_a_call_that_cannot_wait_is_closed_at_every_server(
-    tmp_path: Path, model: OpenAIServer, settings: dict[str, Any], code: str
-) -> None:
-    doors: list[str] = []
-    fields = {"model_base_url": model.base_url, "model": "m", **settings}
-    async with serving(tmp_path, lock(doors), **fields) as service:
-        async with service.client.stream("POST", "/v1/runs", json=body()) as response:
-            async for _, event in numbered(response):
-                if isinstance(event, InputRequest):
-                    asked = event.request_id
-                    break
-            if not settings:
-                await answer(service, asked, None, asked=False)
-        [run] = service.state.runs
-        # Its log, because a listener would keep the run.
-        ended = await anext(one async for one in run.log.events() if isinstance(one, ToolCallError))
-        assert (ended.code, await list_approvals(service)) == (code, [])
-        store = service.state.store
-        assert isinstance(store, Store)
-        assert not run.ended
-        assert not await store.stored_runs("other").answer("run", asked, GivenAnswer(True))
-    assert doors == []
-
-
-@pytest.mark.parametrize("answers", [[OPEN_DOOR, ANSWER]])
-async def test_a_call_whose_secret_argument_is_not_stored_is_not_asked_about_again_after_a_restart(
-    tmp_path: Path, model: OpenAIServer
-) -> None:
-    doors: list[str] = []
-    seen: list[tuple[int, Event]] = []
-    settings: dict[str, Any] = {"model_base_url": model.base_url, "model": "m"}
-    settings |= {"drain_seconds": 0.0, "input_timeout_seconds": 5.0}
-    async with serving(tmp_path, lock(doors), **settings) as service:
-        async with service.client.stream("POST", "/v1/runs", json=body()) as response:
-            async for one in numbered(response):
-                seen.append(one)
-                if isinstance(one[1], InputRequest):
-                    break
-    async with serving(tmp_path, lock(doors), **settings) as service:
-        seen += await read(service, seen[-1][0])
-    assert [event.code for _, event in seen if isinstance(event, ToolCallError)] == ["interrupted"]
-    assert isinstance(seen[-1][1], Done)
-    assert doors == []
 
 
 BOTH = chunks(
@@ -473,45 +354,19 @@ async def test_a_run_is_not_parked_before_its_other_calls_have_ended_with_their_
     assert [type(event) for event in seen[-3:]] == [ToolCallComplete, Source, Parked]
 
 
-@ON_SQLITE
-async def test_the_time_in_which_a_run_was_parked_does_not_count_as_its_age(serve: Serve, till: Till) -> None:
-    async with serve("one") as one:
-        seen = await park(one)
-        days = 5 * 86_400
-        earlier = {"parked_at": runs.c.parked_at - days, "begun_at": runs.c.begun_at - days}
-        await database_of(one).execute(update(runs).values(**earlier))
-        await answer(one, question_of(seen), True)
-        seen += await read(one, seen[-1][0])
-    check(seen)
-    assert seen[-1][1] == Done()
-
-
-@ON_SQLITE
-async def test_a_parked_run_that_is_cancelled_ends_and_its_call_never_runs(serve: Serve, till: Till) -> None:
-    async with serve("one") as one:
-        seen = await park(one)
-        cancelled = await one.client.post("/v1/runs/run/cancel?user_id=ann")
-        assert cancelled.status_code == 202
-        seen += await read(one, seen[-1][0])
-        assert await list_approvals(one) == []
-        await answer(one, question_of(seen), True, 404)
-    check(seen)
-    assert seen[-1][1] == Done(finish_reason="cancelled")
-    assert till.paid == []
-
-
 DAYS = 31 * 86_400
 
 
 async def age(service: Service) -> None:
-    """Let the chat be 31 days old, and the time come to drop what is too old."""
-    await database_of(service).execute(update(chats).values(updated_at=chats.c.updated_at - DAYS))
+    """Let the run and its chat be 31 days old, and the time come to drop what is too old."""
+    database = database_of(service)
+    await database.execute(update(chats).values(updated_at=chats.c.updated_at - DAYS))
+    await database.execute(update(runs).values(parked_at=runs.c.parked_at - DAYS, begun_at=runs.c.begun_at - DAYS))
     await drop_expired(service.state.store, service.app._board.settings)
 
 
-async def delete(service: Service, path: str) -> None:
-    response = await service.client.delete(path)
-    assert response.is_success, response.text
+async def delete(service: Service) -> None:
+    assert (await service.client.delete("/v1/chats/chat?user_id=ann")).is_success
 
 
 async def forget_in_terminal(service: Service) -> None:
@@ -523,9 +378,7 @@ async def forget_in_terminal(service: Service) -> None:
 
 
 WAYS_TO_DELETE: list[Any] = [
-    pytest.param(partial(delete, path="/v1/chats/chat?user_id=ann"), False, id="chat"),
-    pytest.param(partial(delete, path="/v1/chats?user_id=ann"), False, id="all chats"),
-    pytest.param(partial(delete, path="/v1/user-data?user_id=ann"), True, id="user"),
+    pytest.param(delete, False, id="chat"),
     pytest.param(forget_in_terminal, True, id="callboard forget"),
     pytest.param(age, False, id="retention"),
 ]
@@ -554,82 +407,7 @@ async def test_a_parked_run_is_gone_with_its_chat_and_its_call_never_runs(
     assert till.paid == []
 
 
-@pytest.mark.parametrize("answers", [[REFUND, REFUND]])
-async def test_run_that_is_parked_after_its_chat_was_deleted_is_deleted_with_the_ended_runs(
-    serve: Serve, till: Till
-) -> None:
-    async with serve("one") as one:
-        await park(one)
-        other = {"run_id": "other", "chat_id": "other", "message_id": "other"}
-        async with one.client.stream("POST", "/v1/runs", json=body(**other)) as response:
-            async for _, event in numbered(response):
-                if isinstance(event, InputRequest):
-                    await delete(one, "/v1/chats/other?user_id=ann")
-                    given = {"request_id": event.request_id, "value": None, "asked": False}
-                    assert (await one.client.post("/v1/runs/other/input?user_id=ann", json=given)).is_success
-        assert isinstance(event, Parked)
-        assert await one.state.store.stored_runs("any").drop(DAYS, 10**9) == 1
-        assert [row.id for row in await database_of(one).fetch(select(runs))] == ["run"]
-    assert till.paid == []
-
-
-@ON_SQLITE
-async def test_a_parked_run_waits_until_the_retention_of_its_chat_is_over(serve: Serve, till: Till) -> None:
-    async with serve("one", retention_days=60, result_retention_days=1) as one:
-        seen = await park(one)
-        await age(one)
-        await answer(one, question_of(seen), True)
-        seen += await read(one, seen[-1][0])
-    assert seen[-1][1] == Done()
-    assert till.paid == [7]
-
-
 LOOK = chunks(call("look", '{"seat": 8}', call_id="c2"), finish("tool_calls"))
-
-
-@ON_SQLITE
-@pytest.mark.parametrize("answers", [[REFUND, LOOK, ANSWER, ANSWER]])
-@pytest.mark.parametrize("is_cancelled", [False, True], ids=["", "cancelled"])
-async def test_an_approved_run_waits_until_its_user_has_a_place_for_it(
-    serve: Serve, till: Till, is_cancelled: bool
-) -> None:
-    async with serve("one", max_user_runs=1, run_queue_seconds=0) as one:
-        seen = await park(one)
-        async with one.client.stream("POST", "/v1/runs", json=body(run_id="2", message_id="2")) as other:
-            async for _, event in numbered(other):
-                if isinstance(event, ToolCallStart):
-                    break
-            await answer(one, question_of(seen), True)
-            async with asyncio.timeout(20):
-                while not one.state.runs.queued:
-                    await list_approvals(one)
-            refused = await one.client.post("/v1/runs", json=body(run_id="3", message_id="3"))
-            assert refused.status_code == 429
-            assert till.paid == []
-            if is_cancelled:
-                assert (await one.client.post("/v1/runs/run/cancel?user_id=ann")).status_code == 202
-            till.going_on.set()
-            seen += await read(one, seen[-1][0])
-    check(seen)
-    assert seen[-1][1] == (Done(finish_reason="cancelled") if is_cancelled else Done())
-    assert till.paid == ([] if is_cancelled else [7])
-
-
-@ON_SQLITE
-async def test_an_approved_run_ends_if_its_user_has_no_tokens_left(serve: Serve, till: Till) -> None:
-    async with serve("one", max_user_tokens_per_day=1000) as one:
-        seen = await park(one)
-        await one.state.store.usage("ann").add_tokens(1000)
-        await answer(one, question_of(seen), True)
-        seen += await read(one, seen[-1][0])
-        assert await list_approvals(one) == []
-    check(seen)
-    assert isinstance(seen[-1][1], Error)
-    assert seen[-1][1].code == "quota_exceeded"
-    assert "You have used all 1,000 tokens of today" in seen[-1][1].message
-    [error] = [event for _, event in seen if isinstance(event, ToolCallError)]
-    assert error.error.startswith("Not run")
-    assert till.paid == []
 
 
 RUN = StoredRun("run", "agent", "chat", "message", "ann")
@@ -670,22 +448,6 @@ async def test_answers_and_parking_at_the_same_moment_never_leave_an_answered_ru
         assert taken.run_id == run.run_id
 
 
-@ON_SQLITE
-async def test_a_parked_call_that_had_begun_when_its_server_stopped_is_not_run_again(serve: Serve, till: Till) -> None:
-    till.slow = {7}
-    async with serve("one", drain_seconds=0.0) as one:
-        seen = await park(one)
-        await answer(one, question_of(seen), True)
-        async with asyncio.timeout(20):
-            while not till.paid:
-                await list_approvals(one)
-    async with serve("other") as other:
-        seen += await read(other, seen[-1][0])
-    check(seen)
-    assert [event.code for _, event in seen if isinstance(event, ToolCallError)] == ["interrupted"]
-    assert till.paid == [7]
-
-
 async def test_run_that_cannot_be_parked_says_that_its_call_has_not_run(
     tmp_path: Path, till: Till, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -713,3 +475,107 @@ async def test_run_that_cannot_be_parked_says_that_its_call_has_not_run(
     assert isinstance(seen[-1], Error)
     assert seen[-1].message.startswith("The database failed, so the calls cannot wait for approval")
     assert till.paid == []
+
+
+async def cancel(service: Service, _: str) -> None:
+    assert (await service.client.post("/v1/runs/run/cancel?user_id=ann")).status_code == 202
+
+
+async def use_up_tokens(service: Service, question: str) -> None:
+    await service.state.store.usage("ann").add_tokens(1000)
+    await answer(service, question, True)
+
+
+async def approve(service: Service, question: str) -> None:
+    await answer(service, question, True)
+
+
+async def approve_when_old(service: Service, question: str) -> None:
+    await age(service)
+    await answer(service, question, True)
+
+
+@ON_SQLITE
+@pytest.mark.parametrize(
+    ("settings", "decide", "ending", "paid"),
+    [
+        ({}, cancel, "cancelled", []),
+        ({"agent_access": ("careful=role:admin",)}, approve, "interrupted", []),
+        ({"max_user_tokens_per_day": 1000}, use_up_tokens, "quota_exceeded", []),
+        # The time in which it was parked does not count as its age.
+        ({"retention_days": 60, "result_retention_days": 1}, approve_when_old, "stop", [7]),
+    ],
+    ids=["cancelled", "no access any more", "no tokens left", "approved after a month"],
+)
+async def test_a_parked_call_runs_only_if_its_run_may_go_on(
+    serve: Serve, till: Till, settings: dict[str, Any], decide: Any, ending: str, paid: list[int]
+) -> None:
+    async with serve("one") as one:
+        seen = await park(one)
+    async with serve("other", **settings) as other:
+        await decide(other, question_of(seen))
+        seen += await read(other, seen[-1][0])
+        assert await list_approvals(other) == []
+    check(seen)
+    last = seen[-1][1]
+    assert isinstance(last, Done | Error)
+    assert (last.finish_reason if isinstance(last, Done) else last.code) == ending
+    assert till.paid == paid
+
+
+LOOK = chunks(call("look", '{"seat": 8}', call_id="c2"), finish("tool_calls"))
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("answers", [[REFUND, LOOK, ANSWER, ANSWER]])
+async def test_an_approved_run_waits_until_its_user_has_a_place_for_it(serve: Serve, till: Till) -> None:
+    async with serve("one", max_user_runs=1, run_queue_seconds=0) as one:
+        seen = await park(one)
+        async with one.client.stream("POST", "/v1/runs", json=body(run_id="2", message_id="2")) as other:
+            async for _, event in numbered(other):
+                if isinstance(event, ToolCallStart):
+                    break
+            await answer(one, question_of(seen), True)
+            async with asyncio.timeout(20):
+                while not one.state.runs.queued:
+                    await list_approvals(one)
+            assert till.paid == []
+            till.going_on.set()
+            seen += await read(one, seen[-1][0])
+    assert seen[-1][1] == Done()
+    assert till.paid == [7]
+
+
+@pytest.mark.parametrize("answers", [[OPEN_DOOR, chunks(text("Done."), ending="hang")]])
+async def test_the_question_of_a_call_with_a_secret_is_closed_at_every_server_if_nobody_can_be_asked(
+    tmp_path: Path, model: OpenAIServer
+) -> None:
+    doors: list[str] = []
+    async with serving(tmp_path, lock(doors), model_base_url=model.base_url, model="m") as service:
+        async with service.client.stream("POST", "/v1/runs", json=body()) as response:
+            async for _, event in numbered(response):
+                if isinstance(event, InputRequest):
+                    asked = event.request_id
+                    break
+            await answer(service, asked, None, asked=False)
+        [run] = service.state.runs
+        # Its log, because a listener would keep the run.
+        ended = await anext(one async for one in run.log.events() if isinstance(one, ToolCallError))
+        assert (ended.code, await list_approvals(service), run.ended) == ("not_asked", [], False)
+        assert not await service.state.store.stored_runs("other").answer("run", asked, GivenAnswer(True))
+    assert doors == []
+
+
+@pytest.mark.parametrize("answers", [[OPEN_DOOR, ANSWER]])
+async def test_a_call_whose_secret_argument_is_not_stored_is_not_asked_about_again_after_a_restart(
+    tmp_path: Path, model: OpenAIServer
+) -> None:
+    doors: list[str] = []
+    settings: dict[str, Any] = {"model_base_url": model.base_url, "model": "m", "drain_seconds": 0.0}
+    async with serving(tmp_path, lock(doors), **settings) as service:
+        seen = await leave_question_open(service)
+    async with serving(tmp_path, lock(doors), **settings) as service:
+        seen += await read(service, seen[-1][0])
+    assert [event.code for _, event in seen if isinstance(event, ToolCallError)] == ["interrupted"]
+    assert isinstance(seen[-1][1], Done)
+    assert doors == []

@@ -2,28 +2,24 @@
 
 import asyncio
 
-import pytest
-
 from callboard.storage import AttributeKind, AttributeValue, Store
 
+VALUES: list[tuple[AttributeKind, AttributeValue]] = [
+    ("text", 'quotes " and 日本'),
+    ("number", 42),
+    ("number", 0.1),
+    ("boolean", True),
+    ("date", "1990-02-28"),
+    ("list", ["a", "b"]),
+]
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        ("text", 'quotes " and 日本'),
-        ("number", 42),
-        ("number", 0.1),
-        ("boolean", True),
-        ("date", "1990-02-28"),
-        ("list", ["a", "b"]),
-    ],
-)
-async def test_a_value_comes_back_as_it_was_with_its_type(
-    store: Store, kind: AttributeKind, value: AttributeValue
-) -> None:
-    await store.profile("ann").put("x", kind, value)
-    kept = (await store.profile("ann").attributes())["x"]
-    assert (kept.kind, kept.value, type(kept.value)) == (kind, value, type(value))
+
+async def test_a_value_comes_back_as_it_was_with_its_type(store: Store) -> None:
+    for number, (kind, value) in enumerate(VALUES):
+        await store.profile("ann").put(str(number), kind, value)
+    for name, kept in (await store.profile("ann").attributes()).items():
+        assert (kept.kind, kept.value) == VALUES[int(name)]
+        assert type(kept.value) is type(VALUES[int(name)][1])
 
 
 async def test_attributes_are_replaced_and_removed_for_one_user_alone(store: Store) -> None:
@@ -39,7 +35,7 @@ async def test_attributes_are_replaced_and_removed_for_one_user_alone(store: Sto
     assert (await bob.attributes())["town"].value == "Rome"
 
 
-async def test_every_version_of_a_description_is_kept(store: Store) -> None:
+async def test_every_version_of_a_description_is_kept_for_one_agent_and_user(store: Store) -> None:
     notes = store.self_notes("assistant", "ann")
     assert await notes.newest("description", 1) == []
     assert [await notes.add("description", text) for text in ("first", "second")] == [1, 2]
@@ -50,13 +46,11 @@ async def test_every_version_of_a_description_is_kept(store: Store) -> None:
     assert old is not None
     assert old.text == "first"
     assert await notes.description(3) is None
-
-
-async def test_notes_are_kept_apart_by_agent_and_by_user(store: Store) -> None:
-    await store.self_notes("assistant", "ann").add("note", "hers")
-    assert await store.self_notes("assistant", "bob").newest("note", 5) == []
-    assert await store.self_notes("media", "ann").newest("note", 5) == []
-    assert await store.self_notes("assistant", "bob").add("note", "his") == 1
+    for agent, user in (("assistant", "bob"), ("media", "ann")):
+        others = store.self_notes(agent, user)
+        assert await others.newest("note", 5) == []
+        assert await others.add("note", "another's") == 1
+    assert [one.text for one in await notes.newest("note", 5)] == ["a note"]
 
 
 async def test_two_servers_that_write_versions_at_once_get_different_versions(store: Store, database_url: str) -> None:

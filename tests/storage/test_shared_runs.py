@@ -28,7 +28,7 @@ from callboard_protocol import (
 )
 from tests.runs.promises import check
 from tests.scraping import scrape
-from tests.serving import ScriptedAgent, Service, numbered, request, serving
+from tests.serving import ScriptedAgent, Service, database_of, numbered, request, serving
 from tests.storage.conftest import new_database
 from tests.storage.trouble import locked_by_another_program, refusals
 from tests.storage.turns import RecordedSteps
@@ -67,13 +67,6 @@ class Play:
         yield Message(content="There it is.")
 
 
-@dataclass(frozen=True)
-class Steadfast(ScriptedAgent):
-    """An agent whose runs another server can continue."""
-
-    on_owner_loss: str = "continue"
-
-
 @asynccontextmanager
 async def two_servers(folder: Path, database_url: str, play: Play) -> AsyncIterator[tuple[Service, Service]]:
     async with (
@@ -105,7 +98,7 @@ async def read_bytes(service: Service, after: int = 0) -> bytes:
     return response.content
 
 
-async def test_two_servers_asked_for_one_run_send_the_same_events_and_only_one_runs_it(
+async def test_of_several_servers_one_runs_a_run_and_all_send_the_same_events(
     tmp_path: Path, database_url: str
 ) -> None:
     play = Play()
@@ -122,33 +115,18 @@ async def test_two_servers_asked_for_one_run_send_the_same_events_and_only_one_r
                 seen.append((seq, event))
                 if isinstance(event, ToolCallStart):
                     assert await ask_other() == (False, True)
-                    play.going_on.set()
+                    # A server that starts takes no call of others for one that a crash has left.
+                    async with serving(tmp_path / "third", ScriptedAgent(play.script), database_url=database_url):
+                        play.going_on.set()
         assert [event for _, event in seen] == await own
         assert await ask_other() == (True, False)
         for after in range(len(seen)):
             assert await read_bytes(other, after) == await read_bytes(one, after)
+        [call] = await one.state.store.chats("ann").timeline("chat")
+        assert (call.result, call.error_code) == ("found", None)
     assert play.runs == 1
     assert isinstance(seen[-1][1], Done)
     check(seen)
-
-
-@ON_SQLITE
-async def test_a_repeated_request_with_functions_and_no_chat_attaches_to_its_run_on_another_server(
-    tmp_path: Path, database_url: str
-) -> None:
-    play = Play()
-    function = {"name": "measure", "description": "Measures.", "parameters": {"type": "object", "properties": {}}}
-    functions_only = request(run_id="run", functions=[function])
-    async with two_servers(tmp_path, database_url, play) as (one, other):
-        async with one.client.stream("POST", "/v1/runs", json=functions_only) as response:
-            own = numbered(response)
-            first = await anext(own)
-            async with other.client.stream("POST", "/v1/runs", json=functions_only) as repeated:
-                assert repeated.status_code == 200, await repeated.aread()
-                play.going_on.set()
-                seen = [event async for event in numbered(repeated)]
-            assert seen == [first, *[event async for event in own]]
-    assert play.runs == 1
 
 
 async def test_ids_of_calls_are_kept_while_no_other_server_uses_the_database(tmp_path: Path, database_url: str) -> None:
@@ -199,21 +177,6 @@ async def test_a_run_whose_events_are_gone_is_not_started_again(tmp_path: Path, 
         assert "its events are deleted" in refused.json()["error"]["message"]
         await other.events({**body(), "run_id": "another"})
     assert play.runs == 2
-
-
-@ON_SQLITE
-async def test_a_server_that_starts_leaves_the_calls_of_others_alone(tmp_path: Path, database_url: str) -> None:
-    play = Play()
-    async with two_servers(tmp_path, database_url, play) as (one, _):
-        async with one.client.stream("POST", "/v1/runs", json=body()) as response:
-            async for _, event in numbered(response):
-                if isinstance(event, ToolCallStart):
-                    third = serving(tmp_path / "third", ScriptedAgent(play.script), database_url=database_url)
-                    async with third:
-                        play.going_on.set()
-        answer = await one.client.get("/v1/chats/chat/timeline", params={"user_id": "ann"})
-        [call] = answer.json()["tool_calls"]
-    assert (call["result"], call["error_code"]) == ("found", None)
 
 
 RUN = StoredRun("run", "agent", "chat", "message", "ann")
@@ -279,18 +242,9 @@ async def test_a_run_that_did_not_begin_is_forgotten_and_one_that_did_is_not(sto
     assert set(await log.find(["run", "refused"])) == {"run"}
 
 
-async def test_the_log_of_a_run_that_ended_is_forgotten_after_its_time(store: Store) -> None:
-    log = store.stored_runs("server")
-    for name in ("ended", "going on"):
-        await log.begin(replace(RUN, run_id=name))
-    await log.append(replace(RUN, run_id="ended"), frames(b"1", is_last=True))
-    assert await log.drop(ended_before_seconds=60, max_user_bytes=1_000) == 0
-    assert await log.drop(ended_before_seconds=-1, max_user_bytes=1_000) == 1
-    assert set(await log.find(["ended", "going on"])) == {"going on"}
-    assert await log.read("ended", 0, 1_000) == []
-
-
-async def test_of_a_user_whose_logs_are_too_large_the_oldest_that_ended_are_forgotten(store: Store) -> None:
+async def test_runs_that_ended_are_forgotten_after_their_time_and_the_oldest_of_a_user_with_too_large_logs(
+    store: Store,
+) -> None:
     log = store.stored_runs("server")
     for number, user in enumerate(["ann", "ann", "ann", "bob", None]):
         run = await log.begin(replace(RUN, run_id=f"run {number}", user_id=user))
@@ -298,9 +252,12 @@ async def test_of_a_user_whose_logs_are_too_large_the_oldest_that_ended_are_forg
     going_on = await log.begin(replace(RUN, run_id="going on"))
     await log.append(going_on, frames(b"x" * 1_000))
     assert await log.drop(ended_before_seconds=60, max_user_bytes=200) == 1
-    left = await log.find([*(f"run {number}" for number in range(5)), "going on"])
-    assert set(left) == {"run 1", "run 2", "run 3", "run 4", "going on"}
+    names = [*(f"run {number}" for number in range(5)), "going on"]
+    assert set(await log.find(names)) == {*names} - {"run 0"}
     assert (await log.file("run 0", "file"), await log.file("run 1", "file")) == (None, "y" * 40)
+    assert await log.drop(ended_before_seconds=-1, max_user_bytes=200) == 4
+    assert set(await log.find(names)) == {"going on"}
+    assert await log.read("run 1", 0, 1_000) == []
 
 
 async def test_a_question_has_one_answer_whoever_gives_it(store: Store) -> None:
@@ -321,46 +278,6 @@ async def test_a_question_has_one_answer_whoever_gives_it(store: Store) -> None:
     assert not signals["run"].is_cancelled
     await other.cancel("run")
     assert (await owner.signals(["run"]))["run"].is_cancelled
-
-
-async def give_to_heir(store: Store) -> None:
-    """Take over the runs of a server as another server does when the lease has expired."""
-    await store.database.execute(update(runs).values(owner="heir", epoch=2))
-
-
-async def test_a_zombie_starts_no_tool_and_its_listeners_see_how_it_goes_on(tmp_path: Path, database_url: str) -> None:
-    is_lost = asyncio.Event()
-    ran = []
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield Message(content="Let me look. ")
-        await is_lost.wait()
-        yield ToolCallStart(tool_call_id="a", tool_name="pay")
-        ran.append("pay")
-        yield ToolCallComplete(tool_call_id="a", result="paid")
-
-    async with serving(tmp_path, ScriptedAgent(script), database_url=database_url) as service:
-        store = await Store.open(database_url)
-        heir = store.stored_runs("heir")
-        seen: list[Event] = []
-        async with heir.open(60, print):
-            async with service.client.stream("POST", "/v1/runs", json=body()) as response:
-                async for _, event in numbered(response):
-                    seen.append(event)
-                    if isinstance(event, Message):
-                        await give_to_heir(store)
-                        is_lost.set()
-            assert [event.type for event in seen] == ["run_start", "message"]
-            [left] = (await heir.find(["run"])).values()
-            last = encode(left.last_seq + 1, Done())
-            await heir.append(left, [StoredFrame(last, is_last=True)])
-            assert await read_bytes(service, after=2) == last
-            seen_by_prometheus = await scrape(service.client)
-            assert seen_by_prometheus.sum("callboard_runs_left_total", agent="scripted") == 1
-            assert seen_by_prometheus.sum("callboard_runs_total") == 0
-        assert ran == []
-        assert await store.chats("ann").timeline("chat") == []
-        await store.close()
 
 
 async def test_a_run_is_cancelled_and_answered_at_any_server(tmp_path: Path, database_url: str) -> None:
@@ -446,74 +363,6 @@ async def test_a_file_of_a_run_is_there_at_any_server(tmp_path: Path, database_u
 
 
 @ON_SQLITE
-async def test_two_servers_that_answer_in_one_chat_never_give_one_id_to_two_calls(
-    tmp_path: Path, database_url: str
-) -> None:
-    both = asyncio.Barrier(2)
-
-    async def script(_: RunContext) -> AsyncIterator[Event]:
-        yield Message(content="Let me look. ")
-        await both.wait()
-        yield ToolCallStart(tool_call_id="call_0", tool_name="look")
-        yield ToolCallComplete(tool_call_id="call_0", result="found")
-
-    async with (
-        serving(tmp_path / "one", ScriptedAgent(script), database_url=database_url) as one,
-        serving(tmp_path / "other", ScriptedAgent(script), database_url=database_url) as other,
-    ):
-        await asyncio.gather(*(each.events({**body(), "run_id": f"run_{each is one}"}) for each in (one, other)))
-        answer = await one.client.get("/v1/chats/chat/timeline", params={"user_id": "ann"})
-        calls = answer.json()["tool_calls"]
-        assert [call["result"] for call in calls] == ["found", "found"]
-        assert len({call["tool_call_id"] for call in calls}) == 2
-
-
-@ON_SQLITE
-async def test_a_run_that_comes_back_while_its_first_life_is_still_tidying_up_is_the_one_that_is_known(
-    tmp_path: Path, database_url: str
-) -> None:
-    going_on = asyncio.Event()
-    tidy = asyncio.Event()
-    lives = [asyncio.Event(), asyncio.Event()]
-    left = iter(lives)
-
-    async def script(_: RunContext) -> AsyncIterator[Event]:
-        life = next(left)
-        yield Message(content="Here I am. ")
-        life.set()
-        try:
-            await going_on.wait()
-            yield Message(content="Still here. ")
-            await asyncio.Event().wait()
-        finally:
-            if life is lives[0]:
-                await tidy.wait()
-
-    agent = Steadfast(script)
-    async with serving(tmp_path, agent, database_url=database_url, lease_seconds=0.5) as service:
-        first = asyncio.create_task(service.events(body()))
-        await lives[0].wait()
-        [run] = service.state.runs
-        # Another server took it, and is asked to stop.
-        other = await Store.open(database_url)
-        taken = {"owner": "other", "epoch": 2}
-        await other.database.execute(update(runs).values(taken))
-        await other.stored_runs("other").hand_over(replace(StoredRun("run", "", None, None, None), epoch=2))
-        await other.close()
-        going_on.set()
-        await lives[1].wait()
-        tidy.set()
-        await run.wait()
-        await first
-        [again] = service.state.runs
-        assert again is not run
-        cancelled = await service.client.post("/v1/runs/run/cancel?user_id=ann")
-        assert cancelled.is_success
-        await again.wait()
-        assert again.last_event == Done(finish_reason="cancelled")
-
-
-@ON_SQLITE
 async def test_of_two_users_who_begin_a_run_with_one_id_at_once_one_has_it_and_no_row_is_left_of_the_other(
     tmp_path: Path, database_url: str, database: Path
 ) -> None:
@@ -548,3 +397,32 @@ async def test_a_run_that_cannot_be_stored_is_begun_by_neither_of_two_servers(
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "storage")
         assert isinstance((await other.events(body()))[-1], Done)
     assert play.runs == 1
+
+
+@ON_SQLITE
+async def test_a_server_that_has_lost_a_run_starts_no_tool_and_shows_how_it_goes_on(
+    tmp_path: Path, database_url: str
+) -> None:
+    is_lost = asyncio.Event()
+
+    async def script(_: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Let me look. ")
+        await is_lost.wait()
+        yield ToolCallStart(tool_call_id="a", tool_name="pay")
+        raise AssertionError("the tool has run")
+
+    async with serving(tmp_path, ScriptedAgent(script), database_url=database_url) as service:
+        heir = service.state.store.stored_runs("heir")
+        async with service.client.stream("POST", "/v1/runs", json=body()) as response:
+            async for _, event in numbered(response):
+                if isinstance(event, Message):
+                    await database_of(service).execute(update(runs).values(owner="heir", epoch=2))
+                    is_lost.set()
+        assert isinstance(event, Message)
+        [left] = (await heir.find(["run"])).values()
+        last = encode(left.last_seq + 1, Done())
+        await heir.append(left, [StoredFrame(last, is_last=True)])
+        assert await read_bytes(service, after=2) == last
+        seen_by_prometheus = await scrape(service.client)
+        assert seen_by_prometheus.sum("callboard_runs_left_total", agent="scripted") == 1
+        assert seen_by_prometheus.sum("callboard_runs_total") == 0

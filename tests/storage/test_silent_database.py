@@ -148,33 +148,23 @@ async def test_an_answer_or_a_stop_is_refused_by_a_server_whose_run_another_take
         lost.mend()
 
 
-async def test_reads_and_writes_are_repeated_after_idle_connections_were_lost(database_url: str, cluster: Path) -> None:
-    async with StoreProxy(cluster / ".s.PGSQL.5432").listening() as proxy:
-        name = make_url(database_url).database
-        store = await Store.open(f"postgresql+asyncpg://postgres@127.0.0.1:{proxy.port}/{name}?ssl=disable")
-        await StoredSteps(store, Turn("chat", "run", None, "ann", "hello")).begin()
-        proxy.cut()
-        proxy.mend()
-        assert [message.content for message in await store.chats("ann").messages("chat")] == ["hello"]
-        proxy.cut()
-        proxy.mend()
-        await StoredSteps(store, Turn("chat", "later", None, "ann", "and now?")).begin()
-        assert [message.content for message in await store.chats("ann").messages("chat")] == ["hello", "and now?"]
-        await store.close()
-
-
-async def test_a_write_whose_connection_was_lost_waits_until_the_database_is_back(
+async def test_reads_and_writes_are_repeated_and_wait_until_a_lost_database_is_back(
     database_url: str, cluster: Path
 ) -> None:
     async with StoreProxy(cluster / ".s.PGSQL.5432").listening() as proxy:
         name = make_url(database_url).database
         store = await Store.open(f"postgresql+asyncpg://postgres@127.0.0.1:{proxy.port}/{name}?ssl=disable")
-        await store.profile("ann").put("town", "text", "Rome")
+        profile = store.profile("ann")
+        await profile.put("town", "text", "Rome")
+        # Its idle connections were lost.
         proxy.cut()
-        writing = asyncio.create_task(store.profile("ann").put("town", "text", "Oslo"))
+        proxy.mend()
+        assert (await profile.attributes())["town"].value == "Rome"
+        proxy.cut()
+        writing = asyncio.create_task(profile.put("town", "text", "Oslo"))
         while not proxy.refused_connections:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
         proxy.mend()
         await writing
-        assert (await store.profile("ann").attributes())["town"].value == "Oslo"
+        assert (await profile.attributes())["town"].value == "Oslo"
         await store.close()

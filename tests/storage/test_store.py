@@ -33,13 +33,6 @@ async def test_the_migrations_create_exactly_the_tables_of_the_metadata(store: S
     assert await store.database.read(differences) == []
 
 
-async def test_a_file_that_is_no_database_is_named_in_the_error(tmp_path: Path) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text("not a database, but long enough to be read as the header of one " * 20)
-    with pytest.raises(StorageError, match=r"notes\.txt.*CALLBOARD_DATABASE_URL"):
-        await Store.open(f"sqlite+aiosqlite:///{path}")
-
-
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
@@ -48,23 +41,15 @@ async def test_a_file_that_is_no_database_is_named_in_the_error(tmp_path: Path) 
         ("mysql+aiomysql://u:secret@x/y", r"\*\*\*@x/y is neither SQLite nor PostgreSQL"),
     ],
 )
-async def test_a_url_that_cannot_be_used_names_the_setting(url: str, reason: str) -> None:
+async def test_what_cannot_be_used_is_named_with_its_setting(tmp_path: Path, url: str, reason: str) -> None:
     with pytest.raises(StorageError, match=f"CALLBOARD_DATABASE_URL.*{reason}"):
         await Store.open(url)
-
-
-async def test_a_folder_that_cannot_be_made_names_the_setting(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database, but long enough to be read as the header of one " * 20)
+    with pytest.raises(StorageError, match=r"notes\.txt.*CALLBOARD_DATABASE_URL"):
+        await Store.open(f"sqlite+aiosqlite:///{path}")
     with pytest.raises(StorageError, match="CALLBOARD_DATA_DIR"):
-        await Store.open(f"sqlite+aiosqlite:///{tmp_path / 'file' / 'callboard.db'}")
-
-
-async def test_a_chat_belongs_to_the_user_that_started_it(store: Store) -> None:
-    await StoredSteps(store, turn(user_id="ann")).begin()
-    await StoredSteps(store, turn(user_id="ann", run_id="second")).begin()
-    with pytest.raises(UnknownChat):
-        await store.chats("bob").history("chat")
-    assert not await StoredSteps(store, turn(user_id=None)).begin()
+        await Store.open(f"sqlite+aiosqlite:///{path / 'callboard.db'}")
 
 
 async def test_when_two_users_create_the_same_chat_at_once_one_of_them_owns_it(store: Store) -> None:
@@ -75,7 +60,11 @@ async def test_when_two_users_create_the_same_chat_at_once_one_of_them_owns_it(s
         await journal.call_started(HistoryCall("a", "read", "{}", 0, 0), "")
         await journal.call_ended("a", "found", None, 5)
         await journal.finish("Found.", is_answered=True)
-    owner = "ann" if begun[0] else "bob"
+    owner, other = ("ann", "bob") if begun[0] else ("bob", "ann")
+    assert await StoredSteps(store, turn(user_id=owner, run_id=owner)).begin()
+    with pytest.raises(UnknownChat):
+        await store.chats(other).history("chat")
+    assert not await StoredSteps(store, turn(user_id=None)).begin()
     assert {message.run_id for message in await store.chats(owner).messages("chat")} == {owner}
 
 

@@ -1,6 +1,5 @@
 """The rows of one turn."""
 
-import json
 from typing import Any
 
 import pytest
@@ -51,14 +50,6 @@ async def test_a_turn_is_stored_in_the_order_of_its_events(store: Store) -> None
     assert [row["arguments"] for row in stored if row["role"] == "tool"] == ['{"q": "x"}', "", "{broken"]
     assert [row["error_code"] for row in stored if row["role"] == "tool"] == [None, None, "tool_failed"]
     assert {row["message_id"] for row in stored} == {"m1"}
-
-
-async def test_parts_of_a_message_are_kept_as_json(store: Store) -> None:
-    parts = [{"type": "text", "text": "Was ist das? ✓"}]
-    await StoredSteps(store, Turn("chat", "run", None, None, parts)).begin()
-    [row] = await rows(store)
-    assert json.loads(row["content"]) == parts
-    assert "✓" in row["content"]
 
 
 async def test_of_too_many_statuses_the_first_and_the_last_are_kept(store: Store) -> None:

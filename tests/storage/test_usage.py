@@ -22,21 +22,13 @@ async def used(store: Store, user: str) -> tuple[int, int]:
     return today.calls, today.tokens
 
 
-async def test_concurrent_calls_are_counted_up_to_the_limit(
-    store: Store,
-) -> None:
+async def test_concurrent_calls_are_counted_up_to_the_limit_and_tokens_beside_them(store: Store) -> None:
     taken = await asyncio.gather(*(store.usage("ann").take_call(LIMIT) for _ in range(LIMIT * 3)))
+    await asyncio.gather(*(store.usage("ann").add_tokens(3) for _ in range(10)))
     assert sum(taken) == LIMIT
-    assert await used(store, "ann") == (LIMIT, 0)
+    assert await used(store, "ann") == (LIMIT, 30)
     assert await used(store, "bob") == (0, 0)
     assert await store.usage("bob").take_call(LIMIT)
-
-
-async def test_tokens_are_added_up_beside_the_calls(store: Store) -> None:
-    await asyncio.gather(*(store.usage("ann").add_tokens(3) for _ in range(10)))
-    await store.usage("ann").take_call(1)
-    assert not await store.usage("ann").take_call(1)
-    assert await used(store, "ann") == (1, 30)
 
 
 async def test_a_new_day_begins_at_zero(store: Store) -> None:
