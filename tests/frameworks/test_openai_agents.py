@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import typing
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -570,6 +571,133 @@ async def test_tool_search_is_shown_and_found_tool_is_limited(tmp_path: Path) ->
     assert "failed 2 denied" in seen.lines(in_order=True)
 
 
+# --- Tools that take raw text ----------------------------------------------------------------------------------------
+
+RAW: Body = {"id": "ctc_1", "type": "custom_tool_call", "call_id": "call_0", "name": "raw", "input": "DROP TABLE users"}
+RAW_SHOWN = "call 1 raw {'input': 'DROP TABLE users'}"
+
+
+def raw(does: Callable[[str], Any] = lambda _: "done", **fields: Any) -> tuple[Any, list[str]]:
+    """A tool that does this with its text, and the texts that it has received."""
+    from agents import CustomTool
+
+    received: list[str] = []
+
+    def invoke(_: Any, text: str) -> Any:
+        received.append(text)
+        return does(text)
+
+    return CustomTool("raw", "Takes any text.", invoke, **fields), received
+
+
+def told(sent: Body) -> list[str]:
+    """The results of a turn in a model request."""
+    return [item["output"] for item in sent["input"] if str(item.get("type")).endswith("_call_output")]
+
+
+async def test_calls_with_raw_text_are_shown_stored_and_replayed(tmp_path: Path) -> None:
+    tool, received = raw()
+    script = [answer(RAW), answer({**RAW, "input": "COMMIT"}), speech("It is gone."), speech("I removed it.")]
+    seen, requests = await play(script, tmp_path, tool, turns=("go", "what did you do?"))
+    assert seen.lines(in_order=True) == [
+        *(RAW_SHOWN, "result 1 done", "call 2 raw {'input': 'COMMIT'}", "result 2 done"),
+        *("say It is gone.", "done stop", "say I removed it.", "done stop"),
+    ]
+    assert received == ["DROP TABLE users", "COMMIT"]
+    started = [event.tool_call_id for event in seen.events if isinstance(event, ToolCallStart)]
+    sent = [item["call_id"] for item in requests[2]["input"] if item.get("type") == "custom_tool_call_output"]
+    assert sent == started
+    assert len(set(started)) == 2
+    assert told(requests[3]) == ["done", "done"]
+
+
+@pytest.mark.parametrize("by_author", [False, True])
+@pytest.mark.parametrize(
+    ("reply", "end"), [(True, "result 1 done"), (False, "failed 1 denied"), (None, "failed 1 not_answered")]
+)
+async def test_call_with_raw_text_asks_user_if_author_or_settings_require_it(
+    by_author: bool, reply: bool | None, end: str, tmp_path: Path
+) -> None:
+    tool, received = raw(needs_approval=by_author)
+    names = () if by_author else ("raw",)
+    seen, requests = await play([answer(RAW), speech("Well.")], tmp_path, tool, reply=reply, confirm_tools=names)
+    [question] = [event for event in seen.events if isinstance(event, InputRequest)]
+    assert (question.title, "DROP TABLE users" in question.message) == ("Run raw?", True)
+    assert received == (["DROP TABLE users"] if reply else [])
+    assert end in seen.lines(in_order=True)
+    assert seen.lines(in_order=True)[-2:] == ["say Well.", "done stop"]
+    assert reply or told(requests[1])[0].startswith("Error: Not run")
+
+
+@pytest.mark.parametrize(
+    ("approves", "names", "end"),
+    [(True, (), "result 1 done"), (False, (), "failed 1 tool_failed"), (True, ("raw",), "failed 1 denied")],
+    ids=["yes", "no", "the settings want it"],
+)
+async def test_approval_function_of_author_replaces_question_unless_settings_require_it(
+    approves: bool, names: tuple[str, ...], end: str, tmp_path: Path
+) -> None:
+    tool, received = raw(needs_approval=True, on_approval=lambda *_: {"approve": approves, "reason": "not today"})
+    seen, _ = await play([answer(RAW), speech("Well.")], tmp_path, tool, reply=False, confirm_tools=names)
+    assert any(isinstance(event, InputRequest) for event in seen.events) == bool(names)
+    assert bool(received) == (end == "result 1 done")
+    assert end in seen.lines(in_order=True)
+
+
+async def test_failing_call_with_raw_text_does_not_end_run(tmp_path: Path) -> None:
+    def break_down(_: str) -> None:
+        raise OSError("disk full")
+
+    seen, requests = await play([answer(RAW), speech("It failed.")], tmp_path, raw(break_down)[0])
+    assert seen.lines(in_order=True)[1:] == ["failed 1 tool_failed", "say It failed.", "done stop"]
+    assert told(requests[1]) == ["Error: OSError: disk full"]
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+async def test_call_with_raw_text_is_stopped_after_timeout(blocks: bool, tmp_path: Path) -> None:
+    gate = threading.Event()
+    tool, _ = raw(lambda _: gate.wait() if blocks else asyncio.Event().wait())
+    limits = {"tool_timeout_seconds": 0.05}
+    try:
+        seen, requests = await play([answer(RAW), speech("Too long.")], tmp_path, tool, limits=limits)
+    finally:
+        gate.set()
+    assert seen.lines(in_order=True)[1:] == ["failed 1 timeout", "say Too long.", "done stop"]
+    assert "did not end within 0.05 s" in told(requests[1])[0]
+
+
+async def test_calls_with_raw_text_are_counted(tmp_path: Path) -> None:
+    tool, received = raw()
+
+    def script(body: Body) -> Any:
+        return answer({**RAW, "input": str(len(received))}) if body.get("tools") else speech("Enough.")
+
+    seen, _ = await play(script, tmp_path, tool)
+    assert len(received) == 3
+    assert seen.lines(in_order=True)[-3:] == ["failed 4 limit", "say Enough.", "done max_turns"]
+
+
+async def test_agent_run_by_call_with_raw_text_is_shown_below_it_and_progress_too(tmp_path: Path) -> None:
+    from agents import Agent, CustomTool, Runner
+
+    inner, _ = raw()
+    inner.name = "inner"
+
+    async def ask(context: Any, text: str) -> str:
+        report_status("processing", "half way", 50)
+        expert = Agent[Any]("Expert", model="m", tools=[inner])
+        return str((await Runner.run(expert, text, run_config=context.run_config)).final_output)
+
+    again = {**RAW, "call_id": "call_1", "name": "inner"}
+    script = [answer(RAW), answer(again), speech("It is done."), speech("Gone.")]
+    seen, _ = await play(script, tmp_path, CustomTool("raw", "Asks.", ask), reply=False, confirm_tools=("inner",))
+    lines = seen.lines(in_order=True)
+    assert lines[:3] == [
+        *(RAW_SHOWN, "status 1 processing half way 50", "call 2 in 1 inner {'input': 'DROP TABLE users'}")
+    ]
+    assert lines[-4:] == ["failed 2 denied", "result 1 It is done.", "say Gone.", "done stop"]
+
+
 # --- Each kind of the SDK's tools and agents is supported or refused -------------------------------------------------
 
 
@@ -579,6 +707,13 @@ def screen() -> Any:
     # A computer that does nothing; the class has a dozen abstract methods.
     kind: Any = type("Screen", (AsyncComputer,), dict.fromkeys(AsyncComputer.__abstractmethods__))
     return ComputerTool(kind())
+
+
+def local(kind: str) -> Any:
+    """A shell or an editor that would run on the server."""
+    import agents
+
+    return getattr(agents, kind)(lambda _: "done")
 
 
 class Unheard:
@@ -613,6 +748,9 @@ def clerk(*tools: Any, **fields: Any) -> Any:
 UNHEARD: Any = Unheard()
 REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
     "a computer": (lambda: clerk(screen()), r"'computer_use_preview' \(ComputerTool\) of the agent 'Clerk'"),
+    "a shell": (lambda: clerk(local("ShellTool")), r"'shell' \(ShellTool\)"),
+    "a local shell": (lambda: clerk(local("LocalShellTool")), r"'local_shell' \(LocalShellTool\)"),
+    "patches": (lambda: clerk(local("ApplyPatchTool")), r"'apply_patch' \(ApplyPatchTool\)"),
     "an unknown class": (lambda: clerk(UNHEARD), r"'unheard' \(Unheard\)"),
     "an agent in a sandbox": (sandbox, r"'Clerk' \(SandboxAgent\)"),
     "behind a handoff": (lambda: clerk(handoffs=[clerk(screen())]), "of the agent 'Clerk'"),

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from callboard._inspect.page import is_part_request, read_state, redirect, show
 from callboard._inspect.shown import ShownRun, show_stored
 from callboard._inspect.watch import WatchedRun
-from callboard.agents import Agent, AgentLike, DescribedAgent, Description
+from callboard.agents import Agent
 from callboard.errors import RequestError, UnknownChat, UnknownInput, UnknownRun
 from callboard.http import refuse_invalid
 from callboard.runs import Run
@@ -33,48 +33,28 @@ TURNS_SHOWN = 20
 CALLS_SHOWN = 100
 MAX_MESSAGE_CHARS = 100_000
 
-UNKNOWN = "The server does not know this agent's prompt, tools and model, because the agent does not describe itself."
-FRAMEWORKS = {
-    "agno": "Agno",
-    "langgraph": "LangGraph",
-    "openai_agents": "OpenAI Agents SDK",
-    "pydantic_ai": "pydantic-ai",
-}
-
 
 async def agents(request: Request) -> Response:
     """Show all agents, and the reasons why other agents are missing."""
     _, state, _ = read_state(request)
-    listed = [(agent, _count_tools(agent)) for agent in state.registry]
+    listed = [(agent, len(agent.tools) if isinstance(agent, Agent) else None) for agent in state.registry]
     unavailable = state.registry.unavailable
     redact = state.services.redaction
     return show(request, "agents.html", title="Agents", agents=listed, unavailable=unavailable, redact=redact)
 
 
 async def agent(request: Request) -> Response:
-    """Show an agent: its current prompt, its tools with their schemas, its skills and their settings.
-
-    For an agent of a framework, show the facts in the framework's objects, and list the unknown facts.
-    """
+    """Show an agent, and of an `Agent` also its current prompt, its tools, its skills and their settings."""
     _, state, _ = read_state(request)
     found = state.registry.get(request.query_params.get("id", ""))
-    facts: Mapping[str, object]
-    if isinstance(found, Agent):
-        model = found.model or state.services.model
-        prompt = found.build_system_prompt()
-        facts = {"prompt": prompt, "model": model.name, "tools": found.tools, "notes": found.missing}
-    else:
-        known = _describe(found) or Description(notes=(UNKNOWN,))
-        facts = {"prompt": known.instructions, "model": known.model, "tools": known.tools, "notes": known.notes}
     return show(
         request,
         "agent.html",
         title=found.name,
         agent=found,
         is_own=isinstance(found, Agent),
-        kind=_name_kind(found),
+        server_model=state.services.model.name,
         redact=state.services.redaction.value,
-        **facts,
     )
 
 
@@ -215,30 +195,6 @@ def _make_message(role: str, content: str) -> dict[str, Any]:
 def _check_chat(chat_id: str) -> None:
     if not chat_id.startswith(CHAT_PREFIX):
         raise RequestError("this page continues only chats that were started on it")
-
-
-def _count_tools(found: AgentLike) -> int | None:
-    """Return the number of tools of an agent; None if it is unknown."""
-    if isinstance(found, Agent):
-        return len(found.tools)
-    known = _describe(found)
-    return len(known.tools) if known else None
-
-
-def _describe(found: AgentLike) -> Description | None:
-    """Return the agent's description of itself; None if it has none."""
-    described = found.describe() if isinstance(found, DescribedAgent) else None
-    # An agent may have a method `describe` for another purpose.
-    return described if isinstance(described, Description) else None
-
-
-def _name_kind(found: AgentLike) -> str:
-    """Return the name of an agent's framework; the name of its class if the framework is unknown."""
-    if isinstance(found, Agent):
-        return "Callboard"
-    kind = type(found)
-    package = kind.__module__.removeprefix("callboard.frameworks.").partition(".")[0]
-    return FRAMEWORKS.get(package, f"{kind.__module__}.{kind.__qualname__}")
 
 
 ROUTES = [

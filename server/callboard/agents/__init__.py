@@ -8,7 +8,6 @@ from callboard.agents.access import AgentAccess
 from callboard.agents.agent import Agent, AgentLike, ignored_options
 from callboard.agents.context import OnOwnerLoss, RunContext, TurnContext
 from callboard.agents.declarations import check_on_owner_loss, check_openwebui_tools
-from callboard.agents.description import DescribedAgent, DescribedTool, Description
 from callboard.agents.loading import LoadedAgents, load_all_agents, register
 from callboard.agents.notices import LIMIT_REACHED, NOTHING_SAID, PICTURE_TOOL, SHOWN_TO_USER
 from callboard.agents.registry import Registry
@@ -24,9 +23,6 @@ __all__ = [
     "AgentLike",
     "AnswerTo",
     "Approval",
-    "DescribedAgent",
-    "DescribedTool",
-    "Description",
     "Limits",
     "LoadedAgents",
     "OnOwnerLoss",

@@ -293,13 +293,12 @@ class CallRunner:
         call: ToolCall,
         perform: Callable[[], Awaitable[R]],
         *,
-        ask: bool = False,
         is_counted: bool = False,
     ) -> R:
         """Run the framework's code for a call that has started, and return its result without secrets.
 
         The call is taken from the turn's budget unless `is_counted`, which means that `count` has done so. The user is
-        asked first if the settings name the tool, or if `ask`. The tool has a time limit, and its `report_status`
+        asked first if the settings name the tool. The tool has a time limit, and its `report_status`
         reports for this call. The end is not sent. Raises `ToolLimit`, `ToolDenied`, `ToolTimeout`, and the exceptions
         of `perform`.
         """
@@ -314,7 +313,7 @@ class CallRunner:
         running = self._open.get(call.id)
         # The framework may have asked already.
         is_approved = running is not None and running.is_approved
-        if (ask or self.approval.names(call.name)) and not is_approved:
+        if self.approval.names(call.name) and not is_approved:
             await self.approve(call)
         return await self.resume(call.id, call.name, perform)
 

@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from inspect import isawaitable, signature
 from typing import Any, Generic, Literal, TypeVar
 
-from callboard.agents import Description, OnOwnerLoss, RunContext, check_on_owner_loss, check_openwebui_tools
+from callboard.agents import OnOwnerLoss, RunContext, check_on_owner_loss, check_openwebui_tools
 from callboard.errors import AgentError
 from callboard.frameworks.openai_client import rejecting_cut_off_answers, watch_openai_client
 from callboard.frameworks.turn import Turn
@@ -22,10 +22,6 @@ Factory = Callable[[RunContext], A | Awaitable[A]]
 
 HistoryOf = Literal["callboard", "own"]
 """The source of the conversation that the model is sent: Callboard's replay, or the framework's own session."""
-
-MADE_PER_RUN = Description(
-    notes=("A function makes this agent for each run, so nothing is known about it before one.",)
-)
 
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:/-]+")
 MAX_ID_CHARS = 128
@@ -41,7 +37,6 @@ class FrameworkAgent(ABC, Generic[A]):
         make: Returns the framework's agent for a run.
         on_owner_loss: May be `continue` only if the framework, given messages that end in tool results, asks its model
             what comes next.
-        known: The framework's agent, if it is the same for every run.
         openwebui_tools: Which of Open WebUI's tools it gets; see `Agent`.
 
     Raises:
@@ -60,7 +55,6 @@ class FrameworkAgent(ABC, Generic[A]):
         name: str,
         description: str,
         on_owner_loss: OnOwnerLoss = "end",
-        known: A | None = None,
         openwebui_tools: OpenWebUITools = "attached",
     ) -> None:
         self.agent_id = agent_id
@@ -69,7 +63,6 @@ class FrameworkAgent(ABC, Generic[A]):
         self.on_owner_loss = on_owner_loss
         self.openwebui_tools = check_openwebui_tools(agent_id, openwebui_tools)
         self._make = make
-        self._known = known
         if not agent_id or to_agent_id(agent_id) != agent_id:
             raise AgentError(
                 f"An agent cannot have the id {agent_id!r}: give one as agent_id=…, of 1 to {MAX_ID_CHARS} letters, "
@@ -85,15 +78,6 @@ class FrameworkAgent(ABC, Generic[A]):
     @abstractmethod
     async def run_task(self, agent: A, turn: Turn) -> None:
         """Answer a background task of the client with one request to the agent's model, without tools."""
-
-    def describe(self) -> Description:
-        """Return the facts known about the agent before it runs."""
-        return MADE_PER_RUN if self._known is None else self.describe_agent(self._known)
-
-    def describe_agent(self, agent: A) -> Description:
-        """Return the facts that can be read from the framework's agent. By default none are known."""
-        del agent
-        return Description(notes=("Its prompt, tools and model are known only during a run.",))
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None, None]:

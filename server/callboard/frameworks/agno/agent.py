@@ -6,7 +6,7 @@ from typing import Any, cast
 from agno.agent import Agent
 from agno.team import Team, TeamMode
 
-from callboard.agents import Description, OnOwnerLoss
+from callboard.agents import OnOwnerLoss
 from callboard.frameworks.adapter import (
     Factory,
     FrameworkAgent,
@@ -15,7 +15,6 @@ from callboard.frameworks.adapter import (
     choose_on_owner_loss,
     to_agent_id,
 )
-from callboard.frameworks.agno.description import describe
 from callboard.frameworks.agno.messages import add_history_to_team, to_messages
 from callboard.frameworks.agno.model import AgnoAgent, Hooks, current_hooks, hook_agents_in_tools, hook_models
 from callboard.frameworks.agno.openwebui_tools import add_openwebui_tools
@@ -72,7 +71,7 @@ def from_agno(
             on_owner_loss = on_owner_loss or "end"
     make = agent if known is None else lambda _: known
     on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own")
-    return _AgnoAdapter(make, agent_id, name, description, on_owner_loss, known, openwebui_tools, history=history)
+    return _AgnoAdapter(make, agent_id, name, description, on_owner_loss, openwebui_tools, history=history)
 
 
 class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
@@ -82,9 +81,6 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
     def __init__(self, *declared: Any, history: HistoryOf) -> None:
         super().__init__(*declared)
         self._history = history
-
-    def describe_agent(self, agent: AgnoAgent) -> Description:
-        return describe(agent)
 
     async def run_turn(self, agent: AgnoAgent, turn: Turn) -> None:
         hooks = self._make_hooks(turn)

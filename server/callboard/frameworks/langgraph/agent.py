@@ -14,7 +14,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 from langgraph.pregel.protocol import PregelProtocol
 
-from callboard.agents import Description, OnOwnerLoss, RunContext
+from callboard.agents import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import (
     Factory,
@@ -26,7 +26,6 @@ from callboard.frameworks.adapter import (
     to_agent_id,
 )
 from callboard.frameworks.langgraph.closures import find_model
-from callboard.frameworks.langgraph.description import describe
 from callboard.frameworks.langgraph.hooks import Hooks, current_hooks
 from callboard.frameworks.langgraph.interrupts import answer_interrupts
 from callboard.frameworks.langgraph.messages import results_for_open_calls, to_messages, to_pieces
@@ -116,7 +115,7 @@ def from_langgraph(
         usual = "continue" if is_agent_loop(agent) else "end"
     make = agent if known is None else lambda _: known
     on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own", usual=usual)
-    declared = (make, agent_id, name, description, on_owner_loss, known, openwebui_tools)
+    declared = (make, agent_id, name, description, on_owner_loss, openwebui_tools)
     return _LangGraphAdapter(*declared, history=history, model=model, answers=answers, context=context)
 
 
@@ -137,9 +136,6 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
         self._model = model
         self._answers = frozenset(answers)
         self._context = context
-
-    def describe_agent(self, agent: Graph) -> Description:
-        return describe(agent, self._model or find_model(agent))
 
     async def run_turn(self, agent: Graph, turn: Turn) -> None:
         _check_graph(agent, self._history)

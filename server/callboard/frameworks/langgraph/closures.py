@@ -1,4 +1,4 @@
-"""Finds objects that the functions of a graph's nodes have captured, such as models and prompts.
+"""Finds objects that the functions of a graph's nodes have captured, such as models.
 
 LangGraph has no public access to them.
 """
@@ -11,13 +11,6 @@ from langchain_core.runnables import Runnable, RunnableBinding, RunnableSequence
 from langgraph.pregel import Pregel
 
 from callboard.frameworks.langgraph.stream import Graph
-
-
-def captured_by_nodes(graph: Graph) -> Iterator[object]:
-    """Yield the variables that the functions of the graph's nodes use from outside."""
-    for node in graph.nodes.values():
-        for function in (getattr(node.bound, "afunc", None), getattr(node.bound, "func", None)):
-            yield from _captured_values(function)
 
 
 def find_model(graph: Graph) -> BaseChatModel | None:

@@ -9,7 +9,7 @@ from typing import Any
 from agents import Agent, RunConfig, Runner, TResponseInputItem
 from agents.memory import Session
 
-from callboard.agents import Description, OnOwnerLoss, RunContext
+from callboard.agents import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import (
     Factory,
@@ -20,7 +20,6 @@ from callboard.frameworks.adapter import (
     to_agent_id,
 )
 from callboard.frameworks.failures import model_error
-from callboard.frameworks.openai_agents.description import describe
 from callboard.frameworks.openai_agents.hooked_agents import HookedAgents, check_supported, walk_agents
 from callboard.frameworks.openai_agents.hooks import Hooks
 from callboard.frameworks.openai_agents.mcp import ServerConnections
@@ -76,7 +75,7 @@ def from_openai_agents(
         name = name or agent.name
     make = agent if known is None else lambda _: known
     on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=session is not None)
-    declared = (make, agent_id, name, description, on_owner_loss, known, openwebui_tools)
+    declared = (make, agent_id, name, description, on_owner_loss, openwebui_tools)
     return _OpenAIAgentsAdapter(*declared, context=context, session=session, run_config=run_config)
 
 
@@ -101,9 +100,6 @@ class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
             yield
         finally:
             await self._servers.close()
-
-    def describe_agent(self, agent: OpenAIAgent) -> Description:
-        return describe(agent)
 
     async def run_turn(self, agent: OpenAIAgent, turn: Turn) -> None:
         options = {

@@ -36,10 +36,6 @@ from callboard.frameworks.turn import Turn
 STOP_TIMEOUT_SECONDS = 1.0
 """The time that a cancelled tool may take to stop."""
 
-current_call: ContextVar[str] = ContextVar("callboard_local_call")
-"""The id of the call for which a tool that is not a function runs in this task. The SDK does not pass it on."""
-
-
 HookInnerRun = Callable[[str, Agent[Any], RunConfig | None], tuple[Agent[Any], RunConfig, RunHooks[Any]]]
 """Returns the hooked agent, the configuration and the hooks for a run that the tool of a call (its id) starts."""
 
@@ -55,7 +51,6 @@ class Hooks(RunHooks[Any]):
         started: The calls that the SDK may run, by id.
         refused: The errors of calls that may not run, by id.
         remote_calls: The calls for which OpenAI asked for approval, by the ids of its requests.
-        must_ask: The calls of tools that are not functions for which the user must be asked.
         failure: The exception of the last model request that failed.
         has_calls: The last answer had calls.
         was_cut_off: The last answer was shown in part but did not end.
@@ -74,7 +69,6 @@ class Hooks(RunHooks[Any]):
         self.started: dict[str, ToolCall] = {}
         self.refused: dict[str, ToolError] = {}
         self.remote_calls: dict[str, str] = {}
-        self.must_ask: set[str] = set()
         self.failure: Exception | None = None
         self.has_calls = False
         self.was_cut_off = False
@@ -123,7 +117,7 @@ class Hooks(RunHooks[Any]):
                 if call_id in self._started_tools:
                     return await self.turn.calls.resume(call_id, call.name, perform)
                 self._started_tools.add(call_id)
-                return await self.turn.calls.run(call, perform, ask=call_id in self.must_ask)
+                return await self.turn.calls.run(call, perform)
         finally:
             self._tools.discard(task)
 
@@ -145,15 +139,10 @@ class Hooks(RunHooks[Any]):
         result: object,
     ) -> None:
         """End the call of a local tool. If its failure was reported before, this has no effect."""
-        if isinstance(tool, FunctionTool):
-            assert isinstance(context, ToolContext), "a function's context"
-            call_id = context.tool_call_id
-            output = to_tool_result(context, result)
-        else:
-            call_id = current_call.get()
-            output = ToolResult(str(result))
-        self._mark_ended(call_id)
-        self.turn.calls.complete(call_id, output)
+        assert isinstance(context, ToolContext), "the context of a call"
+        output = to_tool_result(context, result) if isinstance(tool, FunctionTool) else ToolResult(str(result))
+        self._mark_ended(context.tool_call_id)
+        self.turn.calls.complete(context.tool_call_id, output)
 
     async def on_handoff(
         self,
@@ -191,10 +180,8 @@ class Hooks(RunHooks[Any]):
 
     async def decide(self, item: ToolApprovalItem, state: RunState[Any, Any]) -> None:
         """Ask the user about a call that waits for approval, and store the decision in the state."""
-        call = ToolCall(item.call_id or "", item.name or "", item.arguments or "{}")
-        if item.arguments is None:
-            # The item has no arguments if the tool is not a function.
-            call = self.started.get(call.id, call)
+        call_id = item.call_id or ""
+        call = self.started.get(call_id) or ToolCall(call_id, item.name or "", item.arguments or "{}")
         if any(item.agent is agent for agent in self.agents):
             error = self.refused.get(call.id) or await self._ask(call)
         else:

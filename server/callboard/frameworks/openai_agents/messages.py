@@ -62,7 +62,6 @@ def read_output(output: str | Sequence[Mapping[str, Any]]) -> ToolResult:
     if isinstance(output, str):
         return ToolResult(output)
     texts = [part["text"] for part in output if part.get("type") == "input_text"]
-    texts += [text for part in output for text in (part.get("stdout"), part.get("stderr")) if text]
     files = [file for part in output if (file := _to_file(part)) is not None]
     return ToolResult("\n".join(texts), files=tuple(files))
 

@@ -20,14 +20,12 @@ from agents.models.interface import ModelTracing
 from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from openai.types.responses import (
     Response,
-    ResponseApplyPatchToolCall,
     ResponseCompletedEvent,
     ResponseCreatedEvent,
     ResponseCustomToolCall,
     ResponseErrorEvent,
     ResponseFailedEvent,
     ResponseFunctionCallArgumentsDeltaEvent,
-    ResponseFunctionShellToolCall,
     ResponseFunctionToolCall,
     ResponseIncompleteEvent,
     ResponseOutputItem,
@@ -39,26 +37,18 @@ from openai.types.responses import (
     ResponseRefusalDeltaEvent,
     ResponseTextDeltaEvent,
 )
-from openai.types.responses.response_output_item import LocalShellCall
 
 import callboard_formats
 from callboard.calls import ToolCall
 from callboard.errors import InvalidArguments, ModelError, ToolError, UnknownTool
 from callboard.frameworks.openai_agents.hooks import Hooks
 from callboard.frameworks.openai_agents.hosted import read_hosted_call, read_hosted_result
-from callboard.frameworks.openai_agents.local_tools import read_local_call
 from callboard.frameworks.openai_agents.messages import count_messages
 from callboard.frameworks.turn import CallLimitIgnored, to_source
 from callboard.observers import ObservedRequest
 
-LocalCallItem = (
-    ResponseApplyPatchToolCall
-    | ResponseCustomToolCall
-    | ResponseFunctionShellToolCall
-    | ResponseFunctionToolCall
-    | LocalShellCall
-)
-"""The items of an answer that may be calls which the SDK runs in this process."""
+LocalCallItem = ResponseFunctionToolCall | ResponseCustomToolCall
+"""The items of an answer that are calls which the SDK runs in this process."""
 
 MODEL_FAILURES = (AgentsException, openai.OpenAIError, httpx.HTTPError)
 """The exceptions of the SDK's models and its extensions."""
@@ -119,7 +109,6 @@ class HookedModel(Model):
             system, input, model_settings, tools, output_schema, handoffs, tracing, **more
         )
         hooks.turn.note_tools(
-            # Tools that are no functions are described by the SDK.
             {name: getattr(tool, name, None) for name in ("name", "description", "params_json_schema")}
             for tool in tools
         )
@@ -209,29 +198,23 @@ class _Answer:
             case _:
                 _raise_on_failure_event(event)
 
-    def _to_call(self, item: ResponseOutputItem) -> ToolCall | None:
-        """Return the local call that an item of the answer is, or None."""
-        if isinstance(item, ResponseFunctionToolCall):
-            return ToolCall(item.call_id, item.name, item.arguments)
-        return read_local_call(item, self._tools)
-
     def _show_start(self, item: ResponseOutputItem, index: int) -> None:
         """Show the start of an item if it is a call."""
-        if (call := self._to_call(item)) is not None:
+        if isinstance(item, LocalCallItem):
             if self._is_last_request:
                 raise CallLimitIgnored
-            call_id = self._claim(call.id)
-            if not isinstance(item, ResponseFunctionToolCall):
-                self._turn.show_arguments(call_id, call.name, "")
-            elif call.name not in self._handoffs:
-                self._streaming_calls[index] = call_id, call.name
+            call_id = self._claim(item.call_id)
+            if isinstance(item, ResponseCustomToolCall):
+                self._turn.show_arguments(call_id, item.name, "")
+            elif item.name not in self._handoffs:
+                self._streaming_calls[index] = call_id, item.name
         elif (hosted := read_hosted_call(item, self._hooks.remote_calls)) is not None:
             self._turn.show_arguments(hosted[0].id, hosted[0].name, "")
 
     async def _handle_item(self, item: ResponseOutputItem) -> None:
         """Handle a complete item of the answer."""
         self._items.append(item)
-        if isinstance(item, LocalCallItem) and self._to_call(item) is not None:
+        if isinstance(item, LocalCallItem):
             self._assign_id(item, self._item_ids)
         elif (hosted := read_hosted_call(item, self._hooks.remote_calls)) is not None:
             call, ended = hosted
@@ -247,7 +230,7 @@ class _Answer:
     async def _handle_end(self, response: Response) -> None:
         output = response.output or self._items
         response.output = output
-        calls = [item for item in output if isinstance(item, LocalCallItem) and self._to_call(item) is not None]
+        calls = [item for item in output if isinstance(item, LocalCallItem)]
         self._hooks.has_calls = bool(calls)
         for item in calls:
             await self._start_call(item)
@@ -268,13 +251,15 @@ class _Answer:
         if self._is_last_request:
             raise CallLimitIgnored
         self._assign_id(item, self._ids)
-        call = self._to_call(item)
-        assert call is not None, "it was read before"
-        if isinstance(item, ResponseFunctionToolCall) and call.name in self._handoffs:
-            self._hooks.handoff_id = call.id
+        if isinstance(item, ResponseCustomToolCall):
+            call = ToolCall(item.call_id, item.name, {"input": item.input})
+        elif item.name in self._handoffs:
+            self._hooks.handoff_id = item.call_id
             return
+        else:
+            call = ToolCall(item.call_id, item.name, item.arguments)
         names = [tool.name for tool in self._tools]
-        if isinstance(item, ResponseFunctionToolCall | ResponseCustomToolCall) and call.name not in names:
+        if call.name not in names:
             there_are = ", ".join(names) or "none"
             self._hooks.refuse(call, UnknownTool(f"There is no tool '{call.name}'. The tools are: {there_are}."))
             return

@@ -9,11 +9,10 @@ from pydantic_ai.capabilities import ReinjectSystemPrompt
 from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, ModelAPIError, UserError
 from pydantic_ai.usage import UsageLimits
 
-from callboard.agents import Description, OnOwnerLoss, RunContext
+from callboard.agents import OnOwnerLoss, RunContext
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, check_agent_or_factory, make_for_run, to_agent_id
 from callboard.frameworks.failures import model_error
-from callboard.frameworks.pydantic_ai.description import describe
 from callboard.frameworks.pydantic_ai.hooks import ClientCapability, Hooks
 from callboard.frameworks.pydantic_ai.messages import to_conversation
 from callboard.frameworks.pydantic_ai.patches import hook_agents_in_tools
@@ -62,7 +61,7 @@ def from_pydantic_ai(
         agent_id = agent_id or to_agent_id(agent.name or "")
         name = name or agent.name or ""
     make = agent if known is None else lambda _: known
-    return _PydanticAIAdapter(make, agent_id, name, description, on_owner_loss, known, openwebui_tools, deps=deps)
+    return _PydanticAIAdapter(make, agent_id, name, description, on_owner_loss, openwebui_tools, deps=deps)
 
 
 class _PydanticAIAdapter(FrameworkAgent[PydanticAgent]):
@@ -72,9 +71,6 @@ class _PydanticAIAdapter(FrameworkAgent[PydanticAgent]):
     def __init__(self, *declared: Any, deps: Dependencies | None) -> None:
         super().__init__(*declared)
         self._deps = deps
-
-    def describe_agent(self, agent: PydanticAgent) -> Description:
-        return describe(agent)
 
     async def run_turn(self, agent: PydanticAgent, turn: Turn) -> None:
         with AnswerGuard(turn):
