@@ -22,7 +22,6 @@ from callboard._formats import prepare_reading
 from callboard._inspect import Inspector
 from callboard._logging import use_plain_tracebacks
 from callboard._tracing import Tracing
-from callboard._watchdog import Watchdog
 from callboard.calls import Services
 from callboard.errors import CallboardError
 from callboard.http.app import build_routes, wrap_with_gate
@@ -171,7 +170,6 @@ async def _open(
         closing.push_async_callback(store.close)
         await store.start()
         closing.push_async_callback(board.model.aclose)
-        closing.enter_context(Watchdog())
         services = Services(store, board.model, board.redaction)
         agents = await closing.enter_async_context(board.agents.open(services))
         if interrupted := await store.close_interrupted_calls():

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import structlog
 
-from callboard._watchdog import remember_task
 from callboard.calls.approval import (
     ANSWERED,
     ASKING,
@@ -336,9 +335,8 @@ class CallRunner:
         channel = StatusChannel(partial(self.report, call_id))
         token = channel.activate()
         try:
-            # Log lines of this time, also those of the watchdog, name the call.
+            # Log lines of this time name the call.
             with structlog.contextvars.bound_contextvars(tool_call_id=call_id, tool=name), within_call(call_id):
-                remember_task()
                 async with clock.limit(limit) as timeout:
                     with running_a_tool(call_id, clock):
                         yield
