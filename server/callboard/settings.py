@@ -287,11 +287,6 @@ class Settings(BaseSettings):
         default=None,
         description="Key for `GET /metrics` only, for a Prometheus that must not have `API_KEY`",
     )
-    trace_content: bool = Field(
-        default=False,
-        description="Whether traces contain the texts of users, models and tools, without secrets. Traces are sent to "
-        "`OTEL_EXPORTER_OTLP_ENDPOINT`",
-    )
     inspect: bool = Field(
         default=True, description="Whether `/inspect` shows open and ended runs and the requests to models"
     )

@@ -13,7 +13,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from callboard.agents import AgentLike, Registry
 from callboard.calls import Services
 from callboard.models import ScriptedModel
-from callboard.observers import ModelAsked, NoTracer, Observation
+from callboard.observers import ModelAsked, Observation
 from callboard.redaction import Redaction
 from callboard.runs import Run, Runs
 from callboard.runs.links import Links
@@ -226,7 +226,6 @@ async def perform(
             store.stored_runs("server"),
             Links("", 0, b""),
             [lambda _, what: seen.observed.append(what)],
-            NoTracer(),
         )
         async with runs.holding_lease():
             said: list[dict[str, Any]] = [*scenario.before]

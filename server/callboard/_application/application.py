@@ -158,15 +158,14 @@ async def _open(
             _log.warning("calls_interrupted_by_last_stop", calls=interrupted)
         await closing.enter_async_context(retaining(store, settings))
         stored_runs = store.stored_runs(token_hex())
-        observers = [*board.observers, *more_observers]
+        observers = [*board.observers, *more_observers, Tracing().observe]
         routes.state.metrics = None
         if settings.metrics:
             # The runs are made later than the metrics that observe them.
             routes.state.metrics = metrics = _metrics.Metrics(agents, lambda: runs, store)
             store.measure(metrics.note_access)
             observers.append(metrics.observe)
-        tracer = Tracing(has_contents=settings.trace_content)
-        runs = Runs(agents, services, settings, board.redaction, stored_runs, links, observers, tracer)
+        runs = Runs(agents, services, settings, board.redaction, stored_runs, links, observers)
         await closing.enter_async_context(runs.holding_lease())
         closing.push_async_callback(runs.close)
         preparing = asyncio.create_task(REQUESTS.run(prepare_reading), name="prepare reading")
