@@ -94,7 +94,6 @@ ToolFormat = Literal[
     "cwm",
     "rwkv",
     "minimax_m3",
-    "functionary",
     "harmony",
 ]
 """The format in which a model is instructed to call tools, and in which its calls are read."""
