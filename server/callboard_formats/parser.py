@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callboard_formats.at_end import BareCalls, make_bare_calls
 from callboard_formats.calls import RunnableCall, read_call, resolve_tool_name
 from callboard_formats.cleaning import Cleaner
 from callboard_formats.detection import opened_thought_tags
@@ -93,8 +92,6 @@ class StreamParser:
     ) -> None:
         self.schemas = schemas_of(tools)
         others: Sequence[Syntax] = other_syntaxes(tuple(formats)) if falls_back and formats is not None else ()
-        if formats is not None and BareCalls.name in formats and self.schemas:
-            others = (*others, make_bare_calls(tuple(self.schemas)))
         self._scanner = Scanner(
             (*syntaxes_of(formats), *others),
             self.schemas,

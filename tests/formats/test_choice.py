@@ -502,28 +502,6 @@ def test_fragments_of_a_familys_other_syntaxes_are_not_shown(name: str, marker: 
     assert parse(f"It is noon.{marker}", TOOLS, name).content == "It is noon."
 
 
-@pytest.mark.parametrize("step", [1, 1000])
-@pytest.mark.parametrize(
-    ("text", "content", "calls"),
-    [
-        ('search(query="a")', "", [{"query": "a"}]),
-        ('I look.\nsearch(query="a")\nsearch(query="(b)")\n', "I look.", [{"query": "a"}, {"query": "(b)"}]),
-        ('search(query="a")\n\nfinds a.', 'search(query="a")\n\nfinds a.', []),
-        ('Write search(query="a")', 'Write search(query="a")', []),
-        ('find(query="a")', 'find(query="a")', []),
-        ('search(query="a', 'search(query="a', []),
-    ],
-)
-def test_granite_calls_in_bare_lines_of_python_at_the_end(
-    text: str, content: str, calls: list[dict[str, str]], step: int
-) -> None:
-    parser = StreamParser(TOOLS, ["granite"])
-    shown = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])]
-    shown += parser.finish()
-    assert "".join(one.text for one in shown if isinstance(one, TextPiece)) == content
-    assert [call.arguments for call in parser.calls] == calls
-
-
 def test_an_unknown_format_is_refused_and_the_known_are_listed() -> None:
     with pytest.raises(ValueError, match="react, xml"):
         parse("", TOOLS, "morse")
