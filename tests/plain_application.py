@@ -29,4 +29,4 @@ board = Callboard(
     lifespan=tell_of_the_end,
 )
 app = board.asgi()
-mounted = Starlette(routes=[Mount("/board", board.asgi())])
+mounted = Starlette(routes=[Mount("/board", app)], lifespan=app.lifespan)

@@ -129,7 +129,7 @@ def test_a_websocket_is_opened_for_who_has_the_key_and_for_no_other_page(tmp_pat
         assert " 101 " in handshake(url, Authorization=key)
 
 
-async def test_below_a_prefix_it_opens_by_itself_and_its_links_and_health_work(tmp_path: Path) -> None:
+async def test_below_a_prefix_its_lifespan_links_and_health_work(tmp_path: Path) -> None:
     @tool
     def write() -> str:
         """Write much."""
@@ -157,7 +157,8 @@ async def test_below_a_prefix_it_opens_by_itself_and_its_links_and_health_work(t
             settings=Settings(data_dir=tmp_path, result_link_seconds=60, public_url=f"{address}/board"),
         )
         app = board.asgi()
-        server = uvicorn.Server(uvicorn.Config(Starlette(routes=[Mount("/board", app)]), log_config=None))
+        site = Starlette(routes=[Mount("/board", app)], lifespan=app.lifespan)
+        server = uvicorn.Server(uvicorn.Config(site, log_config=None))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         async with httpx.AsyncClient(base_url=f"{address}/board", timeout=60) as http:
             assert (await http.get("/health")).json()["status"] == "ok"
@@ -256,22 +257,13 @@ async def test_applications_that_open_at_the_same_moment_in_one_process_are_sepa
     await asyncio.gather(*map(ask, names))
 
 
-async def test_a_request_opens_the_application_again_after_its_lifespan_has_failed(tmp_path: Path) -> None:
-    failures = [ConnectionError("no such service")]
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        if failures:
-            raise failures.pop()
-        yield
-
-    board = Callboard(
-        [Agent("clerk")], model=FakeModel("Hello."), settings=Settings(data_dir=tmp_path), lifespan=lifespan
-    )
-    transport = httpx.ASGITransport(board.asgi(), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
-        assert (await http.get("/v1/models")).status_code == 500
-        assert (await http.get("/v1/models")).status_code == 200
+async def test_request_to_an_application_whose_lifespan_does_not_run_says_what_to_do(tmp_path: Path) -> None:
+    app = Callboard([Agent("clerk")], settings=Settings(data_dir=tmp_path)).asgi()
+    transport = httpx.ASGITransport(Starlette(routes=[Mount("/board", app)]))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/board") as http:
+        answer = await http.get("/v1/models")
+    assert answer.status_code == 500
+    assert "pass lifespan=app.lifespan to the application that mounts it" in answer.json()["error"]["message"]
 
 
 def test_observers_see_runs_requests_to_models_and_calls(tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ API = {
     "callboard.testing": "testing.md",
     "callboard.text": "helpers.md",
     "callboard.threads": "helpers.md",
-    "callboard.trace_context": "helpers.md",
     "callboard_formats": "formats.md",
     "callboard_protocol": "protocol.md",
 }

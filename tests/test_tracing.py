@@ -1,4 +1,4 @@
-"""A real receiver gets the spans of real runs, and models and services get the trace of their requests."""
+"""A real receiver gets the spans of real runs, in the trace of their requests."""
 
 import asyncio
 import json
@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,10 +30,10 @@ SECRET = "sk-a-secret-of-the-model-1234"
 PICTURE = [{"role": "user", "content": "picture"}]
 """The demo's shortest scene."""
 SAID = ("what nobody but us should read", "a result that is private", "words of the answer")
-MCP_SERVER = str(Path(__file__).parent / "skills" / "mcp" / "our_server.py")
 
 AGENTS = f'''
 import structlog
+from opentelemetry import trace
 from opentelemetry.propagate import inject
 from callboard import Agent, Skill, register, tool
 
@@ -44,6 +43,8 @@ def told(words: str) -> str:
     carrier = {{}}
     inject(carrier)
     structlog.get_logger().info("tool_looked")
+    with trace.get_tracer("a library").start_as_current_span(words):
+        pass
     return f"{{carrier['traceparent']}} {SAID[1]}"
 
 @tool
@@ -54,25 +55,6 @@ async def fail() -> str:
 tools = Skill("tools", "Tell.", tools=[told, fail])
 register(Agent("teller", name="Teller", skills=[tools]))
 '''
-AGENT_WITH_MCP = f"""
-from callboard import Agent, register
-from callboard.skills.mcp import McpServer, server
-server.FIRST_TOOLS_SECONDS = 60.0  # It starts slowly on a busy machine.
-ours = McpServer("ours", command={sys.executable!r}, args=({MCP_SERVER!r},), confirm="never")
-register(Agent("teller", name="Teller", skills=[ours]))
-"""
-AGENT_IN_A_TOOL = """
-import os
-from agents import Agent, OpenAIChatCompletionsModel
-from openai import AsyncOpenAI
-from callboard import register
-from callboard.frameworks.openai_agents import from_openai_agents
-client = AsyncOpenAI(base_url=os.environ["CALLBOARD_MODEL_BASE_URL"], api_key="k", max_retries=0)
-inner = Agent("Inner", model=OpenAIChatCompletionsModel("inner", client))
-tool = inner.as_tool("told", "Ask the other one.")
-outer = Agent("Teller", model=OpenAIChatCompletionsModel("outer", client), tools=[tool])
-register(from_openai_agents(outer, agent_id="teller"))
-"""
 NO_SDK = """
 import sys
 
@@ -174,11 +156,10 @@ def called(*arguments: str) -> list[Answer]:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run on a server that has stopped since: its answer, the log, and the headers of requests to the model."""
+    """A run on a server that has stopped since: its answer and the log."""
 
     answer: str
     log: Sequence[Mapping[str, Any]]
-    model_headers: Sequence[Mapping[str, str]]
 
 
 async def run_once(
@@ -186,30 +167,27 @@ async def run_once(
     script: Sequence[Answer],
     agent: str = AGENTS,
     *,
-    content: bool = False,
     headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
     **fields: Any,
 ) -> Ended:
-    """Run an agent on a server whose model answers as in the script; `content`: spans have conversations."""
+    """Run an agent on a server whose model answers as in the script."""
     async with OpenAIServer(script) as model:
 
         def play() -> tuple[str, Traced]:
-            with traced(folder, model, agent, **({"TRACE_CONTENT": "true"} if content else {})) as server:
+            with traced(folder, model, agent) as server:
                 return server.run(headers=headers, **fields), server
 
         # In a thread, because the model's server is in this event loop.
         answer, server = await asyncio.to_thread(play)
-    return Ended(answer, server.log, model.headers)
+    return Ended(answer, server.log)
 
 
 async def test_a_run_is_a_span_with_its_requests_and_its_calls_in_it(tmp_path: Path, receiver: OtlpReceiver) -> None:
     script = called('{"words": "a"}', '{"words": "b"}')
-    await run_once(
-        tmp_path, script, run_id="r", chat_id="c", message_id="m", user={"id": "ann"}, options={"temperature": 0.5}
-    )
+    await run_once(tmp_path, script, run_id="r", chat_id="c", message_id="m", user={"id": "ann"})
     spans = receiver.spans
     assert [span.name for span in spans] == [
-        "invoke_agent Teller",
+        "invoke_agent teller",
         "chat m",
         "execute_tool told",
         "execute_tool told",
@@ -224,13 +202,10 @@ async def test_a_run_is_a_span_with_its_requests_and_its_calls_in_it(tmp_path: P
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": "openai",
         "gen_ai.agent.id": "teller",
-        "gen_ai.agent.name": "Teller",
+        "gen_ai.agent.name": "teller",
         "gen_ai.conversation.id": "c",
         "user.id": "ann",
         "callboard.run.id": "r",
-        # They have another name, so that the sum of the tokens of all spans counts each token once.
-        "gen_ai.aggregated_usage.input_tokens": 30,
-        "gen_ai.aggregated_usage.output_tokens": 8,
         "gen_ai.response.finish_reasons": ["stop"],
     }
     time_to_first_chunk = first.attributes["gen_ai.response.time_to_first_chunk"]
@@ -239,8 +214,6 @@ async def test_a_run_is_a_span_with_its_requests_and_its_calls_in_it(tmp_path: P
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "m",
-        "gen_ai.request.stream": True,
-        "gen_ai.request.temperature": 0.5,
         "gen_ai.response.finish_reasons": ["tool_calls"],
         "gen_ai.response.time_to_first_chunk": time_to_first_chunk,
         "gen_ai.usage.input_tokens": 10,
@@ -260,21 +233,20 @@ async def test_a_run_is_a_span_with_its_requests_and_its_calls_in_it(tmp_path: P
     assert run.resource["service.name"] == "callboard"
 
 
-async def test_the_trace_of_the_request_is_continued_and_passed_on(tmp_path: Path, receiver: OtlpReceiver) -> None:
+async def test_the_trace_of_the_request_is_continued(tmp_path: Path, receiver: OtlpReceiver) -> None:
     headers = {"traceparent": TRACEPARENT, "tracestate": "vendor=1", "baggage": "of=nobody"}
     ended = await run_once(tmp_path, called('{"words": "a"}'), run_id="r", headers=headers)
-    run, first, tool, second = receiver.spans
+    run, *_ = receiver.spans
     assert (run.trace_id, run.parent_id) == (TRACE, CALLER)
-    assert [one.get("traceparent") for one in ended.model_headers] == [first.traceparent, second.traceparent]
-    assert [one.get("tracestate") for one in ended.model_headers] == ["vendor=1", "vendor=1"]
-    assert not [one for one in ended.model_headers if "baggage" in one]
     # The tool looked for itself.
-    assert tool.traceparent in ended.answer
+    assert run.traceparent in ended.answer
     of_run = {line["event"]: line.get("trace_id") for line in ended.log if line.get("run_id") == "r"}
     assert of_run == {"run_started": TRACE, "tool_looked": TRACE, "run_ended": TRACE}
 
 
-async def test_spans_have_no_contents_by_default(tmp_path: Path, receiver: OtlpReceiver) -> None:
+async def test_spans_have_no_contents_and_those_of_other_libraries_are_not_sent(
+    tmp_path: Path, receiver: OtlpReceiver
+) -> None:
     script: list[Answer] = [
         chunks(call("told", json.dumps({"words": SAID[0]}), call_id="c0"), finish("tool_calls")),
         chunks(call("fail", "{}", call_id="c1"), finish("tool_calls")),
@@ -297,101 +269,6 @@ async def test_the_name_of_an_invented_tool_counts_as_content(tmp_path: Path, re
     assert made_up.name == "execute_tool"
     assert made_up.attributes["gen_ai.tool.name"] == "unknown"
     assert not [said for said in SAID if said.encode() in b"".join(receiver.bodies)]
-
-
-@pytest.mark.parametrize("content", [False, True])
-async def test_recorded_errors_of_other_libraries_follow_the_content_setting(
-    content: bool, tmp_path: Path, receiver: OtlpReceiver
-) -> None:
-    agent = f"""
-from opentelemetry import trace
-from callboard import Agent, Skill, register, tool
-
-@tool
-def told(words: str) -> str:
-    \"""Look.\"""
-    with trace.get_tracer("a library").start_as_current_span("look", attributes={{"key": "{SECRET}"}}):
-        raise ValueError(f"no such thing: {{words}} {SECRET}")
-
-register(Agent("teller", name="Teller", skills=[Skill("tools", "Tell.", tools=[told])]))
-"""
-    await run_once(tmp_path, called(json.dumps({"words": SAID[0]})), agent, content=content)
-    theirs = named(receiver.spans, "look")
-    assert theirs.is_error
-    assert theirs.attributes == {"key": "[secret]"}
-    [raised] = theirs.events
-    assert raised["exception.type"] == "ValueError"
-    assert SECRET.encode() not in b"".join(receiver.bodies)
-    if content:
-        assert raised["exception.message"] == f"no such thing: {SAID[0]} [secret]"
-        assert theirs.status_message == f"ValueError: no such thing: {SAID[0]} [secret]"
-    else:
-        assert SAID[0].encode() not in b"".join(receiver.bodies)
-
-
-async def test_spans_with_contents_have_no_secrets(tmp_path: Path, receiver: OtlpReceiver) -> None:
-    script = [
-        chunks(text("I look. "), call("told", json.dumps({"words": SECRET}), call_id="c0"), finish("tool_calls")),
-        chunks(text(f"{SAID[2]} {SECRET}"), finish("stop")),
-    ]
-    await run_once(tmp_path, script, content=True, chat_id="c")
-    run, first, tool, second = receiver.spans
-    assert SECRET.encode() not in b"".join(receiver.bodies)
-
-    def read(span: Span, name: str) -> Any:
-        return json.loads(span.attributes[f"gen_ai.{name}"])
-
-    asked = {"role": "user", "parts": [{"type": "text", "content": SAID[0]}]}
-    assert read(first, "input.messages") == [asked]
-    wanted = {"type": "tool_call", "id": "c0", "name": "told", "arguments": '{"words": "[secret]"}'}
-    assert read(first, "output.messages") == [
-        {
-            "role": "assistant",
-            "parts": [{"type": "text", "content": "I look. "}, wanted],
-            "finish_reason": "tool_calls",
-        }
-    ]
-    assert read(tool, "tool.call.arguments") == {"words": "[secret]"}
-    result = tool.attributes["gen_ai.tool.call.result"]
-    assert SAID[1] in result
-    *_, calling, answered = read(second, "input.messages")
-    assert calling["parts"] == [{"type": "text", "content": "I look. "}, wanted]
-    assert answered == {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c0", "response": result}]}
-    [said] = read(run, "output.messages")
-    assert said["parts"] == [{"type": "text", "content": f"I look. {SAID[2]} [secret]"}]
-    assert read(run, "input.messages") == [asked]
-    # The attributes that lists of traces show.
-    assert run.attributes["input.value"] == SAID[0]
-    assert run.attributes["output.value"] == f"I look. {SAID[2]} [secret]"
-
-
-async def test_contents_have_each_call_of_an_endpoint_that_gives_all_calls_the_same_index(
-    tmp_path: Path, receiver: OtlpReceiver
-) -> None:
-    both = (call("told", json.dumps({"words": word}), index=0, call_id=f"c{word}") for word in ("a", "b"))
-    await run_once(tmp_path, [chunks(*both, finish("tool_calls")), chunks(text("Done."), finish("stop"))], content=True)
-    first = next(span for span in receiver.spans if span.name.startswith("chat"))
-    [answer] = json.loads(first.attributes["gen_ai.output.messages"])
-    assert [(part["id"], part["arguments"]) for part in answer["parts"]] == [
-        ("ca", '{"words": "a"}'),
-        ("cb", '{"words": "b"}'),
-    ]
-
-
-async def test_span_of_a_call_has_the_arguments_that_the_user_has_changed(
-    tmp_path: Path, receiver: OtlpReceiver
-) -> None:
-    async with OpenAIServer(called('{"words": "a"}')) as model:
-
-        def play() -> None:
-            with traced(tmp_path, model, CONFIRM_TOOLS="told", TRACE_CONTENT="true") as server:
-                with server.running("input_request") as client:
-                    answer = {"request_id": "approve:c0", "value": {"arguments": {"words": "b"}}}
-                    client.post("/v1/runs/r/input", json=answer)
-
-        await asyncio.to_thread(play)
-    arguments = named(receiver.spans, "execute_tool told").attributes["gen_ai.tool.call.arguments"]
-    assert json.loads(arguments) == {"words": "b"}
 
 
 async def test_failures_are_failed_spans_with_the_error_code(tmp_path: Path, receiver: OtlpReceiver) -> None:
@@ -436,40 +313,6 @@ async def test_a_call_that_its_run_stops_has_not_failed_either(tmp_path: Path, r
     assert not [span for span in receiver.spans if span.is_error]
 
 
-@pytest.mark.slow
-async def test_an_agent_in_a_tool_asks_its_model_within_that_call(tmp_path: Path, receiver: OtlpReceiver) -> None:
-    script = [
-        chunks(call("told", '{"input": "a"}', call_id="c0"), finish("tool_calls")),
-        chunks(text("From within."), finish("stop")),
-        chunks(text("There."), finish("stop")),
-    ]
-    await run_once(tmp_path, script, AGENT_IN_A_TOOL)
-    run = named(receiver.spans, "invoke_agent Teller")
-    tool = named(receiver.spans, "execute_tool told")
-    assert named(receiver.spans, "chat inner").parent_id == tool.span_id
-    assert {span.parent_id for span in receiver.spans if span.name == "chat outer"} == {run.span_id}
-
-
-async def test_an_mcp_server_receives_the_trace_of_a_call(tmp_path: Path, receiver: OtlpReceiver) -> None:
-    script = [
-        chunks(call("ours_trace", "{}", call_id="c0"), finish("tool_calls")),
-        chunks(text("There."), finish("stop")),
-    ]
-    ended = await run_once(tmp_path, script, AGENT_WITH_MCP, headers={"traceparent": TRACEPARENT})
-    # Between the two stands a span of the MCP SDK's own.
-    tool = named(receiver.spans, "execute_tool ours_trace")
-    [of_sdk] = [span for span in receiver.spans if span.parent_id == tool.span_id]
-    assert of_sdk.scope == "mcp-python-sdk"
-    assert of_sdk.traceparent in ended.answer
-
-
-async def test_without_a_receiver_the_trace_of_the_request_is_passed_on(tmp_path: Path) -> None:
-    ended = await run_once(tmp_path, called('{"words": "a"}'), headers={"traceparent": TRACEPARENT})
-    assert [one.get("traceparent") for one in ended.model_headers] == [TRACEPARENT, TRACEPARENT]
-    assert TRACEPARENT in ended.answer
-    assert not [line for line in ended.log if line["event"].startswith("traces")]
-
-
 NO_TRACES = [
     [],
     [("traceparent", "00-nonsense")],
@@ -483,7 +326,7 @@ NO_TRACES = [
 ]
 
 
-async def test_a_request_of_no_trace_passes_none_on(tmp_path: Path) -> None:
+async def test_a_request_of_no_trace_begins_one(tmp_path: Path, receiver: OtlpReceiver) -> None:
     async with OpenAIServer([chunks(text("Hi."), finish("stop"))] * len(NO_TRACES)) as model:
 
         def play() -> None:
@@ -492,17 +335,8 @@ async def test_a_request_of_no_trace_passes_none_on(tmp_path: Path) -> None:
                     server.run(headers=headers)
 
         await asyncio.to_thread(play)
-    assert len(model.headers) == len(NO_TRACES)
-    assert not [one for one in model.headers if "traceparent" in one or "tracestate" in one]
-
-
-async def test_a_trace_state_in_several_lines_is_one(tmp_path: Path) -> None:
-    ended = await run_once(
-        tmp_path,
-        [chunks(text("Hi."), finish("stop"))],
-        headers=[("traceparent", TRACEPARENT), ("tracestate", "a=1"), ("tracestate", "b=2")],
-    )
-    assert [one.get("tracestate") for one in ended.model_headers] == ["a=1,b=2"]
+    runs = [span for span in receiver.spans if span.name == "invoke_agent teller"]
+    assert [run.parent_id for run in runs] == [""] * len(NO_TRACES)
 
 
 @pytest.mark.parametrize(
@@ -538,8 +372,7 @@ async def test_a_dot_env_file_is_as_good_as_the_environment_and_its_keys_are_sec
     ("variables", "words"),
     [
         ({"OTEL_TRACES_EXPORTER": "pigeon"}, r"OTEL_TRACES_EXPORTER: .*'pigeon'"),
-        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "pip install opentelemetry-exporter-otlp-proto-grpc"),
-        ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "smoke"}, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: 'smoke'"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: 'grpc' .*http/protobuf"),
     ],
 )
 def test_a_variable_that_cannot_be_followed_ends_the_server_with_words(
@@ -584,29 +417,6 @@ def test_a_receiver_that_does_not_answer_delays_neither_runs_nor_the_stop(
             assert process.wait(60) == -signal.SIGTERM
 
 
-@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
-async def test_a_run_after_a_takeover_links_to_its_former_span(
-    stop: signal.Signals, tmp_path: Path, receiver: OtlpReceiver
-) -> None:
-    async with OpenAIServer([chunks(text("Once "), ending="hang"), chunks(text("Upon."), finish("stop"))]) as model:
-
-        def play() -> None:
-            with traced(tmp_path, model, DRAIN_SECONDS="0") as server, server.running("Once", chat_id="c"):
-                server.process.send_signal(stop)
-                server.process.wait(60)
-            with traced(tmp_path, model) as heir:
-                assert '"type":"done"' in heir.follow()
-
-        await asyncio.to_thread(play)
-    [heir] = [span for span in receiver.spans if span.attributes.get("callboard.run.losses") is not None]
-    former = [span for span in receiver.spans if span.attributes.get("callboard.run.left")]
-    # Of no trace of a request: it stays in the one that the run began.
-    assert model.headers[0]["traceparent"].split("-")[1] == heir.trace_id
-    [link] = heir.links
-    assert link == f"00-{heir.trace_id}-{heir.parent_id}-01"
-    assert [span.traceparent for span in former] == ([] if stop == signal.SIGKILL else [link])
-
-
 async def test_a_run_that_can_only_be_ended_is_a_failed_span(tmp_path: Path, receiver: OtlpReceiver) -> None:
     async with OpenAIServer([]) as model:
 
@@ -640,8 +450,5 @@ async def test_a_run_after_a_takeover_has_the_same_trace_and_request_id(tmp_path
     # Spans that the killed server had not sent are lost.
     run, asked = receiver.spans
     assert (run.trace_id, run.parent_id) == (TRACE, CALLER)
-    assert run.attributes["callboard.run.losses"] == 1
-    [link] = run.links
-    assert link.split("-")[1] == TRACE
-    assert model.headers[-1]["traceparent"] == asked.traceparent
+    assert (asked.trace_id, asked.parent_id) == (TRACE, run.span_id)
     assert {line.get("request_id") for line in log if line.get("run_id") == "r"} == {"the-first"}

@@ -8,8 +8,8 @@ from typing import TextIO
 
 import structlog
 
+from callboard._trace_context import current_trace_id
 from callboard.redaction import Redaction, current_redaction
-from callboard.trace_context import current_trace_id
 
 
 def _make_console_renderer(*, has_colours: bool) -> structlog.dev.ConsoleRenderer:

@@ -13,10 +13,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import structlog
-from opentelemetry.context import Context, get_current
 
 from callboard._streams import closing_stream
 from callboard.models import (
@@ -32,8 +31,6 @@ from callboard.models import (
     ToolCallDelta,
     content_text,
 )
-from callboard.redaction import Redaction
-from callboard.trace_context import RunTrace, with_run
 from callboard_protocol import Event
 
 __all__ = [
@@ -41,7 +38,6 @@ __all__ = [
     "STOPPED",
     "ModelAnswered",
     "ModelAsked",
-    "NoTracer",
     "Observation",
     "ObservedRequest",
     "ObservedRun",
@@ -50,8 +46,6 @@ __all__ = [
     "RunObservers",
     "RunPrepared",
     "RunTakenOver",
-    "RunTracer",
-    "TracedRun",
 ]
 
 _log = structlog.get_logger(__name__)
@@ -103,8 +97,7 @@ class ModelAnswered:
 
     `first_seconds` is the time to the first piece of the answer, None if there was none. `finish_reason` and `usage`
     are None if the endpoint or the framework did not report them. If no tokens are reported, `text_chars` is the known
-    number of characters of the request and the answer, otherwise 0. `deltas` has the pieces of the answer if traces
-    have contents.
+    number of characters of the request and the answer, otherwise 0.
     """
 
     model: str
@@ -115,7 +108,6 @@ class ModelAnswered:
     error: str | None
     text_chars: int = 0
     number: int = field(default=0, compare=False)
-    deltas: Sequence[ModelDelta] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,64 +143,12 @@ STOPPED = frozenset({"CancelledError", "GeneratorExit"})
 """The errors of a `ModelAnswered` that are not failures: the run was stopped, or stopped reading the answer."""
 
 
-class TracedRun(Protocol):
-    """One run of a `RunTracer`. The agent runs in its `context`."""
-
-    @property
-    def context(self) -> Context:
-        """The context that has the run's span, if there is one."""
-        ...
-
-    def observers(self, redaction: Redaction, question: str = "") -> Sequence[Observer]:
-        """Return the observers that trace the run from inside; none if the run is not recorded.
-
-        `redaction` removes secrets from texts; `question` is the user's message.
-        """
-        ...
-
-
-class RunTracer(Protocol):
-    """Makes the traces of runs. With `has_contents`, a `ModelAnswered` has the pieces of the answer."""
-
-    has_contents: bool
-
-    def begin(self, run: ObservedRun, agent_name: str, former: str = "") -> TracedRun:
-        """Begin to trace a run.
-
-        After a takeover, `former` is the `traceparent` of the run at its previous server, otherwise it is empty.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class UntracedRun:
-    """A run of which no traces are made. Its requests to other services belong to the trace of its client."""
-
-    context: Context = field(default_factory=lambda: with_run(get_current(), RunTrace()))
-
-    def observers(self, redaction: Redaction, question: str = "") -> Sequence[Observer]:  # noqa: ARG002 - of the protocol
-        """Return no observers."""
-        return ()
-
-
-@dataclass(slots=True)
-class NoTracer:
-    """Makes no traces."""
-
-    has_contents: bool = False
-
-    def begin(self, run: ObservedRun, agent_name: str, former: str = "") -> TracedRun:  # noqa: ARG002 - of the protocol
-        """Return an `UntracedRun`."""
-        return UntracedRun()
-
-
 @dataclass(frozen=True, slots=True)
 class RunObservers:
-    """The observers of one run; with `keeps_answers`, each `ModelAnswered` has the pieces of the answer."""
+    """The observers of one run."""
 
     run: ObservedRun
     observers: Sequence[Observer] = ()
-    keeps_answers: bool = False
 
     def tell(self, observation: Observation) -> None:
         """Call every observer; the exceptions of one do not affect the others or the run."""
@@ -241,7 +181,6 @@ class ObservedRequest:
         self.finish_reason: str | None = None
         self.usage: TokenUsage | None = None
         self.text_chars = 0
-        self.deltas: list[ModelDelta] = []
         self.has_ended = False
         self._number = next(_NUMBERS)
         self._tell = tell
@@ -271,7 +210,6 @@ class ObservedRequest:
                 error=type(error).__name__ if error else None,
                 text_chars=0 if self.usage and self.usage.total_tokens > 0 else self.text_chars,
                 number=self._number,
-                deltas=self.deltas,
             )
         )
 
@@ -297,7 +235,6 @@ class _WatchedModel:
                 self._observers.tell, self.name, len(request.messages), len(request.tools), request
             ) as observed:
                 observed.text_chars = sum(len(content_text(message.get("content"))) for message in request.messages)
-                keeps_answer = self._observers.keeps_answers
                 async for delta in stream:
                     # Text first, because there is a piece of text for each token.
                     if isinstance(delta, TextDelta | ReasoningDelta | RefusalDelta):
@@ -309,8 +246,6 @@ class _WatchedModel:
                     elif isinstance(delta, TokenUsage):
                         observed.usage = delta
                     observed.receive()
-                    if keeps_answer:
-                        observed.deltas.append(delta)
                     yield delta
 
     async def aclose(self) -> None:

@@ -94,7 +94,6 @@ ToolFormat = Literal[
     "cwm",
     "rwkv",
     "minimax_m3",
-    "functionary",
     "harmony",
 ]
 """The format in which a model is instructed to call tools, and in which its calls are read."""
@@ -286,11 +285,6 @@ class Settings(BaseSettings):
     metrics_key: SecretStr | None = Field(
         default=None,
         description="Key for `GET /metrics` only, for a Prometheus that must not have `API_KEY`",
-    )
-    trace_content: bool = Field(
-        default=False,
-        description="Whether traces contain the texts of users, models and tools, without secrets. Traces are sent to "
-        "`OTEL_EXPORTER_OTLP_ENDPOINT`",
     )
     inspect: bool = Field(
         default=True, description="Whether `/inspect` shows open and ended runs and the requests to models"

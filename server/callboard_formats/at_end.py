@@ -1,4 +1,4 @@
-"""Reads calls that count only at the end of the answer: in a syntax that was not requested, or as bare lines of Python.
+"""Reads calls that count only at the end of the answer, because their syntax was not requested.
 
 A model that is asked to write ReAct may write `<tool_call>` because it was trained to, and a model that is asked for
 XML may write `Action:`. Such a call is read if it is complete, begins a line and ends the answer. The caller also gets
@@ -7,12 +7,8 @@ the text of the call (`FoundCall.source`), and decides whether the call runs or 
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
-
-import regex
 
 from callboard_formats.names import resolve_name
-from callboard_formats.python import Brackets, parse_calls, read_brackets
 from callboard_formats.syntax import (
     END_OF_TURN,
     LAST_OBSERVATION,
@@ -23,7 +19,7 @@ from callboard_formats.syntax import (
     has_full_call,
 )
 from callboard_formats.text_buffer import Reading, TextBuffer
-from callboard_formats.unmarked import DEPTH, LastCalls
+from callboard_formats.unmarked import LastCalls
 
 MAX_FAILED_BLOCKS = 24
 """The number of blocks that may turn out to be text. It is limited because each may be read to the answer's end."""
@@ -73,34 +69,3 @@ class OtherSyntax(LastCalls):
         is_whole = not any(call.truncated or call.broken for call in calls)
         is_known = all(resolve_name(call.name, context.schemas) for call in calls)
         return calls if is_whole and is_known else []
-
-
-class BareCalls(LastCalls):
-    """Reads lines of Python without markers that call one of these tools, at the end of the answer (Granite 3.3).
-
-    https://github.com/vllm-project/vllm/blob/main/vllm/tool_parsers/granite_pythonic_tool_parser.py
-    """
-
-    name = "granite"
-
-    def __init__(self, tools: Sequence[str]) -> None:
-        self.openers = tuple(f"{tool}(" for tool in tools)
-
-    def read_calls(self, buffer: TextBuffer, context: BlockContext) -> Reading[Sequence[WrittenCall] | None]:
-        """Read the call of one line."""
-        start = buffer.keep()
-        head = yield from buffer.take(_NAME)
-        if head is None or head[0] not in context.schemas:
-            buffer.rewind(start)
-            return None
-        became = yield from read_brackets(buffer, DEPTH)
-        return (parse_calls(buffer.cut(start, buffer.position)) or []) if became is Brackets.CLOSED else []
-
-
-_NAME = regex.compile(r"[A-Za-z_]\w{0,127}+(?=\()")
-
-
-@lru_cache(maxsize=64)
-def make_bare_calls(tools: tuple[str, ...]) -> BareCalls:
-    """Return the syntax for these tools. It is cached, because grammars are cached by their syntaxes."""
-    return BareCalls(tools)

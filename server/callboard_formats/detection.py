@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import regex
 
-from callboard_formats.formats import FUNCTIONARY, SYNTAXES, syntaxes_of
+from callboard_formats.formats import SYNTAXES, syntaxes_of
 from callboard_formats.syntax import Tags
 
 MAX_TEMPLATE_CHARS = 2**18
@@ -91,13 +91,6 @@ def opened_thought_tags(
         syntaxes += [one for one in SYNTAXES if _matches(model, one.models)]
         syntaxes += syntaxes_of(formats)
     return tuple(dict.fromkeys(tag for one in syntaxes for tag in one.reasoning if tag.marks_a_thought))
-
-
-def prompt_ends_with_separator(model: str, formats: Sequence[str] | None) -> bool:
-    """Return whether the prompt ends with Functionary's separator, so that the answer begins with a recipient."""
-    if formats is None:
-        return _matches(model, FUNCTIONARY.models)
-    return FUNCTIONARY.name in formats
 
 
 def spell_out(template: str) -> str:

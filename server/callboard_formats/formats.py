@@ -7,7 +7,6 @@ from functools import cache
 import regex
 
 from callboard_formats.at_end import OtherSyntax
-from callboard_formats.functionary import Functionary
 from callboard_formats.harmony import Harmony
 from callboard_formats.minimax import MiniMaxM3
 from callboard_formats.quotation import is_introduced_as_example
@@ -24,11 +23,9 @@ LEAKED_REACT = React(leaked=True, last=False)
 LAST_REACT = React(leaked=True)
 UNMARKED = Unmarked()
 LAST_UNMARKED = Unmarked(last=True)
-FUNCTIONARY = Functionary()
-LEAKED_FUNCTIONARY = Functionary(leaked=True)
 
 SYNTAXES: tuple[Syntax, ...] = (
-    *ROWS, MiniMaxM3(), PythonTag(), Harmony(), LEAKED_FUNCTIONARY, UNMARKED, UnmarkedNotation(),
+    *ROWS, MiniMaxM3(), PythonTag(), Harmony(), UNMARKED, UnmarkedNotation(),
     WrappedJson("hermes"), WrappedJson("xml"), WrappedJson("gigachat3"), LEAKED_REACT,
 )  # fmt: skip
 """Every syntax. If several can begin at a position, they are tried in this order."""
@@ -37,8 +34,8 @@ _AT_END: Mapping[Syntax, Syntax] = {UNMARKED: LAST_UNMARKED, LEAKED_REACT: LAST_
 _IN_ANSWERS = tuple(_AT_END.get(one, one) for one in SYNTAXES)
 """The syntaxes for `StreamParser`. Callers that check the text behind a call themselves use `SYNTAXES`."""
 
-_REQUESTED: Mapping[Syntax, Syntax] = {LAST_REACT: REACT, LEAKED_FUNCTIONARY: FUNCTIONARY}
-"""The syntaxes that accept more if the model was asked to write them, each with its more tolerant replacement."""
+_REQUESTED: Mapping[Syntax, Syntax] = {LAST_REACT: REACT}
+"""The syntax that accepts more if the model was asked to write it, with its more tolerant replacement."""
 
 
 class Thoughts(Syntax):

@@ -11,9 +11,8 @@ may be about such calls. The mark is a token, and a server may remove it from a 
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from callboard_formats.broken import read_broken_name
 from callboard_formats.names import resolve_name
@@ -74,23 +73,17 @@ class _Element:
             return "[" + ", ".join(element.to_json() for element in self.elements) + "]"
         return self.to_object()
 
-    def to_object(self, lists: Collection[str] = ()) -> str:
-        """Return its elements as a JSON object. Consecutive elements of one name become a list if it is in `lists`."""
-        values: list[tuple[str, str]] = []
-        for name, same in groupby(self.elements, key=lambda element: element.name):
-            texts = [element.to_json() for element in same]
-            if len(texts) > 1 and name in lists:
-                texts = [f"[{', '.join(texts)}]"]
-            values += ((name, text) for text in texts)
-        return "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in values) + "}"
+    def to_object(self) -> str:
+        """Return its elements as a JSON object."""
+        members = (f"{json.dumps(one.name, ensure_ascii=False)}: {one.to_json()}" for one in self.elements)
+        return "{" + ", ".join(members) + "}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Arguments:
-    """The names of a tool's arguments; `lists` and `texts` are those that are arrays and strings by the schema."""
+    """The names of a tool's arguments; `texts` are those that are strings by the schema."""
 
     names: frozenset[str]
-    lists: frozenset[str]
     texts: frozenset[str]
 
 
@@ -101,7 +94,6 @@ def _read_schema(name: str, schemas: Schemas) -> _Arguments:
     types = {key: schema.get("type") for key, schema in properties.items() if isinstance(schema, Mapping)}
     return _Arguments(
         names=frozenset(properties),
-        lists=frozenset(key for key, kind in types.items() if kind == "array"),
         texts=frozenset(key for key, kind in types.items() if kind == "string"),
     )
 
@@ -179,7 +171,7 @@ class MiniMaxM3(Syntax):
             if tag is None:
                 if not readable:
                     return WrittenCall(name, "{" + buffer.cut(begin, buffer.position), truncated=True)
-                return WrittenCall(name, root.to_object(arguments.lists), truncated=True, untyped=True)
+                return WrittenCall(name, root.to_object(), truncated=True, untyped=True)
             buffer.position += len(tag[0])
             if not tag["closes"]:
                 element = _Element(tag["name"], buffer.position)
@@ -202,7 +194,7 @@ class MiniMaxM3(Syntax):
                 if not readable or root.has_words:
                     # Text between the elements belongs to a value, and would be lost.
                     return WrittenCall(name, "{" + buffer.cut(begin, buffer.position))
-                return WrittenCall(name, root.to_object(arguments.lists), untyped=True)
+                return WrittenCall(name, root.to_object(), untyped=True)
             else:
                 inner.text.append(tag[0])
 

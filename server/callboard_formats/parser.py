@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callboard_formats.at_end import BareCalls, make_bare_calls
 from callboard_formats.calls import RunnableCall, read_call, resolve_tool_name
 from callboard_formats.cleaning import Cleaner
-from callboard_formats.detection import opened_thought_tags, prompt_ends_with_separator
+from callboard_formats.detection import opened_thought_tags
 from callboard_formats.formats import other_syntaxes, related_formats, syntaxes_of
-from callboard_formats.functionary import FirstMessage
 from callboard_formats.output import (
     AllWasThought,
     AnswerBegan,
@@ -94,8 +92,6 @@ class StreamParser:
     ) -> None:
         self.schemas = schemas_of(tools)
         others: Sequence[Syntax] = other_syntaxes(tuple(formats)) if falls_back and formats is not None else ()
-        if formats is not None and BareCalls.name in formats and self.schemas:
-            others = (*others, make_bare_calls(tuple(self.schemas)))
         self._scanner = Scanner(
             (*syntaxes_of(formats), *others),
             self.schemas,
@@ -104,7 +100,6 @@ class StreamParser:
             is_certain=bool(thinking),
         )
         self._cleaner = Cleaner(None if formats is None else (*formats, *related_formats(formats)), model)
-        self._first_message = FirstMessage(self.schemas) if prompt_ends_with_separator(model, formats) else None
         self._found: list[FoundCall] = []
         self._has_begun = False
 
@@ -113,14 +108,11 @@ class StreamParser:
         if text and not self._has_begun:
             self._has_begun = True
             text = text.removeprefix(BYTE_ORDER_MARK)
-        if self._first_message:
-            text = self._first_message.feed(text)
         return self._pieces(self._scanner.feed(text))
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return the pieces that were held back. `cut` says that the endpoint cut the answer off."""
-        pieces = self._pieces(self._scanner.feed(self._first_message.finish())) if self._first_message else []
-        pieces += self._pieces(self._scanner.finish(cut=cut))
+        pieces = self._pieces(self._scanner.finish(cut=cut))
         if text := self._cleaner.finish():
             pieces.append(TextPiece(text))
         return pieces

@@ -453,16 +453,10 @@ def _convert_keywords(call: ast.Call) -> str:
 
 
 class _JsonConstants(ast.NodeTransformer):
-    """Replaces JSON's constants, and f-strings without replacement fields, by Python's constants."""
+    """Replaces JSON's constants by Python's."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Constant(_WORDS[node.id]) if node.id in _WORDS else node
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
-        match node.values:
-            case [ast.Constant() as text]:
-                return text
-        return node
 
 
 def _cut_arguments(source: str, call: ast.Call) -> str:

@@ -475,8 +475,6 @@ class _Action:
         if became is not Brackets.CLOSED or _MARKER.search(source):
             return None
         written = source[1:-1].strip()
-        if not written:
-            return [WrittenCall(name, "")]
         calls = parse_calls(f"call({written})")
         return [WrittenCall(name, calls[0].arguments, words=calls[0].words)] if calls else None
 

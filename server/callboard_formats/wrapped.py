@@ -61,8 +61,5 @@ class WrappedJson(LastCalls):
             while (yield from buffer.take(_BEHIND_OBJECT)):
                 pass
         is_over = (yield from buffer.take(_END)) or not (yield from buffer.peek())
-        if not is_over and buffer.final and buffer.cut_off(_END):
-            buffer.position = buffer.end
-            is_over = True
         # An object inside the tag, `<functioncall {…}>`, is in no specification, so such a call is refused.
         return [replace(call, broken=bool(begin["in_tag"])) for call in calls] if is_over else []

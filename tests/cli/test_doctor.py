@@ -17,7 +17,6 @@ from callboard._cli.doctor.settings import Context
 from callboard._version import __version__
 from callboard.storage import Store
 from tests.cli.conftest import Doctor, add_functions
-from tests.fakes.embeddings import EmbeddingServer
 from tests.fakes.http_answer import answering
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish
 from tests.processes import COMMAND, environment, run
@@ -62,9 +61,8 @@ async def test_doctor_of_a_correct_setup_prints_only_check_marks_and_returns_0(t
         add_functions(webui)
         sign_in = ["--open-webui", webui.url, "--email", stand_in.ADMIN, "--password", stand_in.PASSWORD]
         script = [chunks(call("get_weather", '{"city": "Paris"}', call_id="c"), finish("tool_calls"))]
-        async with OpenAIServer(script, models=["m"]) as model, EmbeddingServer() as embedder:
-            given |= {"MODEL_BASE_URL": model.base_url, "EMBEDDING_MODEL": "e5"}
-            given["EMBEDDING_BASE_URL"] = embedder.base_url
+        async with OpenAIServer(script, models=["m"]) as model:
+            given |= {"MODEL_BASE_URL": model.base_url}
             ended = await asyncio.to_thread(run, tmp_path, "doctor", *sign_in, **given)
     assert ended.returncode == 0, ended.stdout
     assert ended.stderr == ""
@@ -79,7 +77,6 @@ async def test_doctor_of_a_correct_setup_prints_only_check_marks_and_returns_0(t
         "keys",
         "users",
         "model",
-        "embeddings",
         "agents",
         "MCP server ours",
         "port",
@@ -188,7 +185,7 @@ async def test_missing_migrations_are_counted_and_not_run(doctor: Doctor, tmp_pa
     with sqlite3.connect(database) as connection:
         connection.execute("DELETE FROM alembic_version")
     [line] = (await asyncio.to_thread(doctor)).of("database")
-    assert line == "– database: it lacks 3 migrations of this version → callboard serve runs them when it starts"
+    assert line == "– database: it lacks 4 migrations of this version → callboard serve runs them when it starts"
     with sqlite3.connect(database) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == []
 

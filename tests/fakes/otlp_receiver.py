@@ -39,10 +39,6 @@ class Span:
     scope: str
     schema_url: str
     resource: Mapping[str, Any] = field(repr=False)
-    links: Sequence[str]
-    """The `traceparent` of each span that it is linked to."""
-    events: Sequence[Mapping[str, Any]]
-    """The attributes of each event."""
 
     @property
     def traceparent(self) -> str:
@@ -116,8 +112,6 @@ def _read_span(span: trace_pb2.Span, of_scope: trace_pb2.ScopeSpans, resource: M
         of_scope.scope.name,
         of_scope.schema_url,
         resource,
-        [f"00-{link.trace_id.hex()}-{link.span_id.hex()}-01" for link in span.links],
-        [{one.key: _read(one.value) for one in event.attributes} for event in span.events],
     )
 
 

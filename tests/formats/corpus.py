@@ -36,7 +36,6 @@ _TITLES = {
     "xml": "XML",
     "native_leak": "native, leaking into the text",
     "talking": "talk of calls, none meant",
-    "functionary": "Functionary v3.2",
     "harmony": "gpt-oss (harmony)",
     "ling": "Ling",
     "minicpm": "MiniCPM",

@@ -95,7 +95,6 @@ def family_of(model: str) -> str | None:
         ("XiaomiMiMo/MiMo-V2-Flash", "qwen3_coder"),
         ("PrimeIntellect/INTELLECT-3", "qwen3_coder"),
         ("tngtech/DeepSeek-TNG-R1T2-Chimera", "deepseek"),
-        ("meetkai/functionary-small-v3.2", "functionary"),
         ("meetkai/functionary-medium-v3.1", "llama3"),
         ("zai-org/GLM-5.3-Flash", "glm"),
         ("naver-hyperclovax/HyperCLOVAX-SEED-Think-14B", "glm"),
@@ -215,7 +214,6 @@ LINES = {
     "olmo 3": ("olmo3", r"{{- \"\n<function_calls>\nget_weather(city='New York')\n</function_calls>\" }}"),
     "seed-oss": ("seed_oss", r"{%- set begin = '<seed:tool_call>' -%}{{ '\n<function=' + name + '>\n<parameter=' }}"),
     "gigachat 3": ("gigachat3", r"{%- set add_tokens = namespace(message_sep='<|message_sep|>\n\n') -%} function call"),
-    "functionary 3.2": ("functionary", r"Respond in this format:\n>>>${recipient}\n${content}\nAvailable functions:"),
 }
 
 
@@ -393,28 +391,6 @@ def test_a_family_is_read_with_another_section_or_without_one_and_no_marker_is_l
 @pytest.mark.parametrize(("name", "marker"), [("minicpm", "<|tool_call_end|>"), ("glm", "</tool_call>")])
 def test_fragments_of_a_familys_other_syntaxes_are_not_shown(name: str, marker: str) -> None:
     assert parse(f"It is noon.{marker}", TOOLS, name).content == "It is noon."
-
-
-@pytest.mark.parametrize("step", [1, 1000])
-@pytest.mark.parametrize(
-    ("text", "content", "calls"),
-    [
-        ('search(query="a")', "", [{"query": "a"}]),
-        ('I look.\nsearch(query="a")\nsearch(query="(b)")\n', "I look.", [{"query": "a"}, {"query": "(b)"}]),
-        ('search(query="a")\n\nfinds a.', 'search(query="a")\n\nfinds a.', []),
-        ('Write search(query="a")', 'Write search(query="a")', []),
-        ('find(query="a")', 'find(query="a")', []),
-        ('search(query="a', 'search(query="a', []),
-    ],
-)
-def test_granite_calls_in_bare_lines_of_python_at_the_end(
-    text: str, content: str, calls: list[dict[str, str]], step: int
-) -> None:
-    parser = StreamParser(TOOLS, ["granite"])
-    shown = [one for at in range(0, len(text), step) for one in parser.feed(text[at : at + step])]
-    shown += parser.finish()
-    assert "".join(one.text for one in shown if isinstance(one, TextPiece)) == content
-    assert [call.arguments for call in parser.calls] == calls
 
 
 def test_an_unknown_format_is_refused_and_the_known_are_listed() -> None:

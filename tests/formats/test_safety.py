@@ -425,6 +425,7 @@ M3 = "]<]minimax[>["
         f'{M3}<tool_call>{M3}<invoke name="store">{M3}<text>a{M3}</text> x{M3}</text>{M3}</invoke>{M3}</tool_call>',
         f'{M3}<tool_call>{M3}<invoke name="store">' + f"{M3}<text>" * 500,
         f'{M3}<tool_call>{M3}<invoke name="store">{f"{M3}<a>" * 500}{f"{M3}</a>" * 500}{M3}</invoke>{M3}</tool_call>',
+        f'{M3}<tool_call>{M3}<invoke name="store">{f"{M3}<text>a{M3}</text>" * 2}{M3}</invoke>{M3}</tool_call>',
         '<|tool_call>call:store{text:<|"|>a<|"|>} x<|"|>}<tool_call|>',
         "<start_function_call>call:store{text:<escape>a<escape>} x<escape>}<end_function_call>",
         f"[store(text=0x{'1' * 300})]",
@@ -593,11 +594,6 @@ MAIL = {
             {"to": ["a", "b"], "text": "c"},
         ),
         ('<|channel|>commentary to=functions.mail<|message|>{"text": "a"}<|ca', {"text": "a"}),
-        (
-            f'{M3}<tool_call>{M3}<invoke name="mail">{M3}<to>a{M3}</to>{M3}<to>b{M3}</to>{M3}<text>c{M3}</text>'
-            f"{M3}</invoke>{M3}</tool_call>",
-            {"to": ["a", "b"], "text": "c"},
-        ),
     ],
 )
 def test_clear_calls_with_small_errors_are_read(text: str, arguments: dict[str, Any], step: int) -> None:

@@ -1,6 +1,4 @@
-"""Thoughts, and messages of Functionary, that the prompt has opened or that begin an answer."""
-
-from typing import Any
+"""Thoughts that the prompt has opened or that begin an answer."""
 
 import pytest
 
@@ -8,7 +6,6 @@ from callboard._formats.reading import ScanningReader
 from callboard.models import Finish, TextDelta
 from callboard_formats import LeadingThought, ReasoningPiece, StreamParser, TextPiece
 from callboard_formats.detection import find_format
-from tests.formats.corpus import TOOLS, cut, meant
 
 OPENED = {
     "Qwen/QwQ-32B": "</think>",
@@ -120,72 +117,3 @@ def test_thought_before_answer_is_separated(written: str, thought: str, text: st
     reader = LeadingThought()
     pieces = [reader.feed(written[at : at + size]) for at in range(0, len(written), size)]
     assert tuple(map("".join, zip(*pieces, reader.finish(), strict=True))) == (thought, text)
-
-
-# ---------------------------------------------------------------- Functionary: the first `>>>` is in the prompt
-
-
-SCHEMAS = [tool.schema() for tool in TOOLS]
-SEARCH: dict[str, Any] = {"query": "storms"}
-CALL = '{"query": "storms"}'
-
-
-def read_functionary(
-    pieces: list[str], formats: list[str] | None, model: str = ""
-) -> tuple[str, str, tuple[tuple[str, dict[str, Any] | str], ...]]:
-    parsing = StreamParser(SCHEMAS, formats, model=model)
-    shown = [one for piece in pieces for one in parsing.feed(piece)] + parsing.finish()
-    return (
-        "".join(one.text for one in shown if isinstance(one, TextPiece)),
-        "".join(one.text for one in shown if isinstance(one, ReasoningPiece)),
-        tuple(meant(call) for call in parsing.calls),
-    )
-
-
-MEANINGS = {
-    f"search\n{CALL}": ("", (("search", SEARCH),)),
-    f">>>search\n{CALL}": ("", (("search", SEARCH),)),
-    f"all\nLet me look.\nNow.>>>search\n{CALL}>>>now\n{{}}<|eot_id|>": (
-        "Let me look.\nNow.",
-        (("search", SEARCH), ("now", {})),
-    ),
-    "all\nIt is noon.": ("It is noon.", ()),
-    "all\nIn Python:\n>>> now()\n12": ("In Python:\n>>> now()\n12", ()),
-    f"all\n```\n>>>search\n{CALL}\n```\nNothing was run.": (f"```\n>>>search\n{CALL}\n```\nNothing was run.", ()),
-    "Well,\nit is noon.": ("Well,\nit is noon.", ()),
-    "all": ("", ()),
-    "now\n": ("", (("now", "invalid_args"),)),
-    'search\n{"query": "sto': ("", (("search", "invalid_args"),)),
-    f"search\n{CALL} and more": ("", (("search", "invalid_args"),)),
-    f"all\nOne.>>>book_flight\n{CALL}>>>now\n{{}}": ("One.", (("book_flight", "unknown_tool"), ("now", {}))),
-    "all\nA line with >>>value\nbegins nothing.": ("A line with >>>value\nbegins nothing.", ()),
-}
-
-
-@pytest.mark.parametrize("text", MEANINGS)
-def test_an_answer_continues_behind_the_separator_of_its_prompt(text: str) -> None:
-    content, calls = MEANINGS[text]
-    for pieces in ([text], list(text), *(cut(text, place) for place in range(1, len(text)))):
-        assert read_functionary(pieces, ["functionary"]) == (content, "", calls), pieces
-
-
-def test_the_models_name_decides_about_the_separator_if_every_syntax_is_read() -> None:
-    text = f"all\nLet me look.>>>search\n{CALL}"
-    assert read_functionary([text], None, "meetkai/functionary-small-v3.2") == (
-        "Let me look.",
-        "",
-        (("search", SEARCH),),
-    )
-    assert read_functionary([f"search\n{CALL}"], None, "meetkai/functionary-small-v3.1") == (f"search\n{CALL}", "", ())
-
-
-def test_code_for_python_is_no_json() -> None:
-    python = {"name": "python", "parameters": {"type": "object", "properties": {"code": {"type": "string"}}}}
-    code = 'print("""\n>>> now\n""")'
-    for text, ran in ((f"python\n{code}<|eot_id|>", {"code": code}), (f"python\n{code}", None)):
-        for pieces in ([text], list(text)):
-            parsing = StreamParser([python], ["functionary"])
-            for piece in pieces:
-                parsing.feed(piece)
-            parsing.finish()
-            assert [call.arguments for call in parsing.calls] == [ran]

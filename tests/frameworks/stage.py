@@ -13,7 +13,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from callboard.agents import AgentLike, Registry
 from callboard.calls import Services
 from callboard.models import ScriptedModel
-from callboard.observers import ModelAsked, NoTracer, Observation
+from callboard.observers import ModelAsked, Observation
 from callboard.redaction import Redaction
 from callboard.runs import Run, Runs
 from callboard.runs.links import Links
@@ -96,7 +96,6 @@ class Performance:
     turns: list[list[Event]] = field(default_factory=list)
     observed: list[Observation] = field(default_factory=list)
     requests: list[Body] = field(default_factory=list)
-    headers: list[dict[str, str]] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
     stored: list[Any] = field(default_factory=list)
     """The chat's messages in the store, after the last turn."""
@@ -226,7 +225,6 @@ async def perform(
             store.stored_runs("server"),
             Links("", 0, b""),
             [lambda _, what: seen.observed.append(what)],
-            NoTracer(),
         )
         async with runs.holding_lease():
             said: list[dict[str, Any]] = [*scenario.before]
@@ -242,7 +240,6 @@ async def perform(
                 await server.disconnected.wait()
             await runs.close()
         seen.requests = server.requests
-        seen.headers = server.headers
     await _check_stored(store, seen)
     seen.stored = [] if scenario.task else await store.chats(USER.id).messages(CHAT_ID)
     await store.close()

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from opentelemetry.propagate import inject
-
 from callboard import report_status
 
 GATE_SECONDS = 2
@@ -19,13 +17,6 @@ PICTURE_URL = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
 async def add(a: int, b: int) -> int:
     """Adds two numbers."""
     return a + b
-
-
-async def traced() -> str:
-    """Says of which trace it is."""
-    carrier: dict[str, str] = {}
-    inject(carrier)
-    return carrier.get("traceparent", "none")
 
 
 async def kaboom(reason: str) -> str:
@@ -96,7 +87,7 @@ class Toolbox:
             self.wiped.append(disk)
             return f"{disk} is empty"
 
-        tools = (add, archive, drive, interrupt, interrupt_in_thread, kaboom, slow_add, traced, travel, wait, wipe)
+        tools = (add, archive, drive, interrupt, interrupt_in_thread, kaboom, slow_add, travel, wait, wipe)
         self._tools: dict[str, Callable[..., Any]] = {tool.__name__: tool for tool in tools}
 
     def plain(self, name: str) -> Callable[..., Any]:

@@ -1,17 +1,13 @@
 """The tool `memory`, as a model calls it."""
 
-import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from callboard.errors import InvalidArguments, ToolError
-from callboard.models import EmbeddingEndpoint
 from callboard.skills import Memory
 from callboard.skills.memory import MAX_TEXT_CHARS
 from callboard.storage import Store
-from tests.fakes.embeddings import EmbeddingServer
 from tests.skills.calling import Caller
 
 MEMORY = Memory()
@@ -70,98 +66,3 @@ async def test_a_search_that_finds_nothing_says_what_to_try(store: Store) -> Non
 async def test_arguments_that_do_not_fit_are_named(store: Store, arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArguments, match=words):
         await Caller(store).call(MEMORY, **arguments)
-
-
-@pytest.fixture
-async def embedder() -> AsyncIterator[EmbeddingServer]:
-    async with EmbeddingServer() as server:
-        yield server
-
-
-def searching_by_meaning(embedder: EmbeddingServer, model: str = "m") -> Memory:
-    return Memory(EmbeddingEndpoint(embedder.base_url, None, model))
-
-
-FACTS = ("Drinks green tea in the morning", "Has two cats", "Plays chess on Sundays", "Lives in Lisbon")
-
-
-async def kept(ann: Caller, *facts: str, memory: Memory = MEMORY) -> dict[str, int]:
-    """The ids of the stored memories."""
-    stored = [await ann.call(memory, action="store", text=fact) for fact in facts or FACTS]
-    return {one["stored"]["text"]: one["stored"]["memory_id"] for one in stored}
-
-
-async def test_embedding_search_finds_related_word_and_reports_meaning(store: Store, embedder: EmbeddingServer) -> None:
-    ann = Caller(store)
-    memory = searching_by_meaning(embedder)
-    await kept(ann)
-    found = await ann.call(memory, action="search", query="favourite beverage", limit=2)
-    assert found["found_by"] == "meaning"
-    first, second = found["memories"]
-    assert first["text"] == "Drinks green tea in the morning"
-    assert first["similarity"] > second["similarity"]
-    # Without the endpoint only the words are searched.
-    plain = await Caller(store).call(MEMORY, action="search", query="favourite beverage")
-    assert (plain["memories"], plain["found_by"]) == ([], "words")
-
-
-async def test_exact_word_ranks_before_similar_meaning(store: Store, embedder: EmbeddingServer) -> None:
-    ann = Caller(store)
-    memory = searching_by_meaning(embedder)
-    await kept(ann, "Has a dog", "Has cats", "Gave the animal Zerberus away")
-    found = await ann.call(memory, action="search", query="zerberus pet")
-    assert found["memories"][0]["text"] == "Gave the animal Zerberus away"
-
-
-async def test_each_memory_is_embedded_once_for_a_model_and_anew_when_it_changes(
-    store: Store, embedder: EmbeddingServer
-) -> None:
-    ann = Caller(store)
-    memory = searching_by_meaning(embedder)
-    ids = await kept(ann, *FACTS[:2])
-    for _ in range(2):
-        await ann.call(memory, action="search", query="pet")
-    assert sorted(map(len, embedder.embedded)) == [1, 1, 2]
-    await ann.call(memory, action="update", memory_id=ids["Has two cats"], text="Has a game console")
-    found = await ann.call(memory, action="search", query="hobby", limit=1)
-    assert [one["text"] for one in found["memories"]] == ["Has a game console"]
-    assert embedder.embedded[-1] == ["Has a game console"]
-    await ann.call(searching_by_meaning(embedder, "another"), action="search", query="pet")
-    assert len(embedder.embedded[-1]) == 2
-
-
-async def test_another_users_memories_are_neither_embedded_nor_found(store: Store, embedder: EmbeddingServer) -> None:
-    ann = Caller(store)
-    memory = searching_by_meaning(embedder)
-    await kept(ann)
-    bob = ann.but(user_id="bob")
-    await kept(bob, "Prefers coffee")
-    found = await bob.call(memory, action="search", query="beverage")
-    assert [one["text"] for one in found["memories"]] == ["Prefers coffee"]
-    assert ["Prefers coffee"] in embedder.embedded
-    assert not any(fact in texts for texts in embedder.embedded for fact in FACTS)
-
-
-@pytest.mark.parametrize(
-    ("status", "garbled", "said"), [(500, None, "answered 500"), (200, {"data": []}, "did not send one vector")]
-)
-async def test_failing_embedding_endpoint_falls_back_to_words_with_note(
-    store: Store, embedder: EmbeddingServer, status: int, garbled: Any, said: str
-) -> None:
-    ann = Caller(store)
-    memory = searching_by_meaning(embedder)
-    await kept(ann)
-    embedder.status = status
-    embedder.garbled = garbled
-    found = await ann.call(memory, action="search", query="tea")
-    assert [one["text"] for one in found["memories"]] == ["Drinks green tea in the morning"]
-    assert found["found_by"] == "words"
-    assert said in found["note"]
-
-
-async def test_parallel_searches_store_each_vector_once(store: Store, embedder: EmbeddingServer) -> None:
-    ann = Caller(store)
-    memory = searching_by_meaning(embedder)
-    await kept(ann)
-    both = await asyncio.gather(*(ann.call(memory, action="search", query="pet", limit=1) for _ in range(2)))
-    assert [one["memories"][0]["text"] for one in both] == ["Has two cats"] * 2

@@ -1,7 +1,6 @@
 """The export has all data of a user, and forgetting a user deletes all of it and nothing of others."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Select, column, select, table
@@ -40,9 +39,7 @@ async def live(store: Store, user: str, chats: int = 2) -> None:
         await journal.finish(f"Here, {user}.", is_answered=True)
     await store.responses(user).keep([{"id": f"item-{user}", "type": "message", "of": user}], f"{user}-0")
     await store.responses(user).keep([{"id": f"lone-{user}", "type": "message", "of": user}], None)
-    memory, _ = await store.memories(user).add(f"{user} likes tea")
-    await store.memories(user).search_by_meaning("tea", 1, _embed, "model")
-    assert memory.id
+    await store.memories(user).add(f"{user} likes tea")
     await store.profile(user).put("town", "text", f"{user}ville")
     await store.self_notes("clerk", user).add("note", f"{user} is kind")
     for number in range(MANY):
@@ -52,10 +49,6 @@ async def live(store: Store, user: str, chats: int = 2) -> None:
     run = StoredRun(f"run-{user}", "agent", f"{user}-0", "m", user)
     await log.begin(run, user.encode())
     await log.append(run, [StoredFrame(user.encode(), question=f"{user}?", files={"f": f"data:{user}"})])
-
-
-async def _embed(texts: Sequence[str]) -> Sequence[Sequence[float]]:
-    return [[1.0, float(len(one))] for one in texts]
 
 
 async def lines(store: Store, user: str) -> list[Any]:

@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from secrets import token_hex
 from types import EllipsisType
@@ -22,7 +22,6 @@ from callboard._formats import prepare_reading
 from callboard._inspect import Inspector
 from callboard._logging import use_plain_tracebacks
 from callboard._tracing import Tracing
-from callboard._watchdog import Watchdog
 from callboard.calls import Services
 from callboard.errors import CallboardError
 from callboard.http.app import build_routes, wrap_with_gate
@@ -30,7 +29,7 @@ from callboard.http.auth import UNNAMED_KEY, api_key
 from callboard.http.body import BodyBudget
 from callboard.http.errors import error_response
 from callboard.http.gate import Access
-from callboard.http.lifetime import OwnLifespan, Shutdown
+from callboard.http.shutdown import Shutdown
 from callboard.http.state import ServerState
 from callboard.http.user_verifier import UserVerifier
 from callboard.observers import Observer
@@ -64,10 +63,8 @@ class Application:
         access = Access.from_settings(board.settings)
         self._inspector = _make_inspector(board, access)
         self._pages = self._inspector.wrap(self._routes) if self._inspector else self._routes
-        self._app = wrap_with_gate(self._open_and_serve, access)
-        # True if a server sends the lifespan events, or if an application around this one opens it.
-        self._is_opened_from_outside = False
-        self._own_lifespan: OwnLifespan | None = None
+        self._app = wrap_with_gate(self._serve_if_open, access)
+        self._is_open = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or the server's lifespan."""
@@ -83,19 +80,15 @@ class Application:
 
         await self._routes(scope, receive, send_reason)
 
-    async def _open_and_serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that has passed the gate; the first one opens the application if nothing else does."""
-        if self._is_opened_from_outside:
+    async def _serve_if_open(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that has passed the gate."""
+        if self._is_open:
             await self._pages(scope, receive, send)
-            return
-        # After a failed start, the next request tries again.
-        if self._own_lifespan is None or self._own_lifespan.has_failed:
-            self._own_lifespan = OwnLifespan(self._keep_open)
-        try:
-            async with self._own_lifespan.serving() as state:
-                await self._pages({**scope, "state": {**scope.get("state", {}), **state}}, receive, send)
-        except CallboardError as error:
-            await error_response(error)(scope, receive, send)
+        else:
+            # An ASGI server sends lifespan events only to the application that it serves, not to mounted ones.
+            problem = "Callboard is not open because its lifespan does not run"
+            hint = "pass lifespan=app.lifespan to the application that mounts it, or let the server run lifespans"
+            await error_response(CallboardError(f"{problem}: {hint}."))(scope, receive, send)
 
     @property
     def state(self) -> ServerState:
@@ -107,8 +100,7 @@ class Application:
     async def stop(self, *, at_once: bool = False) -> None:
         """Stop as after a SIGTERM: return when every run has ended or is released to another server.
 
-        Streams end with their runs. With `at_once`, runs do not get the `CALLBOARD_DRAIN_SECONDS` to finish. An
-        application that the first request has opened is closed.
+        Streams end with their runs. With `at_once`, runs do not get the `CALLBOARD_DRAIN_SECONDS` to finish.
         """
         shutdown = self.state.shutdown
         shutdown.requested.set()
@@ -120,22 +112,15 @@ class Application:
     async def lifespan(self, _around: object = None) -> AsyncIterator[Mapping[str, Any]]:
         """Keep the application open until the block ends; the lifespan for an application that mounts this one.
 
-        `Starlette(routes=[Mount("/board", app)], lifespan=app.lifespan)`. Without it the first request opens the
-        application.
+        `Starlette(routes=[Mount("/board", app)], lifespan=app.lifespan)`. Without it every request is
+        refused.
         """
-        self._is_opened_from_outside = True
-        async with self._keep_open() as state:
-            yield state
-
-    @asynccontextmanager
-    async def _keep_open(self) -> AsyncIterator[Mapping[str, Any]]:
-        """Open the application, yield the state of the user's lifespan, and close the application."""
         self.start_error = None
         use_plain_tracebacks()
         async with AsyncExitStack() as closing:
             try:
                 observers = [self._inspector.watch.observe] if self._inspector else []
-                opening = _open(self._board, self._routes, self._links, self._close_own_lifespan, observers)
+                opening = _open(self._board, self._routes, self._links, observers)
                 state = await closing.enter_async_context(opening)
                 if self._inspector:
                     await self._inspector.open(state)
@@ -148,21 +133,17 @@ class Application:
             except Exception as error:
                 self.start_error = error
                 raise
+            self._is_open = True
             yield user_state or {}
-
-    def _close_own_lifespan(self) -> None:
-        if self._own_lifespan is not None:
-            self._own_lifespan.close()
 
 
 @asynccontextmanager
 async def _open(
-    board: Callboard, routes: Starlette, links: Links, leave: Callable[[], None], more_observers: Sequence[Observer]
+    board: Callboard, routes: Starlette, links: Links, more_observers: Sequence[Observer]
 ) -> AsyncIterator[ServerState]:
     """Open the database, the agents and the registry of runs until the block ends; then close all runs.
 
-    `routes` gets the state. `leave` is called when the process is stopping and its runs have ended. `more_observers`
-    are called besides the board's own.
+    `routes` gets the state. `more_observers` are called besides the board's own.
     """
     settings = board.settings
     secret = settings.open_webui_jwt_secret
@@ -171,28 +152,26 @@ async def _open(
         closing.push_async_callback(store.close)
         await store.start()
         closing.push_async_callback(board.model.aclose)
-        closing.enter_context(Watchdog())
         services = Services(store, board.model, board.redaction)
         agents = await closing.enter_async_context(board.agents.open(services))
         if interrupted := await store.close_interrupted_calls():
             _log.warning("calls_interrupted_by_last_stop", calls=interrupted)
         await closing.enter_async_context(retaining(store, settings))
         stored_runs = store.stored_runs(token_hex())
-        observers = [*board.observers, *more_observers]
+        observers = [*board.observers, *more_observers, Tracing().observe]
         routes.state.metrics = None
         if settings.metrics:
             # The runs are made later than the metrics that observe them.
             routes.state.metrics = metrics = _metrics.Metrics(agents, lambda: runs, store)
             store.measure(metrics.note_access)
             observers.append(metrics.observe)
-        tracer = Tracing(has_contents=settings.trace_content)
-        runs = Runs(agents, services, settings, board.redaction, stored_runs, links, observers, tracer)
+        runs = Runs(agents, services, settings, board.redaction, stored_runs, links, observers)
         await closing.enter_async_context(runs.holding_lease())
         closing.push_async_callback(runs.close)
         preparing = asyncio.create_task(REQUESTS.run(prepare_reading), name="prepare reading")
         closing.push_async_callback(asyncio.wait, {preparing})
         shutdown = closing.enter_context(Shutdown())
-        await closing.enter_async_context(_draining(shutdown, runs, settings.drain_seconds, leave))
+        await closing.enter_async_context(_draining(shutdown, runs, settings.drain_seconds))
         routes.state.server = state = ServerState(
             registry=agents,
             services=services,
@@ -226,9 +205,7 @@ def _make_store(board: Callboard) -> Store:
 
 
 @asynccontextmanager
-async def _draining(
-    shutdown: Shutdown, runs: Runs, drain_seconds: float, leave: Callable[[], None]
-) -> AsyncIterator[None]:
+async def _draining(shutdown: Shutdown, runs: Runs, drain_seconds: float) -> AsyncIterator[None]:
     """When the process is asked to stop, let runs finish for `drain_seconds`, then release the others.
 
     Streams end with their runs, and ASGI servers stop when all streams have ended.
@@ -237,11 +214,8 @@ async def _draining(
     async def drain() -> None:
         try:
             await shutdown.wait()
-            try:
-                await runs.drain(drain_seconds, shutdown.urgent)
-                await runs.close()
-            finally:
-                leave()
+            await runs.drain(drain_seconds, shutdown.urgent)
+            await runs.close()
         finally:
             shutdown.finish()
 

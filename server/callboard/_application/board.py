@@ -3,9 +3,8 @@
     board = Callboard([Agent("clerk", skills=[…])], model=OpenAICompatible("http://127.0.0.1:11434/v1", model="qwen3"))
     app = board.asgi()
 
-Any ASGI server can run it, and other applications can mount it under a prefix. It opens when the server starts, or
-otherwise with the first request, and closes with the server. `callboard serve` does this with the environment's
-settings.
+Any ASGI server can run it, and other applications can mount it under a prefix. It opens and closes
+with the server's lifespan. `callboard serve` does this with the environment's settings.
 """
 
 from collections.abc import Callable, Mapping, Sequence

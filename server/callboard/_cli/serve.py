@@ -153,7 +153,7 @@ def _build_app(
     *,
     is_worker: bool = False,
 ) -> Application:
-    export = begin_export(variables, redaction, has_contents=settings.trace_content)
+    export = begin_export(variables)
     board = Callboard(
         tuple(loaded.registry),
         model=make_default_model(settings),

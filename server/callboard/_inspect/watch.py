@@ -8,7 +8,7 @@ of other servers, and drops a run that is left to another server.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from callboard._inspect.shown import RunState, SentRequest, ShownCall, ShownRun, read_ending
@@ -186,8 +186,7 @@ class WatchedRun:
     def _add_answer(self, answer: ModelAnswered) -> None:
         for sent in reversed(self.requests):
             if sent.answer is None and sent.model == answer.model:
-                # Without the pieces of the answer, because the text of the run contains them.
-                sent.answer = replace(answer, deltas=())
+                sent.answer = answer
                 return
 
     def _add_call_event(self, event: CallEvent) -> None:

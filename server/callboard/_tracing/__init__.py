@@ -1,8 +1,8 @@
-"""Traces of runs, with OpenTelemetry: makes the spans, as an observer of each run, and exports them.
+"""Traces of runs, with OpenTelemetry: makes the spans, as an observer of all runs, and exports them.
 
 The package knows no agents, tools or HTTP.
 """
 
-from callboard._tracing.spans import RunSpans, Tracing
+from callboard._tracing.spans import Tracing
 
-__all__ = ["RunSpans", "Tracing"]
+__all__ = ["Tracing"]

@@ -49,7 +49,7 @@ def builtin_agents(variables: Mapping[str, str] | None = None) -> tuple[list[Age
         "Searches the web, remembers, knows the time and what was said before, and your home where that is set up.",
         (
             WebSearch.from_settings(variables),
-            Memory.from_settings(variables),
+            Memory(),
             Profile(),
             PastChats(),
             SelfNotes(),

@@ -13,7 +13,6 @@ from typing import Any
 
 import structlog
 
-from callboard._watchdog import remember_task
 from callboard.calls.arguments import ReadArguments
 from callboard.calls.context import ToolContext
 from callboard.calls.tool import Tool, ToolResult, as_result
@@ -122,7 +121,6 @@ async def _stop(running: asyncio.Task[ToolResult], context: ToolContext, thread:
 async def _attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, thread: _Thread) -> ToolResult:
     context.channel.activate()
     structlog.contextvars.bind_contextvars(tool_call_id=context.tool_call_id, tool=context.tool_name)
-    remember_task()
     given = {} if tool.context_parameter is None else {tool.context_parameter: context}
     # SystemExit, KeyboardInterrupt and GeneratorExit too: they end this call, not the run or the server.
     with _raising_tool_errors(BaseException):

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import structlog
 
-from callboard._watchdog import remember_task
 from callboard.calls.approval import (
     ANSWERED,
     ASKING,
@@ -48,7 +47,6 @@ from callboard.calls.tool import Tool, ToolResult, make_fingerprint
 from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
 from callboard.redaction import without_paths
 from callboard.text import storable
-from callboard.trace_context import within_call
 from callboard_protocol import (
     FROM_TEXT_STATUS,
     Event,
@@ -229,8 +227,7 @@ class CallRunner:
             if call.call.is_changed:
                 note = f"{CHANGES_NOTE} {show_arguments(call)}"
             limit = shared.limits.tool_timeout_seconds
-            with within_call(call.id):
-                outcome = await execute(tool, call.arguments, context, default_timeout_seconds=limit)
+            outcome = await execute(tool, call.arguments, context, default_timeout_seconds=limit)
             # Here, so that the model and the store get the same text.
             outcome = replace(outcome, text=await shared.redaction.large(outcome.text))
         except ToolError as error:
@@ -335,9 +332,8 @@ class CallRunner:
         channel = StatusChannel(partial(self.report, call_id))
         token = channel.activate()
         try:
-            # Log lines of this time, also those of the watchdog, name the call.
-            with structlog.contextvars.bound_contextvars(tool_call_id=call_id, tool=name), within_call(call_id):
-                remember_task()
+            # Log lines of this time name the call.
+            with structlog.contextvars.bound_contextvars(tool_call_id=call_id, tool=name):
                 async with clock.limit(limit) as timeout:
                     with running_a_tool(call_id, clock):
                         yield

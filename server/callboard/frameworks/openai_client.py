@@ -1,11 +1,10 @@
 """Patches OpenAI's client, which most frameworks use, for the duration of a turn.
 
-- Within a run, requests carry the run's trace headers.
-- Within a turn, an answer that is cut off raises an `APIConnectionError`. The client takes the end of a stream for the
-  end of the answer, but an endpoint that dies behind a proxy leaves a stream that ends without a finish reason and
-  without `[DONE]`.
+Within a turn, an answer that is cut off raises an `APIConnectionError`. The client takes the end of a stream for the
+end of the answer, but an endpoint that dies behind a proxy leaves a stream that ends without a finish reason and
+without `[DONE]`.
 
-Outside of runs and turns the client behaves as published. Callboard itself does not need the library, so this module
+Outside of turns the client behaves as published. Callboard itself does not need the library, so this module
 imports it only when an agent of a framework is made.
 """
 
@@ -18,8 +17,6 @@ from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
 import httpx
-
-from callboard.trace_context import headers_for_model, is_in_run
 
 if TYPE_CHECKING:
     import openai
@@ -44,7 +41,6 @@ def watch_openai_client() -> None:
         import openai  # noqa: F401 - checks that it is installed
     except ImportError:
         return
-    _wrap_requests()
     _wrap_streams()
 
 
@@ -56,21 +52,6 @@ def rejecting_cut_off_answers() -> Iterator[None]:
         yield
     finally:
         _in_turn.reset(token)
-
-
-def _wrap_requests() -> None:
-    from openai._base_client import BaseClient
-
-    build_headers = BaseClient._build_headers
-
-    @wraps(build_headers)
-    def build_headers_within_run(client: Any, *args: Any, **kwargs: Any) -> Any:
-        headers = build_headers(client, *args, **kwargs)
-        if is_in_run():
-            headers.update(headers_for_model())
-        return headers
-
-    BaseClient._build_headers = build_headers_within_run  # type: ignore[method-assign, assignment] # in front of it
 
 
 def _wrap_streams() -> None:

@@ -8,8 +8,8 @@ from callboard.http.auth import METRICS_PATH, ApiKey, Authenticate, api_key, rea
 from callboard.http.body import BodyReservation, read_body, read_past_answers, refuse_invalid
 from callboard.http.errors import build_error_object, error_response, find_status
 from callboard.http.gate import Access
-from callboard.http.lifetime import Shutdown
 from callboard.http.principal import Principal, find_bound_user, get_caller_name, get_principal
+from callboard.http.shutdown import Shutdown
 from callboard.http.sse import RunStream
 from callboard.http.state import ServerState, get_server_state
 from callboard.http.user_verifier import UserVerifier

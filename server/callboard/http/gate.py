@@ -18,10 +18,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
+from callboard._trace_context import within
 from callboard.errors import HostRefused, OriginRefused, RequestError
 from callboard.http.errors import error_response
 from callboard.settings import Settings
-from callboard.trace_context import read, within
 
 ANY_ORIGIN = "*"
 MAX_HOST_CHARS = 253
@@ -151,7 +151,7 @@ class Gate:
                 given["X-Content-Type-Options"] = "nosniff"
             await send(message)
 
-        with bound_contextvars(request_id=request_id), within(read(trace)):
+        with bound_contextvars(request_id=request_id), within(trace):
             refusal = self._find_refusal(scope, headers)
             if refusal is None:
                 await self._app(scope, receive, send_with_headers)

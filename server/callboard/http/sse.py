@@ -10,7 +10,7 @@ from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
 from callboard.errors import LogExpired, UnknownRun
-from callboard.http.lifetime import Shutdown
+from callboard.http.shutdown import Shutdown
 from callboard.runs import FollowedRun, Run
 
 PING_SECONDS = 15

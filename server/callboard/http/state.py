@@ -7,7 +7,7 @@ from starlette.requests import HTTPConnection
 from callboard.agents import Registry
 from callboard.calls import Services
 from callboard.http.body import BodyBudget
-from callboard.http.lifetime import Shutdown
+from callboard.http.shutdown import Shutdown
 from callboard.http.user_verifier import UserVerifier
 from callboard.runs import Links, Runs
 from callboard.storage import Store

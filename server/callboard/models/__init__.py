@@ -5,7 +5,6 @@ This package knows neither the code of tools nor the server's settings. The tool
 
 from callboard.models.call_joiner import CallJoiner, JoinedCall
 from callboard.models.chunks import KNOWN_REASONS, REASONING, merge_details
-from callboard.models.embeddings import EMBEDDING_TIMEOUT_SECONDS, EmbeddingEndpoint
 from callboard.models.endpoint_quirks import with_valid_arguments
 from callboard.models.endpoint_stream import REFUSAL_STATUSES, upstream_code
 from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, LocalModel, find_local_model
@@ -33,7 +32,6 @@ from callboard.models.openai_compatible import OpenAICompatible
 from callboard.models.scripted import Pause, Script, ScriptedModel, task_answer, typed, user_text
 
 __all__ = [
-    "EMBEDDING_TIMEOUT_SECONDS",
     "KNOWN_REASONS",
     "LOCAL_ENDPOINTS",
     "MUST_CALL",
@@ -44,7 +42,6 @@ __all__ = [
     "ChatDict",
     "ChatModel",
     "DescribedModel",
-    "EmbeddingEndpoint",
     "Finish",
     "JoinedCall",
     "LocalEndpoint",

@@ -61,7 +61,6 @@ from callboard.models.model import (
 from callboard.models.retries import find_retry_delay
 from callboard.models.tls import tls_context
 from callboard.redaction import hide_key
-from callboard.trace_context import pass_on_to_model
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 MAX_CONNECTIONS = 1000
@@ -409,5 +408,5 @@ def _make_client(base_url: httpx.URL, key: str, timeout_seconds: float) -> httpx
         timeout=httpx.Timeout(timeout_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, timeout_seconds)),
         limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
         verify=tls_context(),
-        event_hooks={"request": [pass_on_to_model], "response": [bound_body]},
+        event_hooks={"response": [bound_body]},
     )

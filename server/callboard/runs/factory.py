@@ -14,8 +14,8 @@ from callboard._history import Replayed, RowChange, Turn, TurnRows, limit_tokens
 from callboard.agents import Agent, AgentLike, Approval, Limits, TurnContext, ignored_options
 from callboard.calls import ClientTool, Services, SourceNumbers
 from callboard.errors import RunLost, StorageError
-from callboard.models import ChatDict, content_text
-from callboard.observers import ObservedRun, Observer, RunObservers, RunPrepared, RunTakenOver, RunTracer, TracedRun
+from callboard.models import ChatDict
+from callboard.observers import ObservedRun, Observer, RunObservers, RunPrepared, RunTakenOver
 from callboard.openwebui.offered_tools import remove_unusable_prompts
 from callboard.redaction import Redaction
 from callboard.runs.attachments import ReadableFiles
@@ -43,7 +43,6 @@ from callboard.storage import (
 )
 from callboard.text import storable
 from callboard.threads import REQUESTS
-from callboard.trace_context import within
 from callboard_protocol import Error, RunRequest, RunStart, Status
 
 MAX_NAME_CHARS = 255
@@ -69,7 +68,6 @@ class RunSpec:
     conversation: Conversation
     functions: Sequence[ClientTool]
     is_alone: bool
-    traced: TracedRun
     record: RunRecord | None
     stored: StoredRun | None
     caller: str | None
@@ -92,7 +90,6 @@ class RunFactory:
         stored_runs: StoredRuns,
         links: Links,
         observers: Sequence[Observer],
-        tracer: RunTracer,
         quota: Quota,
         budget: MemoryBudget,
     ) -> None:
@@ -103,7 +100,6 @@ class RunFactory:
         self._stored_runs = stored_runs
         self._links = links
         self._observers = observers
-        self._tracer = tracer
         self._quota = quota
         self._budget = budget
         # Shared by all runs, because it remembers which models support native calls.
@@ -126,7 +122,7 @@ class RunFactory:
         request = conversation.request
         memory = RunMemory(self._budget, identity.user_id or "")
         redaction = Redaction(above=self._redaction)
-        observers = self._make_observers(spec, redaction)
+        observers = RunObservers(observed_run(run_id, request), self._observers)
         log = EventLog(memory=memory, on_append=observers.tell)
         stored_runs = self._stored_runs if stored else None
         calls = CallTracker(self._share_call_ids(conversation, is_alone=spec.is_alone), left.next_round)
@@ -173,28 +169,18 @@ class RunFactory:
             log.store_in(record, files)
         if conversation.history.is_missing:
             recorder.report_late(True)
-        with within(spec.traced.context):
-            run.start(
-                spec.agent,
-                partial(self._make_context, spec, log, recorder, redaction, inputs, observers),
-                redaction,
-                lambda run: on_end(run, request.chat_id, memory, observers),
-                self._settings.run_timeout_seconds,
-                stored.age_seconds if stored else 0.0,
-                needs_listeners=not left.signals.has_waited,
-            )
+        run.start(
+            spec.agent,
+            partial(self._make_context, spec, log, recorder, redaction, inputs, observers),
+            redaction,
+            lambda run: on_end(run, request.chat_id, memory, observers),
+            self._settings.run_timeout_seconds,
+            stored.age_seconds if stored else 0.0,
+            needs_listeners=not left.signals.has_waited,
+        )
         if left.signals.is_cancelled:
             run.cancel()
         return run
-
-    def _make_observers(self, spec: RunSpec, redaction: Redaction) -> RunObservers:
-        conversation = spec.conversation
-        tracing_observers = spec.traced.observers(redaction, content_text(find_question(conversation.messages)))
-        return RunObservers(
-            observed_run(spec.run_id, conversation.request),
-            [*self._observers, *tracing_observers],
-            keeps_answers=self._tracer.has_contents and bool(tracing_observers),
-        )
 
     async def _make_context(
         self,
@@ -362,8 +348,7 @@ class RunFactory:
         async with self.record_of_left_run(stored, None) as (stored, record):
             last = await end_run(record, stored, left, ending)
         observed = ObservedRun(stored.run_id, stored.agent_id, stored.chat_id, stored.user_id)
-        traced = self._tracer.begin(observed, stored.agent_id)
-        observers = RunObservers(observed, [*self._observers, *traced.observers(self._redaction)])
+        observers = RunObservers(observed, self._observers)
         observers.tell(RunTakenOver(stored.losses))
         for event in last:
             observers.tell(event)

@@ -13,11 +13,11 @@ import structlog
 from callboard.agents import AgentAccess, AgentLike, Registry
 from callboard.calls import ClientTool, Services
 from callboard.errors import QuotaExceeded, RunConflict, ShuttingDown, StorageError, UnknownRun
-from callboard.observers import Observer, RunLeft, RunObservers, RunTracer, TracedRun
+from callboard.observers import Observer, RunLeft, RunObservers
 from callboard.redaction import Redaction
 from callboard.runs.conversation import Continuation, open_conversation
 from callboard.runs.database_poller import DatabasePoller
-from callboard.runs.factory import RunFactory, RunSpec, identify, is_stored, observed_run
+from callboard.runs.factory import RunFactory, RunSpec, identify, is_stored
 from callboard.runs.followed_run import FollowedRun
 from callboard.runs.forgetting import forget_user
 from callboard.runs.inputs import NO_SIGNALS
@@ -64,9 +64,7 @@ class Runs:
         stored_runs: StoredRuns,
         links: Links,
         observers: Sequence[Observer],
-        tracer: RunTracer,
     ) -> None:
-        self._tracer = tracer
         self._registry = registry
         self._services = services
         self._store = services.store
@@ -96,7 +94,6 @@ class Runs:
             stored_runs,
             links,
             (*self._quota.observers, *observers),
-            self._tracer,
             self._quota,
             self._budget,
         )
@@ -173,9 +170,8 @@ class Runs:
                 return existing
             self._refuse_when_closing()
             is_alone = await self._stored_runs.is_alone()
-            traced = self._tracer.begin(observed_run(run_id, request), agent.name)
             # Runs of the OpenAI routes end with their connection, so no other server continues them.
-            packed = await self._pack(request, traced) if continuation is None and is_stored(request) else None
+            packed = await self._pack(request) if continuation is None and is_stored(request) else None
             stored, new = await self._begin_in_store(run_id, conversation.request, packed)
             try:
                 if existing := self._find_here(run_id, identity):
@@ -198,7 +194,6 @@ class Runs:
                 conversation,
                 functions,
                 is_alone,
-                traced,
                 self._factory.open_record(run_id, identity, stored, conversation, new),
                 stored,
                 caller,
@@ -295,7 +290,6 @@ class Runs:
                 await record.hand_over()
                 return None
             functions = tuple(map(ClientTool.of, request.functions))
-            traced = self._tracer.begin(observed_run(stored.run_id, request), agent.name, request.origin.get("run", ""))
             spec = RunSpec(
                 stored.run_id,
                 identity,
@@ -303,7 +297,6 @@ class Runs:
                 reopened.conversation,
                 functions,
                 is_alone,
-                traced,
                 record,
                 stored,
                 request.origin.get("key"),
@@ -316,10 +309,10 @@ class Runs:
         _log.warning("run_continued", run_id=stored.run_id, agent=identity.agent_id, losses=stored.losses)
         return None
 
-    async def _pack(self, request: RunRequest, traced: TracedRun) -> bytes | None:
+    async def _pack(self, request: RunRequest) -> bytes | None:
         """Return the packed request without secrets; None if it is too large to be stored."""
         public = await self._redaction.large(request.model_dump(exclude_unset=True))
-        return await REQUESTS.run(partial(pack_request, {**public, "origin": find_origin(traced.context)}))
+        return await REQUESTS.run(partial(pack_request, {**public, "origin": find_origin()}))
 
     async def _begin_in_store(
         self, run_id: str, request: RunRequest, packed: bytes | None

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import structlog
-from opentelemetry.context import Context
 from pydantic import Field
 from pydantic_core import to_json
 
-from callboard.trace_context import headers_of, join
+from callboard._trace_context import headers_of, join
 from callboard_protocol import RunRequest
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
@@ -22,22 +21,16 @@ LOGGED_FIELDS = ("request_id", "key")
 class StoredRequest(RunRequest):
     """A stored request. `origin` identifies it in logs, traces and the audit.
 
-    `origin` has the request's id, the name of its API key, its trace headers, and under `run` the `traceparent` of its
-    run.
+    `origin` has the request's id, the name of its API key, and its trace headers.
     """
 
     origin: dict[str, str] = Field(default_factory=dict)
 
 
-def find_origin(run: Context) -> dict[str, str]:
-    """Return the origin of the current task's request; `run` is the trace context of its run."""
+def find_origin() -> dict[str, str]:
+    """Return the origin of the current task's request."""
     stored = structlog.contextvars.get_contextvars()
-    run_headers = headers_of(run)
-    # A request without a trace gets the trace of its run, so that a later owner continues the same trace.
-    origin = run_headers | headers_of()
-    if "traceparent" in run_headers:
-        origin["run"] = run_headers["traceparent"]
-    return origin | {name: stored[name] for name in LOGGED_FIELDS if stored.get(name)}
+    return headers_of() | {name: stored[name] for name in LOGGED_FIELDS if stored.get(name)}
 
 
 def enter_origin(origin: Mapping[str, str]) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from callboard.skills.profile import Profile
     from callboard.skills.self_notes import SelfNotes
     from callboard.skills.web import WebSearch
-    from callboard.skills.web.engines import Brave, DuckDuckGo, Engine, Reddit, Searxng, Tavily
+    from callboard.skills.web.engines import Brave, DuckDuckGo, Engine, Searxng, Tavily
 
 __all__ = [
     "Brave",
@@ -42,7 +42,6 @@ __all__ = [
     "PastChats",
     "Planning",
     "Profile",
-    "Reddit",
     "Searxng",
     "Seerr",
     "SelfNotes",
@@ -66,7 +65,7 @@ _NAMES = {
     "skills.profile": ("Profile",),
     "skills.self_notes": ("SelfNotes",),
     "skills.web": ("WebSearch",),
-    "skills.web.engines": ("Brave", "DuckDuckGo", "Engine", "Reddit", "Searxng", "Tavily"),
+    "skills.web.engines": ("Brave", "DuckDuckGo", "Engine", "Searxng", "Tavily"),
 }
 
 

@@ -5,7 +5,7 @@ Times are in seconds since the epoch. `user_id=None` counts as one user: all req
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
@@ -24,11 +24,6 @@ NoteKind = Literal["note", "description"]
 AttributeKind = Literal["text", "number", "boolean", "date", "list"]
 AttributeValue = bool | int | float | str | list[str]
 """The value of an attribute; a date is a string in ISO 8601."""
-
-Vector = Sequence[float]
-
-Embed = Callable[[Sequence[str]], Awaitable[Sequence[Vector]]]
-"""Returns the vector of each text, in the order of the texts."""
 
 ANY_USER = object()
 """Given as a user id: no restriction to one user, for operators. A request cannot contain it."""
@@ -311,19 +306,6 @@ class Memory:
     text: str
     created_at: float
     updated_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryMatches:
-    """The result of a search by meaning, best first.
-
-    `similarity` is the cosine similarity from −1 to 1, by memory id. `not_compared` counts the memories that have no
-    vector yet, so that they can be found by their words only.
-    """
-
-    memories: tuple[Memory, ...]
-    similarity: dict[int, float]
-    not_compared: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from mcp_types import (
     InputRequiredResult,
     ToolAnnotations,
 )
-from opentelemetry.propagate import inject
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -116,14 +115,6 @@ async def complain(words: str, context: Context) -> str:
 def pid() -> int:
     """The process."""
     return os.getpid()
-
-
-@server.tool(annotations=ToolAnnotations(read_only_hint=True))
-def trace(context: Context) -> str:
-    """Says of which trace the call is, by the message and by the headers that it came with."""
-    carrier: dict[str, str] = {}
-    inject(carrier)
-    return f"{carrier.get('traceparent')} {(context.headers or {}).get('traceparent')}"
 
 
 class Locked:

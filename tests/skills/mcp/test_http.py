@@ -17,13 +17,10 @@ from starlette.types import Receive, Scope, Send
 from callboard.errors import ToolError
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.server import RunningServer
-from callboard.trace_context import read, within
 from tests.fakes.http_answer import answering
 from tests.fakes.http_server import HttpServer
 from tests.fakes.mcp_http import ForgetfulServer
 from tests.skills.mcp.conftest import HERE, QUICK, Log, Played
-
-TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 @contextmanager
@@ -96,15 +93,6 @@ async def test_compressed_answer_is_refused(log: Log) -> None:
             lost = await log.until("mcp_server_lost")
     assert "it compresses its answers" in lost["reason"]
     assert "Accept-Encoding: identity" in requests[0]
-
-
-async def test_trace_is_sent_in_message_and_headers(shared_port: int, log: Log) -> None:
-    far = at(shared_port)
-    async with far.lifespan():
-        await log.until("mcp_server_ready")
-        with within(read({"traceparent": TRACEPARENT})):
-            assert (await far.call("trace")).text == f"{TRACEPARENT} {TRACEPARENT}"
-        assert (await far.call("trace")).text == "None None"
 
 
 NO_SESSION = {"code": -32000, "message": "Bad Request: No valid session ID provided"}

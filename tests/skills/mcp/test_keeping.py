@@ -20,7 +20,7 @@ async def test_the_process_is_gone_when_the_lifespan_ends_and_the_skill_can_be_s
             pid = await played.pid()
             assert is_alive(pid)
             running = played.server.state
-            assert (running.status, running.tools) == ("ready", 12)
+            assert (running.status, running.tools) == ("ready", 11)
         assert not is_alive(pid)
         assert played.server.state == McpState("stopped", "", running.tool_names)
         with pytest.raises(ToolError, match="its tools work only in a running Callboard server"):

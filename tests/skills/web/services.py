@@ -83,23 +83,3 @@ def tavily(heard: Heard) -> Reply:
         for number in range(1, body["max_results"] + 1)
     ]
     return answer({"query": body["query"], "answer": None, "results": results})
-
-
-def reddit(heard: Heard) -> Reply:
-    """Reddit's search as JSON, for clients with a user agent."""
-    assert (heard.method, heard.path) == ("GET", "/search.json")
-    if not heard.headers.get("user-agent", "").startswith("callboard/"):
-        return answer({"message": "Too Many Requests", "error": 429}, 429)
-    post = {
-        "title": f"On {heard.query['q']} &amp; gas",
-        "permalink": "/r/stage/comments/1abc/on_lamps/",
-        "url": "https://i.redd.it/elsewhere.png",
-        "subreddit": "stage",
-        "selftext": "I *like* them.",
-        "score": 12,
-        "num_comments": 3,
-        "created_utc": 1767225600.0,
-    }
-    odd = [{"permalink": "//evil.example/r/"}, {"permalink": None}, {}, {**post, "created_utc": "then", "score": None}]
-    children = [{"kind": "t3", "data": one} for one in (post, *odd)] + [{"kind": "t5"}, "text"]
-    return answer({"kind": "Listing", "data": {"after": None, "dist": len(children), "children": children}})

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from callboard.errors import ToolError
-from callboard.skills.web.engines import Brave, Engine, Reddit, SearchQuery, SearchResult, Searxng, Tavily
-from tests.skills.web.services import KEY, brave, brave_error, reddit, searxng, tavily
+from callboard.skills.web.engines import Brave, Engine, SearchQuery, SearchResult, Searxng, Tavily
+from tests.skills.web.services import KEY, brave, brave_error, searxng, tavily
 from tests.skills.web.sites import Heard, Reply, Site, answer, page
 
 MakeEngine = Callable[[str], Engine]
@@ -136,7 +136,6 @@ async def test_invalid_answer_is_error(reply: Reply, told: str) -> None:
     ("make", "reply", "told"),
     [
         (lambda _: Searxng("http://search.lan:eighty"), Reply(), "address of SearXNG is not valid: Invalid port"),
-        (lambda _: Reddit("http://search.lan:eighty"), Reply(), "The address of Reddit is not valid: Invalid port"),
         (Searxng, Reply(b"Forbidden", 403), "add json to search.formats in its settings.yml"),
         (Searxng, Reply(b"Too Many Requests", 429), "allow it in its limiter.toml"),
         (tavily_at, answer({"detail": {"error": "Unauthorized."}}, 401), "check CALLBOARD_TAVILY_API_KEY"),
@@ -183,24 +182,3 @@ async def test_short_rate_limit_is_retried_once_and_a_long_one_is_not(make: Make
         with pytest.raises(ToolError, match="answered 429"):
             await make(site.url).search(SearchQuery("web", "lamps"))
         assert len(site.heard) == 1
-
-
-async def test_reddit_is_searched_through_json() -> None:
-    async with Site(reddit) as site:
-        first, second = await Reddit(f"{site.url}/").search(SearchQuery("reddit", "lamps", "week"))
-    assert first == SearchResult(
-        "On lamps & gas",
-        "https://www.reddit.com/r/stage/comments/1abc/on_lamps/",
-        "r/stage, 12 points, 3 comments. I *like* them.",
-        "2026-01-01",
-    )
-    assert (second.snippet, second.published) == ("r/stage. I *like* them.", "")
-    assert site.heard[0].query == {"q": "lamps", "limit": "10", "raw_json": "1", "t": "week"}
-
-
-async def test_refusal_of_reddit_and_second_page_are_errors() -> None:
-    async with Site(answer({"message": "Forbidden", "error": 403}, 403)) as site:
-        with pytest.raises(ToolError, match="Reddit answered 403: it refuses programs without an account"):
-            await Reddit(site.url).search(SearchQuery("reddit", "lamps"))
-        with pytest.raises(ToolError, match="only one page"):
-            await Reddit(site.url).search(SearchQuery("reddit", "lamps", page=2))

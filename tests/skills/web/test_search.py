@@ -3,18 +3,17 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from callboard.errors import InvalidArguments, ToolError
 from callboard.skills import Brave, Engine, Searxng, Tavily
-from callboard.skills.web.engines import Action, SearchQuery, SearchResult
+from callboard.skills.web.engines import SearchQuery, SearchResult
 from callboard.skills.web.skill import search_with_first
 from callboard_protocol import Source
 from tests.skills.web.conftest import MakeWeb
-from tests.skills.web.services import KEY, reddit, searxng, tavily
-from tests.skills.web.sites import Heard, Reply, Site, answer
+from tests.skills.web.services import KEY, searxng, tavily
+from tests.skills.web.sites import Reply, Site
 
 
 @dataclass(frozen=True)
@@ -85,16 +84,10 @@ async def test_reddit_search_keeps_only_reddit_pages(web: MakeWeb) -> None:
     assert [item["url"] for item in result.data] == urls[:2]
 
 
-async def test_configured_engines_come_before_duckduckgo_and_reddit_is_only_for_reddit(web: MakeWeb) -> None:
-    keys: dict[str, Any] = {"brave_api_key": KEY, "tavily_api_key": KEY}
-    cases: list[tuple[Action, dict[str, Any], list[str]]] = [
-        ("web", {"searxng_url": "http://searxng.lan", **keys}, ["SearXNG", "Brave", "Tavily", "DuckDuckGo"]),
-        ("web", {}, ["DuckDuckGo"]),
-        ("reddit", {}, ["Reddit", "DuckDuckGo"]),
-        ("reddit", {"reddit_url": "none"}, ["DuckDuckGo"]),
-    ]
-    for action, settings, names in cases:
-        assert [engine.name for engine in web(**settings).skill.engines_for(action)] == names
+async def test_configured_engines_come_before_duckduckgo(web: MakeWeb) -> None:
+    configured = web(searxng_url="http://searxng.lan", brave_api_key=KEY, tavily_api_key=KEY).skill.engines
+    assert [engine.name for engine in configured] == ["SearXNG", "Brave", "Tavily", "DuckDuckGo"]
+    assert [engine.name for engine in web().skill.engines] == ["DuckDuckGo"]
 
 
 async def test_invalid_arguments_are_refused(web: MakeWeb) -> None:
@@ -103,22 +96,3 @@ async def test_invalid_arguments_are_refused(web: MakeWeb) -> None:
     for arguments in ({"action": "images"}, {"page": -1}, {"page": 11}, {"time_range": "hour"}):
         with pytest.raises(InvalidArguments):
             await web().run("search", query="lamps", **arguments)
-
-
-async def test_reddit_is_asked_first_and_its_refusal_is_noted(web: MakeWeb) -> None:
-    async with Site(reddit) as site, Site(reddit_engine) as engine:
-        desk = web(reddit_url=site.url, searxng_url=engine.url)
-        [item, _] = (await desk.run("search", query="lamps", action="reddit")).data
-        assert item["snippet"].startswith("r/stage, 12 points")
-        assert engine.heard == []
-    async with Site(answer({}, 403)) as site, Site(reddit_engine) as engine:
-        desk = web(reddit_url=site.url, searxng_url=engine.url)
-        [item, _] = (await desk.run("search", query="lamps", action="reddit")).data
-    assert item["url"] == "https://www.reddit.com/1"
-    assert item["note"].startswith("Reddit answered 403: it refuses programs without an account")
-    assert item["note"].endswith("These are from a web search.")
-
-
-def reddit_engine(heard: Heard) -> Reply:
-    found = searxng(heard)
-    return Reply(found.body.replace(b"stage.example", b"www.reddit.com"), 200, found.headers)

@@ -2,7 +2,7 @@
 
 A line has a mark, a subject, the finding, and advice after an arrow. The mark ✓ means correct, ✗ means broken, and –
 means not set up, or a note. Checks are functions that yield lines. They run one after another, because the same machine
-may have to load the model and the embedding model. A check that fails does not stop the others.
+may have to load the model. A check that fails does not stop the others.
 """
 
 import argparse
@@ -30,7 +30,6 @@ CHECKS: Mapping[str, Check] = {
     "keys": access.check_keys,
     "users": access.check_users,
     "model": models.check_model,
-    "embeddings": models.check_embeddings,
     "agents": reach.check_agents,
     "MCP servers": reach.check_mcp,
     "port": reach.check_port,

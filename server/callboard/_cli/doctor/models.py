@@ -1,4 +1,4 @@
-"""Checks of the model's endpoint and of the embedding endpoint."""
+"""Checks of the model's endpoint."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,6 @@ from callboard._cli.doctor.settings import Context
 from callboard._formats import FormatChoice, find_model_format
 from callboard.errors import ModelError, ModelRefused
 from callboard.models import ModelRequest, OpenAICompatible, ToolCallDelta, find_local_model
-from callboard.skills.memory import MemorySettings
 
 NAMES_SHOWN = 8
 
@@ -103,13 +102,3 @@ async def _describe_syntax(model: OpenAICompatible) -> str:
         "– model: neither its chat template nor its name shows how it writes calls; auto reads only a call at the end "
         "of an answer → set CALLBOARD_TOOL_FORMAT to the model's family if you know it"
     )
-
-
-async def check_embeddings(context: Context) -> AsyncIterator[str]:
-    """Ask the embedding endpoint for the vectors of two texts."""
-    endpoint = MemorySettings.load(context.variables).endpoint(timeout_seconds=context.options.timeout)
-    if endpoint is None:
-        yield "– embeddings: no endpoint is set; memories are searched by their words"
-        return
-    dimension = len((await endpoint.embed(("tea", "a hot drink")))[0])
-    yield f"✓ embeddings: the endpoint answers and {endpoint.model} gives vectors of {dimension} numbers"

@@ -31,7 +31,6 @@ from callboard.skills.home.snapshot import (
     State,
     build_snapshot,
 )
-from callboard.trace_context import headers_of, pass_on
 
 READ_SECONDS = 15.0
 COMMAND_SECONDS = 60.0
@@ -127,9 +126,7 @@ async def connect(address: HomeAddress) -> AsyncIterator[HomeConnection]:
     """Open a connection. Raises `ToolError` and its subclasses."""
     headers = {"Authorization": f"Bearer {address.token}"}
     with _as_tool_errors(READ_SECONDS):
-        client = httpx.AsyncClient(
-            base_url=address.url, headers=headers, timeout=READ_SECONDS, event_hooks={"request": [pass_on]}
-        )
+        client = httpx.AsyncClient(base_url=address.url, headers=headers, timeout=READ_SECONDS)
     async with client, _open_socket(address) as socket:
         yield HomeConnection(client, socket)
 
@@ -141,7 +138,6 @@ async def _open_socket(address: HomeAddress) -> AsyncIterator[ClientConnection]:
     with _as_tool_errors(HANDSHAKE_SECONDS):
         connection = await _NoRedirects(
             url,
-            additional_headers=headers_of(),
             max_size=MAX_MESSAGE_BYTES,
             open_timeout=HANDSHAKE_SECONDS,
             close_timeout=CLOSE_SECONDS,

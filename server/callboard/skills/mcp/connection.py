@@ -38,7 +38,6 @@ from callboard.skills.mcp.messages import WatchedStream
 from callboard.skills.mcp.session import Session
 from callboard.skills.mcp.signals import Signals, sent_call
 from callboard.text import storable_json
-from callboard.trace_context import pass_on
 
 REQUEST_SECONDS = 60.0
 """The time limit for the handshake and for a list. `npx` may have to download the server first."""
@@ -230,7 +229,7 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
 
     # No limit on reading, because streams of notifications are silent for hours. The executor limits calls.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
-    hooks: Mapping[str, list[Any]] = {"request": [pass_on], "response": [guard]}
+    hooks: Mapping[str, list[Any]] = {"response": [guard]}
     headers = {**declaration.headers, "Accept-Encoding": "identity"}
     return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks)
 

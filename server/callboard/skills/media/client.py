@@ -16,7 +16,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from callboard.errors import ToolError
 from callboard.text import storable
-from callboard.trace_context import pass_on
 
 TIMEOUT_SECONDS = 30.0
 MAX_MESSAGE_CHARS = 300
@@ -78,7 +77,6 @@ async def connect(url: str, key: str) -> AsyncIterator[SeerrClient]:
             base_url=f"{url.rstrip('/')}/api/v1",
             headers=headers,
             timeout=TIMEOUT_SECONDS,
-            event_hooks={"request": [pass_on]},
         )
     except httpx.InvalidURL as error:
         raise _unreachable_error(error) from error

@@ -10,13 +10,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import httpx
 
-from callboard import __version__
 from callboard.errors import ToolError
 from callboard.redaction import secrets_in_url
 from callboard.skills.web.client import tls_context
@@ -226,56 +224,6 @@ class DuckDuckGo(Engine):
         search = client.news if query.action == "news" else client.text
         limit = query.time_range[0] if query.time_range else None
         return search(query.text, timelimit=limit, page=query.page, max_results=RESULTS, backend=self._backend)
-
-
-class Reddit(Engine):
-    """Reddit's own search as JSON, which is used only to search Reddit.
-
-    Reddit may refuse programs without an account at any time. There is only one page, because a later page needs a
-    value from the page before.
-    """
-
-    name = "Reddit"
-    SITE: ClassVar = "https://www.reddit.com"
-    USER_AGENT: ClassVar = f"callboard/{__version__} (a search tool)"
-
-    def __init__(self, base_url: str = SITE) -> None:
-        self._base_url = base_url.rstrip("/")
-        self.secrets = secrets_in_url(base_url)
-
-    async def search(self, query: SearchQuery) -> list[SearchResult]:
-        """Return the matching posts. Raises `ToolError` if Reddit fails, and for any page after the first."""
-        if query.page > 1:
-            raise ToolError("Reddit's own search has only one page.")
-        parameters = {"q": query.words, "limit": str(RESULTS), "raw_json": "1", "t": query.time_range or "all"}
-        headers = {"User-Agent": self.USER_AGENT}
-        refused = "it refuses programs without an account, or from this address"
-        advice = {403: refused, 429: "it received too many requests"}
-        url = f"{self._base_url}/search.json"
-        answer = await request_json(self.name, "GET", url, advice, params=parameters, headers=headers)
-        posts = [entry.get("data") for entry in find_list(answer, "data", "children") if isinstance(entry, dict)]
-        return [found for post in posts if isinstance(post, dict) and (found := self._read_post(post))]
-
-    def _read_post(self, post: dict[str, Any]) -> SearchResult | None:
-        path = post.get("permalink")
-        url = _read_url(self.SITE + path) if isinstance(path, str) and path.startswith("/r/") else ""
-        if not url:
-            return None
-        text = clean_text(post.get("selftext"), SNIPPET_CHARS)
-        place = clean_text(post.get("subreddit"), 40)
-        score = post.get("score")
-        comments = post.get("num_comments")
-        counted = f"{score} points, {comments} comments" if isinstance(score, int) and isinstance(comments, int) else ""
-        about = ", ".join(part for part in (f"r/{place}" if place else "", counted) if part)
-        snippet = ". ".join(filter(None, (about, text)))
-        return SearchResult(clean_text(post.get("title"), TITLE_CHARS), url, snippet, _read_day(post))
-
-
-def _read_day(post: dict[str, Any]) -> str:
-    try:
-        return datetime.fromtimestamp(float(post["created_utc"]), UTC).date().isoformat()
-    except (KeyError, TypeError, ValueError, OverflowError, OSError):
-        return ""
 
 
 async def request_json(engine: str, method: str, url: str, advice: Mapping[int, str], **content: Any) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from callboard.skills.web.engines import (
     Brave,
     DuckDuckGo,
     Engine,
-    Reddit,
     SearchQuery,
     SearchResult,
     Searxng,
@@ -46,9 +45,6 @@ class WebSettings(SkillSettings):
     searxng_url: str | None = Field(default=None, description="SearXNG to search with; unset: DuckDuckGo and others")
     brave_api_key: SecretStr | None = Field(default=None, description="Key of Brave's search, to search with")
     tavily_api_key: SecretStr | None = Field(default=None, description="Key of Tavily's search, to search with")
-    reddit_url: str | None = Field(
-        default=Reddit.SITE, description="Reddit, asked first for searches of Reddit; `none`: never"
-    )
     allowed_hosts: Annotated[tuple[str, ...], BeforeValidator(split_list)] = Field(
         default=(), description="Private hosts and networks that tools may fetch: names, addresses, `192.168.0.0/16`"
     )
@@ -65,8 +61,6 @@ class WebSettings(SkillSettings):
     def engines(self) -> list[Engine]:
         """Return the configured engines in order of preference: the admin's own come first."""
         engines: list[Engine] = []
-        if self.reddit_url and self.reddit_url.strip().lower() != "none":
-            engines.append(Reddit(self.reddit_url))
         if self.searxng_url:
             engines.append(Searxng(self.searxng_url))
         if self.brave_api_key:
@@ -79,13 +73,13 @@ class WebSettings(SkillSettings):
 class WebSearch(Skill):
     """Web search and reading of pages: the tools `search` and `web_fetch`. Needs the extra `web`.
 
-    `engines` are tried in order until one answers; by default Reddit, for searches of Reddit only, and DuckDuckGo.
+    `engines` are tried in order until one answers; by default DuckDuckGo.
     `allowed_hosts` are private hosts and networks that may be fetched (`nas.lan`, `192.168.0.0/16`). Raises
     `SettingsError` for an invalid host.
     """
 
     def __init__(self, engines: Sequence[Engine] | None = None, *, allowed_hosts: Sequence[str] = ()) -> None:
-        self.engines = tuple(engines) if engines is not None else (Reddit(), DuckDuckGo())
+        self.engines = tuple(engines) if engines is not None else (DuckDuckGo(),)
         self._allowed = AllowList.read(allowed_hosts)
         description = "Searches the web and reads pages."
         if not is_installed("web"):
@@ -99,10 +93,6 @@ class WebSearch(Skill):
         """Return the skill with the engines and hosts from the environment. Raises `SettingsError`."""
         settings = WebSettings.load(variables)
         return cls(settings.engines(), allowed_hosts=settings.allowed_hosts)
-
-    def engines_for(self, action: Action) -> tuple[Engine, ...]:
-        """Return the engines for an action, in order of preference."""
-        return tuple(engine for engine in self.engines if action == "reddit" or not isinstance(engine, Reddit))
 
     @tool(timeout_seconds=60, read_only=True)
     async def search(
@@ -128,7 +118,7 @@ class WebSearch(Skill):
         if not query.strip():
             raise ToolError("The query is empty: give a few words to search for.")
         search_query = SearchQuery(action, query.strip(), time_range, page)
-        return await search_with_first(self.engines_for(action), search_query, context)
+        return await search_with_first(self.engines, search_query, context)
 
     @tool(timeout_seconds=60, read_only=True)
     async def web_fetch(self, context: ToolContext, url: str, offset: Annotated[int, Field(ge=0)] = 0) -> ToolResult:
@@ -163,21 +153,11 @@ async def search_with_first(engines: Sequence[Engine], search_query: SearchQuery
         if search_query.action == "reddit":
             # Engines may ignore `site:`.
             results = [result for result in results if f".{httpx.URL(result.url).host}".endswith(".reddit.com")]
-        return _to_tool_result(results, search_query, context, failures)
+        if not results:
+            return ToolResult(f"Nothing was found for {search_query.words!r}: try other words, or fewer.")
+        items = [_to_item(result, context.sources.next()) for result in results]
+        return ToolResult(data=items, sources=tuple(to_source(item, item["snippet"]) for item in items))
     raise ToolError(f"No search engine could answer. {' '.join(failures)}")
-
-
-def _to_tool_result(
-    results: list[SearchResult], search_query: SearchQuery, context: ToolContext, failures: Sequence[str]
-) -> ToolResult:
-    # The note informs the model, because an engine's posts are fewer and older than Reddit's own.
-    instead = f"{failures[0]} These are from a web search. " if search_query.action == "reddit" and failures else ""
-    if not results:
-        return ToolResult(f"{instead}Nothing was found for {search_query.words!r}: try other words, or fewer.")
-    items = [_to_item(result, context.sources.next()) for result in results]
-    if instead:
-        items[0]["note"] = instead.strip()
-    return ToolResult(data=items, sources=tuple(to_source(item, item["snippet"]) for item in items))
 
 
 def _to_item(result: SearchResult, number: int) -> dict[str, Any]:

@@ -120,14 +120,6 @@ memories = Table(
     sqlite_autoincrement=True,
 )
 
-memory_vectors = Table(
-    "memory_vectors",
-    metadata,
-    Column("memory_id", RowId, ForeignKey("memories.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
-    Column("model", String(255), primary_key=True, comment="the embedding model"),
-    Column("vector", LargeBinary, nullable=False, comment="little-endian 32-bit floats, of length 1"),
-)
-
 profile_attributes = Table(
     "profile_attributes",
     metadata,

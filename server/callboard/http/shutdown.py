@@ -1,4 +1,4 @@
-"""Opens the application with its first request if no server does, and handles the signals for a shutdown.
+"""Handles the signals for a shutdown.
 
 An ASGI server sends the shutdown event only after every connection has closed, and a stream closes when its run ends.
 Without `Shutdown`, the server would wait for all runs and would refuse new connections meanwhile, so that clients could
@@ -8,9 +8,7 @@ not resume, answer a question or cancel.
 import asyncio
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from contextvars import Context
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType, TracebackType
@@ -18,70 +16,9 @@ from typing import Any, Self
 
 import anyio
 
-from callboard.errors import ShuttingDown
-
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 Handler = Callable[[int, FrameType | None], Any]
-
-
-Opening = Callable[[], AbstractAsyncContextManager[Mapping[str, Any]]]
-"""Opens an application until the block ends, and yields the state for its requests."""
-
-
-class OwnLifespan:
-    """Opens an application for its first request, and closes it after `close` and the current requests.
-
-    ASGI servers start only the application that they serve: one that is mounted in another gets no lifespan events. It
-    is kept open in one task, because cancel scopes must be closed in the task that opened them.
-    """
-
-    def __init__(self, opening: Opening) -> None:
-        self._opening = opening
-        self._state: Mapping[str, Any] = {}
-        self._is_closing = False
-        self._requests = 0
-        self._ready = asyncio.Event()
-        self._idle = asyncio.Event()
-        # In an empty context: its tasks outlive the first request and must not log with the id of that request.
-        self._task = asyncio.create_task(self._run(), name="lifespan", context=Context())
-
-    @property
-    def has_failed(self) -> bool:
-        """True if the application could not be opened; a new object may try again."""
-        return self._task.done() and not self._is_closing
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Mapping[str, Any]]:
-        """Keep the application open for a request; yield its state. Raises the error of a failed start."""
-        await self._ready.wait()
-        if self._is_closing:
-            raise ShuttingDown("The server is shutting down: send the request again when it is back.")
-        if self._task.done():
-            self._task.result()
-        self._requests += 1
-        try:
-            yield self._state
-        finally:
-            self._requests -= 1
-            self._end_if_idle()
-
-    def close(self) -> None:
-        """Refuse new requests, and close the application after its current requests, or with the event loop."""
-        self._is_closing = True
-        self._end_if_idle()
-
-    def _end_if_idle(self) -> None:
-        if self._is_closing and not self._requests:
-            self._idle.set()
-
-    async def _run(self) -> None:
-        try:
-            async with self._opening() as self._state:
-                self._ready.set()
-                await self._idle.wait()
-        finally:
-            self._ready.set()
 
 
 class Shutdown:
