@@ -136,7 +136,7 @@ def _add_chat(commands: Commands) -> None:
 
 
 def _add_doctor(commands: Commands) -> None:
-    doctor = commands.add_parser("doctor", help="check everything, and say what to do; exit 1 if something is broken")
+    doctor = commands.add_parser("doctor", help="check settings, database, model and Open WebUI, and say what to do")
     doctor.add_argument("--timeout", type=seconds, default=30.0, metavar="SECONDS", help=TIMEOUT_HELP)
     webui = doctor.add_argument_group("Open WebUI", "The defaults are OPEN_WEBUI_… in the environment.")
     webui.add_argument("--open-webui", metavar="URL", help="also check the pipe in the Open WebUI at this address")
