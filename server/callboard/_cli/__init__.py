@@ -96,15 +96,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _add_server(commands: Commands) -> None:
     """Add `serve` and `agents`."""
     serve = commands.add_parser("serve", help="start the server")
-    how = serve.add_mutually_exclusive_group()
-    how.add_argument("--reload", action="store_true", help="restart when one of your agent files changes")
-    how.add_argument(
-        "--workers",
-        type=number,
-        default=1,
-        metavar="N",
-        help="run N processes that share the port; needs PostgreSQL (default: 1)",
-    )
+    serve.add_argument("--reload", action="store_true", help="restart when one of your agent files changes")
 
     commands.add_parser("agents", help="list the agents, their tools, and which agents could not be loaded and why")
 
@@ -203,14 +195,6 @@ AUDIT_KINDS = ("call", "handed_over", "changed", "approved", "ended", "forgotten
 TIMEOUT_HELP = "maximum duration of a check (default: %(default)g); a large model may need longer to load"
 
 # argparse names these functions in its messages: "argument --timeout: invalid seconds value: 'x'".
-
-
-def number(text: str) -> int:
-    """Return the number of processes, which is at least 1."""
-    given = int(text)
-    if given < 1:
-        raise ValueError(text)
-    return given
 
 
 def moment(text: str) -> float:
