@@ -118,13 +118,6 @@ def _add_chat(commands: Commands) -> None:
         "--group", action="append", default=[], metavar="NAME", help="a group of the user; may be repeated"
     )
     chat.add_argument("--url", metavar="URL", help="the server's address (default: the one in the settings)")
-    chat.add_argument("--files", type=Path, metavar="FOLDER", help="save the files of tools in this folder")
-    chat.add_argument("--json", action="store_true", help="write the run's events as JSON Lines, and ask no questions")
-    waiting = chat.add_mutually_exclusive_group()
-    waiting.add_argument("--approvals", action="store_true", help="list the calls that wait for approval, and end")
-    waiting.add_argument("--approve", metavar="ID", help="approve a call that --approvals lists, and end")
-    waiting.add_argument("--deny", metavar="ID", help="refuse a call that --approvals lists, and end")
-    chat.add_argument("--verbose", action="store_true", help="show every call in full: arguments, steps, result")
 
 
 def _add_doctor(commands: Commands) -> None:
