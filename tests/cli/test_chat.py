@@ -655,7 +655,9 @@ async def test_an_unreachable_server_fails_with_a_message(tmp_path: Path) -> Non
     assert "Traceback" not in output.beside
 
 
-@pytest.mark.parametrize(("key", "words"), [("another", "The API key is wrong"), ("", "The API key is missing")])
+@pytest.mark.parametrize(
+    ("key", "words"), [("another", "API key is wrong"), ("", "API key is missing"), ("é", "cannot be sent")]
+)
 async def test_a_wrong_key_fails_with_a_message(tmp_path: Path, key: str, words: str) -> None:
     async with serving(tmp_path / "server", says(), api_key="right") as service:
         output = await in_pipes(tmp_path, "chat", "scripted", "hi", "--url", url(service), API_KEY=key)

@@ -306,14 +306,15 @@ class _Answer:
             sign, style, words = "→", "dim", call.arguments_text
         else:
             sign, style = ("✗", "red") if call.is_failed else ("–", "dim") if call.error_code else ("✓", "green")
-            took = f"{call.duration_ms / 1000:.1f} s  " if call.duration_ms is not None and call.has_run else ""
+            took = f"{call.duration_ms / 1000:.1f} s " if call.duration_ms is not None and call.has_run else ""
             words = f"{took}{call.display_text}"
         line = Text.assemble((f"{sign} ", style), (make_line(call.name), "bold"), (f"  {make_line(words)}", "dim"))
         self._break_line()
         self._beside.print(line, no_wrap=True, overflow="ellipsis", soft_wrap=False)
         for file in call.files if isinstance(call, EndedCall) else ():
             url = str(file.get("url") or "")
-            self._say(f"  ⇩ {file.get('name') or 'file'}  {'' if url.startswith('data:') else url}", "cyan")
+            place = "" if url.startswith("data:") else f"{self._client.url}{url}" if url.startswith("/") else url
+            self._say(f"  ⇩ {file.get('name') or 'file'}  {place}", "cyan")
 
     def _say(self, text: str, style: str = "") -> None:
         """Print a text on lines of its own."""
@@ -372,7 +373,7 @@ def describe_event(event: Event) -> Iterator[str]:
                 url = about.get("source") or event.source.get("url") or ""
                 yield f"[source{about.get('source_number', '')}] {about.get('name') or event.source.get('name')}  {url}"
         case InputRequest():
-            yield f"? {event.title}"
+            yield f"? {make_line(event.title)}"
             choices = (f"{number}. {choice}" for number, choice in enumerate(event.choices, 1))
             for text in filter(None, (event.message, event.placeholder, event.url, *choices)):
                 yield indent(text, "  ")
@@ -404,25 +405,29 @@ class ServerProblem(CallboardError):
 
 
 class _Client:
-    """Sends requests to one server, with the settings' key and a user. Every failure raises a `ServerProblem`."""
+    """Sends requests to one server, with the settings' key and a user. Every failure raises a `ServerProblem`.
+
+    `url` is shown, without its password.
+    """
 
     def __init__(self, settings: Settings, url: str, user: User | None) -> None:
-        # Messages show the URL without its password.
-        self._url = re.sub(r"//[^/@]*@", "//", url)
-        headers = {"Authorization": f"Bearer {settings.api_key.get_secret_value()}"} if settings.api_key else {}
+        self.url = re.sub(r"//[^/@]*@", "//", url.rstrip("/"))
+        key = settings.api_key.get_secret_value() if settings.api_key else ""
+        if not (key.isascii() and key.isprintable() and " " not in key):
+            raise ServerProblem("CALLBOARD_API_KEY cannot be sent: use ASCII characters without spaces.")
         self._secret = settings.open_webui_jwt_secret
         self._user = user
         try:
             self.http = httpx.AsyncClient(
                 base_url=url,
-                headers=headers,
+                headers={"Authorization": f"Bearer {key}"} if key else {},
                 params={"user_id": user.id} if user else None,
                 timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
                 # The proxy in the environment cannot reach this machine.
                 trust_env=not is_loopback(httpx.URL(url).host),
             )
         except httpx.InvalidURL as error:
-            raise ServerProblem(CANNOT_REACH.format(url=self._url)) from error
+            raise ServerProblem(CANNOT_REACH.format(url=self.url)) from error
 
     async def fetch_list(self, path: str, name: str) -> list[dict[str, Any]]:
         """Return the list with this name in the server's JSON."""
@@ -430,7 +435,7 @@ class _Client:
             try:
                 return [dict(entry) for entry in json.loads(await response.aread())[name]]
             except (ValueError, KeyError, TypeError) as error:
-                raise ServerProblem(NOT_CALLBOARD.format(url=self._url)) from error
+                raise ServerProblem(NOT_CALLBOARD.format(url=self.url)) from error
 
     async def post(self, path: str, body: object) -> None:
         """Send a request about a run. Retry it while the server cannot be reached or does not know the run yet."""
@@ -495,8 +500,8 @@ class _Client:
                     return
                 body = await response.aread()
         except httpx.HTTPError as error:
-            raise ServerProblem(CANNOT_REACH.format(url=self._url), is_temporary=True) from error
-        message, code = NOT_CALLBOARD.format(url=self._url), ""
+            raise ServerProblem(CANNOT_REACH.format(url=self.url), is_temporary=True) from error
+        message, code = NOT_CALLBOARD.format(url=self.url), ""
         with suppress(ValueError, KeyError, TypeError, AttributeError):
             refusal = json.loads(body)["error"]
             message, code = str(refusal["message"]), str(refusal.get("code"))
