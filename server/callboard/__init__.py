@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from callboard._application import Callboard
+    from callboard._cli.serve import make_app
     from callboard._version import __version__
     from callboard.agents import Agent, Limits, RunContext, register
     from callboard.calls import Services, Tool, ToolContext, ToolResult, report_status, tool
@@ -40,6 +41,7 @@ else:
         "ToolResult": "callboard.calls",
         "__version__": "callboard._version",
         "api_key": "callboard.http",
+        "make_app": "callboard._cli.serve",
         "register": "callboard.agents",
         "report_status": "callboard.calls",
         "tool": "callboard.calls",
@@ -74,6 +76,7 @@ __all__ = [
     "ToolResult",
     "__version__",
     "api_key",
+    "make_app",
     "register",
     "report_status",
     "tool",

@@ -450,12 +450,12 @@ def read_env_file(path: Path) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def load_settings(variables: Mapping[str, str] | None = None, **values: Any) -> Settings:
-    """Return the settings in `variables`, by default those of `read_environment`; `values` of fields come first.
+def load_settings(variables: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings in `variables`, by default those of `read_environment`.
 
     Raises `SettingsError` with a line for each wrong setting.
     """
-    return _load(Settings, variables, values)
+    return _load(Settings, variables)
 
 
 class SkillSettings(BaseModel):
@@ -473,7 +473,7 @@ class SkillSettings(BaseModel):
 
         Raises `SettingsError` with a line for each wrong setting.
         """
-        return _load(cls, variables, {})
+        return _load(cls, variables)
 
     def not_set_up(self) -> NotSetUp:
         """Return an error that names the settings that are not set."""
@@ -484,11 +484,11 @@ class SkillSettings(BaseModel):
 S = TypeVar("S", bound=BaseModel)
 
 
-def _load(kind: type[S], variables: Mapping[str, str] | None, values: Mapping[str, Any]) -> S:
+def _load(kind: type[S], variables: Mapping[str, str] | None) -> S:
     given = read_environment() if variables is None else variables
     found = {name: value for name in kind.model_fields if (value := given.get(variable_of(name)))}
     try:
-        return kind(**{**found, **values})
+        return kind(**found)
     except ValidationError as error:
         raise SettingsError("\n".join(_format_error(dict(detail)) for detail in error.errors())) from None
 

@@ -1,21 +1,25 @@
 """`callboard chat`, as a process in a real pseudo terminal or between pipes, against a real server."""
 
 import asyncio
-import base64
 import json
 import random
 import re
+import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from callboard._cli.chat import TAKEN_BACK, make_line, make_visible
 from callboard.agents import AgentLike, RunContext
 from callboard.http import sse
 from callboard_protocol import (
     Done,
+    Error,
     Event,
     InputRequest,
     Message,
@@ -33,6 +37,7 @@ from callboard_protocol import (
 )
 from examples.demo import demo_agent
 from tests.cli.terminal import Terminal, in_pipes, in_terminal
+from tests.fakes.http_answer import answering
 from tests.faults.balancer import Balancer
 from tests.serving import Script, ScriptedAgent, Service, serving
 
@@ -94,7 +99,7 @@ async def asked(folder: Path, agent: AgentLike, *words: str, **options: Any) -> 
         yield terminal
 
 
-# ------------------------------------------------------------------------------------------------- drawn, as it comes
+# ------------------------------------------------------------------------------------------------------------ answers
 
 
 async def test_text_is_shown_before_the_answer_is_complete(tmp_path: Path) -> None:
@@ -107,221 +112,60 @@ async def test_text_is_shown_before_the_answer_is_complete(tmp_path: Path) -> No
         await terminal.shows("The curtain rises.")
         steps.go_on()
         assert await terminal.ends() == 0
-        # The last drawing is not replaced if it is also the end.
         assert terminal.text.count("The curtain rises.") == 1
 
 
-async def test_a_card_is_changed_in_place_while_its_call_runs(tmp_path: Path) -> None:
-    steps = Steps([started("a", what="a stage")], [step("a", "Sketching", 40)], [completed("a", "A picture.")])
-    async with asked(tmp_path, steps.agent, "hi") as terminal:
-        steps.go_on()
-        await terminal.shows('paint  what="a stage"', "under 1 s")
-        steps.go_on()
-        await terminal.shows("40% Sketching")
-        before = len(terminal.raw)
-        # Its spinner turns though nothing arrives.
-        await terminal.until(lambda: len(terminal.raw) > before + 200)
-        steps.go_on()
-        assert await terminal.ends() == 0
-        assert "✓ paint" in terminal.text
-        assert "A picture." in terminal.text
-        assert terminal.text.count("paint") == 1
-        assert "Sketching" not in terminal.text
-
-
-async def test_the_newest_plan_is_shown_until_the_answer_has_ended(tmp_path: Path) -> None:
-    look = PlanStep(id="1", content="Look", state="in_progress")
-    write = PlanStep(id="2", content="Write", state="in_progress")
+async def test_calls_have_a_line_when_they_run_and_a_line_when_they_end(tmp_path: Path) -> None:
+    file = {"type": "image", "url": "https://example.org/dusk.png", "name": "dusk.png", "content_type": "image/png"}
     steps = Steps(
-        [Plan(steps=(look,)), started("a")],
-        [completed("a", "It is wet."), Plan(steps=(look | {"state": "completed"}, write))],
-        [Message(content="Done.")],
+        [Reasoning(content="Let me see."), Message(content="I paint.")],
+        [started("a", what="x" * 200), started("b", "b")],
+        [
+            ToolCallError(tool_call_id="b", tool_name="b", error="no paper", code="failed"),
+            Plan(steps=(PlanStep(id="1", content="Look", state="in_progress"),)),
+            ToolCallComplete(tool_call_id="a", tool_name=TOOL, result="A picture.\nOf dusk.", files=(file,)),
+            Source(source={"name": "The Globe", "url": "https://globe.example"}, metadata=({"source_number": 1},)),
+            Message(content="Done [source1]."),
+        ],
     )
     async with asked(tmp_path, steps.agent, "hi") as terminal:
         steps.go_on()
-        await terminal.shows("Plan: 0 of 1: Look")
+        await terminal.shows("I paint.")
         steps.go_on()
-        await terminal.shows("Plan: 1 of 2: Write")
-        assert terminal.text.count("Plan") == 1
-        steps.go_on()
-        assert await terminal.ends() == 0
-        assert "Plan" not in terminal.text
-
-
-async def test_parallel_calls_are_printed_in_the_order_in_which_they_end(tmp_path: Path) -> None:
-    steps = Steps(
-        [started("a", "first"), started("b", "second")],
-        [completed("b", "two", "second")],
-        [completed("a", "one", "first")],
-    )
-    async with asked(tmp_path, steps.agent, "hi") as terminal:
-        steps.go_on()
-        await terminal.shows("first", "second")
-        steps.go_on()
-        await terminal.shows("✓ second", "two")
-        assert "✓ first" not in terminal.text
+        await terminal.shows("→ b")
         steps.go_on()
         assert await terminal.ends() == 0
-        shown = [row for row in terminal.text.splitlines() if row.strip()]
-        assert [row.split()[-1] for row in shown[:4]] == ["second", "two", "first", "one"]
+    assert b"\x1b[2mLet me see." in terminal.raw
+    lines = re.sub(r"\d+\.\d s", "1.2 s", terminal.text).splitlines()[1:]
+    assert re.fullmatch(r'→ paint  \{"what": "x{50,}…', lines.pop(2))
+    assert lines == [
+        "Let me see.",
+        "I paint.",
+        "→ b  {}",
+        "✗ b  1.2 s Error: no paper",
+        "· Plan: 0 of 1: Look",
+        "✓ paint  1.2 s A picture. Of dusk.",
+        "  ⇩ dusk.png  https://example.org/dusk.png",
+        "[source1] The Globe  https://globe.example",
+        "Done [source1].",
+    ]
 
 
-async def test_more_calls_than_rows_are_all_printed_at_the_end(tmp_path: Path) -> None:
-    names = [f"tool_{number:02d}" for number in range(30)]
-    steps = Steps([started(name, name) for name in names], [completed(name, "fine", name) for name in names])
-    async with asked(tmp_path, steps.agent, "hi", lines=12) as terminal:
-        steps.go_on()
-        await terminal.shows("tool_00", "...")
-        steps.go_on()
+async def test_a_notice_says_which_text_a_rewind_has_withdrawn(tmp_path: Path) -> None:
+    agent = says(Message(content="A wrong word."), Rewind(), Message(content="Right."))
+    async with asked(tmp_path, agent, "hi", columns=120) as terminal:
         assert await terminal.ends() == 0
-        assert re.findall(r"✓ (tool_\d+)", terminal.text) == names
-        assert "..." not in terminal.text
+    assert terminal.text.endswith(f"A wrong word.\n{TAKEN_BACK}\nRight.")
 
 
-async def test_a_long_text_is_complete_and_can_be_scrolled_while_it_is_streamed(tmp_path: Path) -> None:
-    lines = [f"line {number}" for number in range(200)]
-    steps = Steps([Message(content=f"{line}\n") for line in lines], [Message(content="the end")])
-    async with asked(tmp_path, steps.agent, "hi") as terminal:
-        steps.go_on()
-        await terminal.shows("line 199")
-        assert terminal.text.splitlines()[:200] == lines
-        steps.go_on()
-        assert await terminal.ends() == 0
-        assert terminal.text.splitlines()[:201] == [*lines, "the end"]
-
-
-async def test_reasoning_is_dim_and_sources_and_files_are_named(tmp_path: Path) -> None:
-    picture = {"type": "image", "url": "https://example.org/dusk.png", "name": "dusk.png", "content_type": "image/png"}
-    agent = says(
-        Reasoning(content="Let me see."),
-        started("a"),
-        ToolCallComplete(tool_call_id="a", tool_name=TOOL, result="done", files=(picture,)),
-        Source(
-            source={"name": "The Globe", "url": "https://globe.example"},
-            document=("It burned down.",),
-            metadata=({"source": "https://globe.example", "name": "The Globe", "source_number": 1},),
-        ),
-        Message(content="It burned down [source1]."),
-    )
-    async with asked(tmp_path, agent, "hi") as terminal:
-        assert await terminal.ends() == 0
-        assert b"\x1b[2mLet me see." in terminal.raw
-        assert "⇩ dusk.png (image/png) https://example.org/dusk.png" in terminal.text
-        assert "[source1] The Globe https://globe.example" in terminal.text
-
-
-PICTURE = b"\x89PNG" + bytes(range(256)) * 400
-FILES = (
-    {"type": "image", "url": f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}", "name": "../dusk.png"},
-    {"type": "file", "url": "data:text/csv,a%2Cb", "name": "sums.csv"},
-    {"type": "image", "url": "data:image/gif;base64,R0lGODlhAQABAAAAACw="},
-    {"type": "file", "url": "https://example.org/far.pdf", "name": "far.pdf"},
-)
-PAINTS = says(started("a"), ToolCallComplete(tool_call_id="a", tool_name=TOOL, result="done", files=FILES))
-
-
-async def test_the_line_about_a_file_has_type_size_and_address(tmp_path: Path) -> None:
-    async with serving(tmp_path, PAINTS) as service:
-        told = await in_pipes(tmp_path, "chat", "scripted", "hi", "--url", url(service))
-        dusk, sums, tiny, far = [line.strip() for line in told.beside.splitlines() if "⇩" in line]
-        assert dusk.startswith(f"⇩ ../dusk.png (image/png, 102.4 kB) {url(service)}/v1/runs/")
-        assert (await service.client.get(dusk.rpartition(" ")[2])).content == PICTURE
-        assert sums.startswith(f"⇩ sums.csv (text/csv, 3 bytes) {url(service)}/v1/runs/")
-        assert tiny == "⇩ file (image/gif, 14 bytes)"
-        assert far == "⇩ far.pdf (file) https://example.org/far.pdf"
-        assert not (tmp_path / "dusk.png").exists()
-
-
-async def test_files_are_saved_in_the_given_folder_without_overwriting_others(tmp_path: Path) -> None:
-    folder = tmp_path / "kept" / "here"
-    folder.mkdir(parents=True)
-    (folder / "sums.csv").symlink_to(tmp_path / "elsewhere")
-    async with serving(tmp_path, PAINTS) as service:
-        common = ("chat", "scripted", "hi", "--url", url(service), "--files", str(folder))
-        for options in ((), ("--json",)):
-            told = await in_pipes(tmp_path, *common, *options)
-            assert told.exit_code == 0
-            assert f"⇩ {folder}/dusk" in told.beside
-    kept = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    assert kept == {
-        "dusk.png": PICTURE,
-        "dusk-2.png": PICTURE,
-        "sums-2.csv": b"a,b",
-        "sums-3.csv": b"a,b",
-        **dict.fromkeys(("file.gif", "file-2.gif"), base64.b64decode("R0lGODlhAQABAAAAACw=")),
-    }
-    assert not (tmp_path / "elsewhere").exists()
-    assert not (tmp_path / "kept" / "dusk.png").exists()
-
-
-@pytest.mark.parametrize("given", [[], ["--verbose"]])
-async def test_verbose_shows_whole_arguments_steps_and_result(tmp_path: Path, given: list[str]) -> None:
-    result = "\n".join(f"row {number}" for number in range(50))
-    agent = says(started("a", what="x" * 200), step("a", "Sketching"), step("a", "Painting"), completed("a", result))
-    async with asked(tmp_path, agent, "hi", *given) as terminal:
-        assert await terminal.ends() == 0
-        is_whole = terminal.text.count("x") >= 200 and "row 49" in terminal.text and "Sketching" in terminal.text
-        assert is_whole == bool(given)
-
-
-async def test_rewind_removes_the_withdrawn_text(tmp_path: Path) -> None:
-    steps = Steps(
-        [started("a"), completed("a", "kept"), Message(content="A wrong word.")],
-        [Rewind(), Message(content="The right one.")],
-    )
-    async with asked(tmp_path, steps.agent, "hi") as terminal:
-        steps.go_on()
-        await terminal.shows("A wrong word.")
-        steps.go_on()
-        assert await terminal.ends() == 0
-        assert "wrong" not in terminal.text
-        assert "kept" in terminal.text
-        assert "The right one." in terminal.text
-
-
-async def test_rewind_of_text_that_has_scrolled_away_prints_a_notice(tmp_path: Path) -> None:
-    wrong = Message(content="\n".join(f"wrong {number}" for number in range(60)))
-    steps = Steps([wrong], [Rewind(), Message(content="The right one.")])
-    async with asked(tmp_path, steps.agent, "hi") as terminal:
-        steps.go_on()
-        await terminal.shows("wrong 59")
-        steps.go_on()
-        assert await terminal.ends() == 0
-        assert "The answer starts again" in terminal.text
-        assert "wrong 59" not in terminal.text
-        assert terminal.text.index("The answer starts again") < terminal.text.index("The right one.")
-
-
-async def test_no_color_in_the_environment_removes_colours(tmp_path: Path) -> None:
-    agent = says(Reasoning(content="Hm."), started("a"), completed("a", "fine"), Message(content="Well."))
-    async with serving(tmp_path, agent) as service:
-        for variables, has_colour in (({"NO_COLOR": "1"}, False), ({}, True)):
-            arguments = ("chat", "scripted", "hi", "--url", url(service))
-            async with in_terminal(tmp_path, *arguments, variables=variables) as terminal:
-                assert await terminal.ends() == 0
-                assert bool(re.search(rb"\x1b\[3\dm", terminal.raw)) == has_colour
-
-
-async def test_a_dumb_terminal_gets_plain_lines_and_its_questions_are_asked(tmp_path: Path) -> None:
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield Message(content="Look.")
-        yield started("a")
-        yield step("a", "Busy")
-        yield completed("a", "fine")
-        name = await context.ask(InputRequest(request_id="name", kind="input", title="Your name?"))
-        word = await context.ask(InputRequest(request_id="word", kind="password", title="The word?"))
-        yield Message(content=f"{name!r} {word!r}")
-
-    async with asked(tmp_path, ScriptedAgent(script), "hi", variables={"TERM": "dumb"}) as terminal:
+async def test_no_password_is_asked_for_where_typed_characters_are_shown(tmp_path: Path) -> None:
+    questions = InputRequest(request_id="name", kind="input", title="Your name?"), WORD
+    async with asked(tmp_path, ScriptedAgent(asks(*questions)), "hi", variables={"TERM": "dumb"}) as terminal:
         await terminal.shows("Your name?", "\n  >")
         terminal.types("Celia\n")
         assert await terminal.ends() == 0
-        assert b"\x1b" not in terminal.raw
-        lines = [line for line in terminal.text.splitlines() if line]
-        assert lines[:4] == ["Look.", "→ paint", "✓ paint", "  under 1 s  fine"]
-        assert lines[4:7] == ["? Your name?", "  > Celia", "? The word?"]
-        assert "cannot hide" in lines[7]
-        assert lines[8] == "'Celia' None"
+        assert "<'Celia'>" in terminal.text
+        assert "<None>" in terminal.text
 
 
 # ------------------------------------------------------------------------------------------------------------- asked
@@ -339,6 +183,24 @@ async def test_a_call_that_needs_approval_runs_after_a_yes_and_nothing_else(
         assert await terminal.ends() == 0
         assert comes in terminal.text
         assert ("are sold" in terminal.text) == ("are sold" in comes)
+
+
+async def test_a_tool_is_allowed_always_in_a_chat(tmp_path: Path) -> None:
+    answers: list[object] = []
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        for number, answer in enumerate(("a", "always", "y", "n", "")):
+            question = InputRequest(request_id=f"{number}", kind="confirmation", title=f"Run {answer}?", remember=True)
+            answers.append(await context.ask(question))
+        yield Message(content="Asked.")
+
+    async with asked(tmp_path, ScriptedAgent(script), "hi") as terminal:
+        for answer in ("a", "always", "y", "n", ""):
+            await terminal.shows(f"Run {answer}?")
+            await terminal.until(lambda: terminal.text.endswith("[y/N/a]"))
+            terminal.types(f"{answer}\n")
+        assert await terminal.ends() == 0
+    assert answers == ["always", "always", True, False, False]
 
 
 async def test_characters_typed_before_the_question_do_not_answer_it(tmp_path: Path) -> None:
@@ -359,7 +221,6 @@ async def test_characters_typed_before_the_question_do_not_answer_it(tmp_path: P
         terminal.types("n\n")
         assert await terminal.ends() == 0
         assert approved == [False]
-        assert "y" not in terminal.text.split("[y/N]")[0].split("Sure?")[0].split("Wait.")[1]
 
 
 def asks(*questions: InputRequest) -> Script:
@@ -370,11 +231,14 @@ def asks(*questions: InputRequest) -> Script:
     return script
 
 
+WORD = InputRequest(request_id="word", kind="password", title="The word?")
+
+
 async def test_texts_and_passwords_are_asked_for_and_passwords_not_shown(tmp_path: Path) -> None:
     agent = ScriptedAgent(
         asks(
             InputRequest(request_id="name", kind="input", title="Your name?", placeholder="first and last"),
-            InputRequest(request_id="word", kind="password", title="The word?"),
+            WORD,
             InputRequest(request_id="none", kind="input", title="More?"),
         )
     )
@@ -465,7 +329,7 @@ async def test_an_answer_to_a_question_that_was_answered_elsewhere_is_not_accept
         body = {"request_id": "approve:call_0_0", "value": True}
         assert (await service.client.post(f"/v1/runs/{run.run_id}/input", json=body)).status_code == 202
         terminal.types("n\n")
-        await terminal.shows("The server did not accept the answer", "are sold")
+        await terminal.shows("The server did not accept this", "are sold")
         assert await terminal.ends() == 0
 
 
@@ -474,7 +338,7 @@ async def test_without_a_terminal_no_question_is_asked_and_the_call_does_not_run
         output = await in_pipes(tmp_path, "chat", "demo", "approve", "--url", url(service))
     assert output.exit_code == 0
     assert "No question can be asked here" in output.beside
-    assert "– sell_ticket · not asked" in output.beside
+    assert "– sell_ticket  " in output.beside
     assert "Not run: the user could not be asked" in output.out
 
 
@@ -493,8 +357,8 @@ async def test_ctrl_c_stops_the_run_in_its_call_and_says_so(tmp_path: Path) -> N
         terminal.presses_ctrl_c()
         assert await terminal.ends() == 130
         assert run.ended
-        assert "– paint · stopped" in terminal.text
-        assert "Stopped." in terminal.text
+        assert "– paint  " in terminal.text
+        assert "ended early: cancelled" in terminal.text
 
 
 async def test_ctrl_c_in_a_conversation_stops_only_the_answer(tmp_path: Path) -> None:
@@ -505,7 +369,7 @@ async def test_ctrl_c_in_a_conversation_stops_only_the_answer(tmp_path: Path) ->
         steps.go_on()
         await terminal.shows("paint")
         terminal.presses_ctrl_c()
-        await terminal.shows("Stopped.")
+        await terminal.shows("ended early: cancelled")
         await terminal.until(lambda: terminal.text.count("›") == 2)
         terminal.types("\x04")
         assert await terminal.ends() == 0
@@ -516,7 +380,7 @@ async def test_ctrl_c_at_a_question_stops_the_run(tmp_path: Path) -> None:
         await terminal.shows("[y/N]")
         terminal.presses_ctrl_c()
         assert await terminal.ends() == 130
-        assert "Stopped." in terminal.text
+        assert "ended early: cancelled" in terminal.text
         assert "are sold" not in terminal.text
         assert "Traceback" not in terminal.text
 
@@ -567,7 +431,6 @@ async def test_a_second_ctrl_c_leaves_while_the_run_has_not_ended(tmp_path: Path
             await terminal.shows("Press Ctrl-C again to leave at once")
             terminal.presses_ctrl_c()
             assert await terminal.ends() == 130
-            assert "Left. It is unknown" in terminal.text
             assert "Traceback" not in terminal.text
 
 
@@ -590,9 +453,8 @@ async def test_resume_after_a_lost_connection_shows_every_word_once(tmp_path: Pa
             steps.go_on()
             balancer.add("server", port)
             assert await terminal.ends() == 0
-            shown = terminal.text.split("1 call")[0].split()
-            assert (shown.count("one"), shown.count("two"), shown.count("paint")) == (1, 1, 1)
-            assert "Reconnecting" not in terminal.text
+            shown = terminal.text.split()
+            assert (shown.count("one"), shown.count("two"), shown.count("paint")) == (1, 1, 2)
 
 
 async def test_resume_of_a_run_that_the_server_has_forgotten_fails_with_a_message(tmp_path: Path) -> None:
@@ -607,7 +469,6 @@ async def test_resume_of_a_run_that_the_server_has_forgotten_fails_with_a_messag
                 balancer.drop("server")
                 assert await terminal.ends() == 1
                 assert "could not be resumed" in terminal.text
-                assert "✗ paint" in terminal.text
 
 
 # ------------------------------------------------------------------------------------------------------ hostile output
@@ -620,37 +481,68 @@ HOSTILE = (
 )
 
 
-async def test_text_of_models_and_tools_cannot_control_the_terminal(tmp_path: Path) -> None:
-    agent = ScriptedAgent(
-        asks(InputRequest(request_id="q", kind="input", title=HOSTILE, message=HOSTILE, placeholder=HOSTILE))
+async def test_nothing_that_a_server_sends_can_control_the_terminal(tmp_path: Path) -> None:
+    form = {
+        "type": "object",
+        "properties": {HOSTILE: {"type": "string", "title": HOSTILE, "description": HOSTILE, "default": HOSTILE}},
+    }
+    questions = (
+        InputRequest(request_id="q", kind="input", title=HOSTILE, message=HOSTILE, placeholder=HOSTILE),
+        InputRequest(request_id="c", kind="input", title=HOSTILE, choices=(HOSTILE,)),
+        InputRequest(request_id="f", kind="form", title=HOSTILE, message=HOSTILE, schema=form),
     )
+    file = {"type": "file", "url": f"https://evil.example/{HOSTILE}", "name": HOSTILE, "content_type": HOSTILE}
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
         yield Status(content=HOSTILE)
+        yield Plan(steps=(PlanStep(id="1", content=HOSTILE, state="in_progress"),))
         yield Reasoning(content=HOSTILE)
         yield started("a", HOSTILE, **{HOSTILE: HOSTILE})
         yield step("a", HOSTILE, 10)
-        yield completed("a", HOSTILE, HOSTILE)
-        yield started("b")
+        yield ToolCallComplete(tool_call_id="a", tool_name=HOSTILE, result=HOSTILE, files=(file,))
+        yield started("b").model_copy(update={"tool_args": HOSTILE})
         yield ToolCallError(tool_call_id="b", tool_name=TOOL, error=HOSTILE)
         yield Source(source={"name": HOSTILE, "url": HOSTILE}, metadata=({"source_number": HOSTILE},))
-        yield Message(content=HOSTILE)
-        async for event in agent.run(context):
-            yield event
+        for character in HOSTILE:
+            yield Message(content=character)
+        for question in questions:
+            await context.ask(question)
+        yield Error(message=HOSTILE)
 
-    for given in ([], ["--verbose"]):
-        async with (
-            serving(tmp_path, ScriptedAgent(script)) as service,
-            in_terminal(tmp_path, "chat", "scripted", "hi", "--url", url(service), *given) as terminal,
-        ):
-            await terminal.until(lambda: terminal.text.endswith("  >"))
-            terminal.types("fine\n")
-            assert await terminal.ends() == 0
-            rest = OURS.sub(b"", bytes(terminal.raw)).decode()
-            assert [character for character in rest if not (character.isprintable())] == []
-            assert "[blink]markup[/blink] :boom: before␛[2J" in terminal.text
-            assert "<U+202E>" in terminal.text
-            assert terminal.screen.title == ""
+    async with (
+        serving(tmp_path, ScriptedAgent(script)) as service,
+        in_terminal(tmp_path, "chat", "scripted", "hi", "--url", url(service), columns=200) as terminal,
+    ):
+        await terminal.until(lambda: terminal.text.endswith("  >"))
+        terminal.types("fine\n")
+        await terminal.until(lambda: terminal.text.endswith("  >") and "1. [blink]" in terminal.text)
+        terminal.types("1\n")
+        await terminal.shows("optional")
+        terminal.types("\n")
+        assert await terminal.ends() == 1
+        rest = OURS.sub(b"", bytes(terminal.raw)).decode()
+        assert [character for character in rest if not character.isprintable()] == []
+        assert "[blink]markup[/blink] :boom: before<U+001B>[2J" in terminal.text
+        assert "<U+202E>" in terminal.text
+        assert terminal.screen.title == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"error": {"message": HOSTILE, "code": HOSTILE}}),
+        (200, {"data": [{"id": HOSTILE, "description": HOSTILE}]}),
+        (200, {"data": HOSTILE}),
+        (200, {HOSTILE: 1}),
+        (503, [HOSTILE]),
+    ],
+)
+async def test_no_answer_of_another_server_can_control_the_terminal(tmp_path: Path, status: int, body: object) -> None:
+    with answering(status, json.dumps(body), {"Content-Type": "application/json", "X": "a"}) as port:
+        for words in (("demo", "hi"), ()):
+            output = await in_pipes(tmp_path, "chat", *words, "--url", f"http://127.0.0.1:{port}")
+            assert [one for one in output.out + output.beside if not one.isprintable() and one != "\n"] == []
+            assert "Traceback" not in output.beside
 
 
 async def test_output_in_a_file_has_no_control_characters(tmp_path: Path) -> None:
@@ -659,7 +551,31 @@ async def test_output_in_a_file_has_no_control_characters(tmp_path: Path) -> Non
     assert [one for one in output.out + output.beside if not one.isprintable() and one != "\n"] == []
 
 
-# ------------------------------------------------------------------------------------------------------ pipes and JSON
+ANYTHING = st.text(st.characters(categories=("L", "M", "N", "P", "S", "Z", "C")))
+
+
+@given(ANYTHING)
+def test_no_control_character_is_left(text: str) -> None:
+    left = {character for character in make_visible(text) if unicodedata.category(character) in ("Cc", "Cf", "Cs")}
+    assert left <= set("\n\t\u200c\u200d")
+    assert len(make_line(text).splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred", "<U+001B>[31mred"),
+        ("a\r\nb", "a\nb"),
+        ("\x9b2J", "<U+009B>2J"),
+        ("\u202eevil", "<U+202E>evil"),
+        ("👩\u200d🔬 नमस्ते", "👩\u200d🔬 नमस्ते"),
+    ],
+)
+def test_characters_that_control_a_terminal_become_signs(text: str, shown: str) -> None:
+    assert make_visible(text) == shown
+
+
+# -------------------------------------------------------------------------------------------------------------- pipes
 
 
 async def test_standard_output_has_the_answer_and_standard_error_the_rest(tmp_path: Path) -> None:
@@ -676,9 +592,10 @@ async def test_standard_output_has_the_answer_and_standard_error_the_rest(tmp_pa
     async with serving(tmp_path, agent) as service:
         output = await in_pipes(tmp_path, "chat", "scripted", "--url", url(service), said="What is\nthere?\n")
     assert output.out == "I look.\n\nThere it is.\n"
-    lines = ['→ paint  what="a stage"', '✓ paint  what="a stage"', "  under 1 s  A picture."]
-    assert output.beside.splitlines()[:3] == lines
-    assert "To continue this chat: callboard chat scripted --chat " in output.beside
+    first, *lines = output.beside.splitlines()
+    assert first.startswith("To continue this chat, add --chat ")
+    assert lines[0] == '→ paint  {"what": "a stage"}'
+    assert re.fullmatch(r"✓ paint  \d\.\d s A picture\.", lines[1])
     assert output.exit_code == 0
 
 
@@ -694,28 +611,13 @@ async def test_standard_input_is_the_question_as_a_whole(tmp_path: Path) -> None
         assert "standard input is empty" in empty.beside
 
 
-async def test_json_output_is_exactly_the_events_of_the_run(tmp_path: Path) -> None:
-    async with serving(tmp_path, demo_agent(pace=0)) as service:
-        output = await in_pipes(tmp_path, "chat", "demo", "--json", "approve", "nasty", "--url", url(service))
-    events = [json.loads(line) for line in output.out.splitlines()]
-    assert output.out.isascii()
-    assert [event["type"] for event in events[:1]] == ["run_start"]
-    assert events[-1] == {"type": "done", "finish_reason": "stop"}
-    kinds = [event["type"] for event in events]
-    assert kinds.count("tool_call_start") == 2
-    # No question is asked, so a call that needs approval does not run.
-    assert [event["code"] for event in events if event["type"] == "tool_call_error"] == ["not_asked"]
-    assert output.exit_code == 0
-
-
-@pytest.mark.parametrize("given", [[], ["--json"]])
 @pytest.mark.parametrize(
     ("events", "exit_code"),
     [([Message(content="fine")], 0), ([Message(content="cut"), Done(finish_reason="length")], 1), (None, 1)],
 )
 @pytest.mark.slow
 async def test_exit_code_is_0_only_if_the_question_was_answered(
-    tmp_path: Path, given: list[str], events: list[Event] | None, exit_code: int
+    tmp_path: Path, events: list[Event] | None, exit_code: int
 ) -> None:
     async def fails(_: RunContext) -> AsyncIterator[Event]:
         yield Message(content="begun")
@@ -723,7 +625,7 @@ async def test_exit_code_is_0_only_if_the_question_was_answered(
 
     agent = ScriptedAgent(fails) if events is None else says(*events)
     async with serving(tmp_path, agent) as service:
-        output = await in_pipes(tmp_path, "chat", "scripted", "hi", *given, "--url", url(service))
+        output = await in_pipes(tmp_path, "chat", "scripted", "hi", "--url", url(service))
     assert output.exit_code == exit_code
     assert "Traceback" not in output.beside
 
@@ -753,7 +655,9 @@ async def test_an_unreachable_server_fails_with_a_message(tmp_path: Path) -> Non
     assert "Traceback" not in output.beside
 
 
-@pytest.mark.parametrize(("key", "words"), [("another", "The API key is wrong"), ("", "The API key is missing")])
+@pytest.mark.parametrize(
+    ("key", "words"), [("another", "API key is wrong"), ("", "API key is missing"), ("é", "cannot be sent")]
+)
 async def test_a_wrong_key_fails_with_a_message(tmp_path: Path, key: str, words: str) -> None:
     async with serving(tmp_path / "server", says(), api_key="right") as service:
         output = await in_pipes(tmp_path, "chat", "scripted", "hi", "--url", url(service), API_KEY=key)
@@ -770,50 +674,13 @@ async def test_a_running_server_at_the_settings_address_is_used(tmp_path: Path) 
     assert output.out == "from the server\n"
 
 
-@pytest.mark.slow
-async def test_without_a_server_the_agents_answer_in_this_process_without_a_port(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(LOOKS_FOR_PORTS)
-    first = await in_pipes(tmp_path, "chat", "mine", "hi", "--chat", "c", AGENTS=str(file))
-    assert (first.exit_code, first.out) == (0, "0 ports\n")
-    again = await in_pipes(tmp_path, "chat", "demo", "remember", "--chat", "c", AGENTS=str(file))
-    assert "look" in again.out
-
-
-LOOKS_FOR_PORTS = """
-import os
-from callboard import Agent, Skill, register, tool
-from callboard.models import ScriptedModel, TextDelta, ToolCallDelta
-
-@tool
-def look() -> str:
-    "Counts the TCP sockets on which this process listens."
-    ours = {os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if
-            os.path.islink(f"/proc/self/fd/{name}")}
-    listening = 0
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in open(table).readlines()[1:]:
-            columns = line.split()
-            listening += columns[3] == "0A" and f"socket:[{columns[9]}]" in ours
-    return f"{listening} ports"
-
-def script(request):
-    last = request.messages[-1]
-    if last["role"] == "tool":
-        return [TextDelta(str(last["content"]))]
-    return [ToolCallDelta(0, "call", "look", "{}")]
-
-register(Agent("mine", skills=[Skill("s", "d", tools=[look])], model=ScriptedModel(script)))
-"""
-
-
 # -------------------------------------------------------------------------------------------------------- conversation
 
 
 async def test_a_chat_continues_with_its_calls_in_the_same_and_in_another_terminal(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(pace=0)) as service:
         async with in_terminal(tmp_path, "chat", "demo", "--url", url(service)) as terminal:
-            await terminal.shows("Earlier questions: 0", "›")
+            await terminal.shows("›")
             [chat_id] = re.findall(r"--chat (\w+)", terminal.text)
             terminal.types("cite\n")
             await terminal.until(lambda: terminal.text.count("›") == 2)
@@ -823,30 +690,13 @@ async def test_a_chat_continues_with_its_calls_in_the_same_and_in_another_termin
             terminal.types("\x04")
             assert await terminal.ends() == 0
         async with in_terminal(tmp_path, "chat", "demo", "--chat", chat_id, "--url", url(service)) as terminal:
-            await terminal.shows("Earlier questions: 2", "›")
+            await terminal.shows("›")
             terminal.types("remember\n")
             await terminal.until(lambda: terminal.text.count("›") == 2)
             assert "search_archive" in terminal.text
             terminal.presses_ctrl_c()
             assert await terminal.ends() == 130
             assert "Traceback" not in terminal.text
-
-
-async def test_help_lists_the_commands_and_the_keys(tmp_path: Path) -> None:
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield Message(content=f"asked {context.messages[-1]['content']}")
-
-    async with asked(tmp_path, ScriptedAgent(script)) as terminal:
-        await terminal.shows("/help lists the keys", "›")
-        terminal.types("/help\n")
-        await terminal.until(lambda: terminal.text.count("›") == 2)
-        assert all(word in terminal.text for word in ("/quit", "Ctrl-C", "earlier questions"))
-        assert "asked" not in terminal.text
-        terminal.types("/etc/hosts?\n")
-        await terminal.shows("asked /etc/hosts?")
-        await terminal.until(lambda: terminal.text.count("›") == 3)
-        terminal.types("/quit\n")
-        assert await terminal.ends() == 0
 
 
 async def test_a_question_is_edited_and_an_earlier_one_asked_again(tmp_path: Path) -> None:
@@ -868,63 +718,12 @@ async def test_a_question_is_edited_and_an_earlier_one_asked_again(tmp_path: Pat
         assert await terminal.ends() == 0
 
 
-WARNS = """
-import logging, warnings
-from callboard import Agent, register, tool
-from callboard.models import ScriptedModel, TextDelta, ToolCallDelta
-
-@tool
-def look() -> str:
-    "Looks."
-    warnings.warn("a library is old")
-    logging.getLogger("library").warning("a line of the log")
-    return "nothing"
-
-def script(request):
-    if request.messages[-1]["role"] == "tool":
-        return [TextDelta("Seen.")]
-    return [ToolCallDelta(0, "call", "look", "{}")]
-
-register(Agent("warns", tools=[look], model=ScriptedModel(script)))
-register(Agent("silent", model=ScriptedModel(lambda request: [TextDelta("Well.")])))
-"""
-
-
-def read_logs(folder: Path) -> dict[str, str]:
-    return {str(path): path.read_text() for path in folder.glob("*.log")}
-
-
-@pytest.mark.parametrize("agent", ["warns", "silent"])
-async def test_the_log_of_the_server_in_this_process_is_a_file_that_is_named_at_the_end(
-    tmp_path: Path, agent: str
-) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(WARNS)
-    variables = {"CALLBOARD_AGENTS": str(file), "TMPDIR": str(tmp_path)}
-    async with in_terminal(tmp_path, "chat", agent, columns=200, variables=variables) as terminal:
-        await terminal.shows("›")
-        terminal.types("go\n")
-        await terminal.until(lambda: terminal.text.count("›") == 2)
-        terminal.types("\x04")
-        assert await terminal.ends() == 0
-        logs = re.findall(r"The server's log: (\S+)", terminal.text)
-        assert all(line not in terminal.text for line in ("a library is old", "a line of the log", "Traceback"))
-    kept = read_logs(tmp_path)
-    assert logs == list(kept)
-    assert len(logs) == (agent == "warns")
-    for written in kept.values():
-        assert "a library is old" in written
-        assert "a line of the log" in written
-        assert "\x1b" not in written
-
-
 @pytest.mark.slow
 async def test_a_chat_of_a_user_is_stored_for_that_user(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(pace=0)) as service:
         common = ("chat", "demo", "--url", url(service), "--chat", "c")
         first = await in_pipes(tmp_path, *common, "--user", "rosalind", "cite")
         assert first.exit_code == 0
-        assert "--user rosalind" in first.beside
         hers = await in_pipes(tmp_path, *common, "--user", "rosalind", "remember")
         assert "search_archive" in hers.out
         others = await in_pipes(tmp_path, *common, "--user", "celia", "remember")
@@ -943,9 +742,6 @@ async def test_with_a_secret_for_users_the_command_signs_its_user(tmp_path: Path
         stranger = await in_pipes(tmp_path, *common, API_KEY="k")
         assert stranger.exit_code == 1
         assert "names a user without a signature" in stranger.beside
-    # In this process too.
-    alone = await in_pipes(tmp_path, "chat", "demo", "--user", "celia", "cite", OPEN_WEBUI_JWT_SECRET=secret)
-    assert alone.exit_code == 0, alone.beside
 
 
 @pytest.mark.parametrize("secret", [None, "what-open-webui-and-this-server-share"])
@@ -963,7 +759,6 @@ async def test_role_and_group_options_admit_to_a_restricted_agent(tmp_path: Path
         ):
             asked = await in_pipes(tmp_path, *common, *said, "--chat", "c", "cite", **signing)
             assert asked.exit_code == exit_code, (said, asked.beside)
-        assert "--role admin" in asked.beside
     for wrong, problem in ((("--role", "admin"), "--user ID"), (("--user", "a\nb"), "no control characters")):
         refused = await in_pipes(tmp_path, "chat", "demo", *wrong, "cite")
         assert (refused.exit_code, problem in refused.beside) == (1, True)

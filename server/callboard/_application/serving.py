@@ -1,4 +1,4 @@
-"""Serves an application in the running event loop, for tests and for `callboard chat`."""
+"""Serves an application in the running event loop, for tests."""
 
 import asyncio
 import socket

@@ -96,15 +96,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _add_server(commands: Commands) -> None:
     """Add `serve` and `agents`."""
     serve = commands.add_parser("serve", help="start the server")
-    how = serve.add_mutually_exclusive_group()
-    how.add_argument("--reload", action="store_true", help="restart when one of your agent files changes")
-    how.add_argument(
-        "--workers",
-        type=number,
-        default=1,
-        metavar="N",
-        help="run N processes that share the port; needs PostgreSQL (default: 1)",
-    )
+    serve.add_argument("--reload", action="store_true", help="restart when one of your agent files changes")
 
     commands.add_parser("agents", help="list the agents, their tools, and which agents could not be loaded and why")
 
@@ -126,17 +118,10 @@ def _add_chat(commands: Commands) -> None:
         "--group", action="append", default=[], metavar="NAME", help="a group of the user; may be repeated"
     )
     chat.add_argument("--url", metavar="URL", help="the server's address (default: the one in the settings)")
-    chat.add_argument("--files", type=Path, metavar="FOLDER", help="save the files of tools in this folder")
-    chat.add_argument("--json", action="store_true", help="write the run's events as JSON Lines, and ask no questions")
-    waiting = chat.add_mutually_exclusive_group()
-    waiting.add_argument("--approvals", action="store_true", help="list the calls that wait for approval, and end")
-    waiting.add_argument("--approve", metavar="ID", help="approve a call that --approvals lists, and end")
-    waiting.add_argument("--deny", metavar="ID", help="refuse a call that --approvals lists, and end")
-    chat.add_argument("--verbose", action="store_true", help="show every call in full: arguments, steps, result")
 
 
 def _add_doctor(commands: Commands) -> None:
-    doctor = commands.add_parser("doctor", help="check everything, and say what to do; exit 1 if something is broken")
+    doctor = commands.add_parser("doctor", help="check settings, database, model and Open WebUI, and say what to do")
     doctor.add_argument("--timeout", type=seconds, default=30.0, metavar="SECONDS", help=TIMEOUT_HELP)
     webui = doctor.add_argument_group("Open WebUI", "The defaults are OPEN_WEBUI_… in the environment.")
     webui.add_argument("--open-webui", metavar="URL", help="also check the pipe in the Open WebUI at this address")
@@ -203,14 +188,6 @@ AUDIT_KINDS = ("call", "handed_over", "changed", "approved", "ended", "forgotten
 TIMEOUT_HELP = "maximum duration of a check (default: %(default)g); a large model may need longer to load"
 
 # argparse names these functions in its messages: "argument --timeout: invalid seconds value: 'x'".
-
-
-def number(text: str) -> int:
-    """Return the number of processes, which is at least 1."""
-    given = int(text)
-    if given < 1:
-        raise ValueError(text)
-    return given
 
 
 def moment(text: str) -> float:

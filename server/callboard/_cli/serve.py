@@ -7,12 +7,11 @@ import importlib.util
 import os
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import structlog
 import uvicorn
@@ -22,7 +21,6 @@ from uvicorn.config import STARTUP_FAILURE
 import callboard.agents.builtin  # noqa: F401 - registers the settings of skills
 from callboard._application import Callboard
 from callboard._application.application import Application
-from callboard._cli.workers import HEALTHCHECK_SECONDS, run_as_worker, supervise
 from callboard._logging import set_up_logging
 from callboard._tracing.export import Export, begin_export, find_secrets
 from callboard._version import __version__
@@ -41,7 +39,6 @@ from callboard.models import (
 )
 from callboard.redaction import Redaction
 from callboard.settings import Settings, load_settings, read_environment, secrets_in, unknown_settings
-from callboard.storage import Store
 
 MAX_HEADER_BYTES = 16 * 1024
 """The maximum size of a request's headers."""
@@ -57,8 +54,6 @@ _log = structlog.get_logger(__name__)
 
 def run(options: argparse.Namespace) -> int:
     """Run the server until a signal stops it."""
-    if options.workers > 1:
-        return serve_with_workers(options.workers)
     return reload_on_change() if options.reload else serve()
 
 
@@ -66,61 +61,37 @@ def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
     """Run one server until a signal stops it. If no model is set, look for a model at `endpoints`."""
     variables = read_environment()
     settings = load_settings(variables)
-    redaction = _set_up_log(settings, variables)
-    settings = asyncio.run(choose_local_model(settings, endpoints))
-    loaded = _load_agents(settings, variables)
     with bind(settings) as listener:
-        app = _build_app(loaded, settings, variables, redaction, _format_url(listener))
+        host, port = listener.getsockname()[:2]
+        app = _build_app(settings, variables, endpoints, url=f"http://{host}:{port}")
         asyncio.run(_run_server(app, settings, listener))
     return 0
 
 
-def serve_with_workers(count: int) -> int:
-    """Run `count` servers on one port, each in its own process, until a signal stops this process.
+def make_app() -> Application:
+    """Return the application of `callboard serve` for worker processes: `uvicorn --factory callboard:make_app`.
 
-    Raises `SettingsError` if they cannot share the database or the key that signs links.
+    Wrong settings end the process. SQLite is refused, because only one process can use it. A server without a key is
+    refused, because this function does not know who can reach the port, and because a worker needs the key to check
+    the links of the others.
     """
-    variables = read_environment()
-    settings = load_settings(variables)
-    _set_up_log(settings, variables)
-    if Store(settings.resolved_database_url).database.is_of_one_process:
-        raise SettingsError(
-            "CALLBOARD_DATABASE_URL: --workers needs PostgreSQL, because only one server process can use an SQLite "
-            "database: set it to postgresql+asyncpg://…, or leave out --workers"
-        )
-    if settings.result_link_seconds and settings.api_key is None:
-        raise SettingsError(
-            "CALLBOARD_RESULT_LINK_SECONDS is set: with --workers, links need a key that signs them: "
-            "run `callboard key`"
-        )
-    settings = asyncio.run(choose_local_model(settings, LOCAL_ENDPOINTS))
-    with bind(settings) as listener:
-        build = partial(build_worker, variables, settings, _format_url(listener))
-        config = _configure(
-            build, settings, factory=True, workers=count, timeout_worker_healthcheck=HEALTHCHECK_SECONDS
-        )
-        return supervise(config, listener)
-
-
-def build_worker(variables: Mapping[str, str], settings: Settings, url: str) -> Application:
-    """Return the application of a worker. uvicorn calls this in the worker's new process."""
-    redaction = _set_up_log(settings, variables)
-    structlog.contextvars.bind_contextvars(pid=os.getpid())
-    # In another thread, because uvicorn's event loop runs in this one, and agent files may call `asyncio.run`.
-    with ThreadPoolExecutor(1) as thread:
-        loaded = thread.submit(_load_agents, settings, variables).result()
     try:
-        return _build_app(loaded, settings, variables, redaction, url, is_worker=True)
+        variables = read_environment()
+        settings = load_settings(variables)
+        if settings.resolved_database_url.startswith("sqlite"):
+            raise SettingsError("CALLBOARD_DATABASE_URL: workers need PostgreSQL: set it to postgresql+asyncpg://…")
+        if settings.api_key is None:
+            raise SettingsError("CALLBOARD_API_KEY: workers need a key: run `callboard key`, which makes one")
+        structlog.contextvars.bind_contextvars(pid=os.getpid())
+        # In another thread, because uvicorn's event loop runs in this one, and agent files may call `asyncio.run`.
+        with ThreadPoolExecutor(1) as thread:
+            app = thread.submit(_build_app, settings, variables, LOCAL_ENDPOINTS).result()
     except CallboardError as error:
         print(f"callboard: {error}", file=sys.stderr)
+        # With any other exit code, uvicorn's supervisor would start the worker again.
         sys.exit(STARTUP_FAILURE)
-
-
-def _set_up_log(settings: Settings, variables: Mapping[str, str]) -> Redaction:
-    """Set up logging, and return the redaction that removes the secrets of the settings from the log."""
-    redaction = Redaction((*settings.secrets, *secrets_in(variables), *find_secrets(variables)))
-    set_up_logging(settings.log_level, redaction)
-    return redaction
+    raise_descriptor_limit()
+    return app
 
 
 def _load_agents(settings: Settings, variables: Mapping[str, str]) -> LoadedAgents:
@@ -145,20 +116,19 @@ def _load_agents(settings: Settings, variables: Mapping[str, str]) -> LoadedAgen
 
 
 def _build_app(
-    loaded: LoadedAgents,
-    settings: Settings,
-    variables: Mapping[str, str],
-    redaction: Redaction,
-    url: str,
-    *,
-    is_worker: bool = False,
+    settings: Settings, variables: Mapping[str, str], endpoints: Sequence[LocalEndpoint], url: str | None = None
 ) -> Application:
+    """Set up the log, and return the application; `url` is its address, if it is known."""
+    redaction = Redaction((*settings.secrets, *secrets_in(variables), *find_secrets(variables)))
+    set_up_logging(settings.log_level, redaction)
+    settings = asyncio.run(choose_local_model(settings, endpoints))
+    loaded = _load_agents(settings, variables)
     export = begin_export(variables)
     board = Callboard(
         tuple(loaded.registry),
         model=make_default_model(settings),
         authenticate=authenticate_by(settings),
-        lifespan=partial(_lifespan, url, settings.has_key, is_worker, export),
+        lifespan=partial(_lifespan, url, settings.has_key, export),
         settings=settings,
         redaction=redaction,
     )
@@ -169,7 +139,7 @@ def _build_app(
 
 @asynccontextmanager
 async def _lifespan(
-    url: str, has_key: bool, is_worker: bool, export: Export | None, routes: Starlette
+    url: str | None, has_key: bool, export: Export | None, _routes: Starlette
 ) -> AsyncGenerator[None, None]:
     """Log the URL when the application has started. When it stops, send the last spans.
 
@@ -181,18 +151,17 @@ async def _lifespan(
             danger="every user and program of this machine can use the server, its tools and all stored chats",
             hint="`callboard key` makes a key and stores it; restart the server, and clients must send the key",
         )
-    async with run_as_worker(routes.state.metrics) if is_worker else nullcontext():
-        _log.info("listening", url=url, version=__version__, auth=has_key)
-        yield
+    _log.info("listening", url=url, version=__version__, auth=has_key)
+    yield
     if export:
         await export.end()
 
 
-def _configure(app: Application | Callable[[], Application], settings: Settings, **more: Any) -> uvicorn.Config:
+async def _run_server(app: Application, settings: Settings, listener: socket.socket) -> None:
     limit = compute_connection_limit(
         raise_descriptor_limit(), max_connections=settings.max_connections, max_runs=settings.max_runs
     )
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,
         # By default uvicorn uses httptools if it is installed, but httptools does not limit headers.
         http="h11",
@@ -207,14 +176,9 @@ def _configure(app: Application | Callable[[], Application], settings: Settings,
         log_config=None,
         access_log=False,
         lifespan="on",
-        **more,
     )
-
-
-async def _run_server(app: Application, settings: Settings, listener: socket.socket) -> None:
-    server = uvicorn.Server(_configure(app, settings))
     try:
-        await server.serve(sockets=[listener])
+        await uvicorn.Server(config).serve(sockets=[listener])
     except SystemExit:
         # uvicorn exits if the application does not start. The command line prints the reason.
         raise app.start_error or CallboardError("The server did not start.") from None
@@ -286,8 +250,3 @@ def bind(settings: Settings) -> socket.socket:
             f"CALLBOARD_HOST, CALLBOARD_PORT: cannot listen on {settings.host}:{settings.port} ({error.strerror}): "
             "stop the program that uses the port, or set another port"
         ) from error
-
-
-def _format_url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://{host}:{port}"

@@ -1,6 +1,6 @@
 """Formats: how tool calls are written in a model's input and read from its output. Runs no tool."""
 
-from callboard._formats.call_styles import CallStyles, ModelDescriptions, ModelKey, find_model_format
+from callboard._formats.call_styles import CallStyles, ModelDescriptions, ModelKey
 from callboard._formats.format import Format, FormatChoice, prepare_reading
 from callboard._formats.native_reader import NativeReader
 from callboard._formats.parsing import parse, understand
@@ -30,7 +30,6 @@ __all__ = [
     "TextPiece",
     "ToolFormat",
     "answer_key",
-    "find_model_format",
     "parse",
     "prepare_reading",
     "resolve_tool_name",

@@ -142,7 +142,7 @@ class CallStyles:
         if model in self._native:
             return
         written = self._written[model]
-        found = find_model_format(model.name, self.descriptions.get(model))
+        found = _find_model_format(model.name, self.descriptions.get(model))
         if found is None:
             self._log_once(model, "auto", NO_EVIDENCE)
         elif any(is_written_by(syntax, found.name) for syntax in written):
@@ -159,7 +159,7 @@ class CallStyles:
             _log.info("format_found", model=model.name, endpoint=model.endpoint, format=syntax, because=because)
 
 
-def find_model_format(model: str, description: ModelDescription) -> FoundFormat | None:
+def _find_model_format(model: str, description: ModelDescription) -> FoundFormat | None:
     """Return the syntax of a model by its endpoint's description or by its name; None if neither identifies one."""
     found = find_format(model, description.template, description.other_names, description.prompt)
     if found is not None and found.is_from_template and description.program:

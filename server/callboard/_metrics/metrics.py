@@ -3,21 +3,16 @@
 Runs are counted by an observer (`Metrics.observe`), accesses to the store by `Metrics.note_access`. Gauges are read at
 each scrape.
 
-Each application has its own registry, so several in one process do not mix. Workers (`callboard serve --workers`) count
-in files of one folder, with `prometheus_client.multiprocess`, and each reports the sums of all workers.
+Each application has its own registry, so several in one process do not mix.
 """
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -36,11 +31,11 @@ from callboard_protocol import Done, Error, RunStart, ToolCallComplete, ToolCall
 
 
 class GaugeMetrics:
-    """The gauges; with several workers, their sums. `find_runs` returns the runs, which are made later."""
+    """The gauges. `find_runs` returns the runs, which are made later."""
 
     def __init__(self, agents: Names, registry: CollectorRegistry, find_runs: Callable[[], Runs], store: Store) -> None:
         def gauge(name: str, documentation: str, *labels: str) -> Gauge:
-            return Gauge(name, documentation, labels, registry=registry, multiprocess_mode="livesum")
+            return Gauge(name, documentation, labels, registry=registry)
 
         self._agents = agents
         self._find_runs = find_runs
@@ -72,23 +67,14 @@ class Metrics(Collector):
     """The metrics of an application with these agents; `find_runs` and `store` are for the gauges."""
 
     def __init__(self, agents: Registry, find_runs: Callable[[], Runs], store: Store) -> None:
-        self.folder: Path | None = None
-        """The folder with the files in which workers count; None if there is only one process."""
         self._registry = CollectorRegistry(auto_describe=False)
         agent_names = Names(agent.agent_id for agent in agents)
         tool_names = Names(tool.name for skill in agents.skills for tool in skill.current_tools())
 
         ProcessCollector(registry=self._registry)
-        info = Gauge(
-            "callboard_info",
-            "The server that answers.",
-            ["version"],
-            registry=self._registry,
-            multiprocess_mode="livemax",
-        )
+        info = Gauge("callboard_info", "The server that answers.", ["version"], registry=self._registry)
         info.labels(__version__).set(1)
-        self.refresh = GaugeMetrics(agent_names, self._registry, find_runs, store).refresh
-        """Sets the gauges to their current values."""
+        self._gauges = GaugeMetrics(agent_names, self._registry, find_runs, store)
         runs = RunMetrics(agent_names, self._registry)
         calls = CallMetrics(tool_names, self._registry)
         models = ModelMetrics(self._registry)
@@ -113,25 +99,9 @@ class Metrics(Collector):
             count(run, observation)
 
     def collect(self) -> Iterator[Metric]:
-        """Return this application's metrics, or the sums of all workers."""
-        self.refresh()
-        source: Collector = self._registry
-        if self.folder:
-            _forget_dead_workers(self.folder)
-            source = MultiProcessCollector(None, str(self.folder))  # type: ignore[no-untyped-call] # it has no types
-        return map(_without_times, source.collect())
-
-
-def _forget_dead_workers(folder: Path) -> None:
-    """Remove the gauges of workers that have ended; their counts stay."""
-    for file in folder.glob("gauge_live*_*.db"):
-        pid = int(file.stem.rpartition("_")[2])
-        try:
-            os.kill(pid, 0)
-        except (ProcessLookupError, PermissionError):
-            # No process of this user has this number. Another worker may remove the files at the same time.
-            with suppress(FileNotFoundError):
-                mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call] # it has no types
+        """Return this application's metrics."""
+        self._gauges.refresh()
+        return map(_without_times, self._registry.collect())
 
 
 def _without_times(metric: Metric) -> Metric:
@@ -142,7 +112,7 @@ def _without_times(metric: Metric) -> Metric:
 
 
 async def metrics(request: Request) -> Response:
-    """Return the metrics of all workers in Prometheus' text format, or in OpenMetrics if the client accepts it."""
+    """Return the metrics in Prometheus' text format, or in OpenMetrics if the client accepts it."""
     metrics = request.app.state.metrics
     if metrics is None:
         raise HTTPException(404, "CALLBOARD_METRICS is false")

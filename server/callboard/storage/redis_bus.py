@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from callboard.errors import StorageError
 from callboard.redaction import Redaction, secrets_in_url
-from callboard.storage.bus import HEARTBEAT, ConnectedBus, Send
+from callboard.storage.bus import ConnectedBus, Send
 
 CHANNEL = "callboard:runs"
 CONNECT_SECONDS = 3
@@ -33,26 +32,14 @@ class RedisBus(ConnectedBus):
         self._url = url
         self._redact = Redaction(secrets_in_url(url))
 
-    async def check(self) -> None:
-        """Raise `StorageError` if Redis cannot be used as a bus."""
-        try:
-            async with self._make_client() as client, client.pubsub() as subscription:
-                await subscription.subscribe(CHANNEL)
-                await client.publish(CHANNEL, HEARTBEAT)
-        except (RedisError, OSError) as error:
-            raise StorageError(f"the Redis {self._name} cannot be used: {self._describe(error)}") from None
-
-    def _make_client(self) -> Redis:
-        # No retries in the client: the bus reconnects, and a repeated message would arrive too late.
-        retry = Retry(NoBackoff(), 0)
-        client: Redis = Redis.from_url(
-            self._url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS, retry=retry
-        )
-        return client
-
     @asynccontextmanager
     async def _connect(self, receive: Callable[[bytes], None]) -> AsyncIterator[Send]:
-        async with self._make_client() as client, client.pubsub(ignore_subscribe_messages=True) as subscription:
+        # No retries in the client: the bus reconnects, and a repeated message would arrive too late.
+        retry = Retry(NoBackoff(), 0)
+        connecting: Redis = Redis.from_url(
+            self._url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS, retry=retry
+        )
+        async with connecting as client, client.pubsub(ignore_subscribe_messages=True) as subscription:
             await subscription.subscribe(CHANNEL)
 
             async def listen() -> None:

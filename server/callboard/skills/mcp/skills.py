@@ -95,10 +95,10 @@ class McpServer(Skill):
             tool_prefix=self.declaration.prefix,
         )
 
-    async def probe(self, wait_seconds: float = TRY_SECONDS) -> McpState:
-        """Start the server, return its state, and stop it. Used by commands that list servers."""
+    async def probe(self) -> McpState:
+        """Start the server, return its state, and stop it, for a list of servers."""
         server = RunningServer(self.declaration)
-        async with server.lifespan(wait_seconds=wait_seconds):
+        async with server.lifespan(wait_seconds=TRY_SECONDS):
             return server.state
 
     @asynccontextmanager

@@ -1,0 +1,521 @@
+"""`callboard chat`: asks an agent of a running server, and shows the answer in the terminal.
+
+No text of the server is trusted, because models, tools and pages write it. It reaches the terminal only through
+`make_visible` or `make_line`, and as a `Text`, in which Rich reads no markup.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import secrets
+import signal
+import sys
+import termios
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from io import TextIOWrapper
+from itertools import groupby
+from textwrap import indent
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import httpx
+import regex
+from prompt_toolkit import PromptSession
+from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.utils import is_dumb_terminal
+from pydantic import ValidationError
+from rich.console import Console
+from rich.text import Text
+
+from callboard._cli import INTERRUPTED
+from callboard.calls import ALWAYS, EndedCall, RunningCall, follow_call, show_default
+from callboard.errors import CallboardError
+from callboard.openwebui.signed_users import HEADER, sign_user
+from callboard.settings import Settings, is_loopback, load_settings
+from callboard_protocol import (
+    Decoder,
+    Done,
+    Error,
+    Event,
+    FrameError,
+    InputAnswer,
+    InputRequest,
+    Message,
+    Plan,
+    Reasoning,
+    Rewind,
+    RunRequest,
+    Source,
+    Status,
+    User,
+    decode,
+)
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 60.0
+"""The server sends a ping every 15 s. After four missed pings the connection counts as lost."""
+
+RETRY_SECONDS = 0.5
+RESUME_SECONDS = 20.0
+"""The time without a new event after which the client stops trying to resume the run."""
+
+PLAIN_CELLS = 120
+"""The maximum length of a line about a call if the output is not a terminal."""
+
+CANNOT_REACH = "Cannot reach a Callboard server at {url}: start `callboard serve`, or give the address with --url."
+NOT_CALLBOARD = "The server at {url} is not a Callboard server."
+LOST = "The connection to the server was lost, and the answer could not be resumed."
+TAKEN_BACK = "The answer starts again. Ignore the text above that follows the last tool call."
+PROMPTS = {"confirmation": "  Yes or no? [y/N] ", "input": "  > ", "password": "  (not shown) > "}
+ALWAYS_PROMPT = "  Yes, no, or always in this chat? [y/N/a] "
+
+# Except line feeds, tabs, and two zero-width characters that some scripts and emoji need.
+_CONTROLS = regex.compile(r"[[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]--[\n\t\u200c\u200d]]", regex.VERSION1)
+
+
+def make_visible(text: str) -> str:
+    """Return the text with a sign such as `<U+001B>` for each character that controls a terminal.
+
+    Line feeds and tabs stay. Carriage returns are left out, because most of them are a part of a line end.
+    """
+    return str(_CONTROLS.sub(lambda found: f"<U+{ord(found[0]):04X}>", text.replace("\r", "")))
+
+
+def make_line(text: str) -> str:
+    """Return the result of `make_visible` as one line, with one space between words."""
+    return " ".join(make_visible(text).split())
+
+
+def run(options: argparse.Namespace) -> int:
+    """Talk to the agent. After a single question, the exit code is 0 only if the question was answered."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # Some terminals cannot print every character.
+            stream.reconfigure(errors="backslashreplace")
+    return asyncio.run(_run_chat(load_settings(), options))
+
+
+async def _run_chat(settings: Settings, options: argparse.Namespace) -> int:
+    user = _read_user(options)
+    client = _Client(settings, options.url or settings.own_url or "", user)
+    async with client.http:
+        listed = await client.fetch_list("/v1/models", "data")
+        agents = {str(entry.get("id")): str(entry.get("description") or "") for entry in listed}
+        lines = "\n".join(f"{make_line(agent_id)}: {make_line(about)}" for agent_id, about in agents.items())
+        if options.agent is None:
+            print(lines)
+            return 0
+        if options.agent not in agents:
+            raise CallboardError(f"there is no agent {make_line(options.agent)!r}; the agents are\n{lines}")
+        chat = _Chat(client, options, user)
+        if options.chat:
+            path = f"/v1/chats/{quote(options.chat, safe='')}/messages"
+            try:
+                chat.messages = to_messages(await client.fetch_list(path, "messages"))
+            except ServerProblem as problem:
+                if problem.code != "unknown_chat":
+                    raise
+        print(f"To continue this chat, add --chat {make_line(chat.id)}", file=sys.stderr)
+        question = " ".join(options.question)
+        if question or not sys.stdin.isatty():
+            if not (question := question or sys.stdin.buffer.read().decode("utf-8", "replace").strip()):
+                raise CallboardError("there is no question: standard input is empty")
+            return await chat.ask(question)
+        print("Ctrl-C stops an answer, Ctrl-D ends the chat.", file=sys.stderr)
+        session: PromptSession[str] = PromptSession()
+        with suppress(EOFError):
+            while True:
+                if line := (await session.prompt_async("› ", handle_sigint=False)).strip():
+                    await chat.ask(line)
+        return 0
+
+
+def _read_user(options: argparse.Namespace) -> User | None:
+    """Return the user that the options name; None without a user. A role or groups without a user are an error."""
+    if options.user:
+        try:
+            return User(id=options.user, role=options.role or "user", groups=tuple(options.group))
+        except ValidationError:
+            raise CallboardError("--user: an id has up to 255 characters, and no control characters") from None
+    if options.role or options.group:
+        raise CallboardError("--role and --group need a user: add --user ID")
+    return None
+
+
+def to_messages(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return stored messages in the form of a request.
+
+    Each answer becomes one message with its text and its message id, from which the server finds its calls.
+    """
+    messages: list[dict[str, Any]] = []
+    for message_id, group in groupby(rows, key=lambda row: row["message_id"]):
+        turn = list(group)
+        messages += [{"role": "user", "content": row["content"]} for row in turn if row["role"] == "user"]
+        texts = [row["content"] for row in turn if row["role"] == "assistant" and row["content"]]
+        answer: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(text.strip() for text in texts)}
+        messages.append({**answer, "id": message_id} if message_id else answer)
+    return messages
+
+
+class _Chat:
+    """A conversation and its messages so far, in the form of requests."""
+
+    def __init__(self, client: "_Client", options: argparse.Namespace, user: User | None) -> None:
+        self.id: str = options.chat or secrets.token_hex(8)
+        self.messages: list[dict[str, Any]] = []
+        self._client = client
+        self._fields = {"agent": options.agent, "user": user, "chat_id": self.id}
+
+    async def ask(self, question: str) -> int:
+        """Send a question and show its answer. Return the command's exit code."""
+        self.messages.append({"role": "user", "content": question})
+        ids = {"message_id": uuid4().hex, "run_id": uuid4().hex}
+        request = RunRequest.model_validate({**self._fields, **ids, "messages": self.messages})
+        answer = _Answer(self._client, request)
+        exit_code = await answer.show()
+        # From this id, the server finds the calls of the answer in later turns.
+        self.messages.append({"role": "assistant", "id": ids["message_id"], "content": answer.text})
+        return exit_code
+
+
+class _Answer:
+    """Shows one run, asks its questions, and stops it on Ctrl-C.
+
+    The text of the answer is printed on standard output, in a terminal at once, elsewhere at the end. Everything else
+    is printed on standard error.
+    """
+
+    def __init__(self, client: "_Client", request: RunRequest) -> None:
+        self._client = client
+        self._request = request
+        self._is_terminal = sys.stdout.isatty()
+        # Prompt Toolkit writes its prompts to standard output.
+        self._can_ask = self._is_terminal and sys.stdin.isatty()
+        options: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "soft_wrap": True}
+        self._out = Console(file=sys.stdout, **options)
+        self._beside = Console(file=sys.stderr, width=None if sys.stderr.isatty() else PLAIN_CELLS, **options)
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._calls: dict[str, RunningCall | EndedCall] = {}
+        # The texts before, between and after the calls. A rewind can remove the last one.
+        self._texts = [""]
+        self._style = ""
+        self._is_in_line = False
+        self._stop: asyncio.Task[None] | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the answer, without thoughts."""
+        return "\n\n".join(text.strip() for text in self._texts if text.strip())
+
+    async def show(self) -> int:
+        """Start the run, and show it until it ends. Return the command's exit code."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        reader = asyncio.create_task(self._read())
+        ending: Event | None = None
+        asked: set[str] = set()
+        try:
+            while (event := await self._events.get()) is not None:
+                ending = event
+                if not isinstance(event, InputRequest):
+                    self._show_event(event)
+                # After a takeover the new server repeats questions that are still open.
+                elif event.request_id not in asked and not self._stop:
+                    asked.add(event.request_id)
+                    await self._ask(event)
+            await reader
+        except ServerProblem as problem:
+            self._say(f"✗ {problem}", "red")
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            for task in filter(None, (reader, self._stop)):
+                task.cancel()
+        self._break_line()
+        if not self._is_terminal and self.text:
+            print(make_visible(self.text))
+        if self._stop:
+            return INTERRUPTED
+        return int(not (isinstance(ending, Done) and ending.finish_reason == "stop"))
+
+    async def _read(self) -> None:
+        """Read the run's events, even while a question is shown, because the server ends a run that no client reads."""
+        try:
+            async for event in self._client.run(self._request):
+                self._events.put_nowait(event)
+        finally:
+            self._events.put_nowait(None)
+
+    def _interrupt(self) -> None:
+        """Stop the run. The next Ctrl-C ends the command."""
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+        self._say("Stopping… Press Ctrl-C again to leave at once.")
+        self._stop = asyncio.create_task(self._post("cancel"))
+
+    async def _post(self, action: str, body: object = None) -> None:
+        try:
+            await self._client.post(f"/v1/runs/{self._request.run_id}/{action}", body)
+        except ServerProblem as problem:
+            self._say(f"The server did not accept this: {problem}")
+
+    async def _ask(self, question: InputRequest) -> None:
+        """Ask the user, and send the answer to the server."""
+        value: bool | str | dict[str, str] | None = None
+        for line in describe_event(question):
+            self._say(line)
+        if self._can_ask:
+            try:
+                async with asyncio.timeout(question.timeout_seconds):
+                    value = await _read_answer(question)
+            except (TimeoutError, EOFError):
+                # The user gives no answer.
+                pass
+            except KeyboardInterrupt:
+                # Stopping the run also ends the question.
+                self._interrupt()
+                return
+        else:
+            self._say("No question can be asked here, so the agent continues without an answer.")
+        answer = InputAnswer(request_id=question.request_id, value=value, asked=self._can_ask)
+        await self._post("input", answer.model_dump(mode="json"))
+
+    def _show_event(self, event: Event) -> None:
+        if call := follow_call(self._calls, event):
+            self._texts.append("")
+            self._show_call(call)
+        match event:
+            case Message():
+                self._texts[-1] += event.content
+                self._stream(event.content)
+            case Reasoning():
+                self._stream(event.content, "dim")
+            case Rewind():
+                if self._is_terminal and self._texts[-1].strip():
+                    self._say(TAKEN_BACK, "yellow")
+                self._texts[-1] = ""
+            case _:
+                for line in describe_event(event):
+                    self._say(line)
+
+    def _show_call(self, call: RunningCall | EndedCall) -> None:
+        """Print a line, which is cut at the width of the terminal, and a line for each file."""
+        if isinstance(call, RunningCall):
+            sign, style, words = "→", "dim", call.arguments_text
+        else:
+            sign, style = ("✗", "red") if call.is_failed else ("–", "dim") if call.error_code else ("✓", "green")
+            took = f"{call.duration_ms / 1000:.1f} s " if call.duration_ms is not None and call.has_run else ""
+            words = f"{took}{call.display_text}"
+        line = Text.assemble((f"{sign} ", style), (make_line(call.name), "bold"), (f"  {make_line(words)}", "dim"))
+        self._break_line()
+        self._beside.print(line, no_wrap=True, overflow="ellipsis", soft_wrap=False)
+        for file in call.files if isinstance(call, EndedCall) else ():
+            url = str(file.get("url") or "")
+            place = "" if url.startswith("data:") else f"{self._client.url}{url}" if url.startswith("/") else url
+            self._say(f"  ⇩ {file.get('name') or 'file'}  {place}", "cyan")
+
+    def _say(self, text: str, style: str = "") -> None:
+        """Print a text on lines of its own."""
+        self._break_line()
+        self._beside.print(Text(make_visible(text).rstrip(), style))
+
+    def _stream(self, text: str, style: str = "") -> None:
+        if self._is_terminal and text:
+            if style != self._style:
+                self._break_line()
+            self._style = style
+            self._out.print(Text(make_visible(text), style), end="")
+            self._is_in_line = not text.endswith("\n")
+
+    def _break_line(self) -> None:
+        if self._is_in_line:
+            self._out.print()
+        self._is_in_line = False
+
+
+async def _read_answer(question: InputRequest) -> bool | str | dict[str, str]:
+    """Return the user's answer. A form's has a text for each field, which the server converts to a value."""
+    is_password = question.kind == "password"
+    if is_password and is_dumb_terminal():
+        # Prompt Toolkit would show the password.
+        raise EOFError
+    # Not the session of the chat, because its history must not have answers and passwords.
+    session: PromptSession[str] = PromptSession(is_password=is_password)
+    # Characters typed before the question appeared are not an answer to it.
+    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    clear_typeahead(session.input)
+    if question.kind == "form":
+        answers = {}
+        for name, field in question.form["properties"].items():
+            prompt = describe_field(name, field, is_required=name in question.form["required"])
+            default = make_line(show_default(field))
+            answers[name] = await session.prompt_async(f"  {prompt} > ", default=default, handle_sigint=False)
+        return answers
+    prompt = ALWAYS_PROMPT if question.remember else PROMPTS[question.kind]
+    line = await session.prompt_async(prompt, handle_sigint=False)
+    if question.kind != "confirmation":
+        return line
+    word = line.strip().lower()
+    return ALWAYS if question.remember and word in ("a", ALWAYS) else word in ("y", "yes")
+
+
+def describe_event(event: Event) -> Iterator[str]:
+    """Yield the lines of an event that is neither text nor a call. They are not safe to print yet."""
+    match event:
+        case Status():
+            yield f"· {event.content}"
+        case Plan():
+            yield f"· {event.summary}"
+        case Source():
+            for about in event.metadata or ({},):
+                url = about.get("source") or event.source.get("url") or ""
+                yield f"[source{about.get('source_number', '')}] {about.get('name') or event.source.get('name')}  {url}"
+        case InputRequest():
+            yield f"? {make_line(event.title)}"
+            choices = (f"{number}. {choice}" for number, choice in enumerate(event.choices, 1))
+            for text in filter(None, (event.message, event.placeholder, event.url, *choices)):
+                yield indent(text, "  ")
+        case Error():
+            yield f"✗ {event.message}"
+        case Done() if event.finish_reason != "stop":
+            yield f"· The answer has ended early: {event.finish_reason}."
+
+
+def describe_field(name: str, field: Mapping[str, Any], *, is_required: bool) -> str:
+    """Return a line with the title of a form's field, its description and its possible values."""
+    listed = field.get("items", field)
+    options = listed.get("oneOf") or listed.get("anyOf") or []
+    values = ", ".join(f"{number} {option['title']}" for number, option in enumerate(options, 1))
+    if not values:
+        values = "yes or no" if field["type"] == "boolean" else field.get("format", "")
+    hints = "; ".join(filter(None, (field.get("description"), "" if is_required else "optional", values)))
+    title = field.get("title") or name
+    return make_line(f"{title} ({hints})" if hints else title)
+
+
+class ServerProblem(CallboardError):
+    """A request failed. The message says what to do. If `is_temporary`, the same request may succeed later."""
+
+    def __init__(self, message: str, code: str = "", *, is_temporary: bool = False) -> None:
+        super().__init__(make_line(message))
+        self.code = code
+        self.is_temporary = is_temporary
+
+
+class _Client:
+    """Sends requests to one server, with the settings' key and a user. Every failure raises a `ServerProblem`.
+
+    `url` is shown, without its password.
+    """
+
+    def __init__(self, settings: Settings, url: str, user: User | None) -> None:
+        self.url = re.sub(r"//[^/@]*@", "//", url.rstrip("/"))
+        key = settings.api_key.get_secret_value() if settings.api_key else ""
+        if not (key.isascii() and key.isprintable() and " " not in key):
+            raise ServerProblem("CALLBOARD_API_KEY cannot be sent: use ASCII characters without spaces.")
+        self._secret = settings.open_webui_jwt_secret
+        self._user = user
+        try:
+            self.http = httpx.AsyncClient(
+                base_url=url,
+                headers={"Authorization": f"Bearer {key}"} if key else {},
+                params={"user_id": user.id} if user else None,
+                timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
+                # The proxy in the environment cannot reach this machine.
+                trust_env=not is_loopback(httpx.URL(url).host),
+            )
+        except httpx.InvalidURL as error:
+            raise ServerProblem(CANNOT_REACH.format(url=self.url)) from error
+
+    async def fetch_list(self, path: str, name: str) -> list[dict[str, Any]]:
+        """Return the list with this name in the server's JSON."""
+        async with self._send("GET", path) as response:
+            try:
+                return [dict(entry) for entry in json.loads(await response.aread())[name]]
+            except (ValueError, KeyError, TypeError) as error:
+                raise ServerProblem(NOT_CALLBOARD.format(url=self.url)) from error
+
+    async def post(self, path: str, body: object) -> None:
+        """Send a request about a run. Retry it while the server cannot be reached or does not know the run yet."""
+        ends_at_seconds = time.monotonic() + RESUME_SECONDS
+        while True:
+            try:
+                async with self._send("POST", path, json=body):
+                    return
+            except ServerProblem as problem:
+                can_retry = problem.is_temporary or problem.code == "unknown_run"
+                if not can_retry or time.monotonic() > ends_at_seconds:
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def run(self, request: RunRequest) -> AsyncIterator[Event]:
+        """Start a run, and yield its events; when the connection is lost, a status, and the events that follow.
+
+        If no event has arrived yet, the request is sent again. It has the same run id, so the server starts the run
+        only once.
+        """
+        last_seq = 0
+        is_lost = False
+        ends_at_seconds = time.monotonic() + RESUME_SECONDS
+        while True:
+            problem = ServerProblem(LOST, is_temporary=True)
+            try:
+                if last_seq:
+                    after = {"Last-Event-ID": str(last_seq)}
+                    sending = self._send("GET", f"/v1/runs/{request.run_id}/events", headers=after)
+                else:
+                    sending = self._send("POST", "/v1/runs", json=request.model_dump(mode="json"))
+                async with sending as response:
+                    async for seq, event in _read_events(response):
+                        if seq <= last_seq:
+                            continue
+                        last_seq = seq
+                        is_lost = False
+                        ends_at_seconds = time.monotonic() + RESUME_SECONDS
+                        if event:
+                            yield event
+                        if isinstance(event, Done | Error):
+                            return
+            except ServerProblem as error:
+                problem = error
+            if not problem.is_temporary or time.monotonic() > ends_at_seconds:
+                raise (ServerProblem(LOST) if last_seq else problem) from problem
+            if not is_lost:
+                yield Status(content="Reconnecting…")
+            is_lost = True
+            await asyncio.sleep(RETRY_SECONDS)
+
+    @asynccontextmanager
+    async def _send(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> AsyncIterator[httpx.Response]:
+        """Yield a successful response, whose body is not read yet. Raise `ServerProblem` for any other response."""
+        signed = {HEADER: sign_user(self._user, self._secret.get_secret_value())} if self._user and self._secret else {}
+        try:
+            async with self.http.stream(method, path, headers={**(headers or {}), **signed}, **options) as response:
+                if response.is_success:
+                    yield response
+                    return
+                body = await response.aread()
+        except httpx.HTTPError as error:
+            raise ServerProblem(CANNOT_REACH.format(url=self.url), is_temporary=True) from error
+        message, code = NOT_CALLBOARD.format(url=self.url), ""
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            refusal = json.loads(body)["error"]
+            message, code = str(refusal["message"]), str(refusal.get("code"))
+        is_temporary = response.status_code in (408, 425, 429) or response.is_server_error
+        raise ServerProblem(message, code, is_temporary=is_temporary)
+
+
+async def _read_events(response: httpx.Response) -> AsyncIterator[tuple[int, Event | None]]:
+    """Yield the number of each event and the event; None if this version cannot read it."""
+    decoder = Decoder()
+    async for chunk in response.aiter_bytes():
+        for frame in decoder.feed(chunk):
+            event = None
+            with suppress(FrameError):
+                event = decode(frame)
+            if frame.id.isdecimal():
+                yield int(frame.id), event
