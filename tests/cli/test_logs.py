@@ -1,11 +1,14 @@
-"""No log line has a secret, whatever writes the line and whatever contains the secret."""
+"""No log line has a secret, whatever writes the line and whatever contains the secret, and none fills the disk."""
 
+import logging
 import os
 import pty
 import subprocess
 import sys
 
 import pytest
+
+from callboard import _logging
 
 SECRET = 'sk-log/4"7-äx'
 OTHER = "t0k3n-of-a-run"
@@ -68,6 +71,8 @@ def test_no_line_of_the_log_holds_a_secret_not_even_a_traceback(in_terminal: boo
     assert OTHER not in during
     # A secret that a run named is replaced in the lines of this run only.
     assert OTHER in after
+    # Written twice in the same second.
+    assert lines.count("bearer") == 1
 
 
 def test_an_application_that_configures_no_logging_logs_tracebacks_without_the_values_of_variables() -> None:
@@ -88,3 +93,17 @@ def test_an_application_that_configures_no_logging_logs_tracebacks_without_the_v
     logged = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "ValueError: refused" in logged
     assert "s3c-r3t" not in logged
+
+
+def test_a_record_that_repeats_is_logged_once_a_second_with_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(_logging, "monotonic", lambda: now)
+    throttle = _logging._Throttle()
+
+    def passed(word: str) -> str:
+        record = logging.makeLogRecord({"name": "library", "msg": word})
+        return record.getMessage() if throttle.filter(record) else ""
+
+    assert [passed(word) for word in ("lost", "lost", "other", "lost")] == ["lost", "", "other", ""]
+    now = 1.0
+    assert [passed("lost"), passed("lost")] == ["lost (repeated 2 times)", ""]

@@ -19,6 +19,8 @@ from callboard_protocol import (
     Event,
     InputRequest,
     Message,
+    Plan,
+    PlanStep,
     Reasoning,
     Source,
     Status,
@@ -141,6 +143,7 @@ async def test_an_agent_of_ones_own_is_held_to_it_in_every_event(tmp_path: Path)
         yield ToolCallStart(tool_call_id="b", tool_name="t", tool_args=f'{{"k": "{key}", "k": 1}}')
         yield ToolCallError(tool_call_id="b", error=key)
         yield Source(source={"url": f"https://x.example/?k={key}"})
+        yield Plan(steps=(PlanStep(id="1", content=key, state="completed"),))
         yield Message(content=key[:4])
         yield Reasoning(content="hm")
         yield Message(content=key[4:])

@@ -21,7 +21,7 @@ from callboard_protocol import (
 from tests.pipe.loader import PIPE, provide_open_webui
 from tests.pipe.scripted_server import ScriptedServer, answer_json, frames, stream
 from tests.pipe.test_restore import restored
-from tests.pipe.test_stream import METADATA, a_pipe, answer
+from tests.pipe.test_stream import METADATA, a_pipe, answer, start
 
 START = RunStart(run_id="r", agent="a")
 CALL = ToolCallStart(tool_call_id="c", tool_name="weather", tool_args={"city": "Rome"})
@@ -249,6 +249,14 @@ async def test_error_of_a_tool_is_sent_as_an_error(server: ScriptedServer, tool:
     assert words in ToolAnswer.model_validate(told.value).error
 
 
+async def test_long_result_is_cut(server: ScriptedServer) -> None:
+    async def read() -> str:
+        return "x" * 500_010
+
+    told = await answered(server, asks_for(), {"weather": a_tool(read)})
+    assert told.value["text"].endswith("x\n… [10 more characters]")
+
+
 async def test_tool_that_takes_too_long_is_stopped(server: ScriptedServer) -> None:
     stopped = asyncio.Event()
 
@@ -276,8 +284,11 @@ async def test_request_that_is_sent_again_runs_the_tool_once(server: ScriptedSer
     assert runs == [1]
 
 
-async def test_end_of_a_call_on_the_server_stops_its_tool(server: ScriptedServer) -> None:
-    begun, stopped = asyncio.Event(), asyncio.Event()
+@pytest.fixture
+def hanging() -> tuple[Any, asyncio.Event, asyncio.Event]:
+    """A tool that never ends, an event that says that it runs, and one that says that it was stopped."""
+    begun = asyncio.Event()
+    stopped = asyncio.Event()
 
     async def hang() -> None:
         begun.set()
@@ -286,11 +297,32 @@ async def test_end_of_a_call_on_the_server_stops_its_tool(server: ScriptedServer
         finally:
             stopped.set()
 
+    return a_tool(hang), begun, stopped
+
+
+async def test_end_of_a_call_on_the_server_stops_its_tool(server: ScriptedServer, hanging: Any) -> None:
+    tool, begun, stopped = hanging
     ended = frames(ToolCallError(tool_call_id="c", tool_name="weather", error="out of time"), Done(), first=4)
     server.on("POST", "runs", stream(frames(START, CALL, asks_for()), begun, ended))
-    await answer(a_pipe(server.url), __user__=USER, __tools__={"weather": a_tool(hang)})
+    await answer(a_pipe(server.url), __user__=USER, __tools__={"weather": tool})
     await stopped.wait()
     assert [request.path for request in server.requests] == ["/v1/runs"]
+
+
+async def test_stop_of_the_user_stops_the_tool(server: ScriptedServer, hanging: Any) -> None:
+    tool, begun, stopped = hanging
+    server.on("POST", "runs", stream(frames(START, CALL, asks_for()), asyncio.Event()))
+
+    async def read() -> None:
+        async for _ in await start(a_pipe(server.url), __user__=USER, __tools__={"weather": tool}):
+            pass
+
+    reading = asyncio.create_task(read())
+    await begun.wait()
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    await server.seen("POST", "cancel")
+    await stopped.wait()
 
 
 async def test_restored_answer_cannot_run_tools_and_says_so(server: ScriptedServer) -> None:
