@@ -220,13 +220,6 @@ class Settings(BaseSettings):
         description="Which search results are reduced in later turns to the sources that the answer cites: results "
         "with at least one cited source (`cited`), all (`always`) or none (`never`)",
     )
-    audit: bool = Field(
-        default=False,
-        description="Whether each tool call is recorded in the audit before it runs; if it cannot be, it does not run",
-    )
-    audit_retention_days: float = Field(
-        default=0, ge=0, description="How long an entry of the audit is kept; 0: for ever"
-    )
     retention_days: float = Field(
         default=0, ge=0, description="How long a chat is kept after its last turn; unset or 0: for ever"
     )

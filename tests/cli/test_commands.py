@@ -14,7 +14,7 @@ import pytest
 
 import callboard
 from callboard._history import Turn
-from callboard.storage import AuditEntry, Store
+from callboard.storage import Store
 from tests.processes import COMMAND, address, environment, run, serving
 from tests.storage.turns import StoredSteps
 
@@ -78,38 +78,25 @@ async def keep_separated(folder: Path) -> None:
     journal = StoredSteps(store, Turn("c", "run", None, "ann", SEPARATED))
     await journal.begin()
     await journal.finish("Done.", is_answered=True)
-    await store.audit().write(AuditEntry("call", "ann", "scripts", "clerk", "c", "run", "t1", "look", SEPARATED))
     await store.close()
 
 
 def test_output_for_programs_has_no_line_separators_inside_a_line(tmp_path: Path) -> None:
     asyncio.run(keep_separated(tmp_path))
-    for command, found in ((("export", "--chat", "c"), "content"), (("audit",), "arguments")):
-        written = subprocess.run(
-            [*COMMAND, *command],
-            env=environment(tmp_path, AUDIT="true") | {"PYTHONIOENCODING": "ascii"},
-            capture_output=True,
-            check=True,
-        )
-        lines = [json.loads(line) for line in written.stdout.decode().splitlines()]
-        assert lines[0][found] == SEPARATED
+    written = subprocess.run(
+        [*COMMAND, "export", "--chat", "c"],
+        env=environment(tmp_path) | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    lines = [json.loads(line) for line in written.stdout.decode().splitlines()]
+    assert lines[0]["content"] == SEPARATED
     missing = run(tmp_path, "export", "--chat", "none")
     assert (missing.returncode, missing.stdout) == (1, "")
     assert "there is no chat 'none'" in missing.stderr
     with serving(tmp_path) as (url, _):
         kept = httpx.get(f"{url}/v1/user-data", params={"user_id": "ann"}).text.splitlines()
         assert SEPARATED in [json.loads(line).get("content") for line in kept]
-
-
-def test_the_audit_says_that_it_is_off(tmp_path: Path) -> None:
-    asyncio.run(keep_separated(tmp_path))
-    off = run(tmp_path, "audit")
-    assert off.returncode == 1
-    assert "the audit is off" in off.stderr
-    assert "CALLBOARD_AUDIT=true" in off.stderr
-    assert json.loads(off.stdout)["tool_name"] == "look"
-    on = run(tmp_path, "audit", "--user", "nobody", AUDIT="true")
-    assert (on.returncode, on.stdout, on.stderr) == (0, "", "")
 
 
 @pytest.mark.slow

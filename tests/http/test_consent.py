@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from callboard.agents import Agent, RunContext
 from callboard.calls import ToolContext, tool
 from callboard.errors import ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
-from callboard.storage import AuditFilter
 from callboard_protocol import (
     Done,
     Event,
@@ -176,11 +176,11 @@ CHANGED = {"thing": "a guitar", "euros": 90}
 
 async def test_user_changes_the_arguments_before_the_call_runs(tmp_path: Path) -> None:
     shop = Shop()
-    async with serving(tmp_path, shop.agent, audit=True) as service:
-        events = await answered(service, lambda: {"value": {"arguments": {"thing": "a guitar", "euros": "90"}}})
-        stored = (await service.client.get("/v1/tool-calls/big?chat_id=c")).json()
-        page = (await service.client.get("/inspect/call?id=big&chat=c")).text
-        audited = [entry async for part in service.state.store.audit().read(AuditFilter()) for entry in part]
+    with capture_logs() as lines:
+        async with serving(tmp_path, shop.agent) as service:
+            events = await answered(service, lambda: {"value": {"arguments": {"thing": "a guitar", "euros": "90"}}})
+            stored = (await service.client.get("/v1/tool-calls/big?chat_id=c")).json()
+            page = (await service.client.get("/inspect/call?id=big&chat=c")).text
     [asked] = [event for event in events if isinstance(event, InputRequest)]
     defaults = {name: field["default"] for name, field in asked.form["properties"].items()}
     assert defaults == {"thing": "a <b>piano</b>", "euros": 900}
@@ -197,9 +197,12 @@ async def test_user_changes_the_arguments_before_the_call_runs(tmp_path: Path) -
     [call, _] = next(message["tool_calls"] for message in shop.asked[1].messages if message.get("tool_calls"))
     assert json.loads(call["function"]["arguments"]) == CHANGED
     assert "arguments changed by the user" in page
-    told = [(one.kind, one.arguments and json.loads(one.arguments)) for one in audited if one.tool_call_id == "big"]
-    written = {"thing": "a <b>piano</b>", "euros": 900}
-    assert told == [("call", written), ("changed", CHANGED), ("approved", None), ("ended", None)]
+    logged = [line for line in lines if line.get("logger") == "audit" and line["tool_call_id"] == "big"]
+    assert [line.get("decision") for line in logged] == [None, "changed", "allowed"]
+    assert [json.loads(line["arguments"]) for line in logged[:2]] == [
+        {"thing": "a <b>piano</b>", "euros": 900},
+        CHANGED,
+    ]
 
 
 async def test_model_is_not_told_a_secret_that_the_user_has_written_into_the_arguments(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ async def test_a_tool_names_arguments_and_values_that_are_secret(tmp_path: Path)
         asking("unlok", {"door": "47-x-11-s", "pin": "47-x-11-r"}, in_pieces=True),
         chunks(text("47-x-11-y and 47-x-11-r did not open it"), finish("stop")),
     ]
-    async with conversation(tmp_path, answers, unlock, audit=True) as (service, sent):
+    async with conversation(tmp_path, answers, unlock) as (service, sent):
         events = await service.events_with_answer(request(chat_id="c", run_id="r"), True)
         page = (await service.client.get(f"/inspect/sent?run=r&chat=c&request={len(sent) - 1}")).text
     assert given == ["47-x-11-y", "471", "47-x-11-u"]

@@ -1,17 +1,15 @@
 """A database in trouble: whoever asks is answered, without memory where it must be, and it recovers by itself."""
 
 import asyncio
-import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from callboard.agents import RunContext
 from callboard.runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL
-from callboard.storage import Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import sqlite
 from callboard_protocol import Done, Event, Message, Status, ToolCallComplete, ToolCallStart
@@ -146,100 +144,6 @@ async def test_health_is_503_on_a_disk_with_no_room(tmp_path: Path, monkeypatch:
         health = await service.client.get("/health")
         assert health.status_code == 503
         assert "disk is full" in health.json()["reason"]
-
-
-def remove_all(database: Path) -> None:
-    for file in database.parent.glob("callboard.db*"):
-        file.unlink()
-
-
-def remove_log(database: Path) -> None:
-    database.with_name("callboard.db-wal").unlink()
-
-
-def put_folder_there(database: Path) -> None:
-    database.rename(database.with_name("aside"))
-    database.mkdir()
-
-
-def empty(database: Path) -> None:
-    database.write_bytes(b"")
-
-
-def lay_over(database: Path) -> None:
-    shutil.copyfile(database.with_name("copy"), database)
-
-
-def move_over(database: Path) -> None:
-    shutil.copyfile(database.with_name("copy"), database.with_name("moved")).rename(database)
-
-
-def write_garbage(database: Path) -> None:
-    database.write_bytes(b"\xff" * 200_000)
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [
-        remove_all,
-        remove_log,
-        put_folder_there,
-        empty,
-        lay_over,
-        move_over,
-        write_garbage,
-    ],
-)
-async def test_after_a_file_was_removed_or_replaced_answers_go_on_without_memory_until_a_copy_is_restored(
-    tmp_path: Path, harm: Callable[[Path], None]
-) -> None:
-    searched = asyncio.Event()
-    harmed = asyncio.Event()
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        async for event in one_call(context):
-            yield event
-            if event.type == "tool_call_start" and context.chat_id == "under way":
-                searched.set()
-                await harmed.wait()
-
-    database = tmp_path / "callboard.db"
-    async with serving(tmp_path, ScriptedAgent(script)) as service:
-        await stored_run(service, "copied")
-        await asyncio.to_thread(service.state.store.database.back_up, tmp_path / "copy")
-        await stored_run(service, "later")
-        under_way = asyncio.create_task(stored_run(service, "under way"))
-        await searched.wait()
-        harm(database)
-        harmed.set()
-        assert check_answered(await under_way) == [NOT_REMEMBERED]
-        for run in await asyncio.gather(*(stored_run(service, f"chat{number}") for number in range(5))):
-            assert check_answered(run) == [NOT_REMEMBERED]
-        health = await service.client.get("/health")
-        assert health.status_code == 503
-        assert "stop the server, run `callboard restore COPY`, start it" in health.json()["reason"]
-        assert str(tmp_path) not in health.text
-        reading = await service.client.get("/v1/chats/later/messages")
-        assert reading.status_code == 503
-    if database.is_dir():
-        database.rmdir()
-    await asyncio.to_thread(Store(f"sqlite:///{database}").database.restore, tmp_path / "copy")
-    async with serving(tmp_path, ScriptedAgent(script)) as service:
-        assert [await outputs(service, chat) for chat in ("copied", "later", "under way")] == [WHOLE, [], []]
-        assert check_answered(await stored_run(service, "after")) == []
-        assert (await service.client.get("/health")).status_code == 200
-    with closing(sqlite3.connect(database)) as restored:
-        assert restored.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-
-
-async def test_a_file_that_was_moved_away_and_back_is_used_again(tmp_path: Path) -> None:
-    database = tmp_path / "callboard.db"
-    async with serving(tmp_path, ScriptedAgent(one_call)) as service:
-        database.rename(tmp_path / "aside")
-        assert (await service.client.get("/health")).status_code == 503
-        (tmp_path / "aside").rename(database)
-        assert (await service.client.get("/health")).status_code == 200
-        assert check_answered(await stored_run(service, "chat")) == []
 
 
 async def test_when_the_history_cannot_be_read_the_model_gets_the_chat_without_it(tmp_path: Path) -> None:

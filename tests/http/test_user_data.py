@@ -69,7 +69,7 @@ async def test_user_routes_require_a_user_id(tmp_path: Path, method: str, query:
         assert (await service.client.get("/v1/chats/nobody's/messages")).status_code == 200
 
 
-FORGOTTEN = dict.fromkeys(("memory", "attribute", "self_note", "record", "response_item", "audited_arguments"), 0) | {
+FORGOTTEN = dict.fromkeys(("memory", "attribute", "self_note", "record", "response_item"), 0) | {
     "chat": 1,
     "run": 1,
 }
@@ -125,7 +125,7 @@ async def test_no_byte_is_left_in_the_file_of_what_a_user_said(tmp_path: Path) -
         yield ToolCallComplete(tool_call_id="a", result="seen zebrafinch " * 2_000)
         yield Message(content="An ostrichplume.")
 
-    async with serving(tmp_path, ScriptedAgent(tells), audit=True, keep_run_seconds=0) as service:
+    async with serving(tmp_path, ScriptedAgent(tells), keep_run_seconds=0) as service:
         question = [{"role": "user", "content": "Where is the flamingoask?"}]
         for number in range(12):
             sent = {**body("anneliese"), "chat_id": f"chat-{number % 5}", "messages": question}

@@ -18,7 +18,6 @@ from callboard.agents import RunContext
 from callboard.http.auth import UNNAMED_KEY, ApiKey, api_key
 from callboard.http.principal import Principal
 from callboard.runs import Grants
-from callboard.storage import AuditFilter
 from callboard_protocol import Event, InputRequest, Message, ToolCallComplete, ToolCallStart
 from tests.http.test_signed_users import SECRET, signed
 from tests.inspect.looking import in_a_browser, look
@@ -162,25 +161,6 @@ async def test_session_of_a_named_key_ends_when_the_key_is_removed(tmp_path: Pat
     async with serving(tmp_path, AGENT, api_keys_file=keys) as service:
         assert (await service.client.get("/inspect/", headers=cookies["ann"])).status_code == 401
         assert (await service.client.get("/inspect/", headers=cookies["bob"])).status_code == 200
-
-
-async def test_audit_names_the_key_of_a_run_of_try_it(tmp_path: Path) -> None:
-    async def call(_: RunContext) -> AsyncIterator[Event]:
-        yield ToolCallStart(tool_call_id="a", tool_name="look")
-        yield ToolCallComplete(tool_call_id="a", result="x")
-
-    keys = tmp_path / "keys"
-    key = add_named_key(keys, "ann")
-    async with serving(tmp_path, ScriptedAgent(call), api_keys_file=keys, audit=True) as service:
-        await sign_in(service, key)
-        page = await service.client.get("/inspect/try?agent=scripted")
-        token = page.text.split('name="token" value="')[1].split('"')[0]
-        form = {"token": token, "agent": "scripted", "message": "hi"}
-        assert (await service.client.post("/inspect/try/send", data=form)).status_code == 303
-        [run] = service.state.runs
-        await run.wait()
-        entries = [entry async for page in service.state.store.audit().read(AuditFilter()) for entry in page]
-        assert {entry.key for entry in entries} == {"inspector: ann"}
 
 
 @pytest.mark.parametrize("user", ["ann", None])

@@ -9,19 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAM = """
-import json, resource, signal, sqlite3, sys
+import json, sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=0.1)
 connection.execute("PRAGMA wal_autocheckpoint=0")
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 for line in sys.stdin:
-    statement, most_bytes = json.loads(line)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes or limits[0], limits[1]))
     try:
-        said = connection.execute(statement).fetchall()
+        said = connection.execute(json.loads(line)).fetchall()
     except sqlite3.OperationalError as error:
         said = str(error)
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     print(repr(said), flush=True)
 """
 
@@ -69,9 +64,9 @@ class OtherProcess:
         assert line, "the other process has ended"
         return line.decode().strip()
 
-    async def execute(self, statement: str, most_bytes: int | None = None) -> str:
-        """Let the program run a statement with a file size limit of `most_bytes`; return its answer."""
-        return await self.say(json.dumps([statement, most_bytes]))
+    async def execute(self, statement: str) -> str:
+        """Let the program run a statement; return its answer."""
+        return await self.say(json.dumps(statement))
 
     async def say(self, line: str) -> str:
         """Send it a line and return its answer."""

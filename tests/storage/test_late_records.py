@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import pytest
 from sqlalchemy.engine import make_url
@@ -15,7 +14,7 @@ from callboard.errors import RunLost, StorageError
 from callboard.runs.files import RunFiles
 from callboard.runs.forgetting import forget_user
 from callboard.runs.log import EventLog
-from callboard.storage import AuditEntry, AuditKind, NewRun, RunRecord, Store, StoredFrame, StoredRun
+from callboard.storage import NewRun, RunRecord, Store, StoredFrame, StoredRun
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import late_records, run_record
 from callboard_protocol import Done, Event, Status
@@ -268,19 +267,6 @@ async def test_who_waits_for_a_lost_run_to_be_stored_is_told(store: Store) -> No
     steps.record.append(StoredFrame(b"frame"))
     with pytest.raises(RunLost):
         await steps.record.store_now()
-
-
-async def test_an_entry_of_the_audit_that_the_database_refuses_is_not_waited_for(store: Store) -> None:
-    run = StoredRun("run", "agent", None, None, "ann")
-    record = store.record(store.stored_runs("server"), run, None)
-    # No input of a user leads to an entry that the database refuses.
-    record.append(StoredFrame(b"frame"), audit=AuditEntry(cast("AuditKind", None)))
-    try:
-        async with asyncio.timeout(30):
-            await record.wait_until_stored()
-        assert record.is_late
-    finally:
-        record.stop()
 
 
 async def test_the_files_of_a_late_run_count_as_what_it_takes(store: Store, database: Path) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import inspect, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from callboard._history import Turn
@@ -44,3 +44,21 @@ async def test_a_database_of_an_unknown_version_is_refused_with_an_explanation(s
     with pytest.raises(StorageError, match=r"another version of Callboard.*install that version"):
         await Store.open(database_url)
     assert len(await store.chats("ann").messages("chat")) == 1
+
+
+async def test_withdrawn_tables_of_an_earlier_version_are_dropped(store: Store, database_url: str) -> None:
+    await ask(store)
+    engine = create_async_engine(database_url)
+    async with engine.begin() as connection:
+        await connection.execute(text("CREATE TABLE audit (id INTEGER PRIMARY KEY)"))
+        await connection.execute(text("CREATE TABLE audit_arguments (audit_id INTEGER REFERENCES audit (id))"))
+        await connection.execute(text("INSERT INTO audit (id) VALUES (1)"))
+        await connection.execute(text("INSERT INTO audit_arguments (audit_id) VALUES (1)"))
+        await connection.execute(text("UPDATE alembic_version SET version_num = '0102'"))
+    later = await Store.open(database_url)
+    assert len(await later.chats("ann").messages("chat")) == 1
+    await later.close()
+    async with engine.connect() as connection:
+        found = await connection.run_sync(lambda one: inspect(one).get_table_names())
+    await engine.dispose()
+    assert not {"audit", "audit_arguments"} & set(found)

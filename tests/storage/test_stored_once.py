@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 from sqlalchemy import Connection, func, select
 
 from callboard.agents import RunContext
@@ -31,18 +30,16 @@ def count(connection: Connection) -> dict[str, dict[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("audit", [False, True])
 async def test_arguments_and_results_are_stored_once_and_in_the_events_while_these_are_kept(
-    tmp_path: Path, audit: bool
+    tmp_path: Path,
 ) -> None:
-    audited = {"audit_arguments": 1} if audit else {}
-    async with serving(tmp_path, ScriptedAgent(looks), audit=audit) as service:
+    async with serving(tmp_path, ScriptedAgent(looks)) as service:
         await service.events(request(chat_id="chat"))
         database = database_of(service)
         assert await database.read(count) == {
-            ARGUMENT: {"events": 1, "messages": 1, **audited},
+            ARGUMENT: {"events": 1, "messages": 1},
             RESULT: {"events": 1, "messages": 1},
         }
         assert await service.state.store.stored_runs("server").drop(ended_before_seconds=-1, max_user_bytes=10**9) == 1
         assert await database.scalar(select(func.count()).select_from(events)) == 0
-        assert await database.read(count) == {ARGUMENT: {"messages": 1, **audited}, RESULT: {"messages": 1}}
+        assert await database.read(count) == {ARGUMENT: {"messages": 1}, RESULT: {"messages": 1}}

@@ -12,7 +12,6 @@ from callboard.storage.sql.database import ROWS_PER_PAGE
 from callboard.storage.sql.tables import (
     MEMORY_WORDS,
     MESSAGE_WORDS,
-    audit,
     chats,
     memories,
     messages,
@@ -96,7 +95,6 @@ async def test_forgetting_a_user_deletes_their_data_everywhere_and_keeps_that_of
         "self_note": 1,
         "record": MANY + 1,
         "response_item": 1,
-        "audited_arguments": 0,
     }
     assert await lines(store, "anneliese") == []
     assert await store.past_chats("anneliese", None).search("asks", 5) == []
@@ -117,7 +115,7 @@ async def test_forgetting_a_user_deletes_their_data_everywhere_and_keeps_that_of
 
 def test_every_table_that_names_users_is_forgotten() -> None:
     naming = {table for table in metadata.sorted_tables if "user_id" in table.c}
-    assert naming == {audit, chats, runs, usage, *(user_table.table for user_table in USER_TABLES)}
+    assert naming == {chats, runs, usage, *(user_table.table for user_table in USER_TABLES)}
 
 
 async def test_only_chats_without_recent_activity_are_dropped(store: Store) -> None:

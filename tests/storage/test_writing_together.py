@@ -1,16 +1,14 @@
 """Writes that wait together share a transaction, but neither failures nor waits for locks."""
 
 import asyncio
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, delete, insert, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from callboard.errors import UnknownChat
-from callboard.storage import Store, StoredFrame, StoredRun
+from callboard.storage import Store
 from callboard.storage.sql.database import WRITES_AT_ONCE, Database, Work
 from callboard.storage.sql.tables import chats
 from tests.bench.statements import counted
@@ -102,19 +100,3 @@ async def test_a_write_that_waits_for_a_lock_does_not_delay_others(store: Store,
         await connection.rollback()
     assert await waiting == 1
     await other.dispose()
-
-
-async def test_checkpoints_of_another_server_are_not_mistaken_for_a_replaced_file(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'callboard.db'}"
-    one = await Store.open(url)
-    other = await Store.open(url)
-    async with one.stored_runs("one").open(60, print), other.stored_runs("other").open(60, print):
-        for number in range(16):
-            store = one if number % 2 else other
-            log = store.stored_runs(str(number))
-            run = await log.begin(StoredRun(f"run-{number}", "agent", "chat", None, "ann"))
-            await log.append(run, [StoredFrame(os.urandom(1024 * 1024))])
-        await one.check()
-        await other.check()
-    await one.close()
-    await other.close()

@@ -51,7 +51,6 @@ async def drop_expired(store: Store, settings: Settings) -> None:
     now = time.time()
     await store.drop_usage()
     await store.database.truncate_log()
-    await store.audit().drop()
     if settings.retention_days:
         chats = await store.drop_chats(now - settings.retention_days * SECONDS_A_DAY)
         _log.info("chats_dropped", chats=chats)

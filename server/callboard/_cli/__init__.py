@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias
@@ -141,7 +140,7 @@ def _add_key(commands: Commands) -> None:
 
 
 def _add_stored_data(commands: Commands) -> None:
-    """Add the commands for stored data: `export`, `forget`, `audit`, `backup` and `restore`."""
+    """Add the commands for stored data: `export`, `forget`, `backup` and `restore`."""
     export = commands.add_parser("export", help="print a stored chat, or all stored data of a user, as JSON Lines")
     which = export.add_mutually_exclusive_group(required=True)
     which.add_argument("--chat", metavar="ID", help="the chat's id, as Open WebUI's address bar shows it")
@@ -151,20 +150,6 @@ def _add_stored_data(commands: Commands) -> None:
     forget.add_argument(
         "--user", required=True, type=identifier, metavar="ID", help="the user's id, as Open WebUI has it"
     )
-
-    audit = commands.add_parser(
-        "audit", help="print which user ran which tool, who approved it and when, as JSON Lines"
-    )
-    audit.add_argument("--user", metavar="ID", help="only this user")
-    audit.add_argument("--agent", metavar="ID", help="only this agent")
-    audit.add_argument("--tool", metavar="NAME", help="only this tool")
-    audit.add_argument("--chat", metavar="ID", help="only this chat")
-    audit.add_argument("--run", metavar="ID", help="only this run")
-    audit.add_argument("--kind", choices=AUDIT_KINDS, metavar="KIND", help=f"one of {', '.join(AUDIT_KINDS)}")
-    audit.add_argument(
-        "--since", type=moment, metavar="TIME", help="from this time on: 2026-01-31T18:00, in UTC by default"
-    )
-    audit.add_argument("--until", type=moment, metavar="TIME", help="up to this time")
 
     backup = commands.add_parser("backup", help="copy the database into a new file; servers may write to it meanwhile")
     backup.add_argument("file", type=Path, metavar="FILE", help="the copy; the file must not exist yet")
@@ -184,16 +169,9 @@ def _add_pipe(commands: Commands) -> None:
     )
 
 
-AUDIT_KINDS = ("call", "handed_over", "changed", "approved", "ended", "forgotten")
 TIMEOUT_HELP = "maximum duration of a check (default: %(default)g); a large model may need longer to load"
 
 # argparse names these functions in its messages: "argument --timeout: invalid seconds value: 'x'".
-
-
-def moment(text: str) -> float:
-    """Return an ISO 8601 time as seconds since the epoch. A time without a zone is in UTC."""
-    given = datetime.fromisoformat(text)
-    return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
 
 
 def identifier(text: str) -> str:

@@ -10,7 +10,7 @@ from callboard.settings import load_settings
 from callboard.storage import Store
 
 COMMAND = "callboard forget"
-"""The caller in the audit entry, where requests have the name of a key."""
+"""The caller in the log, where requests have the name of a key."""
 
 
 def run(options: argparse.Namespace) -> int:

@@ -39,7 +39,7 @@ class Visit:
 
     @property
     def caller(self) -> str:
-        """The name in logs and the audit: `inspector`, followed by the name of the key that was used to sign in."""
+        """The name in logs: `inspector`, followed by the name of the key that was used to sign in."""
         return f"inspector: {self.session.caller}" if self.session and self.session.caller else "inspector"
 
     @property

@@ -26,7 +26,7 @@ BOUND_PATHS = ("/v1/", "/skills/")
 class Principal:
     """The authenticated caller. Routes read it as `request.scope["callboard.principal"]`.
 
-    `name`: the caller's name in logs and in the audit. `user_id`: the only user for whom the caller may ask; None for a
+    `name`: the caller's name in logs. `user_id`: the only user for whom the caller may ask; None for a
     service that asks for many users and is trusted to name them. `roles`: the first one is the `role` of that user
     (`user` if there is none), the others are the user's `groups`. Tools and `CALLBOARD_AGENT_ACCESS` read them; role,
     groups, name and email in the request are then ignored. Raises `ValueError` for an invalid `user_id`. An empty one

@@ -35,7 +35,6 @@ from callboard.runs.recorder import Recorder
 from callboard.runs.run import Run, RunIdentity
 from callboard.settings import Settings
 from callboard.storage import (
-    AuditEntry,
     NewRun,
     RunRecord,
     StoredRun,
@@ -139,8 +138,14 @@ class RunFactory:
         files = RunFiles(run_id, memory)
         link = partial(self._links.to_result, str(request.chat_id)) if is_stored(request) else lambda _: None
         rows = record.writer.rows if record and record.writer else None
-        audit = AuditEntry("call", identity.user_id, spec.caller, identity.agent_id, identity.chat_id, run_id)
-        recorder = Recorder(log, calls, inputs, files, rows, redaction, audit if self._settings.audit else None, link)
+        audit_fields = {
+            "user_id": identity.user_id,
+            "key": spec.caller,
+            "agent": identity.agent_id,
+            "chat_id": identity.chat_id,
+            "run_id": run_id,
+        }
+        recorder = Recorder(log, calls, inputs, files, rows, redaction, audit_fields, link)
         run = Run(
             run_id,
             identity,
@@ -292,17 +297,10 @@ class RunFactory:
         results = await self._redaction.large(dict(conversation.results))
         return rows.begin(await self._redaction.large(find_question(messages)), results, response)
 
-    def open_record(
-        self,
-        run_id: str,
-        identity: RunIdentity,
-        stored: StoredRun | None,
-        conversation: Conversation,
-        new: NewRun | None,
-    ) -> RunRecord | None:
-        """Return the record of a new run; None if neither its turn nor an audit is stored."""
+    def open_record(self, stored: StoredRun | None, conversation: Conversation, new: NewRun | None) -> RunRecord | None:
+        """Return the record of a new run; None if it is not stored."""
         if stored is None:
-            return self._make_record(StoredRun(run_id, *identity), None) if self._settings.audit else None
+            return None
         place = sum(message["role"] == "user" for message in conversation.messages)
         return self._make_record(stored, _make_turn(stored, place, name_user(conversation.request)), new)
 
@@ -313,7 +311,6 @@ class RunFactory:
             turn,
             new=new,
             compact_results=self._settings.compact_results,
-            keep_audit_days=self._settings.audit_retention_days,
         )
 
     @asynccontextmanager

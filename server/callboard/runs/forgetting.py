@@ -18,15 +18,15 @@ _log = structlog.get_logger(__name__)
 async def forget_user(store: Store, stored_runs: StoredRuns, user_id: str, key: str | None) -> Mapping[str, int]:
     """End the user's runs, then delete all data of the user; return the number of deleted items of each kind.
 
-    `key` is the name of the API key of the request, for the audit. Data of runs that the user starts in the meantime
+    `key` is the name of the API key of the request, for the log. Data of runs that the user starts in the meantime
     may remain. Raises `StorageError`.
     """
     # Otherwise a run that is not even begun in the database would come after all.
     await store.database.late.store()
     await _end_runs(stored_runs, user_id)
     runs = await stored_runs.forget_user(user_id)
-    forgotten = {**await store.forget_user(user_id, key), "run": runs}
-    _log.info("user_forgotten", user_id=user_id, **forgotten)
+    forgotten = {**await store.forget_user(user_id), "run": runs}
+    _log.info("user_forgotten", user_id=user_id, key=key, **forgotten)
     return forgotten
 
 

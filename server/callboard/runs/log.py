@@ -13,7 +13,7 @@ from callboard._history import RowChange
 from callboard.errors import LogExpired, StorageError
 from callboard.runs.files import RunFiles
 from callboard.runs.memory_budget import RunMemory
-from callboard.storage import AuditEntry, RunRecord, StoredFrame
+from callboard.storage import RunRecord, StoredFrame
 from callboard_protocol import (
     APPROVAL_PREFIX,
     Decoder,
@@ -140,12 +140,12 @@ class EventLog:
         """The number of the newest event; 0 before the first."""
         return self._first_seq + len(self._frames) - 1
 
-    def append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> None:
-        """Append an event with its row changes and its audit entry."""
+    def append(self, event: Event, changes: Sequence[RowChange] = ()) -> None:
+        """Append an event with its row changes."""
         self._on_append(event)
-        self._append(event, changes, audit)
+        self._append(event, changes)
 
-    def _append(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> None:
+    def _append(self, event: Event, changes: Sequence[RowChange] = ()) -> None:
         seq = self.last_seq + 1
         frame = encode(seq, event)
         self._frames.append(frame)
@@ -157,7 +157,7 @@ class EventLog:
             question = event.request_id if isinstance(event, InputRequest | ToolRequest) else None
             is_last = isinstance(event, Done | Error)
             parks = [APPROVAL_PREFIX + call_id for call_id in event.tool_call_ids] if isinstance(event, Parked) else ()
-            self._record.append(StoredFrame(frame, question, self._files.take_new(), is_last, parks), changes, audit)
+            self._record.append(StoredFrame(frame, question, self._files.take_new(), is_last, parks), changes)
         if not self.is_recorded:
             self.on_shown(None)
 

@@ -7,9 +7,12 @@ events, and events are cut to the size of a frame (`outgoing_events`).
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
+
+import structlog
 
 from callboard._formats import answer_key
 from callboard._history import HistoryCall, RowChange, TurnRows
@@ -17,7 +20,7 @@ from callboard.agents import NOTHING_SAID
 from callboard.calls import format_error
 from callboard.calls.approval import AGREED, ALLOWED_ALWAYS, ALWAYS, is_approval
 from callboard.calls.throttle import Throttle
-from callboard.errors import AgentError, RunLost, ToolDenied
+from callboard.errors import AgentError, RunLost, ToolDenied, ToolNotAnswered, ToolNotAsked
 from callboard.models import ChatDict
 from callboard.redaction import MASK, Redaction, without_paths
 from callboard.runs.call_tracker import CallTracker, OpenCall
@@ -27,7 +30,6 @@ from callboard.runs.inputs import Inputs
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing_events import make_storable, redact_arguments, redact_event, truncate
 from callboard.runs.text_writer import TextWriter
-from callboard.storage import AuditEntry, AuditKind
 from callboard_protocol import (
     CallEvent,
     Done,
@@ -56,8 +58,11 @@ NOT_REMEMBERED = (
 )
 REMEMBERED_AFTER_ALL = "The server's database works again: this answer is stored."
 
-COMPLETE = "complete"
-"""The outcome of a successful call in the audit."""
+DECLINED = frozenset({ToolDenied.code, ToolNotAsked.code, ToolNotAnswered.code})
+"""The error codes of calls that have not run because of a decision, or because there was none."""
+
+_audit_log = structlog.get_logger("audit")
+"""A line for each call and each decision; the name is also a field, because not every log has names of loggers."""
 
 MAX_DURATION_MS = 2**31 - 1
 """The largest value of the database column: 24 days."""
@@ -82,7 +87,7 @@ class Recorder:
         inputs: The run's questions.
         files: The run's files that are too large for a frame.
         rows: Makes the row changes of the run's turn; None if the run is not stored.
-        audit: The fields that all audit entries of the run share; None if there is no audit.
+        audit_fields: The fields of all lines that the run writes to the audit log.
         link: Returns the URL of a call's whole result by the call's id; None if links are off or the run is not stored.
     """
 
@@ -94,7 +99,7 @@ class Recorder:
         files: RunFiles,
         rows: TurnRows | None = None,
         redaction: Redaction | None = None,
-        audit: AuditEntry | None = None,
+        audit_fields: Mapping[str, str | None] = MappingProxyType({}),
         link: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         self.terminal: Done | Error | None = None
@@ -116,7 +121,7 @@ class Recorder:
         self.calls = calls
         """The calls of the run."""
         self._client_calls: list[str] = []
-        self._audit = audit
+        self._audit_log = _audit_log.bind(logger="audit", **audit_fields)
         self._asked_about: dict[str, str] = {}
         self._recording = asyncio.Lock()
         self._throttles: dict[str, Throttle[ToolStatus]] = {}
@@ -149,7 +154,6 @@ class Recorder:
         Raises:
             AgentError: The agent yielded an object that is not an event.
             RunLost: The run is paused, abandoned or finished, so the agent must not run more tools.
-            StorageError: There is an audit, and the call's entry cannot be stored.
         """
         async with self._recording:
             if self._is_closed:
@@ -328,10 +332,10 @@ class Recorder:
             parent_call_id=call.parent_call_id,
         )
         changes = self._rows.start_call(started, text_before) if self._rows else []
-        audit = self._make_audit_entry("call", call.tool_call_id, call.tool_name, arguments=raw)
-        self._text.send_after_text(shown_start, changes, audit)
+        self._text.send_after_text(shown_start, changes)
         # If the database fails, another server may own the run by now: its tools must not run on both.
         await self._wait_until_stored()
+        self._log_for_audit("call", call.tool_call_id, call.tool_name, arguments=raw)
         return call
 
     async def _start_client_call(self, event: ToolCallExternal) -> None:
@@ -344,9 +348,9 @@ class Recorder:
         self._text.send_after_text(
             event.model_copy(update={"tool_call_id": call_id, "arguments": event.arguments or "{}"}),
             self._rows.start_call(started, text_before) if self._rows else [],
-            self._make_audit_entry("handed_over", call_id, event.tool_name, arguments=event.arguments),
         )
         await self._wait_until_stored()
+        self._log_for_audit("client_call", call_id, event.tool_name, arguments=event.arguments)
 
     def _note_question(self, tool_call_id: str, request_id: str) -> None:
         """Remember the newest question about the approval of a call: after changes that do not fit there is another."""
@@ -368,13 +372,11 @@ class Recorder:
         throttle.flush()
         # A tool may report the same text without having asked.
         request_id = self._asked_about.pop(event.tool_call_id, None)
-        key = self._inputs.find_answer_key(request_id) if request_id else None
-        outcome = ALWAYS if step.data.message == ALLOWED_ALWAYS else None
-        audit = None
-        if request_id:
-            audit = self._make_audit_entry("approved", call.tool_call_id, call.tool_name, key=key, outcome=outcome)
-        self._send_status(step, audit)
+        self._send_status(step)
         await self._wait_until_stored()
+        if request_id:
+            decision = ALWAYS if step.data.message == ALLOWED_ALWAYS else "allowed"
+            self._log_decision(call, decision, self._inputs.find_answer_key(request_id))
 
     def _record_changes(
         self, call: OpenCall, step: ToolStatus, arguments: dict[str, Any] | str, key: str | None
@@ -385,16 +387,14 @@ class Recorder:
             self.calls.mark_masked(call.tool_call_id)
         step = step.model_copy(update={"data": step.data.model_copy(update={"arguments": shown})})
         changes = self._rows.change_arguments(call.tool_call_id, raw) if self._rows else []
-        audit = self._make_audit_entry("changed", call.tool_call_id, call.tool_name, key=key, arguments=raw)
-        self._send_status(step, audit, changes)
+        self._send_status(step, changes)
+        self._log_decision(call, "changed", key, arguments=raw)
 
-    def _send_status(
-        self, step: ToolStatus, audit: AuditEntry | None = None, changes: Sequence[RowChange] = ()
-    ) -> None:
+    def _send_status(self, step: ToolStatus, changes: Sequence[RowChange] = ()) -> None:
         data = step.data
         if self._rows:
             changes = [*changes, *self._rows.add_status(step.tool_call_id, data.status, data.message, data.progress)]
-        self._text.send_after_text(step, changes, audit)
+        self._text.send_after_text(step, changes)
 
     def _end_call(self, call: OpenCall, event: ToolCallComplete | ToolCallError) -> None:
         if throttle := self._throttles.pop(call.tool_call_id, None):
@@ -416,33 +416,31 @@ class Recorder:
             output = event.result
             code = None
             measured["result_chars"] = len(output)
-        values: dict[str, str | None] = {"outcome": code or COMPLETE}
-        if code == ToolDenied.code and (asked := self._asked_about.pop(event.tool_call_id, None)):
-            values["key"] = self._inputs.find_answer_key(asked)
         self.calls.end(call)
         self._text.keep_text()
         self._text.send_after_text(
             event.model_copy(update=measured),
             self._rows.end_call(call.tool_call_id, output, code, duration_ms) if self._rows else [],
-            self._make_audit_entry("ended", call.tool_call_id, call.tool_name, **values),
         )
+        asked = self._asked_about.pop(event.tool_call_id, None)
+        if code in DECLINED:
+            self._log_decision(call, code, self._inputs.find_answer_key(asked) if asked else None)
 
     async def _wait_until_stored(self) -> None:
         """Wait until all sent events are stored, or the run continues without the database.
 
-        Raises `RunLost`, and `StorageError` if there is an audit, because no call may run without its audit entry.
+        Raises `RunLost`.
         """
         await self._log.wait_until_stored()
         if self._log.is_abandoned:
             raise RunLost("another server has taken over this run")
-        if self._audit and (failure := self._log.failure):
-            raise failure
 
-    def _make_audit_entry(self, kind: AuditKind, tool_call_id: str, tool_name: str, **values: Any) -> AuditEntry | None:
-        """Return the audit entry about a call; None if there is no audit."""
-        if self._audit is None:
-            return None
-        return replace(self._audit, kind=kind, tool_call_id=tool_call_id, tool_name=tool_name, **values)
+    def _log_decision(self, call: OpenCall, decision: str, by: str | None, **values: str) -> None:
+        """Log the decision about a call; `by` is the name of the key that sent the answer, None if there was none."""
+        self._log_for_audit("decision", call.tool_call_id, call.tool_name, decision=decision, decided_by=by, **values)
+
+    def _log_for_audit(self, event: str, tool_call_id: str, tool_name: str, **values: str | None) -> None:
+        self._audit_log.info(event, tool_call_id=tool_call_id, tool=tool_name, **values)
 
     def _make_call(self, call_id: str, tool_name: str, arguments: str, parent_call_id: str = "") -> HistoryCall:
         """Return a call that is about to run, with its round, for the store."""
@@ -466,7 +464,6 @@ def _send(
     link: Callable[[str], str | None],
     event: Event,
     changes: Sequence[RowChange] = (),
-    audit: AuditEntry | None = None,
 ) -> None:
     """Append an event with its links; a question for which `Inputs.open` returns None is not sent."""
     match event:
@@ -481,7 +478,7 @@ def _send(
         case _:
             pass
     first, *rest = truncate(event)
-    log.append(first, changes, audit)
+    log.append(first, changes)
     for fitting in rest:
         log.append(fitting)
 

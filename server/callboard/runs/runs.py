@@ -134,7 +134,7 @@ class Runs:
     ) -> Run | FollowedRun:
         """Start the run of `request`, or return the existing run with its id, on this or another server.
 
-        `caller` is the name of the request's API key, for the audit; `on_start` is called with the run if it is new. If
+        `caller` is the name of the request's API key, for the log; `on_start` is called with the run if it is new. If
         the stored history cannot be read, the run starts with the client's messages only, and a status says so.
 
         Raises:
@@ -194,7 +194,7 @@ class Runs:
                 conversation,
                 functions,
                 is_alone,
-                self._factory.open_record(run_id, identity, stored, conversation, new),
+                self._factory.open_record(stored, conversation, new),
                 stored,
                 caller,
                 can_be_continued=stored is not None and packed is not None and _can_continue(agent),
@@ -226,7 +226,7 @@ class Runs:
     async def forget_user(self, user_id: str, caller: str | None = None) -> Mapping[str, int]:
         """End a user's runs, and delete all data of the user; return the number of deleted items of each kind.
 
-        `caller` is the name of the request's API key, for the audit. Raises `StorageError`.
+        `caller` is the name of the request's API key, for the log. Raises `StorageError`.
         """
         mine = [run for run in self if run.identity.user_id == user_id]
         for run in mine:

@@ -19,7 +19,7 @@ LOGGED_FIELDS = ("request_id", "key")
 
 
 class StoredRequest(RunRequest):
-    """A stored request. `origin` identifies it in logs, traces and the audit.
+    """A stored request. `origin` identifies it in logs and traces.
 
     `origin` has the request's id, the name of its API key, and its trace headers.
     """

@@ -9,7 +9,6 @@ from callboard._history import RowChange
 from callboard.redaction import RedactedStream, Redaction
 from callboard.runs.earlier_sources import EarlierSources
 from callboard.runs.memory_budget import RunMemory
-from callboard.storage import AuditEntry
 from callboard.text import storable
 from callboard_protocol import Event, Message, Rewind, TextEvent
 
@@ -57,10 +56,10 @@ class TextWriter:
             self._release(stream)
         self._send_delayed()
 
-    def send_after_text(self, event: Event, changes: Sequence[RowChange] = (), audit: AuditEntry | None = None) -> None:
-        """Send all text that is held back, then another event with its row changes and its audit entry."""
+    def send_after_text(self, event: Event, changes: Sequence[RowChange] = ()) -> None:
+        """Send all text that is held back, then another event with its row changes."""
         self.flush()
-        self._send(event, changes, audit)
+        self._send(event, changes)
 
     def keep_text(self) -> None:
         """Make the text so far permanent, because a call has started or ended; `rewind` does not remove it."""

@@ -10,7 +10,6 @@ import runs or requests.
 from callboard._history.records import StoredStatus
 from callboard.storage.bus import RELEASED_RUN, Notification
 from callboard.storage.rows import INTERRUPTED_CALL, UNANSWERED_CALL, name_state
-from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.chats import Chats
 from callboard.storage.sql.memories import Memories
 from callboard.storage.sql.overview import Overview
@@ -41,9 +40,6 @@ from callboard.storage.values import (
     Attribute,
     AttributeKind,
     AttributeValue,
-    AuditEntry,
-    AuditFilter,
-    AuditKind,
     CallState,
     DayUsage,
     FoundMessage,
@@ -79,10 +75,6 @@ __all__ = [
     "Attribute",
     "AttributeKind",
     "AttributeValue",
-    "Audit",
-    "AuditEntry",
-    "AuditFilter",
-    "AuditKind",
     "CallPage",
     "CallState",
     "CallSummary",

@@ -173,49 +173,6 @@ class ApprovalPage:
     next_cursor: str | None
 
 
-AuditKind = Literal["call", "handed_over", "changed", "approved", "ended", "forgotten"]
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """An entry of the audit. The store sets `at` (seconds since the epoch) and `id`.
-
-    Kinds: `call` means that the model asked for the call and nothing of it has run yet; `handed_over` is run by the
-    client; `changed` has the `arguments` as the user has changed them; `approved` means that the user, or a person in
-    the inspector, has approved the call, with the `outcome` `always` if the user allows its tool in this chat from now
-    on; `ended` has the `outcome`, which is `complete` or an error code, and tells whether the call has run; `forgotten`
-    means that the arguments of the user's calls were deleted. `key` is the name of the API key of the request, the
-    approval or the refusal, after `inspector` if the inspector sent it; None if unknown.
-    """
-
-    kind: AuditKind
-    user_id: str | None = None
-    key: str | None = None
-    agent_id: str | None = None
-    chat_id: str | None = None
-    run_id: str | None = None
-    tool_call_id: str | None = None
-    tool_name: str | None = None
-    arguments: str | None = None
-    outcome: str | None = None
-    at: float | None = None
-    id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AuditFilter:
-    """A filter for audit entries; None matches all. Times in seconds since the epoch, `until` excluded."""
-
-    kind: AuditKind | None = None
-    user_id: str | None = None
-    agent_id: str | None = None
-    chat_id: str | None = None
-    run_id: str | None = None
-    tool_name: str | None = None
-    since: float | None = None
-    until: float | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class DayUsage:
     """A user's calls and tokens of the current day (UTC), and the seconds until it ends."""

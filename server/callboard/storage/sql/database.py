@@ -182,18 +182,15 @@ class Database(ABC):
         self._reset()
         async with AsyncExitStack() as unless_started:
             unless_started.push_async_callback(self.close)
-            await self._open_file()
+            self._prepare_file()
             async with alembic_lock():
                 migration = Transaction(migrate, self._begin_migration)
                 await self._transact(migration, PATIENCE_SECONDS, self._run_migration)
             unless_started.pop_all()
         self._is_starting = False
 
-    async def _open_file(self) -> None:  # noqa: B027 - only SQLite has a file
-        """Open the database file before the first read; raises `StorageError`."""
-
-    def _check_file(self) -> None:  # noqa: B027 - only SQLite has a file
-        """Raise `StorageError` if the database file is not the one that was opened."""
+    def _prepare_file(self) -> None:  # noqa: B027 - only SQLite has a file
+        """Create the database file, readable by its owner only; raises `StorageError`."""
 
     async def close(self) -> None:
         """Try to write everything that waits, and close all connections."""
@@ -413,7 +410,6 @@ class Database(ABC):
         is_writing = transaction.begin is not None
         try:
             async with self._write_lock(deadline) if is_writing else nullcontext():
-                self._check_file()
                 result = await self._attempt(transaction, deadline, run or self._run)
         except UnknownVersion as error:
             why = "it was made by another version of Callboard"

@@ -10,7 +10,7 @@ from callboard.errors import RequestError, UnknownChat
 from callboard.storage.sql.database import Database, Query, Rows, T, Work
 from callboard.storage.sql.tables import chats, messages
 from callboard.storage.summaries import ChatFilter
-from callboard.storage.values import ANY_USER, AuditFilter, CallState, ToolCallFilter
+from callboard.storage.values import ANY_USER, CallState, ToolCallFilter
 from callboard_protocol import ENDINGS
 
 MAX_ROW_ID = 2**63 - 1
@@ -25,7 +25,7 @@ IS_FAILURE = and_(
 
 
 def match_fields(
-    table: Table, at: ColumnElement[float], wanted: ToolCallFilter | ChatFilter | AuditFilter, names: Sequence[str]
+    table: Table, at: ColumnElement[float], wanted: ToolCallFilter | ChatFilter, names: Sequence[str]
 ) -> list[ColumnElement[bool]]:
     """Return the conditions of a filter for the columns `names` and the time `at`."""
     conditions = [table.c[name] == value for name in names if (value := getattr(wanted, name)) is not None]

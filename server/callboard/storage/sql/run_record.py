@@ -1,4 +1,4 @@
-"""Stores a run while it is running: its events, the rows made from them and its audit, one transaction for each batch.
+"""Stores a run while it is running: its events, and the rows made from them, one transaction for each batch.
 
 Database failures while a run is stored are handled here. A batch that cannot be stored is retried until it is stored.
 Listeners do not see events before they are stored. After `PATIENCE_SECONDS` the run is *late*: it continues in memory,
@@ -19,12 +19,11 @@ from sqlalchemy import Connection
 from callboard._history import HistoryCall
 from callboard._history.turn_rows import RowChange
 from callboard.errors import RunConflict, RunLost, StorageError
-from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.failures import is_database_failure
 from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.sql.turn_writer import TurnWriter
-from callboard.storage.values import AuditEntry, StoredFrame, StoredRun
+from callboard.storage.values import StoredFrame, StoredRun
 
 PATIENCE_SECONDS = 5.0
 """The longest time that listeners wait for an event to be stored; locks and a busy disk rarely last longer."""
@@ -71,14 +70,13 @@ class RecordListener(Protocol):
 
 @dataclass(slots=True)
 class _Batch:
-    """The frames, row changes and audit entries of one transaction."""
+    """The frames and row changes of one transaction."""
 
     frames: list[StoredFrame] = field(default_factory=list)
     changes: list[RowChange] = field(default_factory=list)
-    audit: list[AuditEntry] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.frames or self.changes or self.audit)
+        return bool(self.frames or self.changes)
 
 
 @dataclass(slots=True)
@@ -100,12 +98,10 @@ class RunRecord:
         self,
         database: Database,
         stored_runs: StoredRuns,
-        audit: Audit,
         run: StoredRun,
         writer: TurnWriter | None,
         *,
         new: NewRun | None = None,
-        keep_audit_days: float = 0.0,
     ) -> None:
         self.chat_id = run.chat_id
         self.user_id = run.user_id
@@ -115,10 +111,8 @@ class RunRecord:
         self.has_ended = False
         self._database = database
         self._stored_runs = stored_runs
-        self._audit = audit
         self._run = run
         self._new = new
-        self._keep_audit_days = keep_audit_days
         self._listener: RecordListener | None = None
         self._waiting = _Batch()
         self._current: _Batch | None = None
@@ -162,9 +156,8 @@ class RunRecord:
         self,
         frame: StoredFrame | None = None,
         changes: Sequence[RowChange] = (),
-        audit: AuditEntry | None = None,
     ) -> None:
-        """Add a frame with its row changes and audit entry to the next batch; a background task stores the batch."""
+        """Add a frame with its row changes to the next batch; a background task stores the batch."""
         if frame:
             self.has_ended = self.has_ended or frame.is_last
         if self._is_storing:
@@ -172,8 +165,6 @@ class RunRecord:
                 self._waiting.frames.append(frame)
                 self._bytes += frame.size_bytes
             self._waiting.changes += changes
-            if audit:
-                self._waiting.audit.append(audit)
             if self.has_ended and self.is_late:
                 # `LateRecords` limits the records of runs that have ended: apply the limit now.
                 self._database.late.add(self)
@@ -327,8 +318,6 @@ class RunRecord:
                 self.writer.write(connection, batch.changes, may_be_written=may_be_written)
             # This is called again if the connection was lost, possibly after the commit.
             may_be_written = True
-            for entry in batch.audit:
-                self._audit.add(connection, entry, self._keep_audit_days)
 
         if self.writer:
             await self._stored_runs.append(self._run, batch.frames, write_rows, self.writer.reload_row_ids)

@@ -22,7 +22,6 @@ from callboard._private_files import create_private_file, make_private, make_pri
 from callboard.errors import StorageError
 from callboard.storage.sql import database, sqlite_backup
 from callboard.storage.sql.database import Database, T, Transaction, Work
-from callboard.storage.sql.open_file import REPLACED, OpenFile, add_suffix, check_log
 from callboard.storage.sql.server_file import ServerFile, are_servers_running, is_gone
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS
 from callboard.storage.words import Term, to_fts5
@@ -47,7 +46,7 @@ class _QueueTimeout(sqlite3.OperationalError):
 
 
 class SqliteDatabase(Database):
-    """A database in a file or in memory. If the file is removed or replaced, reads and writes fail."""
+    """A database in a file or in memory."""
 
     sweep_seconds = 0.2
     is_of_one_process = True
@@ -57,27 +56,15 @@ class SqliteDatabase(Database):
     def __init__(self, url: URL) -> None:
         self.file = _find_file(url)
         super().__init__(url)
-        self._opened: OpenFile | None = None
         self._server_file: ServerFile | None = None
 
-    async def _open_file(self) -> None:
+    def _prepare_file(self) -> None:
         if self.file is None:
             return
         try:
             _make_private(self.file)
-            self._opened = await asyncio.to_thread(OpenFile.open, self.file, database.PATIENCE_SECONDS)
         except OSError as error:
             raise StorageError(f"CALLBOARD_DATA_DIR cannot be written: {error}") from error
-        except sqlite3.Error as error:
-            raise self._translate(error) from error
-
-    def _check_file(self) -> None:
-        if self._opened:
-            if self._opened.is_replaced():
-                raise self._make_failure(REPLACED)
-        elif self.file:
-            # `callboard doctor` reads without starting the database.
-            check_log(self.file)
 
     def _reset(self) -> None:
         super()._reset()
@@ -85,13 +72,6 @@ class SqliteDatabase(Database):
         self._threads = ThreadPoolExecutor(THREADS if self.file else 1, thread_name_prefix="sqlite")
         # SQLite lets one connection write at a time, and the others poll; this lock is fair and wakes the next at once.
         self._lock = asyncio.Lock()
-
-    async def close(self) -> None:
-        """Try to write everything that waits, and close the file."""
-        await super().close()
-        if self._opened:
-            await asyncio.to_thread(self._opened.close)
-            self._opened = None
 
     async def check_integrity(self) -> None:
         """Raise `StorageError` if the file cannot be written, or is damaged and at most `MAX_CHECKED_BYTES` large."""
@@ -120,7 +100,7 @@ class SqliteDatabase(Database):
 
     def restore(self, copy: Path) -> None:
         """Replace the file by a copy."""
-        sqlite_backup.restore(copy, self._name_file())
+        sqlite_backup.restore(copy, self._name_file(), database.PATIENCE_SECONDS)
 
     def _name_file(self) -> Path:
         if self.file is None:
@@ -275,4 +255,4 @@ def _make_private(file: Path) -> None:
     except FileExistsError:
         # Do not open the file: closing it would release the locks of other connections of this process.
         for suffix in sqlite_backup.SUFFIXES:
-            make_private(add_suffix(file, suffix))
+            make_private(sqlite_backup.add_suffix(file, suffix))

@@ -21,19 +21,17 @@ from callboard._private_files import create_private_file, make_private_folder
 from callboard.errors import StorageError
 from callboard.storage.sql import tables
 from callboard.storage.sql.database import INTERRUPT_ACTIVE_RUNS
-from callboard.storage.sql.open_file import (
-    NEEDS_RESTORE,
-    add_suffix,
-    check_log,
-    give_to_owner,
-    locked_id_file,
-    read_id,
-    stamp,
-)
 from callboard.storage.sql.server_file import are_servers_running
 from callboard.storage.sql.versions import UnknownVersion, count_missing
 
 SUFFIXES = ("", "-journal", "-wal", "-shm")
+PRIMARY_CODE = 0xFF
+"""The bits of SQLite's extended error codes that have the primary code."""
+
+
+def add_suffix(database: Path, suffix: str) -> Path:
+    """Return the path of a file that belongs to the database."""
+    return database.with_name(f"{database.name}{suffix}")
 
 
 def back_up(database: Path, copy: Path, patience_seconds: float) -> None:
@@ -44,7 +42,6 @@ def back_up(database: Path, copy: Path, patience_seconds: float) -> None:
     if not database.is_file():
         raise StorageError(f"there is no database {database} to copy: CALLBOARD_DATA_DIR or CALLBOARD_DATABASE_URL")
     try:
-        check_log(database)
         with TemporaryDirectory(prefix=".callboard-", dir=copy.parent) as folder:
             draft = Path(folder, copy.name)
             os.close(create_private_file(draft))
@@ -67,8 +64,8 @@ def _copy(database: Path, draft: Path, patience_seconds: float) -> None:
         raise StorageError(f"the database {database} is damaged ({damage}): no copy was made")
 
 
-def restore(copy: Path, database: Path) -> None:
-    """Replace a database, which must not be open, by a copy; the copy is not changed.
+def restore(copy: Path, database: Path, patience_seconds: float) -> None:
+    """Replace the content of a database, which must not be open, by a copy; the copy is not changed.
 
     Raises `StorageError` without changing the database if the copy is not a complete database of Callboard.
     """
@@ -81,9 +78,11 @@ def restore(copy: Path, database: Path) -> None:
         with TemporaryDirectory(prefix=".callboard-", dir=database.parent) as folder:
             draft = Path(folder, database.name)
             _read_copy(copy, draft)
-            _replace(database, draft)
+            _write_over(database, draft, patience_seconds)
     except OSError as error:
         raise StorageError(f"{copy} cannot be restored to {database} ({error.strerror})") from error
+    except sqlite3.Error as error:
+        raise StorageError(f"{copy} cannot be restored to {database} ({error})") from error
 
 
 def _read_copy(copy: Path, draft: Path) -> None:
@@ -104,42 +103,40 @@ def _read_copy(copy: Path, draft: Path) -> None:
         ) from error
 
 
-def _replace(database: Path, draft: Path) -> None:
-    """Replace the database by the draft. If this is interrupted, the server does not start before another restore."""
-    with locked_id_file(database) as write_id:
-        if are_servers_running(database) or _is_open(database):
-            raise StorageError(f"a server or a command uses the database {database}: stop it first")
-        write_id(NEEDS_RESTORE)
-        file_id = read_id(draft)
-        give_to_owner(draft, database)
-        draft.replace(database)
-        for suffix in ("-wal", "-shm", "-journal"):
-            add_suffix(database, suffix).unlink(missing_ok=True)
-        _sync(database.parent)
-        write_id(file_id)
-
-
-def _is_open(database: Path) -> bool:
-    """Return whether another connection has the file open: then SQLite cannot leave WAL mode."""
-    if not database.exists():
-        return False
+def _write_over(database: Path, draft: Path, patience_seconds: float) -> None:
+    """Write the draft into the database in one transaction: an interrupted restore leaves the old content."""
+    if are_servers_running(database):
+        raise StorageError(f"a server uses the database {database}: stop it first")
     try:
-        check_log(database)
-        with closing(sqlite3.connect(database, timeout=0)) as connection:
-            connection.execute("PRAGMA journal_mode=DELETE")
+        _copy_pages(draft, database, patience_seconds)
     except sqlite3.DatabaseError as error:
-        return error.sqlite_errorcode == sqlite3.SQLITE_BUSY
-    except StorageError:
-        # The log belongs to another file: no server opens this file, and opening it here would apply the log.
-        return False
-    return False
+        match error.sqlite_errorcode & PRIMARY_CODE:
+            case sqlite3.SQLITE_BUSY:
+                raise StorageError(f"another program uses the database {database}: stop it first") from error
+            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+                for suffix in SUFFIXES:
+                    add_suffix(database, suffix).unlink(missing_ok=True)
+                _copy_pages(draft, database, patience_seconds)
+            case _:
+                raise
+
+
+def _copy_pages(draft: Path, database: Path, patience_seconds: float) -> None:
+    if not database.exists():
+        os.close(create_private_file(database))
+        if os.geteuid() == 0:
+            # The server, which may be another user, writes to this file.
+            shutil.chown(database, database.parent.stat().st_uid, database.parent.stat().st_gid)
+    with closing(sqlite3.connect(draft)) as source, closing(sqlite3.connect(database, timeout=0)) as target:
+        # Applies and removes the log of the old content; fails while another connection has the file open.
+        target.execute("PRAGMA journal_mode=DELETE")
+        source.backup(target, progress=_give_up_after(patience_seconds))
 
 
 def _finish_draft(draft: Path, check: str) -> str:
-    """Give a draft a new id, interrupt its active runs, and return the result of SQLite's check."""
+    """Write a draft's log into its file, interrupt its active runs, and return the result of SQLite's check."""
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-        # This also writes the log into the file.
-        stamp(connection)
+        connection.execute("PRAGMA journal_mode=DELETE")
         if connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'runs'").fetchone():
             connection.execute(INTERRUPT_ACTIVE_RUNS)
         [found] = connection.execute(f"PRAGMA {check}(1)").fetchone()

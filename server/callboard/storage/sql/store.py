@@ -15,7 +15,6 @@ from callboard.extras import how_to_install
 from callboard.storage.bus import Bus
 from callboard.storage.rows import INTERRUPTED_CALL
 from callboard.storage.sql import users
-from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.chats import IS_OWN, Chats, delete_chats
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database
 from callboard.storage.sql.memories import Memories
@@ -56,7 +55,6 @@ class Store:
         self.database = _make_database(url)
         self._make_bus = _choose_bus(self.database, redis_url)
         self._has_unused_redis = redis_url is not None and self.database.is_of_one_process
-        self._audit = Audit(self.database)
 
     @classmethod
     async def open(cls, url: str, redis_url: str | None = None) -> "Store":
@@ -99,11 +97,10 @@ class Store:
         *,
         new: NewRun | None = None,
         compact_results: CompactResults = "cited",
-        keep_audit_days: float = 0.0,
     ) -> RunRecord:
         """Return a record for a run of this server, and for the rows of its turn if there is one; see `RunRecord`."""
         writer = TurnWriter(self.database, TurnRows(turn, compact_results)) if turn else None
-        return RunRecord(self.database, stored_runs, self._audit, run, writer, new=new, keep_audit_days=keep_audit_days)
+        return RunRecord(self.database, stored_runs, run, writer, new=new)
 
     def chats(self, user_id: object) -> Chats:
         """Return the chats of a user; of every user for `ANY_USER`."""
@@ -146,10 +143,6 @@ class Store:
         Raises `ValueError` if the namespace is longer or empty.
         """
         return Records(self.database, namespace, user_id)
-
-    def audit(self) -> Audit:
-        """Return the audit."""
-        return self._audit
 
     def usage(self, user_id: str) -> Usage:
         """Return the usage counters of a user; "" for all requests without a user."""
@@ -194,16 +187,14 @@ class Store:
         """
         return users.read_user(self.database, user_id)
 
-    async def forget_user(self, user_id: str, key: str | None = None) -> Mapping[str, int]:
+    async def forget_user(self, user_id: str) -> Mapping[str, int]:
         """Delete all data of a user, except runs; return the number of deleted rows of each kind.
 
-        The audit keeps its entries without arguments, and gets an entry that the API key named `key` has requested the
-        deletion. Today's usage stays until the day ends; otherwise the deletion would reset the quota.
+        Today's usage stays until the day ends; otherwise the deletion would reset the quota.
         """
         forgotten = await users.forget_user(self.database, user_id)
-        arguments = await self.audit().forget_user(user_id, key)
         await self.database.drop_deleted_words()
-        return {**forgotten, "audited_arguments": arguments}
+        return forgotten
 
     async def drop_chats(self, before: float) -> int:
         """Delete the chats with a client's id that were last updated before a time; return their number.

@@ -172,31 +172,6 @@ usage = Table(
     Column("tokens", BigInteger, nullable=False),
 )
 
-audit = Table(
-    "audit",
-    metadata,
-    Column("id", RowId, primary_key=True, autoincrement=True),
-    Column("at", Double, nullable=False, index=True, comment="by the database's clock"),
-    Column("kind", String(16), nullable=False, comment="call, handed_over, changed, approved, ended or forgotten"),
-    Column("user_id", String(255), index=True),
-    Column("key", String(64), comment="the name of the API key; null: unknown"),
-    Column("agent_id", String(255)),
-    Column("chat_id", String(255)),
-    Column("run_id", String(128)),
-    Column("tool_call_id", String(512)),
-    Column("tool_name", String(255)),
-    Column("outcome", String(64), comment="of an ended call: complete, or the error code"),
-    Column("keep_until", Double, comment="null: for ever"),
-    sqlite_autoincrement=True,
-)
-
-audit_arguments = Table(
-    "audit_arguments",
-    metadata,
-    Column("audit_id", RowId, ForeignKey("audit.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
-    Column("arguments", Text, nullable=False),
-)
-
 servers = Table(
     "servers",
     metadata,

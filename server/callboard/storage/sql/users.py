@@ -3,13 +3,12 @@
 import json
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Row, Table, select
 
 from callboard.errors import StorageError, UnknownChat
-from callboard.storage.sql.audit import Audit
 from callboard.storage.sql.chats import Chats, delete_chats
 from callboard.storage.sql.database import Database, Rows
 from callboard.storage.sql.tables import (
@@ -22,7 +21,7 @@ from callboard.storage.sql.tables import (
     self_notes,
     usage,
 )
-from callboard.storage.values import AuditFilter, Line
+from callboard.storage.values import Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +77,13 @@ async def read_user(database: Database, user_id: str) -> AsyncIterator[list[Line
                     yield [{"kind": "message", "chat_id": row.id, **message} for message in messages]
             in_chat = select(responses).where(responses.c.chat_id == row.id).order_by(responses.c.created_at)
             yield [RESPONSE_TABLE.line(one) for one in await database.fetch(in_chat)]
-    async for entries in Audit(database).read(AuditFilter(user_id=user_id)):
-        yield [{**asdict(entry), "kind": "audit", "event": entry.kind} for entry in entries]
     for user_table in (*USER_TABLES, USAGE_TABLE):
         async for rows in user_table.pages(database, user_id):
             yield [user_table.line(row) for row in rows]
 
 
 async def forget_user(database: Database, user_id: str) -> Mapping[str, int]:
-    """Delete the data of a user, except runs and audit; return the number of deleted rows of each kind."""
+    """Delete the data of a user, except runs; return the number of deleted rows of each kind."""
     # Late runs of the user would be stored after the deletion.
     await database.late.store()
     forgotten = {"chat": await delete_chats(database, chats.c.user_id == user_id)}

@@ -1,7 +1,4 @@
-"""All tables, the full-text indexes and the guards of the audit.
-
-The audit is append-only: triggers refuse changes. A row can be deleted after its `keep_until`. Its arguments are in a
-separate table, and can be deleted earlier, after a row of the kind `forgotten` was added for their user.
+"""All tables and the full-text indexes.
 
 A later migration in which Alembic copies `messages` or `memories` on SQLite (`batch_alter_table`) must create their
 triggers again.
@@ -33,51 +30,15 @@ WORD_INDEX = {
     ),
 }
 
-REFUSAL = "the audit is append-only"
-RAISE = f"RAISE EXCEPTION '{REFUSAL}' USING ERRCODE = 'integrity_constraint_violation'"
-
-SQLITE_NOW = "(julianday('now') - 2440587.5) * 86400.0"
-POSTGRESQL_NOW = "extract(epoch from clock_timestamp())"
-
-IS_KEPT = "(OLD.keep_until IS NULL OR OLD.keep_until > {now})"
-ARGUMENTS_ARE_KEPT = """EXISTS (
-  SELECT 1 FROM audit AS kept WHERE kept.id = OLD.audit_id AND (kept.keep_until IS NULL OR kept.keep_until > {now})
-  AND NOT EXISTS (
-    SELECT 1 FROM audit AS later WHERE later.kind = 'forgotten' AND later.user_id = kept.user_id AND later.id > kept.id
-  )
-)"""
-ARGUMENTS_ARE_LATE = "(SELECT at FROM audit WHERE id = NEW.audit_id) < {now} - 60"
-"""Arguments are inserted with their row; refuse later inserts, so that deleted arguments cannot be replaced."""
-
-TRIGGERS = (
-    ("audit_unchanged", "UPDATE", "audit", "1 = 1"),
-    ("audit_kept", "DELETE", "audit", IS_KEPT),
-    ("audit_arguments_unchanged", "UPDATE", "audit_arguments", "1 = 1"),
-    ("audit_arguments_kept", "DELETE", "audit_arguments", ARGUMENTS_ARE_KEPT),
-    ("audit_arguments_in_time", "INSERT", "audit_arguments", ARGUMENTS_ARE_LATE),
-)
-ON_SQLITE_ALONE = (
-    # INSERT OR REPLACE deletes rows without firing DELETE triggers.
-    ("audit_not_replaced", "INSERT", "audit", "EXISTS (SELECT 1 FROM audit WHERE id = NEW.id)"),
-    (
-        "audit_arguments_not_replaced",
-        "INSERT",
-        "audit_arguments",
-        "EXISTS (SELECT 1 FROM audit_arguments WHERE audit_id = NEW.audit_id)",
-    ),
-)
-
 
 def upgrade() -> None:
     """Create everything."""
     _create_chats()
     _create_runs()
     _create_personal()
-    _create_audit()
     for index, table in INDEXED.items():
         for statement in WORD_INDEX[op.get_bind().dialect.name]:
             op.execute(statement.format(index=index, of=table, tokenizer=TOKENIZERS[index]))
-    _guard_audit()
 
 
 def _create_chats() -> None:
@@ -245,14 +206,6 @@ def _create_personal() -> None:
     )
     op.create_index("ix_memories_user_id", "memories", ["user_id"])
     op.create_table(
-        "memory_vectors",
-        sa.Column("memory_id", ROW_ID, autoincrement=False, nullable=False),
-        sa.Column("model", sa.String(255), nullable=False, comment="the embedding model"),
-        sa.Column("vector", sa.LargeBinary(), nullable=False, comment="little-endian 32-bit floats, of length 1"),
-        sa.ForeignKeyConstraint(["memory_id"], ["memories.id"], name="fk_memory_vectors_memory_id", ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("memory_id", "model", name="pk_memory_vectors"),
-    )
-    op.create_table(
         "profile_attributes",
         sa.Column("user_id", sa.String(255), nullable=False),
         sa.Column("name", sa.String(64), nullable=False),
@@ -290,58 +243,3 @@ def _create_personal() -> None:
         sa.Column("tokens", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("user_id", name="pk_usage"),
     )
-
-
-def _create_audit() -> None:
-    op.create_table(
-        "audit",
-        sa.Column("id", ROW_ID, autoincrement=True, nullable=False),
-        sa.Column("at", sa.Double(), nullable=False, comment="by the database's clock"),
-        sa.Column(
-            "kind", sa.String(16), nullable=False, comment="call, handed_over, changed, approved, ended or forgotten"
-        ),
-        sa.Column("user_id", sa.String(255)),
-        sa.Column("key", sa.String(64), comment="the name of the API key; null: unknown"),
-        sa.Column("agent_id", sa.String(255)),
-        sa.Column("chat_id", sa.String(255)),
-        sa.Column("run_id", sa.String(128)),
-        sa.Column("tool_call_id", sa.String(512)),
-        sa.Column("tool_name", sa.String(255)),
-        sa.Column("outcome", sa.String(64), comment="of an ended call: complete, or the error code"),
-        sa.Column("keep_until", sa.Double(), comment="null: for ever"),
-        sa.PrimaryKeyConstraint("id", name="pk_audit"),
-        sqlite_autoincrement=True,
-    )
-    op.create_index("ix_audit_at", "audit", ["at"])
-    op.create_index("ix_audit_user_id", "audit", ["user_id"])
-    op.create_table(
-        "audit_arguments",
-        sa.Column("audit_id", ROW_ID, autoincrement=False, nullable=False),
-        sa.Column("arguments", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["audit_id"], ["audit.id"], name="fk_audit_arguments_audit_id", ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("audit_id", name="pk_audit_arguments"),
-    )
-
-
-def _guard_audit() -> None:
-    if op.get_bind().dialect.name == "sqlite":
-        for name, event, table, is_refused in (*TRIGGERS, *ON_SQLITE_ALONE):
-            op.execute(
-                f"CREATE TRIGGER {name} BEFORE {event} ON {table} WHEN {is_refused.format(now=SQLITE_NOW)} "
-                f"BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END"
-            )
-        return
-    op.execute(f"CREATE FUNCTION refuse_audit_change() RETURNS trigger AS $$ BEGIN {RAISE}; END $$ LANGUAGE plpgsql")
-    for name, event, table, is_refused in TRIGGERS:
-        # On PostgreSQL the WHEN of a trigger cannot query other rows, so a function checks the condition.
-        row = "OLD" if event == "DELETE" else "NEW"
-        op.execute(
-            f"CREATE FUNCTION {name}() RETURNS trigger AS $$ BEGIN IF {is_refused.format(now=POSTGRESQL_NOW)} THEN "
-            f"{RAISE}; END IF; RETURN {row}; END $$ LANGUAGE plpgsql"
-        )
-        op.execute(f"CREATE TRIGGER {name} BEFORE {event} ON {table} FOR EACH ROW EXECUTE FUNCTION {name}()")
-    for table in ("audit", "audit_arguments"):
-        op.execute(
-            f"CREATE TRIGGER {table}_not_truncated BEFORE TRUNCATE ON {table} FOR EACH STATEMENT "
-            "EXECUTE FUNCTION refuse_audit_change()"
-        )

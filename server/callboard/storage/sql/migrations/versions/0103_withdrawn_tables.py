@@ -1,11 +1,24 @@
-"""Drop the vectors of memories, which are found by their words."""
+"""Drop the vectors of memories, which are found by their words, and the audit, which is a log."""
 
 from alembic import op
 
 revision = "0103"
 down_revision = "0102"
 
+TRIGGER_FUNCTIONS = (
+    "refuse_audit_change",
+    "audit_unchanged",
+    "audit_kept",
+    "audit_arguments_unchanged",
+    "audit_arguments_kept",
+    "audit_arguments_in_time",
+)
+
 
 def upgrade() -> None:
-    """Drop the table."""
-    op.drop_table("memory_vectors")
+    """Drop the tables, if the database is so old that it has them, with their triggers."""
+    for table in ("memory_vectors", "audit_arguments", "audit"):
+        op.execute(f"DROP TABLE IF EXISTS {table}")
+    if op.get_bind().dialect.name == "postgresql":
+        for function in TRIGGER_FUNCTIONS:
+            op.execute(f"DROP FUNCTION IF EXISTS {function}()")
