@@ -18,7 +18,6 @@ from callboard.agents import RunContext
 from callboard.http.auth import UNNAMED_KEY, ApiKey, api_key
 from callboard.http.principal import Principal
 from callboard.runs import Grants
-from callboard.storage import AuditFilter
 from callboard_protocol import Event, InputRequest, Message, ToolCallComplete, ToolCallStart
 from tests.http.test_signed_users import SECRET, signed
 from tests.inspect.looking import in_a_browser, look
@@ -164,25 +163,6 @@ async def test_session_of_a_named_key_ends_when_the_key_is_removed(tmp_path: Pat
         assert (await service.client.get("/inspect/", headers=cookies["bob"])).status_code == 200
 
 
-async def test_audit_names_the_key_of_a_run_of_try_it(tmp_path: Path) -> None:
-    async def call(_: RunContext) -> AsyncIterator[Event]:
-        yield ToolCallStart(tool_call_id="a", tool_name="look")
-        yield ToolCallComplete(tool_call_id="a", result="x")
-
-    keys = tmp_path / "keys"
-    key = add_named_key(keys, "ann")
-    async with serving(tmp_path, ScriptedAgent(call), api_keys_file=keys, audit=True) as service:
-        await sign_in(service, key)
-        page = await service.client.get("/inspect/try?agent=scripted")
-        token = page.text.split('name="token" value="')[1].split('"')[0]
-        form = {"token": token, "agent": "scripted", "message": "hi"}
-        assert (await service.client.post("/inspect/try/send", data=form)).status_code == 303
-        [run] = service.state.runs
-        await run.wait()
-        entries = [entry async for page in service.state.store.audit().read(AuditFilter()) for entry in page]
-        assert {entry.key for entry in entries} == {"inspector: ann"}
-
-
 @pytest.mark.parametrize("user", ["ann", None])
 async def test_if_open_webui_signs_the_pages_change_nothing_of_a_user(tmp_path: Path, user: str | None) -> None:
     async def ask(context: RunContext) -> AsyncIterator[Event]:
@@ -192,28 +172,27 @@ async def test_if_open_webui_signs_the_pages_change_nothing_of_a_user(tmp_path: 
         client = service.client
         client.headers.update(signed())
         mine = {"user_id": user} if user else {}
-        body = request(chat_id="try-1", message_id="m", run_id="r", user=user and {"id": user})
+        body = request(chat_id="c", message_id="m", run_id="r", user=user and {"id": user})
         async with client.stream("POST", "/v1/runs", json=body) as response:
             events = numbered(response)
             while not isinstance((await anext(events))[1], InputRequest):
                 pass
-            grants = Grants(service.state.store, user or "nobody", "try-1")
+            grants = Grants(service.state.store, user or "nobody", "c")
             await grants.add("scripted", "look", "f")
             seen = set()
             shown = {"user": user} if user else {}
-            for path in ("", "run?id=r&chat=try-1", "chat?id=try-1", "try?agent=scripted&chat=try-1"):
+            for path in ("", "run?id=r&chat=c", "chat?id=c"):
                 page = (await client.get(httpx.URL(f"/inspect/{path}").copy_merge_params(shown))).text
                 seen |= set(re.findall(r">(\w+)</button>", page))
                 assert ("because Open WebUI signs" in page) is (user is not None), path
-            assert seen == {"Copy"} | (set() if user else {"Stop", "Forget", "Allow", "Refuse", "Send"})
+            assert seen == (set() if user else {"Stop", "Forget"})
             [token, *_] = re.findall('name="token" value="([^"]+)"', page)
+            approve = f"/approve?run=r&question=q&value=yes&of={user or ''}"
             forms = {
-                f"/approve?run=r&question=q&value=yes&of={user or ''}": {},
+                approve: {},
                 f"/stop?run=r&of={user or ''}": {},
-                "/revoke": {"chat": "try-1", "agent": "scripted", "tool": "look"},
-                "/forget": {"chat": "try-1", "sure": "yes"},
-                "/try/answer": {"chat": "try-1", "run": "r", "question": "q", "kind": "confirmation", "value": "yes"},
-                "/try/send": {"agent": "scripted", "message": "hi"},
+                "/revoke": {"chat": "c", "agent": "scripted", "tool": "look"},
+                "/forget": {"chat": "c", "sure": "yes"},
             }
             if user:
                 for path, form in forms.items():
@@ -224,8 +203,7 @@ async def test_if_open_webui_signs_the_pages_change_nothing_of_a_user(tmp_path: 
                 assert await grants.find("scripted", "look") == "f"
             else:
                 # As with the key alone in the API.
-                form = {"token": token, **forms["/try/answer"]}
-                assert (await client.post("/inspect/try/answer", data=form)).status_code == 303
+                assert (await client.post(f"/inspect{approve}", data={"token": token})).status_code == 303
             answer = {"request_id": "q", "value": False}
             answered = await client.post("/v1/runs/r/input", params=mine, json=answer)
             assert answered.status_code == (202 if user else 404)

@@ -99,11 +99,6 @@ def redirect(address: str) -> Response:
     return RedirectResponse(address, HTTPStatus.SEE_OTHER)
 
 
-def find_server_url(request: Request) -> str:
-    """Return the URL at which this browser reaches the server's API."""
-    return str(request.base_url).removesuffix("/").removesuffix(read_visit(request).base)
-
-
 def read_number(request: Request, name: str) -> int:
     """Return a number from the query; 0 if it is missing. Raises `RequestError` for any other text."""
     given = request.query_params.get(name, "0")

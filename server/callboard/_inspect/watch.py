@@ -115,7 +115,6 @@ class WatchedRun:
             call_count=len(calls),
             error_count=sum(call.is_failed for call in calls),
             requests=tuple(self.requests),
-            questions=tuple(self.questions.values()),
             status=self.status,
             task=self.run.task,
         )
