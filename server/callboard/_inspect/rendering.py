@@ -16,7 +16,6 @@ from starlette.responses import HTMLResponse
 from callboard import __version__
 from callboard._inspect.values import indent
 from callboard._inspect.visit import Visit
-from callboard.openwebui import strip_context
 from callboard_protocol import ENDINGS, FAILED, format_ending
 
 MAX_SHOWN_CHARS = 100_000
@@ -147,7 +146,6 @@ ENVIRONMENT = Environment(
 )
 ENVIRONMENT.filters.update(
     ago=ago,
-    typed=strip_context,
     visible=visible,
     beginning=beginning,
     excerpt=excerpt,

@@ -11,12 +11,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callboard._inspect.messages import list_call_ids, mark_messages
-from callboard._inspect.now_pages import is_running_here
 from callboard._inspect.page import (
     THREADS,
     download,
     find_run,
     is_part_request,
+    is_running_here,
     read_number,
     read_state,
     show,
@@ -35,7 +35,6 @@ from callboard.calls import EndedCall
 from callboard.errors import UnknownChat, UnknownRun, UnknownToolCall
 from callboard.http import ServerState
 from callboard.models import ChatDict
-from callboard.openwebui import strip_context
 from callboard.storage import CallSummary, Overview, ResultSize, StoredCall, StoredMessage, ToolCallFilter, TurnSummary
 from callboard.text import write_json_line
 
@@ -53,15 +52,7 @@ async def run(request: Request) -> Response:
 async def _find_timeline(request: Request) -> dict[str, Any]:
     shown = await _find_run(request)
     at = time.time()
-    title = read_title(shown)
-    return {"title": title, "run": shown, "timeline": draw_timeline(shown, at), "at": at}
-
-
-def read_title(run: ShownRun) -> str:
-    """Return the title of a run: the user's question; for a background task, the task's name."""
-    if run.task is not None:
-        return run.task.replace("_", " ").capitalize()
-    return strip_context(run.question) or f"Run {run.run_id}"
+    return {"title": shown.title or f"Run {shown.run_id}", "run": shown, "timeline": draw_timeline(shown, at), "at": at}
 
 
 async def run_lines(request: Request) -> Response:

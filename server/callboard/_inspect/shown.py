@@ -8,6 +8,7 @@ from typing import Any, Literal
 from callboard.calls import EndedCall, RunningCall, StatusReport
 from callboard.models import ChatDict, TokenUsage
 from callboard.observers import ModelAnswered
+from callboard.openwebui import strip_context
 from callboard.storage import CallSummary, OpenRun, StoredCall, TurnSummary
 from callboard_protocol import Done, Error, ToolCallComplete, ToolCallError, ToolCallStart
 
@@ -84,6 +85,13 @@ class ShownRun:
     status: str = ""
     task: str | None = None
     server: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The question without the parts that Open WebUI adds, or the name of a background task; "" if unknown."""
+        if self.task is not None:
+            return self.task.replace("_", " ").capitalize()
+        return strip_context(self.question)
 
     @property
     def whole_text(self) -> str:
