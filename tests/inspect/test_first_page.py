@@ -134,19 +134,6 @@ async def test_a_call_of_a_sub_agent_links_to_the_call_that_started_it(tmp_path:
         assert ["call?id=outer" in page.partition("Made by")[2] for page in pages] == [True, False]
 
 
-async def test_try_it_has_texts_and_cards_in_their_order(tmp_path: Path) -> None:
-    parts = re.compile(r'<p class="said">([^<]*)</p>|<summary><code><bdi>(\w+)')
-    expected = ["Let me look. ", "look", "And once more. ", "look", "It is dark."]
-    agent = ScriptedAgent(look_and_fail)
-    async with serving(tmp_path, agent) as service:
-        await service.events(request(chat_id="try-1", run_id="r1", message_id="m"))
-        page = (await service.client.get("/inspect/try?agent=scripted&chat=try-1")).text
-        assert ["".join(part) for part in parts.findall(page)] == expected
-    async with serving(tmp_path, agent) as service:
-        page = (await service.client.get("/inspect/try?agent=scripted&chat=try-1")).text
-        assert ["".join(part) for part in parts.findall(page)] == expected
-
-
 async def test_links_of_a_list_keep_its_filters(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         await service.events(ask("fail", agent="demo", chat_id="one", run_id="r1"))

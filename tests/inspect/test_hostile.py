@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -92,7 +91,7 @@ def place(step: str, **query: object) -> str:
     return f"/inspect/{step}?{urlencode(query)}"
 
 
-OURS = ("inspect.css", "htmx.min.js", "copy.js")
+OURS = ("inspect.css", "htmx.min.js")
 STRANGE = ("script", "style", "iframe", "meta", "base", "object", "embed", "template")
 
 
@@ -160,9 +159,9 @@ async def test_every_page_shows_text_of_users_models_and_tools_as_text(tmp_path:
         for path in told:
             assert "<script>" in (await open_page(path)).words
         pages = [place("call", id=one, run=run, chat=chat) for one in ids]
-        pages += [place("tools"), place("agent", id="scripted"), place("try", agent="scripted")]
+        pages += [place("tools"), place("agent", id="scripted")]
         pages += [place("chats", text=MARKUP), place("calls", text=MARKUP, tool=MARKUP, agent=MARKUP)]
-        pages += [place("", user=IDS["user"]["id"]), place("try", agent="scripted", chat=f"try-{MARKUP}")]
+        pages += [place("", user=IDS["user"]["id"])]
         for path in pages:
             await open_page(path)
         # What cannot be seen is there as what it is, and a template's syntax as it was written.
@@ -200,18 +199,14 @@ async def test_no_page_executes_text_of_users_models_and_tools(looking: Looking,
     hostile = Hostile()
     agent = ScriptedAgent(hostile.run, name=MARKUP, description=EVERYTHING)
     async with serving(tmp_path, agent) as service:
-        page = looking.page
-        await page.goto(f"{service.client.base_url}/inspect/try?agent=scripted")
-        await page.get_by_label("Message").fill(EVERYTHING)
-        await page.get_by_role("button", name="Send").click()
-        await page.get_by_role("button", name="Allow").wait_for()
-        await look_at(looking, service, page.url.removeprefix(str(service.client.base_url)))
-        [run] = service.state.runs
-        ids = {"run": run.run_id, "chat": run.identity.chat_id}
+        say = [{"role": "user", "content": EVERYTHING}]
+        running = asyncio.create_task(service.events(request(messages=say, **IDS)))
+        await hostile.is_waiting.wait()
+        ids = {"run": IDS["run_id"], "chat": IDS["chat_id"]}
         await look_at(looking, service, place("run", id=ids["run"], chat=ids["chat"]))
         await looking.picture("hostile-run")
         hostile.may_end.set()
-        await run.wait()
+        await running
         await look_at(looking, service, place("call", id="files", **ids))
 
 
@@ -236,38 +231,20 @@ async def test_text_that_is_huge_or_expands_is_cut_on_pages_and_available_whole(
     strange = Tool("strange", "d" * 1_000_000, described, lambda **_: None)
     clerk = Agent("clerk", skills=(Skill("s", "s", tools=(strange,)),), model=FakeModel("Done."))
     async with serving(tmp_path, ScriptedAgent(grow), clerk) as service:
-        await service.events(request(chat_id="try-c", run_id="r"))
+        await service.events(request(chat_id="c1", run_id="r"))
         await service.events(request(agent="clerk", chat_id="c", run_id="s"))
-        pages = [place("run", id="r", chat="try-c"), place("try", agent="scripted", chat="try-c")]
-        pages += [place("call", id=one, run="r", chat="try-c") for one in ("deep", "sources", "huge", "steps")]
+        pages = [place("run", id="r", chat="c1")]
+        pages += [place("call", id=one, run="r", chat="c1") for one in ("deep", "sources", "huge", "steps")]
         for path in (*pages, place("calls"), place("agent", id="clerk"), place("sent", run="s", chat="c")):
             page = await service.client.get(path)
             assert page.status_code == 200
             assert len(page.content) < 1_000_000, path
-        assert "The first 200 of 20,000 sources" in (await service.client.get(pages[3])).text
-        whole = await service.client.get(place("result", id="huge", run="r", chat="try-c"))
+        assert "The first 200 of 20,000 sources" in (await service.client.get(pages[2])).text
+        whole = await service.client.get(place("result", id="huge", run="r", chat="c1"))
         assert whole.text == HUGE
         assert whole.headers["content-type"] == "text/plain; charset=utf-8"
         assert whole.headers["x-content-type-options"] == "nosniff"
         assert "sandbox" in whole.headers["content-security-policy"]
-
-
-async def test_curl_command_reads_the_call_with_any_id(tmp_path: Path) -> None:
-    call_id = "a/b?c#d{1,2}[1-3]%2f'\"é"
-    ids: dict[str, Any] = {"chat_id": "c&user_id=eve[1-2]\u200b'", "user": {"id": "ann&é"}}
-
-    async def call(_: RunContext) -> AsyncIterator[Event]:
-        yield ToolCallStart(tool_call_id=call_id, tool_name="look")
-        yield ToolCallComplete(tool_call_id=call_id, result="x")
-
-    async with serving(tmp_path, ScriptedAgent(call)) as service:
-        await service.events(request(run_id="r", message_id="m", **ids))
-        path = place("call", id=call_id, run="r", chat=ids["chat_id"], user=ids["user"]["id"])
-        page = (await service.client.get(path)).text
-        written = unescape(page.split('<pre id="curl"')[1].split(">", 1)[1].split("</pre>")[0])
-        process = await asyncio.create_subprocess_shell(written, stdout=asyncio.subprocess.PIPE)
-        said, _ = await process.communicate()
-        assert json.loads(said)["tool_call_id"] == call_id
 
 
 async def test_secrets_are_removed_from_shown_requests(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ PAGES = {
     "run.jsonl?id=r&chat=c": ("id", "chat"),
     "file?run=r&file=x": ("run", "file", "of"),
     "agent?id=demo": ("id",),
-    "try?agent=demo": ("agent", "chat", "user"),
     "": ("user",),
 }
 

@@ -1,10 +1,8 @@
 """A run as a person sees it: live, ended, each of its calls, and what its model was sent."""
 
-import ast
 import asyncio
 import json
 import re
-import sys
 from collections.abc import AsyncIterator
 from html import unescape
 from pathlib import Path
@@ -169,77 +167,18 @@ async def test_every_page_fits_a_phone_in_both_colours(browser: Browser, tmp_pat
                 assert await looking.page.locator("img.picture").evaluate("image => image.naturalWidth") > 0
 
 
-@in_a_browser
-async def test_exported_commands_of_a_run_work(looking: Looking, tmp_path: Path) -> None:
+async def test_run_and_call_are_available_as_lines_of_json(tmp_path: Path) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
-        say = [{"role": "user", "content": 'it\'s "fail" $HOME `id`'}]
+        say = [{"role": "user", "content": "fail"}]
         await service.events(request(agent="demo", chat_id="c", run_id="r", message_id="m", messages=say))
-        page = looking.page
-        await page.goto(url(service, "/run?id=r&chat=c"))
-        await page.get_by_text("As curl").click()
-        command = await page.locator("#curl").inner_text()
-        process = await asyncio.create_subprocess_shell(command, stdout=asyncio.subprocess.PIPE)
-        said, _ = await process.communicate()
-        assert b"fully booked" in said
-        lines = (await service.client.get("/inspect/run.jsonl?id=r&chat=c")).text.splitlines()
-        assert [json.loads(line)["role"] for line in lines] == ["user", "assistant", "tool", "assistant"]
-        await page.get_by_role("link", name="As a test").click()
-        test = await page.inner_text("pre")
-        assert 'Call(\'book_table\', \'{"restaurant": "The Green Room"' in test
-        compile(test, "test.py", "exec")
-
-
-async def test_exported_test_of_a_run_passes(tmp_path: Path) -> None:
-    model = FakeModel(
-        ["Let me.", Call("remember_number", number=6), Call("remember_number", number=7)],
-        [Call("remember_number", '{"number": "it\'s \\"x\\""}')],
-        'It\'s "done".\n',
-    )
-    clerk = Agent("my/clerk", skills=(Skill("numbers", "Numbers.", tools=(remember_number,)),), model=model)
-    async with serving(tmp_path / "one", clerk) as service:
-        say = [{"role": "user", "content": "Remember '6' and \"7\""}]
-        await service.events(request(agent="my/clerk", chat_id="c", run_id="r", message_id="m", messages=say))
-        test = (await service.client.get("/inspect/test.py?id=r&chat=c")).text
-    (tmp_path / "test_again.py").write_text(test)
-    (tmp_path / "my_agents.py").write_text(MY_AGENTS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "test_again.py"]
-    process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)
-    said, _ = await process.communicate()
-    assert process.returncode == 0, said.decode()
-
-
-async def test_exported_test_has_all_calls_after_a_restart(tmp_path: Path) -> None:
-    async def many(_: RunContext) -> AsyncIterator[Event]:
-        for number in range(450):
-            written = {"text": "a" * 5_000} if number % 100 == 0 else {"number": number}
-            yield ToolCallStart(tool_call_id=f"c{number}", tool_name="save", tool_args=written)
-            yield ToolCallComplete(tool_call_id=f"c{number}", result=f"saved {number}")
-
-    async def check(service: Service) -> None:
-        answered = await service.client.get("/inspect/test.py?id=r&chat=c")
-        assert answered.headers["content-type"] == "text/plain; charset=utf-8"
-        calls = [node for node in ast.walk(ast.parse(answered.text)) if isinstance(node, ast.Call)]
-        written = [json.loads(ast.literal_eval(one.args[1])) for one in calls if ast.unparse(one.func) == "Call"]
-        assert (len(written), written[400], written[449]) == (450, {"text": "a" * 5_000}, {"number": 449})
-        assert "== 'saved 449'" in answered.text
-
-    async with serving(tmp_path, ScriptedAgent(many)) as service:
-        await service.events(request(chat_id="c", run_id="r", message_id="m"))
-        await check(service)
-    async with serving(tmp_path, ScriptedAgent(many)) as service:
-        await check(service)
-
-
-MY_AGENTS = """
-from callboard import Agent, Skill, tool
-
-@tool(read_only=True)
-async def remember_number(number: int) -> str:
-    \"\"\"Remembers a number.\"\"\"
-    return f"remembered {number}"
-
-agent = Agent("clerk", skills=(Skill("numbers", "Numbers.", tools=(remember_number,)),))
-"""
+        rows = [
+            json.loads(line) for line in (await service.client.get("/inspect/run.jsonl?id=r&chat=c")).text.splitlines()
+        ]
+        assert [row["role"] for row in rows] == ["user", "assistant", "tool", "assistant"]
+        [call] = (await service.client.get("/v1/chats/c/timeline")).json()["tool_calls"]
+        path = f"call.jsonl?id={call['tool_call_id']}&run=r&chat=c"
+        assert f"/inspect/{path}" in unescape((await service.client.get(f"/inspect/{path.replace('.jsonl', '')}")).text)
+        assert json.loads((await service.client.get(f"/inspect/{path}")).text)["tool_name"] == "book_table"
 
 
 @tool(read_only=True)
@@ -299,10 +238,9 @@ async def test_wrong_run_in_a_url_shows_nothing_of_another_run(tmp_path: Path) -
             assert "sent?" in page
             assert "run=run-of-ann" in page
             assert "run-of-bob" not in page
-        for path in ("run?id=run-of-bob&chat=of-ann", "sent?run=run-of-bob&chat=of-ann", "test.py?id=run-of-bob"):
-            assert (await service.client.get(f"/inspect/{path}&user=ann")).status_code == 404
         for path in ("run?id=run-of-bob&chat=of-ann", "sent?run=run-of-bob&chat=of-ann"):
-            assert (await service.client.get(f"/inspect/{path}")).status_code == 404
+            for who in ("", "&user=ann"):
+                assert (await service.client.get(f"/inspect/{path}{who}")).status_code == 404
 
 
 async def test_run_before_a_restart_is_shown_from_the_store(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ async def test_a_turn_has_its_question_what_was_said_before_each_round_and_its_a
     await write_turn(store, "one", "r1", ("look", "x" * 100_000, None, 5), ("look", "found", None, 5))
     turn = await store.overview("ann").turn("one", "r1")
     assert turn is not None
-    assert (turn.question, turn.agent_id, turn.message_id) == ("Where is my umbrella?", "clerk", "m-r1")
+    assert (turn.question, turn.agent_id) == ("Where is my umbrella?", "clerk")
     assert (turn.texts, turn.answer) == ({0: "Let me look.", 1: "Let me look."}, "In the hall.")
     assert (turn.calls, turn.errors) == (2, 0)
     assert await store.overview("ann").turn("one", "another") is None
@@ -212,7 +212,6 @@ async def test_calls_are_found_by_each_filter(store: Store) -> None:
         ({"tool_name": "look"}, ["r2-0", "r1-0"]),
         ({"status": "error"}, ["r1-1"]),
         ({"agent_id": "guard"}, ["r2-0"]),
-        ({"run_id": "r1"}, ["r1-1", "r1-0"]),
         ({"text": "umbrella%"}, ["r1-0"]),
         ({"text": "umbrella_"}, []),
         ({"text": "HALL", "tool_name": "write"}, ["r1-1"]),

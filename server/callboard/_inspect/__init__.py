@@ -1,7 +1,7 @@
 """The inspector: web pages at `/inspect` about runs, their tool calls, and the requests to models.
 
 It reads the store, the runs, and the `RunWatch`. It changes something only when a person presses a button, for example
-Stop, Forget, Allow, Revoke, or Send in "Try it".
+Stop, Forget, Allow or Revoke.
 """
 
 from callboard._inspect.inspector import Inspector

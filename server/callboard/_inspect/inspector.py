@@ -1,6 +1,5 @@
 """The inspector as an ASGI application in front of the server's routes."""
 
-import asyncio
 from collections.abc import Collection
 from http import HTTPStatus
 
@@ -51,8 +50,6 @@ class Inspector:
         )
         self._pages.state.watch = self.watch
         self._pages.state.parts = PartCache(PART_SECONDS)
-        # For each run of "Try it", a task that listens to it, because a run without a listener is cancelled.
-        self._pages.state.open_trials = set[asyncio.Task[None]]()
 
     async def open(self, state: ServerState) -> None:
         """Prepare the pages for this server. Raises `StorageError`."""

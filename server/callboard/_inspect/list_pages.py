@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callboard._inspect.now_pages import is_running_here
-from callboard._inspect.page import read_state, redirect, show
+from callboard._inspect.page import is_running_here, read_state, redirect, show
 from callboard._inspect.shown import show_stored
 from callboard.errors import RequestError
 from callboard.runs import Grants

@@ -7,12 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callboard._inspect.page import find_run, is_part_request, read_state, redirect, show, show_part
+from callboard._inspect.page import find_run, is_part_request, is_running_here, read_state, redirect, show, show_part
 from callboard._inspect.shown import list_elsewhere, show_stored
 from callboard._inspect.visit import read_visit
-from callboard._inspect.watch import WatchedRun
 from callboard.errors import UnknownInput
-from callboard.http import ServerState
 from callboard.storage import GivenAnswer
 
 ANSWERS_SHOWN = 100
@@ -73,11 +71,6 @@ async def approve(request: Request) -> Response:
         given = GivenAnswer(query.get("value") == "yes", visit.caller, in_inspector=True)
         await run.answer(query.get("question") or "", given)
     return redirect(visit.link())
-
-
-def is_running_here(state: ServerState, watched: WatchedRun) -> bool:
-    """Return whether a run still runs on this server. Another server may have taken it over and ended it."""
-    return watched.ended_at is None and state.runs.is_live(watched.run.run_id)
 
 
 ROUTES = [

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from callboard._inspect.access_control import keep_session
 from callboard._inspect.rendering import render, write
 from callboard._inspect.visit import Visit, read_visit
-from callboard._inspect.watch import RunWatch
+from callboard._inspect.watch import RunWatch, WatchedRun
 from callboard.errors import RequestError, UnknownRun
 from callboard.http import ServerState, get_server_state
 from callboard.runs import FollowedRun, Run
@@ -89,6 +89,11 @@ async def find_run(request: Request) -> Run | FollowedRun:
     return await state.runs.find(request.query_params.get("run") or "", user_id)
 
 
+def is_running_here(state: ServerState, watched: WatchedRun) -> bool:
+    """Return whether a run still runs on this server. Another server may have taken it over and ended it."""
+    return watched.ended_at is None and state.runs.is_live(watched.run.run_id)
+
+
 def is_part_request(request: Request) -> bool:
     """Return whether htmx requests the live part of a page."""
     return "HX-Request" in request.headers
@@ -97,11 +102,6 @@ def is_part_request(request: Request) -> bool:
 def redirect(address: str) -> Response:
     """Return a redirect to a page, as the response to a form."""
     return RedirectResponse(address, HTTPStatus.SEE_OTHER)
-
-
-def find_server_url(request: Request) -> str:
-    """Return the URL at which this browser reaches the server's API."""
-    return str(request.base_url).removesuffix("/").removesuffix(read_visit(request).base)
 
 
 def read_number(request: Request, name: str) -> int:

@@ -16,8 +16,6 @@ from starlette.responses import HTMLResponse
 from callboard import __version__
 from callboard._inspect.values import indent
 from callboard._inspect.visit import Visit
-from callboard.calls import show_default
-from callboard.openwebui import strip_context
 from callboard_protocol import ENDINGS, FAILED, format_ending
 
 MAX_SHOWN_CHARS = 100_000
@@ -148,7 +146,6 @@ ENVIRONMENT = Environment(
 )
 ENVIRONMENT.filters.update(
     ago=ago,
-    typed=strip_context,
     visible=visible,
     beginning=beginning,
     excerpt=excerpt,
@@ -159,11 +156,8 @@ ENVIRONMENT.filters.update(
     moment=moment,
     number=number,
     pretty=pretty,
-    default_value=show_default,
 )
-ENVIRONMENT.globals.update(
-    version=__version__, max_shown_chars=MAX_SHOWN_CHARS, state_labels=STATE_LABELS, format_ending=format_ending
-)
+ENVIRONMENT.globals.update(version=__version__, state_labels=STATE_LABELS, format_ending=format_ending)
 
 
 def render(template: str, visit: Visit, status: int = HTTPStatus.OK, **values: object) -> HTMLResponse:

@@ -10,15 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callboard._inspect.exports import MAX_COMPARED_CHARS, write_call_curl, write_curl, write_test
 from callboard._inspect.messages import list_call_ids, mark_messages
-from callboard._inspect.now_pages import is_running_here
 from callboard._inspect.page import (
     THREADS,
     download,
     find_run,
-    find_server_url,
     is_part_request,
+    is_running_here,
     read_number,
     read_state,
     show,
@@ -37,7 +35,6 @@ from callboard.calls import EndedCall
 from callboard.errors import UnknownChat, UnknownRun, UnknownToolCall
 from callboard.http import ServerState
 from callboard.models import ChatDict
-from callboard.openwebui import strip_context
 from callboard.storage import CallSummary, Overview, ResultSize, StoredCall, StoredMessage, ToolCallFilter, TurnSummary
 from callboard.text import write_json_line
 
@@ -49,34 +46,13 @@ async def run(request: Request) -> Response:
     """Show a run: its timeline and its text."""
     if is_part_request(request):
         return await show_part(request, "run_live.html", partial(_find_timeline, request))
-    visit, _, _ = read_state(request)
-    values = await _find_timeline(request)
-    shown = values["run"]
-    address = find_server_url(request)
-    has_key = visit.can_sign_out
-    curl = write_curl(address, shown.agent_id or "", shown.question, has_key=has_key)
-    return show(request, "run.html", **values, curl=curl)
+    return show(request, "run.html", **await _find_timeline(request))
 
 
 async def _find_timeline(request: Request) -> dict[str, Any]:
     shown = await _find_run(request)
     at = time.time()
-    title = read_title(shown)
-    return {"title": title, "run": shown, "timeline": draw_timeline(shown, at), "at": at}
-
-
-def read_title(run: ShownRun) -> str:
-    """Return the title of a run: the user's question; for a background task, the task's name."""
-    if run.task is not None:
-        return run.task.replace("_", " ").capitalize()
-    return strip_context(run.question) or f"Run {run.run_id}"
-
-
-async def run_as_test(request: Request) -> Response:
-    """Return a Python test that makes all calls of a run."""
-    shown = await _find_whole_run(request)
-    test = await THREADS.run(partial(write_test, shown))
-    return download(test, "test_again.py", "text/plain; charset=utf-8", is_shown=True)
+    return {"title": shown.title or f"Run {shown.run_id}", "run": shown, "timeline": draw_timeline(shown, at), "at": at}
 
 
 async def run_lines(request: Request) -> Response:
@@ -165,7 +141,6 @@ async def _compare_with_store(
 
 async def call(request: Request) -> Response:
     """Show a call: its arguments, its result, its files and its steps."""
-    visit, _, _ = read_state(request)
     chat_id, run_id = _read_ids(request)
     shown, stored = await _find_call(request)
     if stored is not None:
@@ -177,12 +152,6 @@ async def call(request: Request) -> Response:
     result = None
     if shown.result_text is not None:
         result = await THREADS.run(partial(read_value, shown.result_text))
-    address = find_server_url(request)
-    curl = None
-    if stored is not None:
-        curl = write_call_curl(
-            address, stored.chat_id, shown.id, request.query_params.get("user"), has_key=visit.can_sign_out
-        )
     return show(
         request,
         "call.html",
@@ -194,7 +163,7 @@ async def call(request: Request) -> Response:
         result=result,
         files=files,
         asked=asked[-1] if asked else None,
-        curl=curl,
+        is_stored=stored is not None,
         at=time.time(),
     )
 
@@ -225,48 +194,7 @@ async def file(request: Request) -> Response:
 async def _find_run(request: Request) -> ShownRun:
     """Return a run with one page of its calls. Raises `UnknownRun` or `UnknownChat`."""
     visit, state, _ = read_state(request)
-    found = await _find_watched_or_stored(request)
-    if isinstance(found, ShownRun):
-        return _cut_to_page(found, request)
     overview = state.store.overview(visit.user_filter)
-    cursor = request.query_params.get("cursor")
-    page = await overview.calls_of_turn(found.chat_id, found.run_id, CALLS_PER_PAGE, cursor)
-    is_live = await _is_running(state, found.run_id, found.user_id)
-    return show_stored(found, page.calls, page.next_cursor, is_live=is_live)
-
-
-async def _find_whole_run(request: Request) -> ShownRun:
-    """Return a run with all its calls. Arguments are whole, long results are cut.
-
-    Raises `UnknownRun` or `UnknownChat`.
-    """
-    visit, state, _ = read_state(request)
-    found = await _find_watched_or_stored(request)
-    if isinstance(found, ShownRun):
-        return found
-    chats = state.store.chats(visit.user_filter)
-    wanted = ToolCallFilter(found.chat_id, run_id=found.run_id)
-    calls: list[CallSummary] = []
-    cursor: str | None = None
-    while True:
-        page = await chats.tool_calls(wanted, CALLS_PER_PAGE, cursor)
-        calls += [CallSummary(_cut_result(one), None, None, 0) for one in page.tool_calls]
-        cursor = page.next_cursor
-        if cursor is None:
-            return show_stored(found, calls)
-
-
-def _cut_result(call: StoredCall) -> StoredCall:
-    """Return the call with a long result cut, to save memory. No exported test compares long results."""
-    return replace(call, result=call.result[: MAX_COMPARED_CHARS + 1]) if call.result else call
-
-
-async def _find_watched_or_stored(request: Request) -> ShownRun | TurnSummary:
-    """Return a run with all its calls if this server has watched it; otherwise its stored turn.
-
-    Raises `UnknownRun` or `UnknownChat`.
-    """
-    visit, state, _ = read_state(request)
     chat_id, run_id = _read_ids(request)
     watched = _find_watched(request, run_id)
     if watched and watched.ended_at is None and not is_running_here(state, watched):
@@ -275,15 +203,18 @@ async def _find_watched_or_stored(request: Request) -> ShownRun | TurnSummary:
     stored_in = chat_id or (watched.run.chat_id if watched else None)
     if stored_in:
         try:
-            turn = await state.store.overview(visit.user_filter).turn(stored_in, run_id)
+            turn = await overview.turn(stored_in, run_id)
         except UnknownChat:
             if watched is None:
                 raise
     if watched:
-        return watched.show(turn.question if turn else "")
+        return _cut_to_page(watched.show(turn.question if turn else ""), request)
     if turn is None:
         raise UnknownRun("there is no such run, or it is not stored: runs without a chat are only in memory")
-    return turn
+    cursor = request.query_params.get("cursor")
+    page = await overview.calls_of_turn(turn.chat_id, run_id, CALLS_PER_PAGE, cursor)
+    is_live = await _is_running(state, run_id, turn.user_id)
+    return show_stored(turn, page.calls, page.next_cursor, is_live=is_live)
 
 
 def _find_watched(request: Request, run_id: str) -> WatchedRun | None:
@@ -367,7 +298,6 @@ def _read_ids(request: Request) -> tuple[str | None, str]:
 ROUTES = [
     Route("/run", run),
     Route("/run.jsonl", run_lines),
-    Route("/test.py", run_as_test),
     Route("/sent", sent),
     Route("/call", call),
     Route("/call.jsonl", call_lines),

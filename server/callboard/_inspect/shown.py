@@ -8,8 +8,9 @@ from typing import Any, Literal
 from callboard.calls import EndedCall, RunningCall, StatusReport
 from callboard.models import ChatDict, TokenUsage
 from callboard.observers import ModelAnswered
+from callboard.openwebui import strip_context
 from callboard.storage import CallSummary, OpenRun, StoredCall, TurnSummary
-from callboard_protocol import Done, Error, InputRequest, ToolCallComplete, ToolCallError, ToolCallStart
+from callboard_protocol import Done, Error, ToolCallComplete, ToolCallError, ToolCallStart
 
 RunState = Literal["running", "waiting", "complete", "error", "stopped", "ended"]
 ShownCall = RunningCall | EndedCall
@@ -81,23 +82,16 @@ class ShownRun:
     error_count: int = 0
     next_cursor: str | None = None
     requests: tuple[SentRequest, ...] | None = None
-    questions: tuple[InputRequest, ...] = ()
     status: str = ""
     task: str | None = None
     server: str | None = None
 
     @property
-    def parts(self) -> list[str | ShownCall]:
-        """Its texts and calls, in order."""
-        found: list[str | ShownCall] = []
-        rounds: set[int] = set()
-        for call in sorted(self.calls, key=lambda call: call.place):
-            round_index, _ = call.place
-            if round_index not in rounds and (text := self.texts.get(round_index)):
-                found.append(text)
-            rounds.add(round_index)
-            found.append(call)
-        return [*found, self.text] if self.text else found
+    def title(self) -> str:
+        """The question without the parts that Open WebUI adds, or the name of a background task; "" if unknown."""
+        if self.task is not None:
+            return self.task.replace("_", " ").capitalize()
+        return strip_context(self.question)
 
     @property
     def whole_text(self) -> str:

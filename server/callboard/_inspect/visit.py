@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 
@@ -62,14 +62,13 @@ class Visit:
                 "only the user can do this, because Open WebUI signs for its users (CALLBOARD_OPEN_WEBUI_JWT_SECRET)"
             )
 
-    def link(self, *steps: str, **query: object) -> str:
-        """Return the URL of a page from the steps of its path and the query parameters that are not empty.
+    def link(self, step: str = "", **query: object) -> str:
+        """Return the URL of a page from its path and the query parameters that are not empty.
 
         The query also has the `user` of this visit.
         """
-        path = "/".join(quote(step, safe="") for step in steps)
         asked = {name: value for name, value in {"user": self.user, **query}.items() if value not in (None, "")}
-        return f"{self.base}/{path}{'?' if asked else ''}{urlencode(asked)}"
+        return f"{self.base}/{step}{'?' if asked else ''}{urlencode(asked)}"
 
 
 def read_visit(request: Request) -> Visit:

@@ -65,6 +65,7 @@ class WatchedRun:
         given: The conversation that the agent started with. It is dropped when a request reports its messages.
         left_out: The newest messages that did not fit into the conversation.
         left_out_count: The number of all messages that did not fit.
+        asking: The ids of the calls that have asked the user; None for a question of the agent itself.
         texts: The texts before the calls of each round, by the round's index.
         pieces: The pieces of the text since the last call.
         kept_count: The number of pieces at the beginning that a rewind does not remove.
@@ -81,7 +82,7 @@ class WatchedRun:
     given: tuple[ChatDict, ...] = ()
     left_out: tuple[ChatDict, ...] = ()
     left_out_count: int = 0
-    questions: dict[str, InputRequest] = field(default_factory=dict)
+    asking: set[str | None] = field(default_factory=set)
     texts: dict[int, str] = field(default_factory=dict)
     pieces: list[str] = field(default_factory=list)
     kept_count: int = 0
@@ -94,7 +95,7 @@ class WatchedRun:
     def show(self, question: str = "") -> ShownRun:
         """Return the run as a page shows it. `question` is the stored question, "" if none is stored."""
         calls = tuple(self.calls.values())
-        state: RunState = "waiting" if self.questions else "running"
+        state: RunState = "waiting" if self.asking else "running"
         reason = ""
         if self.ending is not None:
             state, reason = read_ending(self.ending)
@@ -115,7 +116,6 @@ class WatchedRun:
             call_count=len(calls),
             error_count=sum(call.is_failed for call in calls),
             requests=tuple(self.requests),
-            questions=tuple(self.questions.values()),
             status=self.status,
             task=self.run.task,
         )
@@ -143,13 +143,13 @@ class WatchedRun:
             case CallEvent():
                 self._add_call_event(observation)
             case InputRequest():
-                self.questions[observation.request_id] = observation
+                self.asking.add(observation.tool_call_id)
             case Status(content=status) | Plan(summary=status):
                 self.status = status
             case Done() | Error():
                 self.ended_at = time.time()
                 self.ending = observation
-                self.questions.clear()
+                self.asking.clear()
             case _:
                 pass
 
@@ -204,8 +204,7 @@ class WatchedRun:
                 self.kept_count = len(self.pieces)
                 if isinstance(call, EndedCall):
                     self.chars += len(call.result_text) + count_chars(*call.files, *call.embeds)
-                others = [one for one in self.questions.values() if one.tool_call_id != event.tool_call_id]
-                self.questions = {one.request_id: one for one in others}
+                self.asking.discard(event.tool_call_id)
             case _:
                 pass
 

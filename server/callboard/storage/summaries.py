@@ -89,7 +89,6 @@ class TurnSummary:
     chat_id: str
     user_id: str | None
     agent_id: str | None
-    message_id: str | None
     question: str
     answer: str
     began_at: float

@@ -242,7 +242,6 @@ class ToolCallFilter:
     status: CallState | None = None
     since: float | None = None
     until: float | None = None
-    run_id: str | None = None
     agent_id: str | None = None
     text: str | None = None
 

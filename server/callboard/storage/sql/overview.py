@@ -318,7 +318,6 @@ def _load_turns(
             func.max(chats.c.user_id).label("user_id"),
             func.max(chats.c.user_name).label("user_name"),
             func.max(messages.c.agent_id).label("agent_id"),
-            func.max(messages.c.message_id).label("message_id"),
             func.max(messages.c.ending).label("ending"),
             func.min(messages.c.created_at).label("began_at"),
             func.max(func.coalesce(messages.c.ended_at, messages.c.created_at)).label("last_at"),

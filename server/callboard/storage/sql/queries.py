@@ -38,7 +38,7 @@ def match_fields(
 
 def match_call(wanted: ToolCallFilter) -> list[ColumnElement[bool]]:
     """Return the conditions of a filter for calls, without its `text`."""
-    names = ("chat_id", "tool_name", "run_id", "agent_id")
+    names = ("chat_id", "tool_name", "agent_id")
     return [*match_fields(messages, messages.c.started_at, wanted, names), *_match_state(wanted.status)]
 
 
